@@ -37,7 +37,9 @@ DEPARTURE_LOOK_S = 0.1
 RETIRE = "retire_workers"
 TARGET = "adaptive_target"
 ANY = WorkersConf()
+# what stops a detached job
 NEWER = "a newer scheduler"
+NO_DRIVER = "the end of its driver"
 
 # events of units that a job depends on, and those that nobody else wants to know of
 DECISIVE = frozenset(("unit", "training", "snapshot", "checkpoint"))
@@ -393,8 +395,8 @@ class Jobs(SchedulerPlugin):
                 if is_news:
                     self._tell_steps(job_id, record)
                 self._lose_silent(job_id, record)
-                if record.spec.driver and self.drivers.taken_over:
-                    self.handle(job_id, ev.Signal("SIGTERM", NEWER))
+                if record.spec.driver and not self.drivers.is_recorded(job_id) and record.state.phase != "over":
+                    self.handle(job_id, ev.Signal("SIGTERM", NEWER if self.drivers.taken_over else NO_DRIVER))
             self.handle(job_id, ev.Tick())
         if self.records or self.waiting.clusters():  # Dask knows only of tasks
             self.scheduler.idle_since = None

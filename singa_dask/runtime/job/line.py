@@ -517,6 +517,10 @@ class Drivers:
         driven = self._driven.get(job_id)
         return driven is not None and not driven.has_ended
 
+    def is_recorded(self, job_id: str) -> bool:
+        """Return whether a detached job that runs has a driver, or gets another one."""
+        return self.is_driven(job_id) and not self.taken_over
+
     def worker_of(self, job_id: str) -> str:
         """Return the Dask worker where the driver of a job runs; empty if there is none, or it has ended."""
         return self._driven[job_id].worker if self.is_driven(job_id) else ""

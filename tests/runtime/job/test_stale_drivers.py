@@ -86,5 +86,29 @@ def test_a_run_whose_directory_another_run_has_taken_stops(client: Client, tmp_p
     wait_until(lambda: state_of(client, "first") not in ("running", "stopping"), "the end of the job")
 
 
+def test_a_job_whose_driver_has_ended_stops(client: Client, tmp_path: Path) -> None:
+    """The driver had given up the scheduler, which was late."""
+    job, drivers = digits("single", "train_steps=1000000"), []
+    install_jobs(client)
+    client.run_on_scheduler(drive, "alone")
+    given: dict[str, Any] = {"run_url": str(tmp_path), "job_id": "alone", "lease": Lease(1, has_begun=False)}
+
+    def leave(event: dict[str, Any]) -> None:
+        if event["event"] == "metrics":
+            drivers[0].leave()
+
+    drivers.append(Driver(job, client, on_event=leave, **given))
+    with pytest.raises(ReplacedError):
+        drivers[0].run()
+    assert state_of(client, "alone") == "running"
+    client.run_on_scheduler(end, "alone")
+    wait_until(lambda: state_of(client, "alone") not in ("running", "stopping"), "the end of the job")
+
+
+def end(job_id: str, dask_scheduler: Any) -> None:
+    """Tell the scheduler that the first driver of a job has given it up."""
+    dask_scheduler.plugins[JOBS].drivers.driven(job_id, 1, {})
+
+
 def state_of(client: Client, job_id: str) -> str:
     return next((str(row["state"]) for row in RemoteJobs(client).rows() if row["id"] == job_id), "over")
