@@ -335,6 +335,11 @@ class Job:
         job.file = job_file
         return job
 
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "file":  # it would change nothing, silently
+            raise AttributeError(f"a job does not change: write job = job.replace({{{name!r}: {value!r}}}).")
+        super().__setattr__(name, value)
+
     @property
     def conf(self) -> JobConf:
         """What the job says, with every default."""

@@ -72,6 +72,11 @@ def test_changed_jobs(job: sd.Job) -> None:
         job.replace({"updater.momentun": 1})
 
 
+def test_a_value_that_is_set_on_a_job_is_refused(job: sd.Job) -> None:
+    with pytest.raises(AttributeError, match=r"write job = job.replace\({'train_steps': 3}\)"):
+        job.train_steps = 3  # type: ignore[attr-defined]
+
+
 def test_nets_of_a_job(job: sd.Job) -> None:
     nets = job.replace({"test_freq": 3, "test_steps": 2}).nets()
     n = 784 * 16 + 16 + 16 * 10 + 10
