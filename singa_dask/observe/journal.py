@@ -77,6 +77,7 @@ class Journal:
         self._is_saved = True
         self.is_ours = True
         if self._path is not None:
+            self._check()  # opening it may make it
             self._file = _append_to(url, self._path, drops_part=once)
             self.is_ours = not in_use or _lock(self._file)
         elif fs.exists(url):

@@ -112,6 +112,21 @@ def test_one_that_sleeps_before_it_records_an_event(url: str, kind: str, number:
 
 
 @WAYS
+@pytest.mark.parametrize("kind", EVENTS)
+def test_one_that_sleeps_before_it_records_the_first_event(url: str, kind: str, number: int, replaced_by: Any) -> None:
+    """It makes no file of a kind that its successor needed none of."""
+    sleeper = owner(url, job_id="job", driver=number)
+    with sleeper:
+        sleeper.on_event(STARTED)
+        with replaced_by(url) as newer:
+            newer.finish(SUMMARY)
+        wanted = all_of(url)
+        with suppress(TakenOverError):  # a span is only kept for the end
+            sleeper.on_event(EVENTS[kind](7))
+    assert all_of(url) == wanted
+
+
+@WAYS
 def test_one_that_sleeps_before_it_saves_lines(
     url: str, number: int, replaced_by: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
