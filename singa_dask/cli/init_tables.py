@@ -30,7 +30,7 @@ from singa_dask.cli.init_records import (
     with_split,
 )
 from singa_dask.data.codecs.record import is_point, labels_among
-from singa_dask.data.codecs.table import TableFacts, as_floats, as_texts, is_number, missing_of, whole
+from singa_dask.data.codecs.table import TableFacts, as_floats, as_texts, in_order, is_number, missing_of, whole
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.table import LINES, open_part
@@ -132,10 +132,7 @@ class TableSurvey:
         for file, run in self.runs:
             texts = as_texts(whole(_decoded(self.parts, file, run, {name: "string"}).column(name)))
             different.update(pc.unique(texts.filter(pa.array(~missing_of(texts)))).to_pylist())
-        try:
-            return tuple(sorted(sorted(different), key=float))
-        except ValueError:
-            return tuple(sorted(different))
+        return in_order(different)
 
     def write(self, url: str, rows: Rows) -> None:
         """Write rows to a file of the same form, CSV record by record as they are; other whole tables to Parquet."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -542,7 +543,7 @@ class TableStatistics:
         empty += [name for name, found in (self._found | self._tokens).items() if not found]
         if empty and self._n:
             raise DataError(f"{self._url}: column {empty[0]!r} has no values. Leave it out.")
-        learned = {name: _sorted(found) for name, found in self._found.items()}
+        learned = {name: in_order(found) for name, found in self._found.items()}
         return TableFacts(
             self._features,
             {name: total / n for name, (total, n) in self._sums.items() if n},
@@ -575,12 +576,17 @@ class TableStatistics:
         return known
 
 
-def _sorted(found: set[str]) -> tuple[str, ...]:
-    """Return names sorted by their value if all are numbers, else as text."""
+def in_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names sorted by their value if all are numbers, nan last, else as text: one order in all processes."""
+
+    def value(name: str) -> tuple[bool, float, str]:
+        number = float(name)
+        return math.isnan(number), 0.0 if math.isnan(number) else number, name
+
     try:
-        return tuple(sorted(found, key=float))
+        return tuple(sorted(names, key=value))
     except ValueError:
-        return tuple(sorted(found))
+        return tuple(sorted(names))
 
 
 class TableEncoder:

@@ -36,9 +36,9 @@ class Coordinator:
     when all workers have ended (``leave``). Units that join a running job wait for each other only. A unit that sends
     the same message twice counts once; if nobody is missing any more, it is answered again.
 
-    A worker says with ``ready`` which versions of remote files it has opened. ``go`` lists the files of which a worker
-    was the first to open another version: that version, and its host. A ``leave`` with an ``error`` ends the job with
-    it, once all workers have left.
+    A worker says with ``ready`` what it has to have like all others: versions of remote files, and digests of what it
+    has learned of the records. ``go`` lists what differs from that of the worker which said it first: its value, and
+    its host. A ``leave`` with an ``error`` ends the job with it, once all workers have left.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Coordinator:
         left, running = (rejoin.left, rejoin.running) if rejoin else (frozenset[Address](), frozenset[Address]())
         starting = units - running - left
         self._processes = sorted({*process_of.values()})
-        self._files: dict[str, list[str]] = {}
+        self._facts: dict[str, list[str]] = {}
         self._differing: dict[Address, dict[str, list[str]]] = {}
         self._error = ""
         self._servers = sorted(units - workers)
@@ -72,18 +72,18 @@ class Coordinator:
         self._missing[message.kind].discard(message.src)
         self._present[message.kind].add(message.src)
         if message.kind == "ready":
-            self._differing[message.src] = self._compare(message.info["host"], message.info["files"])
+            self._differing[message.src] = self._compare(message.info["host"], message.info["facts"])
         elif message.kind == "leave" and message.info["error"] and not self._error:
             self._error = f"{message.src}: {message.info['error']}"
         answers = self._answers(message.kind)
         # a server that joins after all workers have left is to end, too
         return answers + self._answers("leave") if message.kind == "hello" else answers
 
-    def _compare(self, host: str, files: Mapping[str, str]) -> dict[str, list[str]]:
-        """Return the first version of each file of which a worker has another one, and the host of the first."""
-        for url, version in files.items():
-            self._files.setdefault(url, [version, host])
-        return {url: self._files[url] for url, version in files.items() if self._files[url][0] != version}
+    def _compare(self, host: str, facts: Mapping[str, str]) -> dict[str, list[str]]:
+        """Return the first value of each fact of which a worker has another one, and the host of the first."""
+        for what, value in facts.items():
+            self._facts.setdefault(what, [value, host])
+        return {what: self._facts[what] for what, value in facts.items() if self._facts[what][0] != value}
 
     def _answers(self, kind: str) -> list[Message]:
         if self._missing[kind] or not self._present[kind]:
@@ -96,7 +96,7 @@ class Coordinator:
             info: dict[str, Any] = {"reason": self._error, "exit_code": DataError.exit_code, "expected": True}
             return [Message("abort", Address.stub(0), Address.stub(process), info=info) for process in self._processes]
         return [
-            Message(self.KINDS[kind], Address.stub(0), unit, info={"files": self._differing.pop(unit, {})})
+            Message(self.KINDS[kind], Address.stub(0), unit, info={"differing": self._differing.pop(unit, {})})
             for unit in waiting
         ]
 

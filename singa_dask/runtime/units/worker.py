@@ -5,6 +5,8 @@ A worker opens no socket: its messages, and what people should see, go through a
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import socket
 import time
@@ -21,11 +23,12 @@ from singa_dask.conf.job import EarlyStoppingConf, is_less_better, split_metric
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.connection import IN_FLIGHT, BridgeSrc
 from singa_dask.layers.feature import Totals, add_totals
+from singa_dask.layers.input import StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.manifest import Author
 from singa_dask.runtime.planning.nets import Nets, phase_name
 from singa_dask.runtime.planning.placement import JobPlan
-from singa_dask.runtime.units.checkpointing import Checkpointing, SaveLater
+from singa_dask.runtime.units.checkpointing import Checkpointing, SaveLater, describe_params
 from singa_dask.runtime.units.profiler import Profiler, Trace
 from singa_dask.runtime.units.run_state import Channel, InitialState, RunState, is_due
 from singa_dask.runtime.units.trainer import Trainer
@@ -234,6 +237,28 @@ class Watch:
         return state
 
 
+def _digests(trainer: Trainer) -> dict[str, str]:
+    """Return digests of what all workers must have alike, by what it is: params, and what is learned of the records."""
+    facts: dict[str, Any] = {"the params of the net": list(describe_params(trainer.net).items())}
+    for key, by_layer in trainer.net.context.class_names.to_dict().items():
+        for layer, learned in by_layer.items():
+            each = learned if key == "tables" else {key.replace("_", " "): learned}
+            facts |= {f"{name} of layer {layer!r}": value for name, value in each.items()}
+    for reader in trainer.net.layers:
+        if isinstance(reader, StoreInput) and reader.store is not None:
+            facts[f"the blocks of records of layer {reader.conf_name!r}"] = reader.store.fingerprint
+    return {what: hashlib.sha256(json.dumps(_rounded(value)).encode()).hexdigest() for what, value in facts.items()}
+
+
+def _rounded(value: Any) -> Any:
+    """Return JSON with floats of six digits: hosts with other processors may differ in the last ones."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, Mapping):
+        return {key: _rounded(each) for key, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 class Worker:
     """One worker of a worker group.
 
@@ -385,11 +410,16 @@ class Worker:
         self.trainer.wait_for_records()
         files, host = self.trainer.remote_versions(), socket.gethostname()
         self._initial_state.check_files(files)
-        self._say("ready", host=host, files=files)
-        for url, (version, first) in self._wait_for("go").info["files"].items():
+        self._say("ready", host=host, facts={**files, **_digests(self.trainer)})
+        for what, (value, first) in self._wait_for("go").info["differing"].items():
+            if what in files:
+                raise DataError(
+                    f"{what}: the file was replaced while the job started: {first} opened version {value}, {host} "
+                    f"version {files[what]}. Start the job again."
+                )
             raise DataError(
-                f"{url}: the file was replaced while the job started: {first} opened version {version}, {host} version "
-                f"{files[url]}. Start the job again."
+                f"{what} differ between a worker on {first} and one on {host}, which would train one net on different "
+                "records. Give both the same files, of the same content."
             )
 
     def _say(self, kind: str, **info: Any) -> None:

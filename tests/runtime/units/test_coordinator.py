@@ -16,7 +16,7 @@ UNITS = {unit: 0 for unit in (*WORKERS, *SERVERS)}
 
 
 def say(coordinator: Coordinator, kind: str, unit: Address) -> list[tuple[str, Address]]:
-    info = {"host": "here", "files": {}, "error": ""}
+    info = {"host": "here", "facts": {}, "error": ""}
     answers = coordinator.handle(Message(kind, unit, Address.stub(0), info=info))
     return [(answer.kind, answer.dst) for answer in answers]
 
@@ -117,12 +117,12 @@ def test_files_of_which_workers_have_opened_two_versions() -> None:
     coordinator = Coordinator(UNITS)
 
     def ready(unit: Address, host: str, **files: str) -> list[Message]:
-        return coordinator.handle(Message("ready", unit, Address.stub(0), info={"host": host, "files": files}))
+        return coordinator.handle(Message("ready", unit, Address.stub(0), info={"host": host, "facts": files}))
 
     ready(WORKERS[0], "a", one="1", two="1")
     ready(WORKERS[1], "b", one="1", two="2")
     ready(WORKERS[2], "b", two="1", three="9")
-    answers = {answer.dst: answer.info["files"] for answer in ready(WORKERS[3], "d", one="4", three="9")}
+    answers = {answer.dst: answer.info["differing"] for answer in ready(WORKERS[3], "d", one="4", three="9")}
     assert answers == {
         WORKERS[0]: {},
         WORKERS[1]: {"two": ["1", "a"]},
@@ -131,7 +131,7 @@ def test_files_of_which_workers_have_opened_two_versions() -> None:
     }
     # one that starts again is compared with the first
     coordinator.replace(WORKERS[:1])
-    assert [answer.info["files"] for answer in ready(WORKERS[0], "e", one="5", two="1")] == [{"one": ["1", "a"]}]
+    assert [answer.info["differing"] for answer in ready(WORKERS[0], "e", one="5", two="1")] == [{"one": ["1", "a"]}]
 
 
 def test_a_job_with_a_replaced_file_ends_with_its_error_after_all_have_left() -> None:

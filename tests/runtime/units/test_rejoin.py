@@ -197,7 +197,7 @@ def test_a_worker_that_waits_for_a_lost_coordinator_asks_the_next_one(tmp_path: 
         worker = running.hosts[1].units[Address.worker(1, 0)]
         assert isinstance(worker, Worker)
         # as if its answer had been lost
-        worker._said = Message("ready", worker.address, Address.stub(0), info={"host": "", "files": {}})
+        worker._said = Message("ready", worker.address, Address.stub(0), info={"host": "", "facts": {}})
         running.replace([0])
         running.end()
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from singa_dask import fs
 from singa_dask.conf import JobConf
@@ -86,3 +88,41 @@ def test_a_file_that_is_replaced_between_two_runs(
     else:
         assert f"{url}: replaced since" in caplog.text
         assert {report["state"] for report in rest.reports.values()} == {"done"}
+
+
+TABLE = "kind,x,species\n" + "".join(f"{kind},{i},{'cat' if i % 2 else 'dog'}\n" for i, kind in enumerate("abcabcab"))
+OTHERS = {
+    "categories of layer 'data'": TABLE.replace("a,", "z,"),
+    "means of layer 'data'": TABLE.replace("7,", "9,"),
+    "the blocks of records of layer 'data'": f"{TABLE}a,3.5,dog\n",
+}
+JOB = """
+- {name: data, type: RecordInput, store_conf: {path: FILE, label: species, features: [kind, x], categories: {kind: []},
+   missing: mean, batchsize: 4, shape: [4]}}
+- {name: fc, type: InnerProduct, srclayers: [data], innerproduct_conf: {num_output: 2},
+   param: [{name: w, init: {type: Constant}}, {name: b, init: {type: Constant}}]}
+- {name: loss, type: SoftmaxLoss, srclayers: [fc, data]}
+"""
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_workers_that_see_two_local_files_of_one_name(
+    what: str, tmp_path: Path, run_job: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As two hosts do that each have a copy, one of them older."""
+    real, file, other = StoreInput.open_checked, tmp_path / "animals.csv", tmp_path / "other.csv"
+    file.write_text(TABLE)
+    other.write_text(OTHERS[what])
+
+    def open_own(layer: StoreInput) -> Store:
+        if layer.site.batch_shard.index:
+            layer.store_conf = layer.store_conf.model_copy(update={"path": str(other)})
+        return real(layer)
+
+    monkeypatch.setattr(StoreInput, "open_checked", open_own)
+    layers = yaml.safe_load(JOB.replace("FILE", str(file)))
+    outcome = run_job(mlp(cluster=ALLREDUCE, neuralnet={"layer": layers}))
+    reason = next(iter(reasons(outcome) - {""}))
+    assert what in reason
+    assert "differ between a worker on" in reason
+    assert not any(event["event"] == "checkpoint" for event in outcome.events)
