@@ -119,6 +119,7 @@ def extract(
     help="Layer that has the probabilities, where not just one loss computes them. Repeatable, for several labels.",
 )
 @click.option("--out", metavar="URL", help="Write to this file, not to stdout; with tabs if it ends in .tsv.")
+@click.option("--overwrite", is_flag=True, help="Replace --out if it exists.")
 @click.option(
     "--topk", metavar="K", type=click.IntRange(min=1), default=1, show_default=True, help="The K likeliest classes."
 )
@@ -127,6 +128,7 @@ def predict(
     backend: str | None,
     layers: tuple[str, ...],
     out: str | None,
+    overwrite: bool,
     topk: int,
     quiet: bool,
     **source: Any,
@@ -140,19 +142,21 @@ def predict(
     Records go through the test net. They are normalised, and images scaled, as its own are.
     """
     from singa_dask import fs
+    from singa_dask.fs.outputs import check_output
     from singa_dask.inference.stored import StoredRecords, csv_lines
 
     net = _stored_net(quiet=quiet, **source)
     records = [StoredRecords(url, backend, named=f"--data {url}") for url in urls]
+    place = check_output(out, urls, overwrite=overwrite, by="--overwrite") if out else None
     with Signals("stopped"):
         values = net.values(layers, records, topk=topk)
     delimiter = "\t" if out and out.lower().endswith(".tsv") else ","
     lines = csv_lines(values.rows(), delimiter)
-    if out is None:
+    if place is None:
         for line in lines:
             echo(line, nl=False)
         return
-    fs.write_atomic(fs.absolute(out), "".join(lines).encode())
+    fs.write_atomic(place, "".join(lines).encode())
     if not quiet:
         echo(f"{out}: {sum(each.count for each in values.stores)} records", err=True)
 
@@ -500,6 +504,7 @@ def is_loopback(host: str) -> bool:
 )
 @click.option("--job", "job_file", metavar="JOB.yaml", help="Take the net of this job file, not the one of the run.")
 @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Change a value of the job. Repeatable.")
+@click.option("--overwrite", is_flag=True, help="Replace --out if it exists.")
 @click.option("--quiet", is_flag=True, help="Say nothing but errors.")
 def export(
     run: str,
@@ -508,6 +513,7 @@ def export(
     layers: tuple[str, ...],
     job_file: str | None,
     sets: tuple[str, ...],
+    overwrite: bool,
     quiet: bool,
 ) -> None:
     """Write a trained net as a file for other programs.
@@ -521,7 +527,7 @@ def export(
     from singa_dask.exports.exporting import export_job, job_of_run
 
     conf = job.read(job_file, sets, None).job if job_file else job_of_run(run, sets)
-    done = export_job(conf, run, out, format, layers)
+    done = export_job(conf, run, out, format, layers, overwrite, "--overwrite")
     if quiet:
         return
     for note in done.notes:

@@ -85,10 +85,10 @@ def init(data: str, out: str, overwrite: bool, **others: Any) -> None:
     from singa_dask import fs
     from singa_dask.cli.init_job import commands, default_net, write_job
     from singa_dask.cli.init_records import InitOptions, RecordSurvey
+    from singa_dask.fs.outputs import check_output
 
     place, folder = fs.absolute(out), f"{posixpath.splitext(out)[0]}-data"
-    if fs.exists(place) and not overwrite:
-        raise ConfigError(f"{out}: exists already. Expected a new file. Give --overwrite to replace it.")
+    check_output(out, [data], overwrite=overwrite, by="--overwrite")
     surveyed, options = _surveyed(data, InitOptions(**others), folder)
     net = options.net or default_net(surveyed)
     _check_fits(surveyed, net)

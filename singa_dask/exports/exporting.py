@@ -21,6 +21,7 @@ from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS, Con
 from singa_dask.exports.onnx_layers import OnnxGraph
 from singa_dask.exports.torch_layers import TorchModule
 from singa_dask.exports.weights import encode_npz, encode_safetensors
+from singa_dask.fs.outputs import check_output
 from singa_dask.inference.net import build, fill, inference_job, label_layer, output_layers
 from singa_dask.layers import LAYERS, Feature, Layer, StoreInput
 from singa_dask.net import NeuralNet
@@ -228,6 +229,7 @@ def export(
     *,
     layers: Sequence[str] = (),
     job: Any = None,
+    overwrite: bool = False,
 ) -> Exported:
     """Write a trained net for other programs.
 
@@ -244,6 +246,8 @@ def export(
         Outputs of the model; by default what the losses compare with labels or targets.
     job : Job, optional
         Whose net it is, in place of the job of the run.
+    overwrite : bool
+        Replace what is there.
 
     Returns
     -------
@@ -258,13 +262,19 @@ def export(
         There are no values, or they do not fit.
     """
     url = os.fspath(getattr(run, "url", run))
-    return export_job(job_of_run(url) if job is None else job.conf, url, os.fspath(path), format, layers)
+    return export_job(job_of_run(url) if job is None else job.conf, url, os.fspath(path), format, layers, overwrite)
 
 
 def export_job(
-    job: JobConf, checkpoint: str, target: str, format: str | None = None, layers: Sequence[str] = ()
+    job: JobConf,
+    checkpoint: str,
+    target: str,
+    format: str | None = None,
+    layers: Sequence[str] = (),
+    overwrite: bool = False,
+    by: str = "overwrite=True",
 ) -> Exported:
-    """Write the net of a job with the values of a checkpoint; see `export`."""
+    """Write the net of a job with the values of a checkpoint; see `export`. ``by`` is how one says ``overwrite``."""
     kind = _format_of(target, format)
     place = lookup.find_values(checkpoint)
     if kind in ("npz", "safetensors"):
@@ -275,7 +285,7 @@ def export_job(
     else:
         exported = ExportedNet.of_checkpoint(checkpoint, job, layers, [place])
         files, notes = ENCODERS[kind](exported, target, _about(job, place)), exported.notes(kind)
-    urls = {fs.absolute(url): content for url, content in files.items()}
+    urls = {check_output(url, overwrite=overwrite, by=by): content for url, content in files.items()}
     for url, content in urls.items():
         fs.makedirs(posixpath.dirname(url))
         fs.write_atomic(url, content)

@@ -13,7 +13,9 @@ import importlib
 import os
 import posixpath
 import secrets
+import shutil
 import socket
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -141,7 +143,7 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
     options = dict(storage_options or {})
     for ours in (CACHE, MAX_DECOMPRESSED):
         options.pop(ours, None)
-    if not options and "://" not in url and "::" not in url:
+    if "://" not in url and not is_chain(url) and (not options or "::" in url):
         # what fsspec would do, in a tenth of the time, which counts for small files
         return LOCAL, LOCAL._strip_protocol(url)
     with errors_name(url):
@@ -156,6 +158,12 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
             # else a process would see for ever what it has listed once
             filesystem.dircache.use_listings_cache = False
     return filesystem, path
+
+
+def is_chain(url: str) -> bool:
+    """Return whether a URL chains filesystems, such as ``zip://a.csv::s3://b/c.zip``: the first part is a protocol."""
+    first, separator, _ = url.partition("::")
+    return bool(separator) and ("://" in first or first in fsspec.available_protocols())
 
 
 def _of_web(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,8 +195,8 @@ def local_path(url: str) -> Path | None:
 
 
 def absolute(url: str) -> str:
-    """Make a relative local path absolute, so that it means the same in every process. URLs are returned unchanged."""
-    return url if "://" in url or not url else os.path.abspath(url)
+    """Make a local path absolute, with ``~`` as the home, so that it means the same in every process; URLs stay."""
+    return url if "://" in url or is_chain(url) or not url else os.path.abspath(os.path.expanduser(url))
 
 
 def join(url: str, *parts: str) -> str:
@@ -385,15 +393,30 @@ def staged(url: str, storage_options: Options = None, *, check: Callable[[], Non
     (on a remote filesystem after an upload under another name); if it raises, ``url`` is unchanged. ``check`` is
     called last, just before the rename, and may raise too; on S3 the object is written only if nobody has changed it
     since. Temporary files of the same target left by killed processes of this host are removed.
+
+    A link stays: the file that it points to is replaced. What is no file, such as a device or a pipe, is not replaced:
+    the content is written to it.
     """
     target = local_path(url)
+    if target and is_stream(target):
+        with tempfile.TemporaryDirectory() as aside:
+            source = Path(aside, "content")
+            yield source
+            check()
+            with errors_name(url), target.open("wb") as stream, source.open("rb") as content:
+                shutil.copyfileobj(content, stream)
+        return
     filesystem, path = resolve(url, storage_options)
+    if target:
+        path = os.path.realpath(path)
+        target = Path(path)
     if not isinstance(filesystem, HdfsFileSystem):  # it creates them when it writes
         with errors_name(url):
             _make_folder(filesystem, hdfs.parent(filesystem, path))
     folder = target.parent if target else Path(tempfile.gettempdir())
     # identifies the target and the host
-    prefix = f".{posixpath.basename(path)}.{hashlib.sha256(f'{socket.gethostname()} {path}'.encode()).hexdigest()[:8]}"
+    digest = hashlib.sha256(f"{socket.gethostname()} {path}".encode()).hexdigest()
+    prefix = f".{posixpath.basename(path)[:40]}.{digest[:8]}"
     _remove_leftovers(folder, prefix)
     temporary = folder / f"{prefix}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     try:
@@ -404,7 +427,18 @@ def staged(url: str, storage_options: Options = None, *, check: Callable[[], Non
             else:
                 _upload(filesystem, temporary, path, check)
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # its name may be too long
+            temporary.unlink(missing_ok=True)
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether a path is a device, a pipe, or what a process has open, such as ``/dev/stdout``."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    is_open = path.is_symlink() and path.is_relative_to("/dev")
+    return is_open or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _remove_leftovers(folder: Path, prefix: str) -> None:

@@ -26,6 +26,7 @@ from singa_dask.data.stores import STORES, Store, open_store
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, SingaError
+from singa_dask.fs.outputs import check_output
 from singa_dask.inference.net import (
     build,
     classifier,
@@ -47,6 +48,7 @@ from singa_dask.inference.tasks import (
 )
 from singa_dask.jobs.datasets.hosts import placed_job
 from singa_dask.jobs.preparing import find_cluster
+from singa_dask.layers.records import StoreConf
 from singa_dask.net import NeuralNet
 from singa_dask.training.pass_metrics import PassMetrics
 
@@ -586,10 +588,13 @@ class StoredNet:
         _check_writes(backend)
         layers = tuple(layers) or (classifier(self.read.job, phase),)
         out = fs.absolute(out)
-        urls = [_url_of_layer(out, layer, len(layers) > 1) for layer in layers]
-        for url in urls:
-            if fs.exists(url) and not overwrite:
-                raise ConfigError(f"{url}: exists already. Expected a new file. Give {overwrite_by} to replace it.")
+        read = (
+            [records.url]
+            if records
+            else [store.path for each in self.read.job.neuralnet.layer if (store := each.given_block(StoreConf))]
+        )
+        named = [_url_of_layer(out, layer, len(layers) > 1) for layer in layers]
+        urls = [check_output(url, read, overwrite=overwrite, by=overwrite_by) for url in named]
         with contextlib.ExitStack() as stack:
             # a few values a record travel with the answers
             folder = "" if predictions else stack.enter_context(_folder_beside(out))

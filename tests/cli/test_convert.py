@@ -121,6 +121,19 @@ def test_nothing_is_replaced_unasked(call: Call, digits: Path, tmp_path: Path, m
     assert there.read_bytes().startswith(b"ARROW1")
 
 
+@pytest.mark.parametrize("link", [False, True])
+def test_a_source_is_not_replaced(call: Call, digits: Path, tmp_path: Path, link: bool) -> None:
+    content, out = digits.read_bytes(), digits
+    if link:
+        out = tmp_path / "link.npz"
+        out.symlink_to(digits)
+    result = call("convert", "npz", digits, out, "--to", "arrow", "--overwrite")
+    assert result.exit_code == 1
+    assert "it is read, and would be replaced by what is made of it" in result.stderr
+    assert digits.read_bytes() == content
+    assert not list(tmp_path.glob(".*"))
+
+
 def test_a_job_file_is_not_replaced_unasked(call: Call, job: Path, tmp_path: Path) -> None:
     command = ["convert", "conf", job, tmp_path / "out.yaml"]
     assert call(*command).exit_code == 0
@@ -130,6 +143,7 @@ def test_a_job_file_is_not_replaced_unasked(call: Call, job: Path, tmp_path: Pat
         f"{tmp_path}/out.yaml: exists already. Expected a new DST. Give --overwrite to replace it.\n",
     )
     assert call(*command, "--overwrite").exit_code == 0
+    assert "it is read, and would be replaced" in call("convert", "conf", job, job, "--overwrite").stderr
 
 
 @pytest.mark.long

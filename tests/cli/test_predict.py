@@ -65,6 +65,20 @@ def test_new_records_of_any_kind(call: Call, job: Path, trained: Path, tmp_path:
     assert (tmp_path / "lines.csv").read_text() == "".join(expected)
 
 
+def test_no_file_is_replaced_unasked_and_none_that_is_read(
+    call: Call, job: Path, trained: Path, tmp_path: Path
+) -> None:
+    data, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    np.savetxt(data, digits()["pixel"][:2].reshape(2, -1), fmt="%d", delimiter=",")
+    content = data.read_bytes()
+    given = ["predict", job, "--init-from", trained, "--data", data, "--out"]
+    assert call(*given, out).exit_code == 0
+    assert "exists already. Expected a new file. Give --overwrite to replace it" in call(*given, out).stderr
+    assert call(*given, out, "--overwrite").exit_code == 0
+    assert "it is read, and would be replaced" in call(*given, data, "--overwrite").stderr
+    assert data.read_bytes() == content
+
+
 def test_pictures_are_told_by_their_files(call: Call, job: Path, trained: Path, pictures: Path) -> None:
     given = [job, "--init-from", trained]
     expected = table(call("predict", *given, "--data", DIGITS).stdout)[:7]
