@@ -29,13 +29,14 @@ from singa_dask.data.codecs.table import is_number
 from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.class_names import check_label, has_several_labels
 from singa_dask.data.stores.image import IMAGE_SUFFIXES, image_size
-from singa_dask.data.stores.opening import is_pattern, shard_urls
+from singa_dask.data.stores.opening import shard_urls
 from singa_dask.data.stores.record_files import example_features
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.table import open_part
 from singa_dask.data.stores.table_part import table_files
 from singa_dask.data.stores.text import decode_text, vocabulary_of
 from singa_dask.errors import DataError, listed
+from singa_dask.fs.patterns import is_pattern
 
 # least height and width of an image for a convolutional net
 MIN_SIDE = 12

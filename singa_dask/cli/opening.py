@@ -11,10 +11,11 @@ from singa_dask.data.codecs.record import labels_among
 from singa_dask.data.codecs.tokens import MAX_LENGTH
 from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.class_names import check_label
-from singa_dask.data.stores.opening import is_pattern, shard_urls
+from singa_dask.data.stores.opening import shard_urls
 from singa_dask.data.stores.table import open_part
 from singa_dask.data.stores.table_part import format_of, table_files
 from singa_dask.errors import ConfigError, DataError
+from singa_dask.fs.patterns import is_pattern
 from singa_dask.registry import suggest
 
 # options that only tables with named columns have, and the formats that these are in
@@ -145,5 +146,5 @@ def _table_format(kind: str | None) -> str:
 
 
 def _detected(url: str, reading: Reading) -> str | None:
-    file = shard_urls(url, reading.storage_options)[0] if is_pattern(url) else url
+    file = shard_urls(url, reading.storage_options)[0] if is_pattern(url, reading.storage_options) else url
     return detect(file, reading.storage_options)

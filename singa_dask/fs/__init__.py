@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import fsspec
+from fsspec.core import has_magic
 from fsspec.exceptions import FSTimeoutError
 from fsspec.implementations.local import LocalFileSystem
 
@@ -254,15 +255,37 @@ def ls(url: str, storage_options: Options = None) -> list[str]:
 
 
 def entries(url: str, storage_options: Options = None) -> list[tuple[str, bool, int]]:
-    """Return name, whether it is a directory, and length in bytes of each entry of a directory, sorted by name."""
+    """Return name, whether it is a directory, and length in bytes of each entry of a directory, sorted by name.
+
+    Raises
+    ------
+    DataError
+        One is a link to nothing, a pipe, a socket or a device; hidden ones may be: programs leave locks.
+    """
     members = []
     with _resolved(url, storage_options) as (filesystem, path):
+        if isinstance(filesystem, LocalFileSystem):  # a quarter of the time of fsspec
+            with os.scandir(path) as found:
+                return sorted(_look_at(entry) for entry in found)
         for info in filesystem.ls(path, detail=True):
             name, is_folder, n_bytes = str(info["name"]).rstrip("/"), info["type"] == "directory", info.get("size")
             if info["type"] not in ("directory", "file"):  # a link
                 is_folder, n_bytes = filesystem.isdir(name), filesystem.size(name)
             members.append((posixpath.basename(name), is_folder, int(n_bytes or 0)))
     return sorted(members)
+
+
+def _look_at(entry: os.DirEntry[str]) -> tuple[str, bool, int]:
+    """Return name, whether it is a directory, and length in bytes of an entry of a local directory."""
+    try:
+        status = entry.stat()
+    except FileNotFoundError:
+        if entry.name.startswith(".") or not entry.is_symlink():
+            return entry.name, False, 0
+        raise DataError(f"{entry.path}: a link to {os.readlink(entry.path)}, which is not there.") from None
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) or entry.name.startswith(".")):
+        raise DataError(f"{entry.path}: a pipe, a socket or a device, not a file.")
+    return entry.name, entry.is_dir(), status.st_size
 
 
 def get_block_locations(
@@ -309,7 +332,19 @@ def remove_tree(url: str, storage_options: Options = None) -> None:
     """Delete a file, or a directory with its content. A missing one is ignored."""
     with _resolved(url, storage_options) as (filesystem, path):
         if _info(filesystem, path) is not None:
-            filesystem.rm(path, recursive=True)
+            _remove(filesystem, path)
+
+
+def _remove(filesystem: Any, path: str) -> None:
+    """Delete a file, or a directory with its content; ``rm`` of fsspec takes names for patterns, and deletes others."""
+    if not has_magic(path) or isinstance(filesystem, LocalFileSystem):
+        filesystem.rm(path, recursive=True)
+        return
+    found = filesystem.find(path, withdirs=True)
+    for each in sorted(found or [path], reverse=True):
+        (filesystem.rmdir if filesystem.isdir(each) else filesystem.rm_file)(each)
+    if filesystem.isdir(path):
+        filesystem.rmdir(path)
 
 
 def move(source: str, target: str, storage_options: Options = None) -> None:
@@ -475,7 +510,7 @@ def _upload(filesystem: Any, source: Path, path: str, check: Callable[[], None])
         hdfs.rename(filesystem, temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            filesystem.rm(temporary)
+            filesystem.rm_file(temporary)
         raise
 
 

@@ -488,7 +488,11 @@ def rename(filesystem: Any, source: str, target: str) -> None:
         WebHDFS refused to rename.
     """
     if not _is_web(filesystem):
-        filesystem.mv(source, target)
+        if type(filesystem).mv is fsspec.AbstractFileSystem.mv:  # it takes names for patterns
+            filesystem.cp_file(source, target)
+            filesystem.rm_file(source)
+        else:
+            filesystem.mv(source, target)
         return
     try:
         filesystem._call("RENAME", method="put", path=source, destination=target, renameoptions="OVERWRITE")

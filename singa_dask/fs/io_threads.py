@@ -40,6 +40,10 @@ LATE_S = 0.25
 EXTRA_READS, EXTRA_SHARE = 4, 8
 
 
+# by thread: the threads that it is one of
+_HERE = threading.local()
+
+
 class DaemonThreads:
     """At most ``n`` daemon threads that run calls in the order in which they come.
 
@@ -88,6 +92,7 @@ class DaemonThreads:
                     self._running -= 1
                     return
                 call = self._calls.popleft()
+            _HERE.threads = self
             try:
                 call()
             except Exception:
@@ -176,6 +181,8 @@ def map_ahead(
 ) -> Generator[R, None, None]:
     """Yield the results of a function for some items, in their order, computed ahead by some threads.
 
+    One of these threads computes them itself: it would wait for those that all wait like it.
+
     Parameters
     ----------
     limit : int
@@ -188,6 +195,9 @@ def map_ahead(
     BaseException
         The first error, in the order of the items, of the function or of the iterator of the items.
     """
+    if getattr(_HERE, "threads", None) is threads:
+        yield from map(function, items)
+        return
     source, waiting, used = iter(items), deque[tuple[int, Future[R]]](), 0
     failed: Exception | None = None
     try:

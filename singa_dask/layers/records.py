@@ -30,12 +30,12 @@ from singa_dask.conf.model import (
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.image import ImageOptions
-from singa_dask.data.stores.opening import is_pattern
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.table import NamedColumns, TableStore
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_part import table_files
 from singa_dask.errors import ConfigError, DataError, listed
+from singa_dask.fs.patterns import is_pattern
 from singa_dask.fs.range_reader import DEFAULT_LIMIT_MB
 from singa_dask.layers.augmentation import AugmentConf
 from singa_dask.ops.contract import Array, DType
@@ -228,7 +228,7 @@ def open_records(conf: StoreConf, backend: str | None, facts: TableFacts | None 
         for key in FORMAT_KEYS
         if getattr(conf, key) not in (StoreConf.model_fields[key].default, [])
     }
-    if not backend and (options or conf.user_conf) and not is_pattern(conf.path):
+    if not backend and (options or conf.user_conf) and not is_pattern(conf.path, conf.storage_options):
         backend = detect(conf.path, conf.storage_options)
     backend = table_or(backend, conf)
     cls = STORES.find(backend) if backend else None

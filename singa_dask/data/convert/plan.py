@@ -26,13 +26,14 @@ from singa_dask.data.codecs.record import schema_of
 from singa_dask.data.order import permutation
 from singa_dask.data.stores.class_names import has_several_labels
 from singa_dask.data.stores.column import read_idx
-from singa_dask.data.stores.opening import ShardedStore, is_pattern, shard_url, shard_urls
+from singa_dask.data.stores.opening import ShardedStore, shard_url, shard_urls
 from singa_dask.data.stores.store import STORES, Store, StoreOptions, even_blocks, rows_per_block
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.stores.table_part import table_files
 from singa_dask.data.stores.text import read_text, read_words
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError
+from singa_dask.fs.patterns import is_pattern
 from singa_dask.fs.range_reader import versions
 from singa_dask.registry import suggest
 
@@ -174,7 +175,8 @@ def source_files(urls: Sequence[str], storage_options: fs.Options = None, kind: 
     """Return the files of URLs, with patterns expanded, and directories of tables."""
     if kind == "table":
         return [each.url for url in urls for each in table_files(url, storage_options)]
-    return [file for url in urls for file in (shard_urls(url, storage_options) if is_pattern(url) else [url])]
+    found = (shard_urls(url, storage_options) if is_pattern(url, storage_options) else [url] for url in urls)
+    return list(itertools.chain.from_iterable(found))
 
 
 def kinds() -> list[str]:

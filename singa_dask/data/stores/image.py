@@ -434,8 +434,7 @@ def is_theirs(name: str) -> bool:
 
 def entries_of(folder: str, storage_options: fs.Options) -> list[str]:
     """Return the names in a folder but for those that nobody has put there."""
-    names = fs.ls(folder, storage_options)
-    return [name for name in names if not is_theirs(name)]
+    return [name for name, _, _ in fs.entries(folder, storage_options) if not is_theirs(name)]
 
 
 def _has_suffix(name: str) -> bool:

@@ -19,6 +19,7 @@ from singa_dask.conf.yaml_text import read_plain
 from singa_dask.data.codecs.record import describe_fields, show_schema
 from singa_dask.data.stores.class_names import Labels, label_table, parse_names, relabel
 from singa_dask.data.stores.image import IMAGE_SUFFIXES, entries_of
+from singa_dask.data.stores.lakes import refuse_lake
 from singa_dask.data.stores.range_store import VERSION, RangeStore, manifest_url, plain
 from singa_dask.data.stores.store import MANIFEST_DIR, SPLIT, STORES, Store
 from singa_dask.data.types import Arrays, Block, FileSum
@@ -26,6 +27,7 @@ from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.fs.cache import open_cache
 from singa_dask.fs.io_threads import map_ahead, open_threads
 from singa_dask.fs.mapped_file import checksum_of
+from singa_dask.fs.patterns import is_pattern, matches
 from singa_dask.fs.range_reader import Bytes, Range
 
 # maximum number of entries of a directory that are tried as folders of images
@@ -38,11 +40,6 @@ DIRECTORIES = ("parquet", "image-parquet", "jsonl")
 SPLITS, STATE, README = "dataset_dict.json", "state.json", "README.md"
 FRONT_MATTER = re.compile(r"---\r?\n(.*?\n)---\r?\n", re.DOTALL)
 NUMBERS = re.compile(r"(.*)-(\d{5})-of-(\d{5})(.*)")
-
-
-def is_pattern(url: str) -> bool:
-    """Return whether the last part of a URL is a pattern of file names."""
-    return any(character in url.rpartition("/")[2] for character in "*?[")
 
 
 def detect(url: str, storage_options: fs.Options = None) -> str | None:
@@ -132,6 +129,7 @@ def _files_of(
     store: type[Store], url: str, is_folder: Mapping[str, bool], storage_options: fs.Options = None
 ) -> list[str]:
     """Return the files of one format in a directory; ``is_folder`` says of each name in it whether it is one, too."""
+    refuse_lake(url, is_folder, storage_options)
     names = [name for name in is_folder if name[0] not in "._" and name != README]
     found = [name for name in sorted(names) if name.lower().endswith(store.suffixes)] if store.suffixes else names
     others = sorted(name for name in names if is_folder[name])
@@ -186,7 +184,7 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
     DataError
         The file is missing, or not of that format.
     """
-    if is_pattern(url):
+    if is_pattern(url, storage_options):
         return STORES.find("shards")(url, storage_options, backend=backend, **options)
     backend = backend or detect(url, storage_options)
     if not backend:
@@ -416,18 +414,23 @@ def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
         Nothing matches, or the set is incomplete: if ``-00001-of-00004`` matches, the others of the four that the
         pattern would match must exist too.
     """
-    folder, slash, pattern = url.rpartition("/")
-    names = fs.ls(folder + slash or ".", storage_options) if is_pattern(url) else []
     # the directory of manifests is not a shard
-    matching = [name for name in fnmatch.filter(names, pattern) if name != MANIFEST_DIR]
-    if not matching:
+    found = [each for each in matches(url, storage_options) if not each.endswith(MANIFEST_DIR)]
+    if not found:
         raise DataError(f"{url}: no such file or directory, nothing matches.")
-    missing = [name for name in _sets_of(matching) if fnmatch.fnmatch(name, pattern) and name not in matching]
-    if missing:
-        verb = "are" if missing[1:] else "is"
-        raise DataError(f"{url}: {listed(missing, 3)} {verb} missing, expected the whole set.")
-    check_splits(url, matching)
-    return [f"{folder}{slash}{name}" for name in matching]
+    pattern, folders = url.rpartition("/")[2], dict[str, list[str]]()
+    for each in found:
+        folder, _, name = each.rpartition("/")
+        folders.setdefault(folder, []).append(name)
+    for folder, names in folders.items():
+        place = folder or "/"[: found[0].startswith("/")] or "."
+        refuse_lake(place, fs.ls(place, storage_options), storage_options)
+        missing = [name for name in _sets_of(names) if fnmatch.fnmatch(name, pattern) and name not in names]
+        if missing:
+            verb = "are" if missing[1:] else "is"
+            raise DataError(f"{url}: {listed(missing, 3)} {verb} missing, expected the whole set.")
+    check_splits(url, found)
+    return found
 
 
 def check_splits(url: str, files: Sequence[str], is_dir: bool = False) -> None:
@@ -537,7 +540,7 @@ def forget_manifest(url: str, storage_options: fs.Options = None) -> dict[str, t
 
 
 def _files(url: str, storage_options: fs.Options) -> list[str]:
-    return shard_urls(url, storage_options) if is_pattern(url) else [url]
+    return shard_urls(url, storage_options) if is_pattern(url, storage_options) else [url]
 
 
 def _facts(store: Store, class_names: Sequence[str], files: Sequence[FileSum]) -> dict[str, Any]:

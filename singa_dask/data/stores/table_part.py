@@ -29,11 +29,13 @@ from singa_dask.data.codecs.table import column_kind, is_number, refuse_twice
 from singa_dask.data.stores.arrow import PARQUET_MAGIC, GroupReader, RowGroups
 from singa_dask.data.stores.class_names import hugging_face_names
 from singa_dask.data.stores.columnar import ARROW_MAGIC, PARQUET_SUFFIXES, is_columnar, open_columns
-from singa_dask.data.stores.opening import README, check_splits, is_pattern, name_sets, saved_files, shard_urls
+from singa_dask.data.stores.lakes import refuse_lake
+from singa_dask.data.stores.opening import README, check_splits, name_sets, saved_files, shard_urls
 from singa_dask.data.stores.range_store import read_ranges
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
 from singa_dask.fs.mapped_file import checksum_of
+from singa_dask.fs.patterns import is_pattern
 from singa_dask.fs.range_reader import Bytes, BytesInMemory, Range, open_bytes
 from singa_dask.lazy import LazyModule, require
 
@@ -129,7 +131,7 @@ def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]
     DataError
         There are none, or the directory is not complete.
     """
-    if is_pattern(url):
+    if is_pattern(url, storage_options):
         return [TableFile(each) for each in sorted(shard_urls(url, storage_options), key=_natural)]
     if not fs.exists(url, storage_options):
         raise DataError(f"{url}: no such file or directory.")
@@ -149,6 +151,7 @@ def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]
 
 def _inside(url: str, keys: tuple[tuple[str, str | None], ...], storage_options: fs.Options) -> list[TableFile]:
     entries = {name: (is_folder, n_bytes) for name, is_folder, n_bytes in fs.entries(url, storage_options)}
+    refuse_lake(url, entries, storage_options)
     if UNFINISHED in entries:
         raise DataError(f"{url}: has a directory {UNFINISHED}: a job that writes it has not ended, or has failed.")
     found: list[TableFile] = []

@@ -15,8 +15,8 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.job import split_metric
-from singa_dask.data.stores.opening import is_pattern
 from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.fs.patterns import is_pattern
 from singa_dask.layers import LAYERS, InputLayer, Layer, StoreInput
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.ops import OPS

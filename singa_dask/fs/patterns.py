@@ -1,0 +1,86 @@
+"""Patterns of files, by the rules of the shell, on any file system; what exists under its name is no pattern."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterator, Sequence
+
+from singa_dask import fs
+from singa_dask.errors import DataError
+
+WILD = re.compile(r"[*?[]")
+BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+
+
+def is_pattern(url: str, storage_options: fs.Options = None) -> bool:
+    """Return whether a URL is a pattern: with wildcards or braces, and nothing is there that is called so.
+
+    The query of a web address is no pattern.
+    """
+    path = url.rpartition("://")[2]
+    if not (WILD.search(path) or BRACES.search(path)) or (url.startswith(("http://", "https://")) and "?" in path):
+        return False
+    return not fs.exists(url, storage_options)
+
+
+def matches(url: str, storage_options: fs.Options = None) -> list[str]:
+    """Return the URLs that match a pattern, sorted; none of them is a pattern.
+
+    Parameters
+    ----------
+    url : str
+        ``*``, ``?`` and ``[...]`` are characters of a name, ``**`` any directories, and ``{a,b}`` is ``a`` or ``b``.
+        Names that begin with a dot match only a dot.
+    storage_options : mapping, optional
+    """
+    found: set[str] = set()
+    for each in _alternatives(url):
+        head, protocol, path = each.rpartition("://")
+        names = path.lstrip("/")
+        start = f"{head}{protocol}{path[: len(path) - len(names)]}"
+        found.update(_below(start, names.split("/"), storage_options))
+    return sorted(found)
+
+
+def _alternatives(url: str) -> list[str]:
+    """Return what the braces of a pattern stand for, the inner ones first."""
+    braces = BRACES.search(url)
+    if braces is None:
+        return [url]
+    before, after = url[: braces.start()], url[braces.end() :]
+    return [each for name in braces[1].split(",") for each in _alternatives(f"{before}{name}{after}")]
+
+
+def _below(place: str, names: Sequence[str], storage_options: fs.Options) -> Iterator[str]:
+    """Yield what matches the rest of a pattern in a directory."""
+    if not names:
+        yield place
+        return
+    name, rest = names[0], names[1:]
+    literal = f"{place}/{name}" if place and not place.endswith("/") else f"{place}{name}"
+    if not WILD.search(name) or fs.exists(literal, storage_options):
+        if rest or fs.exists(literal, storage_options):
+            yield from _below(literal, rest, storage_options)
+        return
+    if name == "**":
+        yield from _below(place, rest or ["*"], storage_options)
+    for entry, is_folder in _entries(place, storage_options):
+        inside = f"{place}/{entry}" if place and not place.endswith("/") else f"{place}{entry}"
+        if entry.startswith(".") and not name.startswith("."):
+            continue
+        if name == "**":
+            if is_folder:
+                yield from _below(inside, names, storage_options)
+        elif fnmatch.fnmatchcase(entry, name) and (is_folder or not rest):
+            yield from _below(inside, rest, storage_options)
+
+
+def _entries(place: str, storage_options: fs.Options) -> list[tuple[str, bool]]:
+    """Return the names in a directory, and which are directories; none if there is no directory."""
+    try:
+        return [entry[:2] for entry in fs.entries(place or ".", storage_options)]
+    except DataError as error:
+        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            return []
+        raise
