@@ -428,7 +428,7 @@ class Repeats:
         values = np.ascontiguousarray(values[: MAX_COMPARED - self._n])
         labels = arrays.get("label")
         known = [0] * len(values) if labels is None or labels.ndim != 1 else labels.tolist()
-        for row, label in zip(values.reshape(len(values), -1), known, strict=False):
+        for row, label in zip(values, known, strict=False):
             first = self._labels.setdefault(row.tobytes(), label)
             self._n_relabelled += first != label
         self._n += len(values)

@@ -160,6 +160,15 @@ def test_equal_records(call: Call, tmp_path: Path) -> None:
     assert trouble(call, tmp_path, data=data, label=labels) == said
 
 
+def test_of_many_records_the_first_are_compared(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sheet, "MAX_COMPARED", 20)
+    records = floats(40)
+    records["data"][19] = records["data"][0]
+    records["data"][20] = records["data"][1]
+    said = "1 of 20 records compared are equal to an earlier one, 1 of them with another label"
+    assert told(call, written(tmp_path, "arrow", records, block_bytes=200))["trouble"] == [said]
+
+
 def test_blocks_that_cannot_be_read(call: Call, tmp_path: Path) -> None:
     url = written(tmp_path, "arrow", pixels(600, (4, 5)), block_bytes=256 * 24)
     call("data", "verify", url, "--write-manifest")
