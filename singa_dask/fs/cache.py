@@ -128,6 +128,8 @@ RETRY_S = 60.0
 MAX_MAPS = 256
 MAX_COPY_BYTES = 1 << 26
 MARKER = "singa-dask-cache"
+# directories in that of the cache, of files which are not copies of remote data
+COSTS, ENGINES, TABLES = OTHERS = ("costs", "cudnn", "tables")
 MAGIC = b"SDCACHE1"
 # magic, key, bytes, crc32c
 SEAL = struct.Struct("<8s32sQI12x")
@@ -145,7 +147,18 @@ def key_of(*parts: Any) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-_OPEN: dict[tuple[str, int], Cache] = {}
+def cache_folder(settings: Mapping[str, Any] | None = None) -> Path:
+    """Return the directory of the cache: ``dir`` of the settings, SINGA_DASK_CACHE, or ~/.cache/singa-dask.
+
+    A user without a home directory gets a path at which no directory can be created.
+    """
+    default = os.environ.get("SINGA_DASK_CACHE") or os.path.join("~", ".cache", "singa-dask")
+    folder = os.path.expanduser((settings or {}).get("dir") or default)
+    # else a directory called ~ would be created in the current one
+    return Path(os.devnull, folder) if folder.startswith("~") else Path(os.path.abspath(folder))
+
+
+_OPEN: dict[tuple[Path, int], Cache] = {}
 _OPENING = threading.Lock()
 # each map in use keeps a file open
 _MAPS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
@@ -164,13 +177,10 @@ def open_cache(settings: Mapping[str, Any] | None = None) -> Cache:
     DataError
         The directory cannot be used.
     """
-    options = settings or {}
-    default = os.environ.get("SINGA_DASK_CACHE") or os.path.join("~", ".cache", "singa-dask")
-    folder = os.path.abspath(os.path.expanduser(options.get("dir") or default))
-    limit = int(options.get("limit_gb", DEFAULT_LIMIT_GB) * 1e9)
+    folder, limit = cache_folder(settings), int((settings or {}).get("limit_gb", DEFAULT_LIMIT_GB) * 1e9)
     with _OPENING:  # files of a store are opened in several threads
         if (folder, limit) not in _OPEN:
-            _OPEN[folder, limit] = Cache(Path(folder), limit)
+            _OPEN[folder, limit] = Cache(folder, limit)
         return _OPEN[folder, limit]
 
 
@@ -373,7 +383,7 @@ class Cache:
                 "delete files that others read from, and a cache there is hardly faster. Set cache.dir or "
                 "SINGA_DASK_CACHE to a directory on a local disk."
             )
-        names = os.listdir(self.folder)
+        names = {*os.listdir(self.folder)} - {*OTHERS}
         if MARKER not in names and names:
             text = f"{self.folder}: not a cache of singa-dask: it holds {min(names)}, but no {MARKER}."
             raise DataError(f"{text} Set cache.dir to an empty or a new directory.")

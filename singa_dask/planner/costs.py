@@ -36,6 +36,7 @@ from singa_dask.comm.stub import ParamSlice
 from singa_dask.conf import ClusterConf, JobConf, Phase, loads
 from singa_dask.conf.yaml_text import dump
 from singa_dask.errors import ConfigError
+from singa_dask.fs.cache import COSTS, cache_folder
 from singa_dask.layers import Layer, StoreInput
 from singa_dask.layers.connection import Bridge
 from singa_dask.ops import NumpyOps
@@ -85,12 +86,12 @@ Times = tuple[float, float]
 
 def cost_file() -> Path:
     """Return the file with the times of this machine, for this version of the package."""
-    cache, text = os.environ.get("SINGA_DASK_CACHE") or os.path.join("~", ".cache", "singa-dask"), ""
+    text = ""
     with contextlib.suppress(OSError):
         text = Path("/proc/cpuinfo").read_text()
     model = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
     name = f"{model[1] if model else platform.processor()} {cpu_count()} cores {__version__}.json"
-    return Path(os.path.expanduser(f"{cache}-costs"), re.sub(r"[^\w.]+", "-", name))
+    return cache_folder() / COSTS / re.sub(r"[^\w.]+", "-", name)
 
 
 class CostTable:

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from singa_dask.cli import main, tasks
-from singa_dask.data.stores import open_store
+from singa_dask.data.stores import open_store, table
 from tests.contracts.records import read_all
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +20,7 @@ DIGITS = ROOT / "data" / "digits" / "test.arrow"
 # of the 2,000 records the last batch then has 50
 BATCH = "neuralnet.layer[data].store_conf.batchsize=150"
 Call = Callable[..., Result]
+Made = Callable[[], set[str]]
 
 TINY = f"""\
 name: tiny
@@ -90,3 +91,30 @@ def job(tmp_path: Path) -> Path:
     path = tmp_path / "tiny.yaml"
     path.write_text(TINY)
     return path
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    """Return a function that lists what was created, changed or deleted since its last call.
+
+    The directories are ``home``, ``cwd`` and ``data``. Indices of short tables are stored, too.
+    """
+    for name in ("home", "cwd", "data"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("SINGA_DASK_CACHE")
+    monkeypatch.chdir(tmp_path / "cwd")
+    monkeypatch.setattr(table, "MIN_INDEXED_BYTES", 1)
+    seen: dict[str, int] = {}
+
+    def list_changes() -> set[str]:
+        now = {
+            str(path.relative_to(tmp_path)): path.stat().st_mtime_ns * path.is_file() for path in tmp_path.rglob("*")
+        }
+        changes = {name for name in {*seen, *now} if seen.get(name) != now.get(name)}
+        seen.clear()
+        seen.update(now)
+        return changes
+
+    list_changes()
+    return list_changes

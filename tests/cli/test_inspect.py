@@ -20,7 +20,7 @@ from singa_dask.data.stores import STORES, image, open_store
 from singa_dask.data.stores.store import rows_per_block
 from singa_dask.data.types import Arrays, TableColumn
 from singa_dask.lazy import LazyModule
-from tests.cli.conftest import DIGITS, Call
+from tests.cli.conftest import DIGITS, Call, Made
 from tests.contracts.foreign import NAMES, write_foreign
 from tests.contracts.records import SUFFIX, floats, pixels, written
 
@@ -57,14 +57,16 @@ OTHERS = {"lines", "shards"}
 
 
 @pytest.mark.parametrize("backend", sorted({*SUFFIX, *NAMES, *OTHERS} & set(STORES.names())))
-def test_all_verbs_on_every_format(call: Call, backend: str, tmp_path: Path) -> None:
-    url = any_store(tmp_path, backend)
+def test_all_verbs_on_every_format(call: Call, backend: str, tmp_path: Path, made: Made) -> None:
+    url = any_store(tmp_path / "data", backend)
+    made()
     options = () if backend == "shards" else ("--backend", backend)
     assert told(call, url, *options)["records_seen"] == 40
     for verb, more in (("head", ()), ("verify", ()), ("bench", ("--batch", 8, "--rounds", 1))):
         result = call("data", verb, url, *options, *more)
         assert result.exit_code == 0, result.output
         assert result.stdout
+    assert made() == set()
 
 
 def test_facts_of_digits(call: Call) -> None:

@@ -138,7 +138,7 @@ def test_a_plan_of_this_machine(call: Call, job: Path, tmp_path: Path, monkeypat
     monkeypatch.setenv("SINGA_DASK_CACHE", str(tmp_path / "cache"))
     first = call("plan", job, "--json")
     assert first.exit_code == 0, first.output
-    (file,) = tmp_path.glob("cache-costs/*.json")
+    (file,) = tmp_path.glob("cache/costs/*.json")
     kept = json.loads(file.read_text())
     assert call("plan", job).exit_code == 0
     assert json.loads(file.read_text()) == kept

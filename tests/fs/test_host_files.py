@@ -102,10 +102,9 @@ def test_ranges_of_another_host_are_fetched_once(hosts: Hosts, tmp_path: Path, m
     assert (tmp_path / "cache" / "train-1").is_dir()
 
 
-def test_a_table_is_read_though_nothing_can_be_written_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_index_of_a_dataset_of_one_job_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "MIN_INDEXED_BYTES", 0)
+    monkeypatch.setenv("SINGA_DASK_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "part-00000.parquet"
     pq.write_table(pa.table({"a": [1.0, 2.0], "kind": ["cat", "dog"]}), path)
     file = PartFile(path.name, "here", "tcp://here:1", str(path), path.stat().st_size, 2)
@@ -113,6 +112,7 @@ def test_a_table_is_read_though_nothing_can_be_written_beside_it(
         store = TableStore("dask://train-1/part-*.parquet", label="kind")
         assert store.class_names == ("cat", "dog")
         store.close()
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_file_of_another_size_is_not_this_one(hosts: Hosts) -> None:

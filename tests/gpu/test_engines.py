@@ -238,7 +238,7 @@ def test_scratch_memory_of_other_ways_is_given_back(front_end: FrontEnd, times: 
 
 
 def files(tmp_path: Path) -> list[Path]:
-    return sorted((tmp_path / "cache-cudnn").glob("*/*"))
+    return sorted((tmp_path / "cache" / "cudnn").glob("*/*"))
 
 
 def test_a_file_says_what_was_chosen(front_end: FrontEnd, times: Times, tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_a_broken_file_is_written_anew(front_end: FrontEnd, times: Times, tmp_pa
 
 def test_a_directory_that_cannot_be_written(front_end: FrontEnd, times: Times, tmp_path: Path) -> None:
     times.of = {"second": FAST}
-    (tmp_path / "cache-cudnn").write_text("a file")
+    (tmp_path / "cache").write_text("a file")
     for _ in range(2):
         ops = new_process()
         a = arrays(ops)

@@ -1,19 +1,20 @@
 """TableStore: records of tables with named columns, in CSV, Parquet or JSON lines: one file, a pattern or a directory.
 
-`TableIndex` has where the blocks are, and the columns; it is kept beside large tables.
+`TableIndex` lists the blocks and describes the columns; that of a large table is stored in the cache.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
-import hashlib
 import json
 import logging
 import operator
-import posixpath
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -35,7 +36,6 @@ from singa_dask.data.codecs.table import (
 )
 from singa_dask.data.codecs.tokens import TextConf
 from singa_dask.data.stores.range_store import (
-    VERSION,
     Manifest,
     RangeStore,
     file_bytes,
@@ -44,7 +44,7 @@ from singa_dask.data.stores.range_store import (
     rest_of,
     summed_bytes,
 )
-from singa_dask.data.stores.store import BLOCK_BYTES, MANIFEST_DIR, STORES, StoreOptions
+from singa_dask.data.stores.store import BLOCK_BYTES, STORES, StoreOptions
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_part import (
     WHOLE_SUFFIXES,
@@ -59,17 +59,22 @@ from singa_dask.data.stores.table_part import (
 )
 from singa_dask.data.types import Arrays, Block, FileSum, RecordRun, TableColumn
 from singa_dask.errors import DataError
+from singa_dask.fs.cache import TABLES, cache_folder, key_of
 from singa_dask.fs.host_files import SCHEME
 from singa_dask.fs.io_threads import decode_threads, io_threads, map_ahead
 from singa_dask.fs.range_reader import Bytes, Range, version
 from singa_dask.lazy import LazyModule
+from singa_dask.version import __version__
 
 jsonl = LazyModule("singa_dask.data.stores.jsonl")
 
 LOG = logging.getLogger(__name__)
 
-# the index of shorter tables is not kept: it is made again faster than it is read from a remote file system
+# shorter tables are scanned each time they are opened
 MIN_INDEXED_BYTES = 1 << 24
+# raise it when the same files give another index
+INDEX_VERSION = 1
+MAX_INDICES = 1000
 # maximum size of the records in a part of a row group
 GROUP_BYTES = 1 << 26
 # formats whose records are ranges of text
@@ -140,6 +145,31 @@ def open_part(url: str, format: str, storage_options: fs.Options = None, **optio
         return part
     source = read_whole(url, storage_options) if format == "whole" else None
     return ParquetPart(url, storage_options, source)
+
+
+def _read_index(file: Path) -> TableIndex | None:
+    """Return the index that a file holds; None if it is missing or damaged."""
+    try:
+        index = TableIndex.from_dict(json.loads(file.read_bytes()))
+    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+        LOG.debug("%s: no index can be read: %s: %s", file, type(error).__name__, error)
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(file)
+    return index
+
+
+def _write_index(file: Path, index: TableIndex, table: str) -> None:
+    """Write an index, and delete those that were not used for longest; an error is only logged."""
+    try:
+        # names of columns and classes may be confidential
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fs.write_atomic(str(file), json.dumps(index.to_dict(), separators=(",", ":")).encode())
+    except OSError as error:
+        LOG.info("%s: its index is not stored, so each process scans the table: %s", table, error)
+    with contextlib.suppress(OSError):
+        for old in sorted(file.parent.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-MAX_INDICES]:
+            old.unlink()
 
 
 class NamedColumns(StoreOptions):
@@ -231,11 +261,11 @@ class TableStore(RangeStore):
     @classmethod
     def checked_options(cls, url: str, options: Mapping[str, Any]) -> dict[str, Any]:
         checked = super().checked_options(url, options)
-        # one label is a string, as in the keys of indices that were kept before there could be several
+        # one label is a string in manifests
         labels = [name for name in checked["label"] if name]
         checked["label"] = labels if len(labels) > 1 else "".join(labels)
         checked["texts"] = {name: text.model_dump() for name, text in checked["texts"].items()}
-        # not among the options of other openings, so that kept indices are found
+        # manifests lack these options where they have their defaults
         for name in ("tolerant", "weight", "header", "charset", "texts"):
             if checked[name] == TableOptions.model_fields[name].default:
                 del checked[name]
@@ -251,52 +281,34 @@ class TableStore(RangeStore):
         self._block_bytes = options["block_bytes"]
         self._format = options["format"] or format_of(self._files, self.storage_options)
         self._spec = TableSpec.from_options(options)
+        self._known = TableFacts.from_dict(options["facts"]) if options["facts"] else None
+        # before a file is opened: one that is replaced meanwhile has another version
+        file = self._index_file()
         if options["has_label"]:
             names = (*self._parts(0).names, *(name for name, _ in self._files[0].keys))
             self._spec = self._spec.with_label(self.url, names)
-        self._known = TableFacts.from_dict(options["facts"]) if options["facts"] else None
-        index = self._find_index()
+        index = _read_index(file) if file else None
         if index is None:
             index = self._scan()
-            # parts of a dataset are there for one job, and cannot be written to
-            is_long = sum(piece.run.length for piece in index.pieces) >= MIN_INDEXED_BYTES
-            if is_long and self._versions and not self.url.startswith(SCHEME):
-                self._keep_index(index)
+            if file and sum(piece.run.length for piece in index.pieces) >= MIN_INDEXED_BYTES:
+                _write_index(file, index, self.url)
         self._use(index)
 
-    def _index_url(self) -> str:
-        """Return where the index is kept: in ``_singa`` beside the table, by its name and how it is read."""
-        folder, slash, name = self.url.rstrip("/").rpartition("/")
-        key = hashlib.sha256(json.dumps([name, self.options], sort_keys=True, default=str).encode()).hexdigest()[:16]
-        return f"{folder}{slash}{MANIFEST_DIR}/table-{key}.json"
+    def _index_file(self) -> Path | None:
+        """Return the path of the index in the cache: its name is a hash of the table's URL, options and versions.
 
-    @cached_property
-    def _versions(self) -> list[list[str]]:
-        """Name and version of each file; empty if a version is not known."""
-        files = [each.url for each in self._files]
-        threads = io_threads(files[0])
-        known = map_ahead(lambda url: version(url, self.storage_options), files, threads, threads.n)
-        versions = [[posixpath.basename(url), each] for url, each in zip(files, known, strict=True)]
-        return versions if all(each for _, each in versions) else []
-
-    def _find_index(self) -> TableIndex | None:
-        """Return the index that is kept; None if there is none, or files have changed."""
-        url = self._index_url()
-        try:
-            if fs.exists(url, self.storage_options):
-                content = json.loads(fs.read_bytes(url, storage_options=self.storage_options))
-                if (content["version"], content["files"]) == (VERSION, self._versions):
-                    return TableIndex.from_dict(content)
-        except (DataError, KeyError, TypeError, ValueError) as error:
-            LOG.warning("%s: the index is ignored: %s: %s", url, type(error).__name__, error)
-        return None
-
-    def _keep_index(self, index: TableIndex) -> None:
-        url, content = self._index_url(), {"version": VERSION, "files": self._versions, **index.to_dict()}
-        try:
-            fs.write_atomic(url, json.dumps(content, separators=(",", ":")).encode() + b"\n", self.storage_options)
-        except DataError as error:
-            LOG.warning("%s: not written, so each process reads the files when it opens them: %s", url, error)
+        Returns None if a file has no version, or belongs to a dataset of one job.
+        """
+        if self.url.startswith(SCHEME):
+            return None
+        urls = [each.url for each in self._files]
+        if not self._known:
+            urls += [text.tokenizer for text in self._spec.texts.values() if text.tokenizer]
+        threads = io_threads(urls[0])
+        versions = list(map_ahead(lambda url: version(url, self.storage_options), urls, threads, threads.n))
+        options = json.dumps(self.options, sort_keys=True, default=str)
+        key = key_of(INDEX_VERSION, __version__, fs.absolute(self.url), options, urls, versions)
+        return cache_folder(self.storage_options.get(fs.CACHE)) / TABLES / f"{key}.json" if all(versions) else None
 
     def _open_part(self, file: int) -> TablePart:
         names = ("separator", "charset", "header", "block_bytes", "tolerant")

@@ -26,6 +26,7 @@ import numpy as np
 
 from singa_dask.arrays import Array as HostArray
 from singa_dask.errors import DeviceMemoryError
+from singa_dask.fs.cache import ENGINES, cache_folder
 from singa_dask.ops.cupy import cudnn
 from singa_dask.ops.cupy.arrays import (
     THREADS,
@@ -255,9 +256,8 @@ def choices_in(folder: Path) -> Choices:
 
 
 def folder_of(card: str, version: str) -> Path:
-    """Return the directory for a card and a version of cuDNN, beside the cache of data, which refuses other files."""
-    cache = os.environ.get("SINGA_DASK_CACHE") or os.path.join("~", ".cache", "singa-dask")
-    return Path(os.path.expanduser(f"{cache}-cudnn"), re.sub(r"[^\w.]+", "-", f"{card} cudnn {version}"))
+    """Return the directory for a card and a version of cuDNN."""
+    return cache_folder() / ENGINES / re.sub(r"[^\w.]+", "-", f"{card} cudnn {version}")
 
 
 def fastest(ways: Iterable[Candidate], seconds: Callable[[Candidate, float], float]) -> Candidate | None:

@@ -20,7 +20,6 @@ from singa_dask.data.codecs.table import TableEncoder, TableFacts, TableSpec
 from singa_dask.data.stores import table as table_module
 from singa_dask.data.stores import table_part
 from singa_dask.data.stores.table import TableStore
-from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from tests.contracts.records import read_all
 
@@ -309,25 +308,6 @@ def test_files_of_other_types_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": ["a"]}), tmp_path / "1.parquet")
     with pytest.raises(DataError, match=r"1.parquet: column 'x' of type string, in .*0.parquet number"):
         TableStore(str(tmp_path), features=["x"])
-
-
-def test_the_index_of_a_large_table_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_module, "MIN_INDEXED_BYTES", 1)
-    path = tmp_path / "t.csv"
-    with table_of(path, FRUIT, label="kind", missing="mean") as store:
-        expected = read_all(store)
-    monkeypatch.setattr(TableStore, "_scan", None)
-    with TableStore(str(path), label="kind", missing="mean") as store:
-        _equal(read_all(store), expected)
-    monkeypatch.undo()
-    path.write_text(FRUIT.replace("apple", "plum"))
-    with TableStore(str(path), label="kind", missing="mean") as store:
-        assert store.class_names == ("pear, green", "plum")
-
-
-def _equal(found: Arrays, expected: Arrays) -> None:
-    for name in expected:
-        np.testing.assert_array_equal(found[name], expected[name])
 
 
 def test_a_table_that_is_not_local() -> None:
