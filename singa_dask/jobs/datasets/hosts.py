@@ -7,12 +7,11 @@ import re
 import secrets
 import shutil
 import tempfile
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 from dask.base import compute, is_dask_collection
@@ -33,12 +32,10 @@ from singa_dask.runtime import JobRun, plan_processes
 from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.driver import install_jobs
 from singa_dask.runtime.job.follower import ask_jobs
-from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import Op
 from singa_dask.runtime.job.part_files import part_folders
-from singa_dask.runtime.job.placing import check_room
+from singa_dask.runtime.job.placing import check_room, next_ended
 
-LOOK_S = 2.0
 DROP_S = 10.0
 # of values in the memory of this process, sent at the same time
 SENT_AT_ONCE = 4
@@ -192,7 +189,6 @@ class _Placing:
         self._done: SimpleQueue[Future[list[Any]]] = SimpleQueue()
         # partition of each task, and the Dask workers that may run it, if not all
         self._tasks: dict[Future[list[Any]], tuple[int, list[str]]] = {}
-        self._alive_at = time.monotonic()
 
     def run(self) -> list[PartFile]:
         """Write all partitions; return the files."""
@@ -205,11 +201,7 @@ class _Placing:
             while self._tasks or values:
                 while values and len(self._tasks) < SENT_AT_ONCE:
                     self._submit([values.pop(0)])
-                try:
-                    future = self._done.get(timeout=LOOK_S)
-                except Empty:
-                    self._look()
-                    continue
+                future = next_ended(self._client, self._done, self._start_lost)
                 if self._tasks.pop(future, None) is not None:
                     files.append(PartFile(*future.result()))
         except ImportError as error:
@@ -270,15 +262,9 @@ class _Placing:
                 holders[i] = tuple(sorted(worker for worker, size in held.items() if size == most))
         return holders
 
-    def _look(self) -> None:
-        """Start tasks again whose Dask workers are gone; give up if there are none."""
+    def _start_lost(self) -> None:
+        """Start tasks again whose Dask workers are gone."""
         workers = present_workers(self._client)
-        if workers:
-            self._alive_at = time.monotonic()
-        elif time.monotonic() - self._alive_at > limit("workers"):
-            raise LostUnitError(
-                f"dataset {self._dataset.name!r}: there are no Dask workers any more. Start the job again."
-            )
         lost = {future: i for future, (i, pins) in self._tasks.items() if pins and not workers.keys() & set(pins)}
         for future in lost:
             del self._tasks[future]

@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import re
 import sys
-import threading
 import time
 import warnings
 from collections import Counter
@@ -22,6 +21,7 @@ from distributed import Client, LocalCluster
 from distributed import core as distributed_core
 from distributed.versions import VersionMismatchWarning, scheduler_relevant_packages
 
+from singa_dask.cancellation import pause
 from singa_dask.comm.dask_servers import server_type
 from singa_dask.errors import ClusterError, CommError
 from singa_dask.runtime.job.limits import check_limits, limit
@@ -129,7 +129,6 @@ class Patience(NamedTuple):
             The error of the last attempt, when the time is over.
         """
         end = time.monotonic() + self.seconds
-        nobody = threading.Event()
         said = ""
         while True:
             try:
@@ -144,7 +143,7 @@ class Patience(NamedTuple):
                     said = str(error)
                     self.say(f"waiting, {left:.0f} s at most: {said}")
             # clusters do not notify anyone when they start, or when threads become free
-            nobody.wait(min(ATTEMPT_S, left))
+            pause(min(ATTEMPT_S, left))
 
 
 AT_ONCE = Patience()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,11 @@ from distributed import Worker, get_worker
 from distributed.protocol.serialize import to_serialize
 from distributed.utils import sync
 
-from singa_dask.cancellation import pause
-from singa_dask.errors import DataError
+from singa_dask.errors import ClusterError, DataError
 from singa_dask.fs.host_files import Catalog, PartFile, PartFolders, mounted
+from singa_dask.runtime.job.cluster import Patience
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import SITE, Op
-
-RETRY_S = 0.5
 
 
 def part_folders(worker: Worker) -> PartFolders:
@@ -92,30 +90,22 @@ class PartFiles:
         DataError
             The file is gone, or no Dask worker of its host has answered within `limit("answer")`.
         """
-        until = time.monotonic() + limit("answer")
-        while True:
-            data, refused, why = self._attempt(catalog, file, offset, length)
-            if data is not None:
-                return data
-            where = f"dask://{catalog.token}/{file.name}: a part of dataset {catalog.dataset!r} on host {file.host}"
-            if refused:
-                raise DataError(f"{where} cannot be read at {file.path}: {refused}. Start the job again.")
-            if time.monotonic() > until:
-                raise DataError(
-                    f"{where}, where no Dask worker answers ({why or 'there is none'}). The data of a lost host are "
-                    "lost. Start the job again."
-                )
-            pause(RETRY_S)
-
-    def _attempt(self, catalog: Catalog, file: PartFile, offset: int, length: int) -> tuple[bytes | None, str, str]:
-        """Ask each Dask worker of a host; return the data, what those say who cannot read it, and why others fail."""
-        refused = why = ""
-        scheduler = self._worker.scheduler
-        asked = {"token": catalog.token, "name": file.name, "offset": offset, "length": length}
         try:
-            servers = self._servers.get(file.worker) or list(self._call(scheduler, Op.SERVERS, worker=file.worker))
+            attempt = partial(self._attempt, catalog, file, offset, length)
+            return Patience(limit("answer")).until(attempt)
+        except ClusterError as error:
+            raise DataError(f"{error} The data of a lost host are lost. Start the job again.") from None
+
+    def _attempt(self, catalog: Catalog, file: PartFile, offset: int, length: int) -> bytes:
+        """Ask each Dask worker of a host for a range of a file, see `fetch`; `ClusterError` if none answers."""
+        where = f"dask://{catalog.token}/{file.name}: a part of dataset {catalog.dataset!r} on host {file.host}"
+        refused = why = ""
+        servers: Sequence[str] = self._servers.get(file.worker, ())
+        try:
+            servers = servers or self._call(self._worker.scheduler, Op.SERVERS, worker=file.worker)
         except Exception as error:
-            return None, "", f"the scheduler: {error!r}"
+            why = f"the scheduler: {error!r}"
+        asked = {"token": catalog.token, "name": file.name, "offset": offset, "length": length}
         for server in servers:
             try:
                 answer: Mapping[str, Any] = self._call(self._worker.rpc(server), Op.READ, **asked)
@@ -124,10 +114,12 @@ class PartFiles:
                 continue
             if "data" in answer:
                 self._servers[file.worker] = [server, *(other for other in servers if other != server)]
-                return bytes(answer["data"]), "", ""
+                return bytes(answer["data"])
             refused = answer["error"]
         self._servers.pop(file.worker, None)
-        return None, "" if why else refused, why
+        if refused and not why:
+            raise DataError(f"{where} cannot be read at {file.path}: {refused}. Start the job again.")
+        raise ClusterError(f"{where}, where no Dask worker answers ({why or 'there is none'}).")
 
     def _call(self, server: Any, op: str, **arguments: Any) -> Any:
         return sync(self._worker.loop, getattr(server, op), **arguments, callback_timeout=limit("part"))

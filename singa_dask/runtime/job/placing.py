@@ -380,7 +380,7 @@ def on_dask(
             future.add_done_callback(done.put)
         try:
             for _ in futures:
-                yield _next(client, done, check).result()
+                yield next_ended(client, done, check).result()
         except ImportError as error:
             raise UnloadableError(str(error)) from error
         except KilledWorker as error:
@@ -403,8 +403,22 @@ def on_each_worker(client: Client) -> Callable[[Callable[[], None]], None]:
     return call
 
 
-def _next(client: Client, done: SimpleQueue[Future[T]], check: Callable[[], None]) -> Future[T]:
-    """Wait for a task to end, as long as there are workers or they may come back."""
+def next_ended(client: Client, done: SimpleQueue[Future[T]], check: Callable[[], None]) -> Future[T]:
+    """Wait for a task to end, as long as there are Dask workers or they may come back.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    done : SimpleQueue of Future
+        Gets the tasks that have ended.
+    check : callable
+        Called every few seconds.
+
+    Raises
+    ------
+    LostUnitError
+        There are no Dask workers any more.
+    """
     since = time.monotonic()
     while True:
         try:
