@@ -11,11 +11,11 @@ from singa_dask.lazy import lazy_names
 if TYPE_CHECKING:
     from singa_dask.runtime.job.checks import absent_records
     from singa_dask.runtime.job.cluster import Patience, connect, local_cluster, threads_by_host
-    from singa_dask.runtime.job.driver import Driver, JobRun, detach, remote_hosts
+    from singa_dask.runtime.job.driver import Driver, JobRun, detach, remote_hosts, wait_for_room
     from singa_dask.runtime.job.follower import Follower, RemoteJobs
     from singa_dask.runtime.job.jobs import dask_setup
     from singa_dask.runtime.job.names import this_user
-    from singa_dask.runtime.job.placing import Runner, on_dask, on_each_worker, run_here, wait_for_room
+    from singa_dask.runtime.job.placing import Runner, on_dask, on_each_worker, run_here
     from singa_dask.runtime.job.record import Result
     from singa_dask.runtime.planning.placement import n_threads, plan_processes
 
@@ -48,11 +48,11 @@ __getattr__ = lazy_names(
     {
         "job.checks": ["absent_records"],
         "job.cluster": ["Patience", "connect", "local_cluster", "threads_by_host"],
-        "job.driver": ["Driver", "JobRun", "detach", "remote_hosts"],
+        "job.driver": ["Driver", "JobRun", "detach", "remote_hosts", "wait_for_room"],
         "job.follower": ["Follower", "RemoteJobs"],
         "job.names": ["this_user"],
         "job.jobs": ["dask_setup"],
-        "job.placing": ["Runner", "on_dask", "on_each_worker", "run_here", "wait_for_room"],
+        "job.placing": ["Runner", "on_dask", "on_each_worker", "run_here"],
         "job.record": ["Result"],
         "planning.placement": ["n_threads", "plan_processes"],
     },

@@ -28,13 +28,13 @@ from singa_dask.fs.host_files import SCHEME, Catalog, PartFile
 from singa_dask.jobs.datasets.binding import fit_to_data, readers, with_urls
 from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.jobs.datasets.records import Dataset, WritePart
-from singa_dask.runtime import JobRun, plan_processes
+from singa_dask.runtime import JobRun, plan_processes, wait_for_room
 from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.driver import install_jobs
 from singa_dask.runtime.job.follower import ask_jobs
 from singa_dask.runtime.job.names import Op
 from singa_dask.runtime.job.part_files import part_folders
-from singa_dask.runtime.job.placing import check_room, next_ended
+from singa_dask.runtime.job.placing import next_ended
 
 DROP_S = 10.0
 # of values in the memory of this process, sent at the same time
@@ -70,7 +70,7 @@ def placed(
     """
     job = JobConf.model_validate_json(run.job)
     if readers(job) and not run.queue and not run.cluster.elastic.max_processes:
-        check_room(client, plan_processes(run.cluster))
+        wait_for_room(client, plan_processes(run.cluster), beside_tasks=False)
     with placed_job(job, client, datasets, leave) as (job, messages):
         yield replace(run, job=job.model_dump_json(), datasets=messages) if messages else run
 

@@ -39,9 +39,9 @@ from singa_dask.observe.run_directory import RunDirectory
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.lookup import find, first_steps, has_checkpoints
 from singa_dask.runtime.job.checks import steps_by_task
-from singa_dask.runtime.job.cluster import present_workers
+from singa_dask.runtime.job.cluster import AT_ONCE, Patience, present_workers
 from singa_dask.runtime.job.events import Submission
-from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
+from singa_dask.runtime.job.follower import GONE, Follower, RemoteJobs, ask_jobs
 from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import DRIVERS, JOBS, SIGNAL_CODES, Op, in_use, this_user
@@ -49,7 +49,7 @@ from singa_dask.runtime.job.placing import Placed, compute_scalings, on_dask, pl
 from singa_dask.runtime.job.record import Result, facts_in_line, summarise
 from singa_dask.runtime.job.sites import as_client
 from singa_dask.runtime.planning.nets import absolute_paths
-from singa_dask.runtime.planning.placement import WorkerFacts, plan_processes
+from singa_dask.runtime.planning.placement import Layout, WorkerFacts, place, plan_processes
 from singa_dask.runtime.units.unit_host import in_job
 from singa_dask.shown import STDERR
 
@@ -92,6 +92,31 @@ def install_jobs(client: Client) -> None:
         client.register_plugin(Jobs(), name=JOBS)
     except GONE as error:
         raise ClusterError(f"the scheduler is gone, or does not answer: {error!r}.") from error
+
+
+def wait_for_room(client: Client, layout: Layout, patience: Patience = AT_ONCE, beside_tasks: bool = True) -> None:
+    """Wait until a job fits on a cluster.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    layout : Layout
+    patience : Patience
+        By default it has to fit at once.
+    beside_tasks : bool
+        Whether tasks that run no units hold threads. Those that compute the data of the job do not.
+
+    Raises
+    ------
+    ClusterError
+        It does not fit when the time is over; the message has the numbers.
+    """
+
+    def attempt() -> None:
+        install_jobs(client)
+        place(layout, RemoteJobs(client).room(layout.cluster.workers, beside_tasks))
+
+    patience.until(attempt)
 
 
 class Driver:

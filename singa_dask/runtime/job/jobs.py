@@ -132,7 +132,7 @@ class Jobs(SchedulerPlugin):
         handlers: dict[str, Callable[..., Any]] = {
             Op.SUBMIT: self.submit,
             Op.HAS: self.drivers.has,
-            Op.ROOM: lambda wanted: self._room(self.scheduler.workers, WorkersConf.model_validate(wanted)),
+            Op.ROOM: self._room_for,
             Op.EVENTS: self.events,
             Op.SNAPSHOT: self._on_event,
             Op.SHARED: self._shared,
@@ -233,14 +233,20 @@ class Jobs(SchedulerPlugin):
         packed = len(workers) < len(layout.processes)
         place_again(layout, self._room(workers, state.cluster.workers), (), (1, len(workers)), packed=packed)
 
-    def _room(self, workers: Iterable[str], wanted: WorkersConf = ANY) -> dict[str, WorkerFacts]:
+    def _room_for(self, wanted: Mapping[str, Any], beside_tasks: bool = True) -> dict[str, WorkerFacts]:
+        """Return the facts of Dask workers that a job can use; without ``beside_tasks`` only jobs hold threads."""
+        return self._room(self.scheduler.workers, WorkersConf.model_validate(wanted), beside_tasks)
+
+    def _room(
+        self, workers: Iterable[str], wanted: WorkersConf = ANY, beside_tasks: bool = True
+    ) -> dict[str, WorkerFacts]:
         """Return the facts of Dask workers that can be used, beside jobs whose tasks may not have begun."""
         facts, claimed = self._facts("", wanted), Counter[str]()
         for other in self.records.values():
             claimed.update(other.state.threads)
         known = {address: facts[address] for address in workers if address in facts}
         return {
-            address: each._replace(busy=max(each.busy, claimed[address]))
+            address: each._replace(busy=max(each.busy if beside_tasks else 0, claimed[address]))
             for address, each in known.items()
             if each.usable
         }

@@ -21,7 +21,7 @@ from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
 from singa_dask.comm.dask_servers import Guarded
 from singa_dask.comm.message import Address
-from singa_dask.conf import JobConf, Phase, WorkersConf
+from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.scaling import Moments, Scaling
 from singa_dask.data.loading import HostSpan, Survey, assign_by_host, host_names, same_host
 from singa_dask.data.loading.reader import BadPolicy, BlockReader
@@ -32,9 +32,8 @@ from singa_dask.fs.io_threads import DaemonThreads
 from singa_dask.layers import StoreInput
 from singa_dask.layers.records import StoreConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
-from singa_dask.runtime.job.cluster import Patience, present_workers
+from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.limits import limit
-from singa_dask.runtime.job.names import job_of
 from singa_dask.runtime.job.part_files import reading
 from singa_dask.runtime.job.placer import place_first
 from singa_dask.runtime.planning.nets import build_nets
@@ -473,44 +472,6 @@ class Placed(NamedTuple):
     workers: list[str]
     assignments: Mapping[str, Sequence[int]]
     notes: list[str]
-
-
-def wait_for_room(client: Client, layout: Layout, patience: Patience) -> None:
-    """Wait until a job fits on a cluster.
-
-    Raises
-    ------
-    ClusterError
-        It does not fit when the time is over; the message has the numbers.
-    """
-    patience.until(lambda: place(layout, _facts_of(client, layout.cluster.workers)))
-
-
-def check_room(client: Client, layout: Layout) -> None:
-    """Check that a job fits on a cluster beside other jobs. Other tasks may be those that compute its data.
-
-    Raises
-    ------
-    ClusterError
-        It does not fit; the message has the numbers.
-    """
-    place(layout, _facts_of(client, layout.cluster.workers, lambda key: bool(job_of(key))))
-
-
-def _facts_of(
-    client: Client, wanted: WorkersConf, is_busy: Callable[[object], bool] = lambda key: True
-) -> dict[str, WorkerFacts]:
-    """Return what a client knows of the Dask workers that a job may use.
-
-    Tasks for whose keys ``is_busy`` is true hold threads, but for those that have seceded.
-    """
-    keys, found = client.processing(), dict[str, WorkerFacts]()
-    for address, each in present_workers(client).items():
-        if wanted.fits(str(each["name"]), each["resources"]):
-            n_seceded = each["metrics"].get("task_counts", {}).get("long-running", 0)
-            busy = max(0, sum(map(is_busy, keys.get(address, ()))) - n_seceded)
-            found[address] = WorkerFacts(each["nthreads"], busy, each["host"], str(each["name"]))
-    return found
 
 
 def place_on_cluster(

@@ -141,7 +141,7 @@ def pack(layout: Layout, n: int) -> Layout:
 
 
 class WorkerFacts(NamedTuple):
-    """A Dask worker, as the scheduler knows it, or a client.
+    """A Dask worker, as the scheduler knows it.
 
     Attributes
     ----------

@@ -23,7 +23,7 @@ from distributed.security import Security
 
 from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError
-from singa_dask.runtime import Driver, RemoteJobs, plan_processes
+from singa_dask.runtime import Driver, Patience, RemoteJobs, plan_processes, wait_for_room
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job.cluster import embedded_cluster, local_cluster, present_workers
 from singa_dask.runtime.job.driver import install_jobs
@@ -453,6 +453,19 @@ def test_no_cluster_outlives_its_job() -> None:
 def set_silent(worker: str, dask_scheduler: Any) -> None:
     """Have the scheduler count a Dask worker as silent; none if it is empty."""
     dask_scheduler.plugins[JOBS]._heartbeats.is_silent = lambda address: address == worker
+
+
+def test_a_silent_dask_worker_has_no_room(client: Client) -> None:
+    install_jobs(client)
+    workers = present_workers(client)
+    wanted = plan_processes(mlp(cluster={"nworkers_per_group": len(workers), "nworkers_per_procs": 1}).cluster)
+    wait_for_room(client, wanted, Patience())
+    client.run_on_scheduler(set_silent, next(iter(workers)))
+    try:
+        with pytest.raises(ClusterError, match=rf"{len(workers) - 1} can be used"):
+            wait_for_room(client, wanted, Patience())
+    finally:
+        client.run_on_scheduler(set_silent, "")
 
 
 def test_a_job_is_placed_on_dask_workers_that_are_not_silent(client: Client, tmp_path: Path) -> None:
