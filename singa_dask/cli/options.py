@@ -53,23 +53,11 @@ class TextColumn:
     right: bool = False
 
     @cached_property
-    def _texts(self) -> list[str]:
-        return [shown(text, one_line=True) for text in (self.name, *self.cells)]
-
-    @cached_property
     def width(self) -> int:
         """Width of its longest cell."""
         from rich.cells import cell_len
 
-        return max(map(cell_len, self._texts))
-
-    def line(self, i: int) -> str:
-        """Return its name, for -1, or a cell, padded."""
-        from rich.cells import cell_len
-
-        text = self._texts[i + 1]
-        padding = " " * (self.width - cell_len(text))
-        return padding + text if self.right else text + padding
+        return max(cell_len(shown(text, one_line=True)) for text in (self.name, *self.cells))
 
 
 def table(columns: Sequence[TextColumn], width: int | None) -> list[str]:
@@ -80,17 +68,22 @@ def table(columns: Sequence[TextColumn], width: int | None) -> list[str]:
         if not highest:
             break
         kept = [column for column in kept if column.rank != highest]
-    n = len(kept[0].cells) if kept else -1
-    return [GAP.join(column.line(i) for column in kept).rstrip() for i in range(-1, n)]
+    rows = list(zip(*((column.name, *column.cells) for column in kept), strict=True))
+    return align(rows, [i for i, column in enumerate(kept) if column.right])
 
 
-def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: str = "") -> list[str]:
+def align(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: str = "") -> list[str]:
     """Return rows as lines of aligned columns, those with an index in ``right`` aligned to the right."""
-    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(max(map(len, rows), default=0))]
+    from rich.cells import cell_len
+
+    cells = [[shown(text, one_line=True) for text in row] for row in rows]
+    lengths = [[cell_len(cell) for cell in row] for row in cells]
+    widths = [max(column) for column in zip(*lengths, strict=True)]
     lines = []
-    for row in rows:
-        cells = [cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row)]
-        lines.append((indent + "  ".join(cells)).rstrip())
+    for row, taken in zip(cells, lengths, strict=True):
+        gaps = [" " * (width - length) for width, length in zip(widths, taken, strict=True)]
+        padded = [gap + cell if i in right else cell + gap for i, (cell, gap) in enumerate(zip(row, gaps, strict=True))]
+        lines.append((indent + GAP.join(padded)).rstrip())
     return lines
 
 

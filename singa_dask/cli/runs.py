@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from singa_dask import observe
-from singa_dask.cli.options import columns, echo
+from singa_dask.cli.options import align, echo
 from singa_dask.errors import CheckpointError, ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def diff(first: str, second: str, as_json: bool) -> None:
     sections = []
     for title, pairs in (("job", jobs), ("result", results)):
         rows = [(f"  {key}", *shown_pair(*pair)) for key, pair in pairs.items()]
-        sections.append("\n".join(columns([(title, *names), *rows])) if rows else f"{title}: no difference")
+        sections.append("\n".join(align([(title, *names), *rows])) if rows else f"{title}: no difference")
     echo("\n\n".join(sections))
 
 
@@ -174,30 +174,30 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     for sentence in facts["learning"].get("sentences", ()):
         yield f"  {sentence}"
     yield ""
-    yield from columns([(name, text) for name, text in _rows(facts) if text])
+    yield from align([(name, text) for name, text in _rows(facts) if text])
     if facts["metrics"]:
         names = list(dict.fromkeys(name for each in facts["metrics"].values() for name in each if name != "step"))
         rows = [("last metrics", "step", *names)]
         for phase, each in facts["metrics"].items():
             rows.append((f"  {phase}", str(each["step"]), *(_number(each.get(name)) for name in names)))
         yield ""
-        yield from columns(rows, range(1, len(names) + 2))
+        yield from align(rows, range(1, len(names) + 2))
     if facts["time"]:
         yield ""
         yield "time of training"
-        yield from columns([(WORDS[kind], f"{100 * share:.1f} %") for kind, share in facts["time"].items()], (1,), "  ")
+        yield from align([(WORDS[kind], f"{100 * share:.1f} %") for kind, share in facts["time"].items()], (1,), "  ")
     if facts["step_parts"]:
         yield ""
         yield "profiled step (ms)"
         parts = facts["step_parts"].items()
-        yield from columns([(name.removesuffix("_ms"), _number(value)) for name, value in parts], (1,), "  ")
+        yield from align([(name.removesuffix("_ms"), _number(value)) for name, value in parts], (1,), "  ")
     if facts["layers"]:
         names = list(dict.fromkeys(name for each in facts["layers"].values() for name in each))
         rows = [("layer", *(name.replace("_ms", " (ms)") for name in names))]
         for layer, each in facts["layers"].items():
             rows.append((f"  {layer}", *(_number(each.get(name)) for name in names)))
         yield ""
-        yield from columns(rows, range(1, len(names) + 1))
+        yield from align(rows, range(1, len(names) + 1))
 
 
 def _rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -363,7 +363,7 @@ def _checkpoint_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     for name, each in facts["params"].items():
         numbers = (f"{each[key]:.5g}" for key in ("norm", "min", "max"))
         rows.append((name, _shape(each["shape"]), each["dtype"], str(each["version"]), *numbers))
-    yield from columns(rows, range(3, 7))
+    yield from align(rows, range(3, 7))
     n_values = sum(math.prod(each["shape"]) for each in facts["params"].values())
     yield f"{len(facts['params'])} params, {n_values:,} values"
 
@@ -403,6 +403,6 @@ def _difference_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     yield f"{facts['urls'][0]}\n{facts['urls'][1]}"
     rows = [("param", "largest difference", "largest value")]
     rows += [(name, f"{each['max_difference']:.5g}", f"{each['max']:.5g}") for name, each in facts["params"].items()]
-    yield from columns(rows, (1, 2))
+    yield from align(rows, (1, 2))
     largest = max((each["max_difference"] for each in facts["params"].values()), default=0.0)
     yield "all values are equal" if largest == 0 else f"largest difference: {largest:.5g}"

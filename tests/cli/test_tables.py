@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from singa_dask.cli.options import TextColumn, ago, table
+from singa_dask.cli.options import TextColumn, ago, align, table
 
 
 def test_columns_are_aligned_and_those_of_high_rank_give_way() -> None:
@@ -21,6 +21,11 @@ def test_columns_are_aligned_and_those_of_high_rank_give_way() -> None:
 def test_a_table_without_room() -> None:
     assert table([TextColumn("job", ["a-long-id"]), TextColumn("state", ["done"], 1)], 5) == ["job", "a-long-id"]
     assert table([TextColumn("job", [""])], 5) == []
+
+
+def test_rows_are_aligned_by_the_width_of_what_is_shown() -> None:
+    """Characters of East Asia take two columns, and an escaped line end two."""
+    assert align([("層", "1"), ("fc\n", "20")], (1,), "  ") == ["  層     1", "  fc\\n  20"]
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(-1, "0 s"), (59, "59 s"), (90, "2 min"), (7300, "2 h"), (2e5, "2 d")])
