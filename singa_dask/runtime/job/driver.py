@@ -20,6 +20,7 @@ from distributed.comm.addressing import get_address_host
 from distributed.utils import sync
 
 from singa_dask import fs, modules
+from singa_dask.cancellation import pause
 from singa_dask.comm.dask_servers import load_on_scheduler
 from singa_dask.conf import ClusterConf, JobConf
 from singa_dask.errors import (
@@ -573,13 +574,12 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
         A job of this id runs already, or the scheduler is gone.
     """
     install_jobs(client)
-    nobody = threading.Event()
     try:
         refused = ask_jobs(client, Op.DETACH, run=asdict(run), client=client.id)
         if refused:
             raise ClusterError(refused["refused"])
         while (progress := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":
-            nobody.wait(DETACH_LOOK_S)
+            pause(DETACH_LOOK_S)
     except (KeyboardInterrupt, SystemExit):  # nobody knows the id yet
         with suppress(*GONE):
             for _ in range(2):

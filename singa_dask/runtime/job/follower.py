@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from distributed import Client
 from distributed.client import ClosedClientError
 
 from singa_dask import version
+from singa_dask.cancellation import pause
 from singa_dask.comm.dask_servers import load_on_scheduler
 from singa_dask.conf import WorkersConf
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, ReplacedError, listed
@@ -83,7 +83,6 @@ class Follower:
         self._is_told = False  # the user, of the lost connection
         self._silent_since: float | None = None
         self._has_left = False
-        self._nobody = threading.Event()
         self._over: dict[str, Any] | None = None
         self._began = time.monotonic()
         self._latest: dict[str, dict[str, float]] = {}
@@ -134,7 +133,7 @@ class Follower:
                 self._note_silence()
                 self._is_connected()
                 if wait is None:
-                    self._nobody.wait(LOOK_S)
+                    pause(LOOK_S)
                 else:
                     wait()
                 over, self._over = self._over, None
