@@ -235,8 +235,6 @@ NO_WORKER_S = 60.0
 AGAIN_S = 5.0
 """Time until Dask workers that could not run a driver are tried again."""
 KEPT_TICKETS = 10_000
-KEPT_S = 60.0
-"""How long a client can ask for a driver that has ended."""
 
 
 @dataclass
@@ -540,7 +538,7 @@ class Drivers:
         """Start drivers that have no Dask worker, or a silent one; return whether there is anything to look after."""
         now = time.monotonic()
         for job_id, driven in list(self._driven.items()):
-            if driven.has_ended and now - driven.since > KEPT_S:
+            if driven.has_ended and now - driven.since > limit("client"):  # it may ask until then
                 del self._driven[job_id]
             elif not driven.has_ended and self._is_silent(driven.worker):
                 if self._choose(driven):  # else the silent one may be the first to be back

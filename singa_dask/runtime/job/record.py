@@ -28,6 +28,7 @@ from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import Activity
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
+from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import SIGNAL_CODES
 from singa_dask.runtime.planning.placement import Layout, plan_processes
 from singa_dask.runtime.units.server import MORE
@@ -634,8 +635,6 @@ class Evidence:
 KEPT_JOBS = 1000
 JOBS_WITH_EVENTS = 20
 EVENTS_OF_A_JOB = 1000
-UNHEARD_S = 60.0
-"""How long all events of a job stay that its client, or its driver, has not had to the end."""
 
 
 class _Ended(NamedTuple):
@@ -651,7 +650,7 @@ class _Ended(NamedTuple):
 class History:
     """Keeps the facts of the last 1000 jobs that have ended, and the last events and the curves of the newest 20.
 
-    Those of more jobs stay for a minute while their clients have not had the end.
+    Those of more jobs stay while their clients have not had the end and may come back, see `LIMITS`.
 
     Attributes
     ----------
@@ -672,7 +671,7 @@ class History:
         self._kept[job_id] = _Ended(record.events, record.activity, record.spec.client, now)
         while len(self.facts) > KEPT_JOBS:
             del self.facts[next(iter(self.facts))]
-        heard = [each for each, ended in self._kept.items() if ended.is_heard or now - ended.since > UNHEARD_S]
+        heard = [each for each, ended in self._kept.items() if ended.is_heard or now - ended.since > limit("client")]
         for old in heard:
             self._kept[old].events.drop_spans()
         for old in heard[: max(len(self._kept) - JOBS_WITH_EVENTS, 0)]:
