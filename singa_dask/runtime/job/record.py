@@ -122,8 +122,6 @@ class Result:
         Device of each worker, ``"cpu"`` or ``"cuda:<index in its process>"``, and its kernels.
     threads : int
         Number of threads of the first worker.
-    precision : str
-        The job's ``precision``.
     layers : dict of str to dict of str to float
         In a job that is profiled, medians of the recorded steps of the first worker: ``forward_ms`` and
         ``backward_ms`` of each layer, without waits. Where workers compute parts of one net, those of the worker
@@ -173,7 +171,6 @@ class Result:
     ops: str = ""
     devices: dict[str, str] = field(default_factory=dict)
     threads: int = 0
-    precision: str = ""
     layers: dict[str, dict[str, float]] = field(default_factory=dict)
     step_parts: dict[str, float] = field(default_factory=dict)
     peak_memory: int = 0
@@ -242,7 +239,6 @@ def summarise(
         ops=next((str(report["ops"]) for report in first), ""),
         devices={report["unit"]: f"{report['device']} ({report['ops']})" for report in workers},
         threads=next((int(report["threads"]) for report in first), 0),
-        precision=next((str(report["precision"]) for report in first), ""),
         layers=_merge_layers(report["layers"] for report in first if "layers" in report),
         step_parts=dict(reports.get("worker-0-0", {}).get("step_parts", {})),
         peak_memory=max((int(report.get("peak_memory", 0)) for report in reports.values()), default=0),

@@ -606,7 +606,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         logger.info("starts at step %d", worker.step)
         metrics = worker.run()
         logger.info("stops at step %d", worker.step)
-    return {**metrics, "ops": ops.name, "device": ops.device, "threads": threads, "precision": host.job.precision}
+    return {**metrics, "ops": ops.name, "device": ops.device, "threads": threads}
 
 
 def _close(net: NeuralNet, cancellation: Cancellation) -> None:

@@ -42,7 +42,6 @@ def test_a_layer_counts_with_the_worker_that_takes_longest() -> None:
     layout = plan_processes(ClusterConf(nworkers_per_group=2))
     facts: dict[str, Any] = {
         **dict.fromkeys(("seconds", "samples", "threads"), 1),
-        "precision": "float32",
         "stopped": False,
         "ops": "numpy",
         "device": "cpu",
