@@ -535,32 +535,6 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-class _JoinedWrites:
-    """A transport that sends what is written in one turn of the event loop at once, as head and body of an answer."""
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
-        self._pieces: list[bytes] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        if not self._pieces:
-            self._loop.call_soon(self._flush)
-        self._pieces.append(data)
-
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def _flush(self) -> None:
-        data = b"".join(self._pieces)
-        self._pieces.clear()
-        if data:
-            self._transport.write(data)
-
-
 def _watched(timeout_s: float, max_connections: int) -> type[asyncio.Protocol]:
     """Return the protocol of uvicorn, which closes connections that are too many, or whose client is too slow.
 
@@ -574,7 +548,7 @@ def _watched(timeout_s: float, max_connections: int) -> type[asyncio.Protocol]:
         _n_equal = 0
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(_JoinedWrites(transport, self.loop))  # type: ignore[arg-type]
+            super().connection_made(transport)
             if len(self.connections) > max_connections:
                 transport.write(TOO_MANY)
                 transport.close()
