@@ -17,12 +17,11 @@ from typing import Any
 from dask.base import compute, is_dask_collection
 from dask.delayed import delayed
 from distributed import Client, Future, Worker, get_worker
-from distributed.client import FutureCancelledError
 from distributed.comm.addressing import get_address_host
 
 from singa_dask.comm.dask_servers import Guarded
 from singa_dask.conf import JobConf
-from singa_dask.errors import ClusterError, ConfigError, DataError, LostUnitError
+from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.cache import create_locked, delete_unlocked
 from singa_dask.fs.host_files import SCHEME, Catalog, PartFile
 from singa_dask.jobs.datasets.binding import fit_to_data, readers, with_urls
@@ -34,7 +33,7 @@ from singa_dask.runtime.job.driver import install_jobs
 from singa_dask.runtime.job.follower import ask_jobs
 from singa_dask.runtime.job.names import Op
 from singa_dask.runtime.job.part_files import part_folders
-from singa_dask.runtime.job.placing import next_ended
+from singa_dask.runtime.job.placing import next_ended, result_of
 
 DROP_S = 10.0
 # of values in the memory of this process, sent at the same time
@@ -144,7 +143,7 @@ def place_on_hosts(dataset: Dataset, client: Client) -> Catalog:
     DataError
         A partition cannot be written, or there are no records.
     LostUnitError
-        No Dask worker is left.
+        No Dask worker is left, or some were lost again and again.
     """
     install_jobs(client)
     token = f"{re.sub(r'[^0-9A-Za-z_]+', '-', dataset.name).strip('-')[:40] or 'data'}-{secrets.token_hex(6)}"
@@ -203,11 +202,7 @@ class _Placing:
                     self._submit([values.pop(0)])
                 future = next_ended(self._client, self._done, self._start_lost)
                 if self._tasks.pop(future, None) is not None:
-                    files.append(PartFile(*future.result()))
-        except ImportError as error:
-            raise ClusterError(str(error)) from error
-        except FutureCancelledError as error:
-            raise LostUnitError(f"dataset {self._dataset.name!r}: the scheduler is gone, or was restarted.") from error
+                    files.append(PartFile(*result_of(future)))
         finally:
             self._client.cancel(list(self._tasks), force=True)
         return files

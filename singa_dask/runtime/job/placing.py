@@ -379,13 +379,7 @@ def on_dask(
             future.add_done_callback(done.put)
         try:
             for _ in futures:
-                yield next_ended(client, done, check).result()
-        except ImportError as error:
-            raise UnloadableError(str(error)) from error
-        except KilledWorker as error:
-            raise _lost(str(error)) from error
-        except FutureCancelledError as error:
-            raise _lost("their scheduler is gone or was restarted") from error
+                yield result_of(next_ended(client, done, check))
         finally:
             client.cancel(futures)
 
@@ -428,6 +422,18 @@ def next_ended(client: Client, done: SimpleQueue[Future[T]], check: Callable[[],
                 since = time.monotonic()
             elif time.monotonic() - since > limit("workers"):
                 raise _lost("none is left") from None
+
+
+def result_of(ended: Future[T]) -> T:
+    """Return the result of a task that has ended; `LostUnitError` or `UnloadableError` where it could not run."""
+    try:
+        return ended.result()
+    except ImportError as error:
+        raise UnloadableError(str(error)) from error
+    except KilledWorker as error:
+        raise _lost(str(error)) from error
+    except FutureCancelledError as error:
+        raise _lost("their scheduler is gone or was restarted") from error
 
 
 def _lost(why: str) -> LostUnitError:

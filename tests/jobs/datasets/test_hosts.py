@@ -17,7 +17,7 @@ from distributed.security import Security
 
 import singa_dask as sd
 from singa_dask.data.stores.opening import HEAD_BYTES
-from singa_dask.errors import ClusterError, ConfigError, DataError, UnitError
+from singa_dask.errors import ClusterError, ConfigError, DataError, LostUnitError, UnitError
 from singa_dask.fs import host_files
 from singa_dask.fs.host_files import Catalog, PartFile
 from singa_dask.fs.range_reader import MIN_CACHED_BYTES
@@ -182,6 +182,23 @@ def test_errors_of_datasets(client: Client, published: None, tmp_path: Path) -> 
 
     with pytest.raises(UnitError, match=r"part-00002\.arrow: a part of dataset 'train' on host 127\.0\.0\.1"):
         sd.train(job_of("dask://train"), on_event=delete, **given)
+
+
+def set_allowed_failures(n: int, dask_scheduler: Any) -> int:
+    before: int = dask_scheduler.allowed_failures
+    dask_scheduler.allowed_failures = n
+    return before
+
+
+def test_data_that_kill_their_process_are_no_bug_of_ours(client: Client) -> None:
+    deadly = da.from_array(np.zeros((8, 2)), chunks=(8, 2)).map_blocks(lambda _: os._exit(1), meta=np.empty((0, 2)))
+    before = client.run_on_scheduler(set_allowed_failures, 0)
+    try:
+        with pytest.raises(LostUnitError, match="Dask workers were lost"):
+            place_on_hosts(as_dataset("train", deadly), client)
+    finally:
+        client.run_on_scheduler(set_allowed_failures, before)
+    wait_until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 2, "its nanny has started it again")
 
 
 def delete_a_part(dask_worker: Worker) -> None:
