@@ -410,7 +410,8 @@ def describe(job: Mapping[str, Any], width: int | None, now: float) -> Iterator[
     if job["events"]:
         yield ""
         for event in job["events"][-SHOWN_EVENTS:]:
-            yield event_line(event)
+            when = time.strftime("%H:%M:%S", time.localtime(event["time"]))
+            yield f"{when}  {observe.event_text(event)}"
 
 
 def units_of(job: Mapping[str, Any]) -> list[TextColumn]:
@@ -432,18 +433,3 @@ def _step(steps: Mapping[str, int], unit: str) -> str:
     """Return the step of a worker; nothing for a server."""
     kind, group, _ = unit.split("-")
     return str(steps[group]) if kind == "worker" and group in steps else ""
-
-
-def event_line(event: Mapping[str, Any]) -> str:
-    """Return a line for an event that is neither metrics nor steps."""
-    kind = event["event"]
-    texts = {
-        "checkpoint": "checkpoint of step {step}: {url}",
-        "placed": "life {life}: units placed in {n} processes",
-        "restart": "life {life}: {reason}",
-    }
-    facts = {**event, "n": len(event.get("processes", ()))}
-    text = texts[kind].format(**facts) if kind in texts else str(event.get("message") or kind)
-    when = time.strftime("%H:%M:%S", time.localtime(event["time"]))
-    unit = event.get("unit", "driver")
-    return f"{when}  {text}" if unit == "driver" or text.startswith(unit) else f"{when}  {unit}: {text}"

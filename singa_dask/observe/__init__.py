@@ -11,10 +11,11 @@ from singa_dask.lazy import lazy_names
 
 if TYPE_CHECKING:
     from singa_dask.observe.journal import to_json
-    from singa_dask.observe.progress import join_if_fits, show_metrics, start_progress
+    from singa_dask.observe.progress import event_text, join_if_fits, show_metrics, start_progress
     from singa_dask.observe.run_directory import log_line, new_job_id, read_summary, short_url
 
 __all__ = [
+    "event_text",
     "join_if_fits",
     "log_line",
     "new_job_id",
@@ -29,7 +30,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "journal": ["to_json"],
-        "progress": ["join_if_fits", "show_metrics", "start_progress"],
+        "progress": ["event_text", "join_if_fits", "show_metrics", "start_progress"],
         "run_directory": ["log_line", "new_job_id", "read_summary", "short_url"],
     },
 )

@@ -66,6 +66,21 @@ def metrics_line(event: Mapping[str, Any], n_groups: int = 1, left_s: float | No
     return f"{line}  ({facts})" if facts else line
 
 
+TEXTS = {
+    "checkpoint": "checkpoint of step {step}: {url}",
+    "placed": "life {life}: units placed in {n} processes",
+    "restart": "life {life}: {reason}",
+}
+
+
+def event_text(event: Mapping[str, Any]) -> str:
+    """Describe an event that is neither metrics nor steps, with the name of its unit if it has one."""
+    kind, unit = event["event"], event.get("unit", "driver")
+    facts = {**event, "n": len(event.get("processes", ()))}
+    text = TEXTS[kind].format(**facts) if kind in TEXTS else str(event.get("message") or kind)
+    return text if unit == "driver" or text.startswith(unit) else f"{unit}: {text}"
+
+
 class Progress:
     """Shows nothing, for ``--quiet``; the base class of the others.
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import Scheduler
 
+from singa_dask.observe.progress import event_text
+from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import Activity
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.limits import limit
@@ -31,11 +33,6 @@ ENDED_JOBS = QUEUED_JOBS = 50
 SHOWN_REASONS = 5
 LONG = 300
 """Characters of a text that are shown: the answers stay small."""
-TEXTS = {
-    "checkpoint": "checkpoint of step {step}",
-    "placed": "life {life}: units placed in {n} processes",
-    "restart": "life {life}: {reason}",
-}
 
 
 class Views:
@@ -231,9 +228,5 @@ def _short(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _line_of(event: Mapping[str, Any]) -> dict[str, Any]:
-    kind = event["event"]
-    facts = {**event, "n": len(event.get("processes", ()))}
-    text = TEXTS[kind].format(**facts) if kind in TEXTS else str(event.get("message") or kind)
-    if event["unit"] != "driver":
-        text = f"{event['unit']}: {text}"
-    return {"time": event["time"], "event": kind, "level": event.get("level", ""), "text": _cut(text)}
+    text = _cut(redact(event_text(event)))
+    return {"time": event["time"], "event": event["event"], "level": event.get("level", ""), "text": text}
