@@ -25,7 +25,7 @@ from singa_dask.runtime.job.limits import limit
 
 SUFFIX = ".job.json"
 ASIDE = ".aside.json"
-"""Suffix of a file that holds the text of a kept file that this version cannot use, and the reason."""
+"""Suffix of the file of a job that some version could not use; `SUFFIX` in its place has the job tried again."""
 KEYS = ("run", "host", "number", "life", "place")
 OF_A_RUN = ("recording", "queue")
 """Keys of a `JobRun` that a `Submission` does not have."""
@@ -46,7 +46,7 @@ class Kept(NamedTuple):
     jobs : list of dict
         The jobs that it takes up: ``run``, ``host``, ``number``, ``life`` and ``place`` of each.
     aside : dict of str to dict
-        By id, the jobs that it cannot take up: ``reason``, and ``kept``, the text of the file, empty if unreadable.
+        By id, the jobs that it does not take up: ``reason``, and ``kept``, the text of the file, empty if unreadable.
     """
 
     jobs: list[dict[str, Any]]
@@ -135,18 +135,20 @@ class KeptJobs:
                 continue
             jobs.add(job_id)
             try:
-                text = fs.read_bytes(file).decode(errors="replace")
+                data = fs.read_bytes(file)
             except DataError as error:
                 logger.warning("%s The job is skipped.", error)
                 found.aside[job_id] = {"reason": f"skipped: {error}", "kept": ""}
                 continue
-            if name.endswith(ASIDE):
-                found.aside[job_id] = _parse_aside(file, text)
-                continue
+            text, why = data.decode(errors="replace"), "another version of singa-dask could not use it."
             try:
-                found.jobs.append(_parse(job_id, text))
+                kept = _parse(job_id, text)
+                if name.endswith(SUFFIX):
+                    found.jobs.append(kept)
+                    continue
             except Exception as error:  # other versions write anything
-                found.aside[job_id] = _put_aside(file, text, error)
+                why = f"it is damaged or of another version of singa-dask: {text_of(error).removesuffix('.')}."
+            found.aside[job_id] = {"reason": _put_aside(file, data, why), "kept": text}
         return found
 
     def _write(self, name: str, text: str) -> None:
@@ -176,24 +178,14 @@ def _parse(job_id: str, text: str) -> dict[str, Any]:
     return kept
 
 
-def _parse_aside(file: str, text: str) -> dict[str, str]:
-    """Return the content of a file that `_put_aside` has written; somebody may have changed it since."""
-    try:
-        facts = json.loads(text)
-        return {"reason": str(facts["reason"]), "kept": str(facts["kept"])}
-    except (ValueError, KeyError, TypeError):
-        return {"reason": f"put aside: {file} is damaged.", "kept": text}
-
-
-def _put_aside(file: str, text: str, error: Exception) -> dict[str, str]:
-    """Rename a file that cannot be used, and add the reason to it; return what the new file has."""
-    other = f"{file.removesuffix(SUFFIX)}{ASIDE}"
-    why = f"it is damaged or of another version of singa-dask: {text_of(error).removesuffix('.')}."
-    facts = {"reason": f"put aside: {why} Its record is in {other}.", "kept": text}
-    logger.warning("%s: the job is not taken up, as %s", file, why)
-    try:
-        fs.write_atomic(other, json.dumps(facts).encode())
-        fs.remove_tree(file)
-    except OSError as failed:  # the next scheduler reads the file again
-        logger.warning("%s: it cannot be renamed to %s: %s", file, other, text_of(failed))
-    return facts
+def _put_aside(file: str, data: bytes, why: str) -> str:
+    """Rename the file of a job that is not taken up, if that is not done already; return the reason."""
+    other = f"{file.removesuffix(ASIDE).removesuffix(SUFFIX)}{ASIDE}"
+    if file != other:
+        logger.warning("%s: the job is not taken up, as %s", file, why)
+        try:
+            fs.write_atomic(other, data)
+            fs.remove_tree(file)
+        except OSError as failed:  # the next scheduler reads the file again
+            logger.warning("%s: it cannot be renamed to %s: %s", file, other, text_of(failed))
+    return f"put aside: {why} Its record is in {other}."
