@@ -222,7 +222,7 @@ def _facts_aside(job_id: str, reason: str, kept: str) -> dict[str, Any]:
     """Return what is known of a kept job that was put aside, as `JobRecord.facts` has it."""
     run: Mapping[str, Any] = {}
     with suppress(Exception):  # the text may be anything
-        run = json.loads(kept)["run"]
+        run = {**json.loads(kept)["run"]}
         run = {**run, "name": json.loads(run["job"])["name"]}
     known = {key: redact(str(run.get(key, ""))) for key in ("name", "owner", "run_url")}
     facts = {"id": job_id, "topology": {}, "train_steps": 0, "detached": True, "priority": 0, **known}

@@ -88,6 +88,7 @@ DAMAGE = {
     "cluster.gossip: unknown key": of_another_version,
     "unexpected keyword argument 'colour'": with_a_strange_field,
     "TypeError": without_a_life,
+    "'int' object is not subscriptable": lambda text: json.dumps({**json.loads(text), "run": 3}),
     "JSONDecodeError": lambda text: text[:100],
     "the file is of job first": lambda text: text.replace('"job_id": "odd"', '"job_id": "first"'),
 }
