@@ -328,10 +328,7 @@ class MlflowRun:
         for name in names:
             url = fs.join(self.run_url, name)
             if fs.exists(url) and fs.size(url) <= MAX_FILE_BYTES:
-                with tempfile.TemporaryDirectory(prefix="singa-dask-mlflow-") as folder:
-                    path = Path(folder) / posixpath.basename(url)
-                    path.write_bytes(fs.read_bytes(url))
-                    self._client.log_artifact(self._run_id, str(path), posixpath.dirname(name) or None)
+                self._client.log_text(self._run_id, fs.read_bytes(url).decode(errors="replace"), name)
         state = StoredRun(self.run_url).summary.get("state")
         self._client.set_terminated(self._run_id, STATUS.get(str(state), "FAILED"))
 
@@ -371,7 +368,7 @@ class Observers:
     def on_event(self, event: Mapping[str, Any]) -> None:
         """Pass an event on."""
         for observer in list(self._observers):
-            self._try(observer, lambda observer=observer: observer.on_event(event))  # type: ignore[misc]
+            self._try(observer, partial(observer.on_event, event))
 
     def close(self, taken_over: bool = False) -> None:
         """End all observers; if another process has ``taken_over``, its observers pass on the rest."""

@@ -68,6 +68,8 @@ def test_params_metrics_and_files(tmp_path: Path, store: str) -> None:
     assert run.data.metrics == {"train/loss": 1.0, "train/lr": 0.5, "test/loss": 2.0, "group-1/train/loss": 3.0}
     names = {file.path for file in client.list_artifacts(run.info.run_id)}
     assert {"job.yaml", "resolved.yaml", "metrics.jsonl", "summary.json"} <= names
+    there = mlflow.artifacts.load_text(f"{run.info.artifact_uri}/metrics.jsonl")
+    assert there == (tmp_path / "run" / "metrics.jsonl").read_text()
 
 
 def test_a_resumed_run_goes_on_in_the_same_run_without_steps_twice(tmp_path: Path, store: str) -> None:
