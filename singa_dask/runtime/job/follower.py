@@ -79,9 +79,9 @@ class Follower:
         # names of signals, and who sends them if not the user; an empty name: leave
         self._requests: SimpleQueue[tuple[str, str]] = SimpleQueue()
         self._signals: list[str] = []
-        self._lost_since: float | None = None
-        self._is_told = False  # the user, of the lost connection
-        self._silent_since: float | None = None
+        # since when nothing is heard of the scheduler: the connection is lost, or it does not answer
+        self._unheard_since: float | None = None
+        self._is_lost = self._is_told = False
         self._has_left = False
         self._over: dict[str, Any] | None = None
         self._began = time.monotonic()
@@ -131,7 +131,6 @@ class Follower:
                 answer = ask_jobs(self._client, op, self._timeout_s, **arguments)
             except GONE:
                 self._note_silence()
-                self._is_connected()
                 if wait is None:
                     pause(LOOK_S)
                 else:
@@ -140,7 +139,7 @@ class Follower:
             else:
                 self._note_answer()
                 return answer
-        self._silent_since = self._lost_since = None
+        self._unheard_since = None
         raise ClusterError(over["failure"]["reason"])
 
     def follow_to_its_end(self) -> dict[str, Any] | None:
@@ -184,10 +183,12 @@ class Follower:
 
     def _take_events(self) -> float:
         """Take the next events; return how long to pause before asking again. A job that is not known has ended."""
-        if not self._is_connected() or self._over is not None:
+        if self._client.status != "running":
+            self._note_silence()
             return LOOK_S
+        arguments = {"job_id": self.job_id, "after": self.n, "wait_s": WAIT_S, "driver": self._driver}
         try:
-            events = self._ask_for_events(WAIT_S)
+            events = ask_jobs(self._client, Op.EVENTS, WAIT_S + self._timeout_s, client=self._client.id, **arguments)
         except GONE:  # the connection is lost, or the scheduler is busy
             self._note_silence()
             return LOOK_S
@@ -203,33 +204,43 @@ class Follower:
             self._take(event)
         return GATHER_S if 0 < len(numbers) < MANY else 0.0
 
-    def _ask_for_events(self, wait_s: float = 0.0) -> list[dict[str, Any]] | None:
-        """Return the next events, see `Jobs.events`, or None if the job is not known."""
-        arguments = {"job_id": self.job_id, "after": self.n, "wait_s": wait_s}
-        arguments |= {"driver": self._driver, "client": self._client.id}
-        events: list[dict[str, Any]] | None = ask_jobs(self._client, Op.EVENTS, wait_s + self._timeout_s, **arguments)
-        return events
-
     @property
     def _timeout_s(self) -> float:
-        return limit("question" if self._silent_since else "late")
+        return limit("late" if self._unheard_since is None else "question")
 
     def _note_silence(self) -> None:
-        """Say that the scheduler does not answer, though it is connected; give the job up after a while."""
-        if self._client.status != "running":
-            return  # see `_is_connected`
-        limit_s, now = limit("scheduler"), time.monotonic()
-        if self._silent_since is None:
-            self._silent_since = now - limit("late")
-            self.warn(f"the scheduler does not answer. {MEANWHILE}; waiting {limit_s:g} s for it.")
-        elif now - self._silent_since > limit_s:
+        """Say that nothing is heard of the scheduler; give the job up after a while, or if it knows of no jobs."""
+        is_lost, now = self._client.status != "running", time.monotonic()
+        if self._unheard_since is None or is_lost != self._is_lost:
+            # a question that is not answered has taken as long already
+            self._unheard_since = now - (0.0 if is_lost else limit("late"))
+            self._is_lost, self._is_told = is_lost, False
+        limit_s, unheard_s = limit("client" if is_lost else "scheduler"), now - self._unheard_since
+        if unheard_s >= limit("late") and not self._is_told:
+            self._is_told = True
+            what = "the connection to the scheduler is lost" if is_lost else "the scheduler does not answer"
+            self.warn(f"{what}. {MEANWHILE}; waiting {limit_s:g} s for it.")
+        if is_lost and (self._client.status == "closed" or unheard_s > limit_s):
+            self._over = self._give_up(LOST)
+        elif unheard_s > limit_s:
             reason = f"the scheduler has not answered for {limit_s:g} s, though the connection to it is there"
             self._over = self._give_up(reason, ClusterError.exit_code)
+        elif not is_lost and self._was_restarted():
+            self._over = self._give_up("the scheduler was restarted, and knows of no jobs")
 
     def _note_answer(self) -> None:
-        if self._silent_since is not None:
-            self._silent_since = None
+        if self._unheard_since is not None and self._is_told:
             self.warn("the scheduler answers again.")
+        self._unheard_since = None
+
+    def _was_restarted(self) -> bool:
+        """Return whether the scheduler has no `Jobs`: then it answers no question to them."""
+        scheduler: Any = self._client.scheduler
+        try:
+            asked = {"keys": [JOBS], "default": False, "callback_timeout": limit("late")}
+            return not self._client.sync(scheduler.get_metadata, **asked)
+        except GONE:
+            return False
 
     def _take(self, event: dict[str, Any]) -> None:
         kind, self.n = event["event"], event.get("n", self.n)
@@ -257,39 +268,6 @@ class Follower:
             self.warn(f"{name}: the scheduler cannot be reached: {error}")
             if len(self._signals) > 1:
                 self._over = self._give_up(f"ended at once by a second {name}", SIGNAL_CODES.get(name, 1))
-
-    def _is_connected(self) -> bool:
-        """Return whether the scheduler is connected.
-
-        End the job here when it is not reached for a limit, or knows nothing of the job any more.
-        """
-        if self._client.status == "running":
-            if self._lost_since is not None:
-                self._lost_since = None
-                self._come_back()
-            return True
-        limit_s, now = limit("client"), time.monotonic()
-        if self._lost_since is None:
-            self._lost_since, self._is_told = now, False
-        lost_s = now - self._lost_since
-        if self._client.status == "closed" or lost_s > limit_s:
-            self._over = self._give_up(LOST)
-        elif lost_s > limit("late") and not self._is_told:
-            self._is_told = True
-            self.warn(f"the connection to the scheduler is lost. {MEANWHILE}; waiting {limit_s:g} s for it.")
-        return False
-
-    def _come_back(self) -> None:
-        """Follow the job again after the connection to the scheduler was lost."""
-        try:
-            known = self._ask_for_events() is not None
-            why = ""
-        except Exception as error:  # another scheduler has no such operation
-            known, why = False, f": {error}"
-        if not known:
-            self._over = self._give_up(f"the scheduler was restarted, or has ended the job meanwhile{why}")
-        elif self._is_told:
-            self.warn("the scheduler is connected again.")
 
     def _give_up(self, reason: str, exit_code: int = LostUnitError.exit_code) -> dict[str, Any]:
         """Return the end of a job of which nothing more is heard."""

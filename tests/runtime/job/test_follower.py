@@ -71,6 +71,7 @@ class FakeClient:
 
     id = "fake"
     status = "running"
+    has_jobs = True
 
     def __init__(self, kept: list[dict[str, Any]], unnumbered: Sequence[dict[str, Any]] = ()) -> None:
         self.kept, self.unnumbered = kept, unnumbered
@@ -79,6 +80,9 @@ class FakeClient:
     def __getattr__(self, name: str) -> Any:
         assert name == Op.EVENTS
         return self._events
+
+    def get_metadata(self, keys: list[str], default: bool) -> bool:
+        return self.has_jobs
 
     def _events(self, job_id: str, after: int, wait_s: float, driver: int, client: str) -> list[dict[str, Any]]:
         return [*[event for event in self.kept if event["n"] > after][:2], *self.unnumbered]
@@ -196,7 +200,7 @@ def test_a_lost_connection_may_come_back(monkeypatch: pytest.MonkeyPatch) -> Non
         assert Follower(client, "job", got.append).follow() == events[-1]
     assert [each.get("message") for each in got] == [
         "the connection to the scheduler is lost. Units that run train on meanwhile; waiting 60 s for it.",
-        "the scheduler is connected again.",
+        "the scheduler answers again.",
         None,
     ]
     client = CutOffClient(events, 10**6)
@@ -239,3 +243,29 @@ def test_a_question_is_asked_again_until_it_is_answered(monkeypatch: pytest.Monk
             follower.ask(Op.SUBMIT, spec="no")
     client.asked, client.n_silent = 0, 0
     assert follower.ask(Op.SUBMIT, spec="yes") == {"refused": "yes"}
+    client.asked, client.n_silent, client.has_jobs = 0, 10**6, False
+    with pytest.raises(ClusterError, match="the scheduler was restarted"):
+        follower.ask(Op.SUBMIT, spec="no")
+
+
+class BusyClient(CutOffClient):
+    """A client that has lost its connection, and whose scheduler does not answer the first questions after that."""
+
+    n_silent = 3
+
+    def _events(self, *given: Any, **asked: Any) -> list[dict[str, Any]]:
+        self.n_silent -= 1
+        if self.n_silent >= 0:
+            raise TimeoutError
+        return super()._events(*given, **asked)
+
+
+def test_a_scheduler_is_waited_for_that_is_busy_when_its_connection_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0.0)
+    events = [{"event": "log", "n": 0}, {"event": "over", "n": 1}]
+    said: list[dict[str, Any]] = []
+    client: Any = BusyClient(events, 50)
+    assert Follower(client, "job", said.append).follow() == events[-1]
+    assert [each.get("message", "").split(".")[0] for each in said] == [
+        "the scheduler does not answer", "the scheduler answers again", ""
+    ]  # fmt: skip
