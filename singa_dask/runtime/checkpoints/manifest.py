@@ -51,18 +51,21 @@ class Author(NamedTuple):
     job_id: str = ""
     life: int = 0
 
-    def check(self, url: str) -> None:
-        """Check that a step is still this author's to write.
+    def check(self, url: str, file: str = "") -> None:
+        """Check that a file of a step is still this author's to write.
 
         Parameters
         ----------
         url : str
             Of a step in a run directory.
+        file : str
+            Name of a part; by default the manifest. Processes are replaced one by one, so each part has its own life.
 
         Raises
         ------
         TakenOverError
-            A later run has the directory, or a newer life of the job has written the step or the last complete one.
+            A later run has the directory, or a newer life of the job has written the same of this step, or of the last
+            complete one.
         """
         if not self.job_id:
             return
@@ -70,11 +73,20 @@ class Author(NamedTuple):
         Ownership(posixpath.dirname(directory), self.job_id).check()
         # the step itself may be gone by now: whoever wrote it keeps the newest ones only
         for step in {url, *_last_complete(directory)}:
-            file = fs.join(step, MANIFEST)
+            manifest = fs.join(step, MANIFEST)
             with suppress(CheckpointError, DataError):  # one that cannot be read says nothing
-                there = decode_manifest(file, fs.read_bytes(file)).get("author") if fs.exists(file) else None
-                if there and there[0] == self.job_id and there[1] > self.life:
-                    raise TakenOverError(f"{step}: written by life {there[1]} of the job; this is life {self.life}.")
+                there = decode_manifest(manifest, fs.read_bytes(manifest)) if fs.exists(manifest) else {}
+                author, life = there.get("author"), _life_in(there, file)
+                if author and author[0] == self.job_id and life > self.life:
+                    raise TakenOverError(f"{step}: written by life {life} of the job; this is life {self.life}.")
+
+
+def _life_in(manifest: Mapping[str, Any], file: str) -> int:
+    """Return in which life of its job a manifest, or the part of it that a file is, was written; -1 if it was not."""
+    if not file:
+        return int(manifest.get("author", ("", -1))[1])
+    files = [each["file"] for each in (*manifest.get("parts", ()), *manifest.get("states", ()))]
+    return max((life_of(each) for each in files if _index_of(each) == _index_of(file)), default=-1)
 
 
 def _last_complete(directory: str) -> list[str]:
@@ -114,7 +126,7 @@ def write_file(
         digest.update(chunk)
     facts = {"file": file, "bytes": sum(map(len, chunks)), "sha256": digest.hexdigest()}
     try:
-        fs.write_atomic(fs.join(url, file), chunks, check=partial(author.check, url))
+        fs.write_atomic(fs.join(url, file), chunks, check=partial(author.check, url, file))
     except DataError as error:
         if not keep:
             raise

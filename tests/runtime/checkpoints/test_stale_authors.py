@@ -135,6 +135,26 @@ def test_a_newer_life_goes_on_where_an_older_one_was(tmp_path: Path) -> None:
     assert first_value(run, 10) == 50
 
 
+def test_processes_of_several_lives_write_one_checkpoint(tmp_path: Path) -> None:
+    """The first worker was replaced, and the server was not."""
+    run = str(tmp_path)
+    Ownership(run, "run", 1).take()
+    server, first = Process(run, Author("run", 1)), Process(run, Author("run", 2))
+    for step in (10, 20):
+        first.complete(step, server.part(step))
+        assert first_value(run, step) == 31
+    # and now it is
+    server.part(30)
+    successor = Process(run, Author("run", 3))
+    first.complete(30, successor.part(30))
+    for step in (30, 40):
+        with pytest.raises(TakenOverError):
+            server.part(step)
+    with pytest.raises(TakenOverError):
+        server.complete(40, {})
+    assert first_value(run, 30) == 33
+
+
 def test_a_part_of_a_snapshot() -> None:
     store = SnapshotStore()
     store.put("job", "step-5/part-0-of-2.safetensors", 5, b"old", 0)
