@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -160,6 +161,31 @@ def test_the_end_of_a_job_that_cannot_be_told_is_its_end_nevertheless(monkeypatc
         assert list(here.jobs.records) == ["sound"]
 
     on_a_scheduler(test)
+
+
+def test_a_detached_job_that_nobody_drives_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one has a client."""
+    signals: list[Any] = []
+
+    async def test(here: Here) -> None:
+        def handle(job_id: str, event: Any) -> None:
+            signals.extend([(job_id, event)] if isinstance(event, ev.Signal) else [])
+
+        monkeypatch.setattr(here.jobs, "handle", handle)
+        drivers, record = here.jobs.drivers, here.records["sound"]
+        record.spec = replace(record.spec, driver=1)
+        for is_driven, taken_over, phase in (
+            (True, "", "running"),
+            (True, "a newer scheduler has the job.", "running"),
+            (False, "", "running"),
+            (False, "", "over"),
+        ):
+            monkeypatch.setattr(drivers, "is_driven", lambda job_id, is_driven=is_driven: is_driven)
+            drivers._kept.taken_over, record.state.phase = taken_over, phase
+            here.jobs._tick_jobs()
+
+    on_a_scheduler(test)
+    assert signals == [("sound", ev.Signal("SIGTERM", by)) for by in ("a newer scheduler", "the end of its driver")]
 
 
 def test_a_late_question_is_answered_quietly() -> None:
