@@ -331,3 +331,10 @@ def test_a_checkpoint_of_a_job_that_trains_on_is_written_again(run_job: Run) -> 
     again = run_job(job, resume=checkpoint, url=stopped.url, on_event=stop)
     written = [event["step"] for event in again.events if event["event"] == "checkpoint"]
     assert written == [again.reports["worker-0-0"]["step"]]
+
+
+def test_a_checkpoint_of_a_run_that_went_another_way_is_replaced(run_job: Run) -> None:
+    """The directory has one of the last step already: it is of the steps that are made again."""
+    ended = run_job(mlp(train_steps=4, checkpoint_freq=2))
+    again = run_job(mlp(train_steps=4), resume=f"{ended.url}/checkpoint/step-2", url=ended.url)
+    assert [event["step"] for event in again.events if event["event"] == "checkpoint"] == [4]
