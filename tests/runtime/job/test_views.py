@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from singa_dask.runtime.job.views import Views
+import pytest
+
+from singa_dask.runtime.job.views import Views, _line_of
 
 HERE, THERE = "tcp://127.0.0.1:1", "tcp://127.0.0.1:2"
 
@@ -42,3 +44,35 @@ def test_stacks_of_all_processes_on_a_dask_worker() -> None:
     }
     alone = asyncio.run(views.stacks("job", "worker-0-1"))
     assert list(alone or ()) == ["worker-0-1"]
+
+
+EVENTS = [
+    ({"event": "log", "unit": "worker-0-1", "message": "the disk is full"}, "worker-0-1: the disk is full"),
+    ({"event": "log", "unit": "driver", "message": "no step for 60 s"}, "no step for 60 s"),
+    ({"event": "checkpoint", "unit": "worker-0-0", "step": 7}, "worker-0-0: checkpoint of step 7"),
+    ({"event": "placed", "unit": "driver", "life": 2, "processes": [{}] * 3}, "life 2: units placed in 3 processes"),
+    ({"event": "metrics", "unit": "driver"}, "metrics"),
+]
+
+
+@pytest.mark.parametrize(("event", "text"), EVENTS)
+def test_what_an_event_says_on_the_page(event: dict[str, Any], text: str) -> None:
+    assert _line_of({"time": 1.0, **event})["text"] == text
+
+
+def test_a_signal_reaches_a_job_wherever_it_is() -> None:
+    """It runs, or has a driver that is about to start it, or is in line; nobody else is stopped."""
+    asked: list[str] = []
+
+    def only(known: str) -> Any:
+        def stop(job_id: str, *signal: Any) -> bool:
+            asked.append(f"{known} for {job_id}")
+            return job_id == known
+
+        return stop
+
+    drivers, waiting = SimpleNamespace(stop=only("driven")), SimpleNamespace(stop=only("in line"))
+    jobs: Any = SimpleNamespace(records={"runs": None}, handle=only("runs"), drivers=drivers, waiting=waiting)
+    answers = [Views(jobs).signal(job_id, "SIGTERM") for job_id in ("runs", "driven", "in line", "gone")]
+    assert answers == [True, True, True, None]
+    assert asked[:2] == ["runs for runs", "driven for driven"]
