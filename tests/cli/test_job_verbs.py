@@ -114,6 +114,11 @@ def test_a_verb_needs_a_cluster(call: Call, verb: str, monkeypatch: pytest.Monke
     assert "which cluster? Give --scheduler ADDRESS or --scheduler-file FILE" in result.stderr
 
 
+def test_an_empty_list_is_said(call: Call, tmp_path: Path) -> None:
+    result = call("list", "--runs", tmp_path)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no jobs.\n")
+
+
 # -- on a cluster -----------------------------------------------------------------------------------------------
 
 
