@@ -110,3 +110,28 @@ def test_a_lost_server_ends_nothing(
         record(tmp_path / "run", f"http://me:secret@127.0.0.1:{bound.getsockname()[1]}", [metrics(0, loss=1.0)])
     assert "does not have all of this run" in caplog.records[-1].getMessage()
     assert "secret" not in caplog.text
+
+
+def test_one_that_was_replaced_sends_nothing_more(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent, real = threading.Event(), MlflowRun._send
+
+    def send(self: MlflowRun) -> None:
+        real(self)
+        sent.set()
+
+    monkeypatch.setattr(MlflowRun, "_send", send)
+    observer = MlflowRun(str(tmp_path / "run"), store)
+    with RunDirectory(str(tmp_path / "run"), TEXT, TEXT, command={"time": BEGAN, "arguments": []}) as directory:
+        for event in ({"event": "started", "time": BEGAN}, metrics(0, loss=1.0)):
+            directory.on_event(event)
+            observer.on_event(event)
+        assert sent.wait(60)
+    observer.close(taken_over=True)
+    observer._thread.join()
+    assert the_run(store)[1].info.status == "RUNNING"
+    # nor does it say what the server lacks
+    observer._is_failing = True
+    observer.close(taken_over=True)
+    assert caplog.records == []

@@ -125,6 +125,18 @@ def test_a_nanny_has_some_seconds() -> None:
     assert found[1] == ("w0",)
 
 
+def test_a_process_that_was_lost_alone_waits_for_its_nanny_too() -> None:
+    layout = LAYOUTS["allreduce"]
+    placer = Placer(layout, layout.cluster)
+    both = facts(0, 1, nthreads=8, nanny=True)
+    left = {"w0": both["w0"]}
+    placer.look_at(both, ["w0", "w1"])
+    placer.lose("w1", left)
+    placer.begin(100.0)
+    found = [placer.place_some(now, left, [1], {"w0": 1}) for now in (101.0, 106.0)]
+    assert found == [None, ["w0"]]
+
+
 def test_nobody_waits_for_dask_workers_for_ever() -> None:
     layout = LAYOUTS["allreduce"]
     placer = Placer(layout, layout.cluster)
