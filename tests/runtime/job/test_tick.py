@@ -188,6 +188,19 @@ def test_a_detached_job_that_nobody_drives_is_stopped(monkeypatch: pytest.Monkey
     assert signals == [("sound", ev.Signal("SIGTERM", by)) for by in ("a newer scheduler", "the end of its driver")]
 
 
+def test_a_job_hears_of_what_it_depends_on_and_of_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[Any] = []
+    checkpoint = {"event": "checkpoint", "unit": "worker-0-0", "step": 5, "url": "run/checkpoint/step-5"}
+
+    async def test(here: Here) -> None:
+        monkeypatch.setattr(here.jobs, "handle", lambda job_id, event: heard.append(event))
+        for what in (checkpoint, {"event": "log", "level": "INFO", "message": "hello"}):
+            here.jobs._on_event("sound", 3, what, worker=WORKER)
+
+    assert on_a_scheduler(test).said("sound") == ["hello"]
+    assert heard == [ev.Said(3, checkpoint)]
+
+
 def test_a_late_question_is_answered_quietly() -> None:
     async def test(here: Here) -> None:
         here.records["sound"].shared = {"1 placement": "{}"}
