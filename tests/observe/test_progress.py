@@ -254,3 +254,12 @@ def test_colours_that_are_forced_make_no_terminal(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("TERM", "xterm-color")
     monkeypatch.setattr("sys.stderr", io.StringIO())
     assert type(start_progress(1, 100)) is LinesProgress
+    assert join_if_fits("done" * 20, "see x") == f"{'done' * 20}; see x"
+
+
+def test_a_terminal_has_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = io.StringIO()
+    monkeypatch.setattr(stderr, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", stderr)
+    monkeypatch.setenv("TERM", "xterm")
+    assert type(start_progress(1, 100)) is BarProgress

@@ -130,6 +130,7 @@ def test_an_error_in_our_metrics_leaves_those_of_dask(caplog: pytest.LogCaptureF
 
 def test_answers_for_many_jobs_and_units_are_small() -> None:
     records = [full(f"job-{i}", 300 if i == 7 else 1) for i in range(50)]
+    records[7].add_event({"event": "profile", "recorded": 9, "spans": "x" * 100_000})
     source = shown(records, n_ended=1000)
     overview = source.overview()
     assert len(overview["jobs"]) == 100
@@ -140,6 +141,7 @@ def test_answers_for_many_jobs_and_units_are_small() -> None:
     assert len(job["workers"]) == 32
     assert sum(len(each["units"]) for each in job["processes"]) == 64
     assert len(as_json(job)) < 100_000
+    assert len(as_json(source.view("job-7"))) < 100_000
     assert job["reasons"] == []
     assert len(source.live()) == 50
 
