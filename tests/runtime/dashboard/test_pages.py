@@ -172,6 +172,8 @@ def test_with_a_token_the_port_tells_nothing_to_others(
         for path in ("singa", "singa/jobs.json", "singa/job.json?id=x", "singa/metrics"):
             assert requests.get(f"{url}/{path}", headers={"Authorization": "Bearer se-cret"}).status_code == 200
             assert requests.get(f"{url}/{path}", {"token": "se-cret"}).status_code == 200
+        for path in ("singa/singa.css", "singa/singa.js"):  # browsers send none for them
+            assert requests.get(f"{url}/{path}").status_code == 200
         assert "singa_dask_jobs" in requests.get(f"{url}/singa/metrics", {"token": "se-cret"}).text
         moved = requests.get(f"{url}/singa/", {"token": "se-cret"}, allow_redirects=False)
         assert (moved.status_code, moved.headers["Location"]) == (301, "../singa")
