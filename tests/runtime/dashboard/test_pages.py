@@ -40,7 +40,7 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.mark.cluster
 def test_the_page_and_its_files_are_served_with_and_without_bokeh(url: str) -> None:
-    page = requests.get(f"{url}/singa")
+    page = requests.get(f"{url}/singa", {"token": "none is needed"})
     assert page.status_code == 200
     assert page.headers["Content-Type"] == "text/html; charset=utf-8"
     assert "script-src 'self'" in page.headers["Content-Security-Policy"]

@@ -212,7 +212,7 @@ def test_a_late_question_is_answered_quietly() -> None:
 
 @pytest.mark.parametrize("part", ["heartbeats", "drivers", "waiting", "left over", "room", "limit"])
 def test_an_error_in_a_look_at_all_jobs_is_told_once_and_time_goes_on(
-    part: str, monkeypatch: pytest.MonkeyPatch
+    part: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ticks = Ticks(monkeypatch)
 
@@ -236,8 +236,10 @@ def test_an_error_in_a_look_at_all_jobs_is_told_once_and_time_goes_on(
 
     here = on_a_scheduler(test)
     assert ticks.n == {"broken": 3, "sound": 3}
+    why = "the scheduler cannot look after its jobs: RuntimeError: a screw is loose"
+    assert [record.message for record in caplog.records] == [why]
     for job_id in here.records:
-        assert here.said(job_id) == ["the scheduler cannot look after its jobs: RuntimeError: a screw is loose"]
+        assert here.said(job_id) == [why]
 
 
 def spec_of(job_id: str, **given: Any) -> dict[str, Any]:
