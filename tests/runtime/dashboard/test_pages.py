@@ -146,6 +146,16 @@ def test_answers_for_many_jobs_and_units_are_small() -> None:
     assert len(source.live()) == 50
 
 
+def test_a_list_comes_in_pages() -> None:
+    source = shown([full("runs", 1)], n_ended=450)
+    pages = [source.list()]
+    while page := source.list(before=pages[-1][-1]["id"]):
+        pages.append(page)
+    assert [len(page) for page in pages] == [201, 200, 50]
+    assert pages[0][0]["id"] == "runs"
+    assert len({row["id"] for page in pages for row in page}) == 451
+
+
 def test_jobs_in_line_are_shown() -> None:
     source = shown([full("runs")])
     facts = {"id": "waits", "name": "waits", "owner": "ann@host", "run_url": "", "topology": {}, "train_steps": 10}
