@@ -1,16 +1,18 @@
-"""What a driver is told besides the events of its job: errors of a callback, and a stderr that is gone."""
+"""A driver without a cluster: errors of a callback, a stderr that is gone, and who drives the job from then on."""
 
 from __future__ import annotations
 
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from singa_dask.errors import SingaError, UnitError
+from singa_dask.errors import ReplacedError, SingaError, UnitError
 from singa_dask.runtime.job import driver as module
-from singa_dask.runtime.job.driver import JobRun
+from singa_dask.runtime.job.driver import Driver, DriverHost, JobRun, Lease, UnheardError
+from singa_dask.runtime.job.names import Op
 from tests.runtime.processes import digits
 
 LOST = "stderr cannot be written: its reader is gone."
@@ -80,3 +82,55 @@ def test_a_stderr_that_is_lost_is_said_once_in_the_log(
         carry_out(drivers, lambda event: seen.append(event["event"]))
     assert drivers[0].warned == ([lost] if lost else [])
     assert seen == ["queued", "placed", *(["log"] if lost else []), "metrics"]
+
+
+@pytest.mark.parametrize(
+    ("heard", "is_kept", "error"),
+    [
+        ("another driver", False, ReplacedError),
+        ("another driver", True, ReplacedError),
+        ("nothing", True, UnheardError),
+        ("nothing", False, None),  # nobody else ends the job
+        ("the end", True, None),
+    ],
+)
+def test_a_driver_leaves_the_job_to_those_who_go_on_with_it(
+    heard: str, is_kept: bool, error: type[Exception] | None, tmp_path: Path
+) -> None:
+    client: Any = SimpleNamespace(id="me")
+    lease, given = Lease(2, has_begun=True, is_kept=is_kept), {"run_url": str(tmp_path), "job_id": "job"}
+    driver = Driver(digits("single"), client, on_event=lambda event: None, lease=lease, **given)
+    follower = cast("Any", driver._follower)
+    nothing = follower._give_up("the scheduler has not answered for 60 s")
+    over = {"another driver": None, "nothing": nothing, "the end": {**nothing, "event": "over"}}[heard]
+    follower.follow_to_its_end = lambda: over
+    if error is None:
+        assert driver.run().state == "failed"
+    else:
+        with pytest.raises(error) as caught:
+            driver.run()
+        assert caught.type is error
+
+
+class Leaving(DriverHost):
+    """A Dask worker that closes, with a scheduler that does not answer."""
+
+    def __init__(self) -> None:
+        self.n_told = 0
+        self.setup(cast("Any", SimpleNamespace(handlers={}, scheduler=SimpleNamespace(**{Op.DRIVEN: None}), loop=None)))
+        self._leaving.set()
+
+    def tell(self, *given: Any, **facts: Any) -> None:
+        self.n_told += 1
+        assert self.n_told < 9
+        raise TimeoutError
+
+
+def test_a_dask_worker_that_closes_starts_no_driver_and_waits_for_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Leaving()
+    with pytest.raises(ReplacedError):
+        host._on_driver(cast("Any", None))
+    monkeypatch.setattr(module, "sync", host.tell)
+    monkeypatch.setattr(host, "_carry_out", lambda run, lease: None)
+    host._run(JobRun.of(digits("single"), job_id="job", recording={}), Lease(1, has_begun=False))
+    assert host.n_told == 1
