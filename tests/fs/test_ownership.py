@@ -10,7 +10,7 @@ import fsspec
 import pytest
 
 from singa_dask import fs
-from singa_dask.errors import TakenOverError
+from singa_dask.errors import ReplacedError, TakenOverError
 from singa_dask.fs.ownership import Ownership
 from tests.fs.s3_server import s3_server
 
@@ -33,8 +33,9 @@ def test_the_newer_owner_has_the_directory(url: str, before: tuple[str, int], af
     sleeper.take()
     sleeper.check()
     newer.take()
-    with pytest.raises(TakenOverError, match=r"another process writes there now \(process \d+ on "):
+    with pytest.raises(TakenOverError, match=r"another process writes there now \(process \d+ on ") as caught:
         sleeper.check()
+    assert isinstance(caught.value, ReplacedError) == (before[0] == after[0])
     newer.check()
 
 

@@ -122,6 +122,33 @@ def test_a_checkpoint_that_was_deleted_meanwhile(tmp_path: Path, newer: Author) 
     assert not [name for name in fs.ls(sleeper.directory) if name == "step-20" and fs.ls(f"{sleeper.directory}/{name}")]
 
 
+def test_a_checkpoint_of_a_step_before_one_of_an_earlier_run(tmp_path: Path) -> None:
+    """The job was resumed from a step before the last one of that run."""
+    run = str(tmp_path)
+    Process(run, Author("earlier", 0)).write(40)
+    Ownership(run, "run", 1).take()
+    sleeper = Process(run, Author("run", 0))
+    part = sleeper.part(20)
+    Process(run, Author("run", 1)).write(20)
+    with pytest.raises(TakenOverError):
+        sleeper.complete(20, part)
+
+
+@pytest.mark.parametrize("how", ["damaged", "unreadable"])
+def test_a_manifest_that_cannot_be_read_stops_no_later_checkpoint(tmp_path: Path, how: str) -> None:
+    run = str(tmp_path)
+    process = Process(run, Author("run", 0))
+    process.write(10)
+    manifest = tmp_path / "checkpoint" / "step-10" / "manifest.json"
+    manifest.unlink()
+    if how == "damaged":
+        manifest.write_bytes(b"{")
+    else:
+        manifest.mkdir()
+    process.complete(20, process.part(20))
+    assert first_value(run, 20) == 30
+
+
 def test_a_newer_life_goes_on_where_an_older_one_was(tmp_path: Path) -> None:
     run = str(tmp_path)
     Ownership(run, "run", 1).take()
