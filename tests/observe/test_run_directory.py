@@ -194,6 +194,19 @@ def test_a_run_that_goes_on_without_a_step_left_has_the_result_of_all_of_it(url:
     assert said == [["train accuracy 0.9000; always saying 'a' has 0.5000"]] * 2
 
 
+def test_waits_for_cores_are_of_the_steps_since_a_run_was_resumed(url: str) -> None:
+    waits = {"wait_ms": {"cores": 20.0}, "step_ms": {"median": 50.0}}
+    learning = {"baselines": {}, "broken": {}, "changes": {}}
+    said = []
+    for steps in ({}, {0: 800}):
+        with RunDirectory(url, "", "", goes_on=bool(steps), steps=steps, command=COMMAND) as directory:
+            directory.on_event(STARTED)
+            summary = {"state": "done", "steps": 1000, "seconds": 1.0, "learning": learning, **waits}
+            whole = directory.finish({**summary, "train": {}, "test": {}, "validation": {}})
+        said.append(any("had no core" in each for each in whole["learning"]["sentences"]))
+    assert said == [True, False]
+
+
 def test_a_run_that_is_replaced_leaves_nothing_and_other_files_stay(url: str) -> None:
     with RunDirectory(url, "", "", command=COMMAND) as directory:
         for each in (STARTED, METRICS, LOG):
