@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,7 @@ from singa_dask.errors import ReplacedError, SingaError, UnitError
 from singa_dask.runtime.job import driver as module
 from singa_dask.runtime.job.driver import Driver, DriverHost, JobRun, Lease, UnheardError
 from singa_dask.runtime.job.names import Op
+from singa_dask.runtime.job.record import Result
 from tests.runtime.processes import digits
 
 LOST = "stderr cannot be written: its reader is gone."
@@ -21,12 +23,20 @@ LOST = "stderr cannot be written: its reader is gone."
 class Recorder(nullcontext[None]):
     """A run directory or observers that are nowhere."""
 
+    summary: Mapping[str, Any] = MappingProxyType({})
+
     def on_event(self, event: dict[str, Any]) -> None:
         pass
 
+    def finish(self, summary: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.summary = summary
+        return summary
+
 
 class FakeDriver:
-    """A driver whose job has some events, and ends with an error."""
+    """A driver whose job has some events, and ends with a result or an error."""
+
+    result: Any = None
 
     def __init__(self, job: Any, client: Any, *, on_event: Any, **given: Any) -> None:
         self.on_event = on_event
@@ -40,10 +50,12 @@ class FakeDriver:
         self.warned.append(message)
         self.on_event({"event": "log", "message": message})
 
-    def run(self) -> None:
+    def run(self) -> Any:
         for kind in ("queued", "placed", "metrics"):
             self.on_event({"event": kind})
-        raise UnitError("a unit failed.")
+        if self.result is None:
+            raise UnitError("a unit failed.")
+        return self.result
 
 
 @pytest.fixture
@@ -53,9 +65,8 @@ def drivers(monkeypatch: pytest.MonkeyPatch) -> list[FakeDriver]:
     return []
 
 
-def carry_out(drivers: list[FakeDriver], on_event: Any) -> None:
-    run = JobRun.of(digits("single"), job_id="job", recording={})
-    nowhere: Any = Recorder()
+def carry_out(drivers: list[FakeDriver], on_event: Any, nowhere: Any = None) -> None:
+    run, nowhere = JobRun.of(digits("single"), job_id="job", recording={}), nowhere or Recorder()
     run.carry_out(cast("Any", None), nowhere, nowhere, on_event, cast("Any", drivers.append))
 
 
@@ -69,6 +80,24 @@ def test_an_error_of_a_callback_stops_the_job_once_and_is_raised(drivers: list[F
     with pytest.raises(SingaError, match="a unit failed"):
         carry_out(drivers, lambda event: None)
     assert drivers[1].stopped == []
+
+
+@pytest.mark.parametrize(("state", "written"), [("stopped", "failed"), ("done", "done")])
+def test_a_job_that_an_error_of_a_callback_has_stopped_has_failed(
+    state: str, written: str, drivers: list[FakeDriver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = Recorder()
+    phases: dict[str, Any] = {"train": {}, "test": {}, "validation": {}}
+    times: dict[str, Any] = {"seconds": 1.0, "step_ms": {}, "samples_per_s": 0.0, "wait_ms": {}}
+    result = Result("digits", "job", state, steps=4, topology={}, restarts=0, bytes={}, **phases, **times)
+
+    def fail(event: dict[str, Any]) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(FakeDriver, "result", result)
+    with pytest.raises(ValueError, match="a bug"):
+        carry_out(drivers, fail, directory)
+    assert directory.summary["state"] == written
 
 
 @pytest.mark.parametrize("lost", [LOST, ""])

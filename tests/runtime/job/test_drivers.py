@@ -124,6 +124,11 @@ def test_a_driver_is_started_where_somebody_answers() -> None:
     world.silent = {"there/c"}
     world.drivers.tick()
     assert world.started[3:] == ["here/a"]
+    # one that has ended is not started again
+    world.drivers.driven("job", world.drivers._driven["job"].number, {})
+    world.silent = {"here/a"}
+    world.drivers.tick()
+    assert world.started[4:] == []
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -336,7 +341,9 @@ def test_a_scheduler_that_was_replaced_takes_and_starts_nothing(tmp_path: Path) 
                 run_in_executor=IOLoop.current().run_in_executor, add_callback=each.started_later
             )
             await each.drivers.restore()
-        assert [world.detach("running"), world.queue("waits")] == [{}, {}]
+        assert [world.detach("failed"), world.detach("done"), world.detach("running"), world.queue("waits")] == [{}] * 4
+        world.drivers.driven("failed", 1, {"reason": "of its own", "exit_code": 1})
+        world.history.facts["done"] = {"state": "done"}  # its driver writes the summary
         world.jobs["running"] = SimpleNamespace(state=SimpleNamespace(phase="running", life=0))
         assert world.drivers.renew("running", 1)
         assert "A newer scheduler has taken over" in await world.drivers.keep("running", life=1)
@@ -344,11 +351,13 @@ def test_a_scheduler_that_was_replaced_takes_and_starts_nothing(tmp_path: Path) 
         assert "A newer scheduler has taken over" in world.detach("another")["refused"]
         assert world.history.facts["waits"]["state"] == "failed"
         assert world.drivers.detached("waits")["failure"]["exit_code"] == 3
+        assert world.drivers._driven["failed"].failure["reason"] == "of its own"
+        assert [world.drivers.is_driven(job_id) for job_id in ("done", "running")] == [True, True]
         world.drivers.lose("h/a")
         world.drivers.tick()
         await world.drivers._drive(world.drivers._driven["running"], 1, True)  # there are no sites to ask
         assert world.start_next(has_room=True) == []
-        assert world.started == ["h/a"]
+        assert world.started == ["h/a"] * 3
         assert newer.drivers.taken_over == ""
 
     asyncio.run(replace())

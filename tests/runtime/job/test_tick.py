@@ -137,6 +137,42 @@ def test_an_error_of_one_job_ends_it_with_the_reason_and_no_other(
     assert ticks.n["sound"] >= 1
 
 
+@pytest.mark.parametrize(
+    ("has_jobs", "has_drivers", "status", "goes_on"),
+    [
+        (True, False, Status.running, True),
+        (False, True, Status.running, True),
+        (False, False, Status.running, False),
+        (True, True, Status.closed, False),
+    ],
+)
+def test_a_scheduler_looks_as_long_as_there_is_something(
+    has_jobs: bool, has_drivers: bool, status: Status, goes_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(here: Here) -> None:
+        jobs = here.jobs
+        monkeypatch.setattr(jobs, "_end_left_over", lambda: False)
+        monkeypatch.setattr(jobs.drivers, "tick", lambda: has_drivers)
+        jobs.scheduler.status = status
+        if not has_jobs:
+            jobs.records.clear()
+        jobs._tick()
+        assert jobs._is_ticking == goes_on
+
+    on_a_scheduler(test)
+
+
+def test_a_job_that_is_over_does_not_end_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(here: Here) -> None:
+        state = here.records["broken"].state
+        state.phase = "over"
+        monkeypatch.setattr(state, "handle", broken)
+        monkeypatch.setattr(state, "break_off", lambda failure: pytest.fail("it ends again"))
+        here.jobs.handle("broken", ev.Tick())
+
+    on_a_scheduler(test)
+
+
 def test_what_cannot_be_shown_ends_no_job(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     async def test(here: Here) -> None:
         monkeypatch.setattr(here.records["broken"].activity, "add_event", broken)
