@@ -462,8 +462,7 @@ def staged(url: str, storage_options: Options = None, *, check: Callable[[], Non
             else:
                 _upload(filesystem, temporary, path, check)
     finally:
-        with contextlib.suppress(OSError):  # its name may be too long
-            temporary.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def is_stream(path: Path) -> bool:
