@@ -31,7 +31,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_newer_owner_has_the_directory(url: str, before: tuple[str, int], after: tuple[str, int]) -> None:
     sleeper, newer = Ownership(url, *before), Ownership(url, *after)
     sleeper.take()
+    taken = fs.read_bytes(f"{url}/owner.json")
     sleeper.check()
+    assert fs.read_bytes(f"{url}/owner.json") == taken
     newer.take()
     with pytest.raises(TakenOverError, match=r"another process writes there now \(process \d+ on ") as caught:
         sleeper.check()

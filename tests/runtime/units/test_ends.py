@@ -338,3 +338,12 @@ def test_a_checkpoint_of_a_run_that_went_another_way_is_replaced(run_job: Run) -
     ended = run_job(mlp(train_steps=4, checkpoint_freq=2))
     again = run_job(mlp(train_steps=4), resume=f"{ended.url}/checkpoint/step-2", url=ended.url)
     assert [event["step"] for event in again.events if event["event"] == "checkpoint"] == [4]
+
+
+def test_a_checkpoint_of_another_topology_is_written_again(run_job: Run) -> None:
+    """It has no positions for the new groups."""
+    ended = run_job(mlp(train_steps=4))
+    job = mlp(train_steps=4, cluster=FRAMEWORKS["downpour"])
+    again = run_job(job, resume=find(ended.url), url=ended.url)
+    assert [event["step"] for event in again.events if event["event"] == "checkpoint"] == [4]
+    assert len(Checkpoint(find(ended.url)).groups) == 2
