@@ -462,7 +462,8 @@ def staged(url: str, storage_options: Options = None, *, check: Callable[[], Non
             else:
                 _upload(filesystem, temporary, path, check)
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what is not there cannot be deleted from a disk that is read only either
+            temporary.unlink(missing_ok=True)
 
 
 def is_stream(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -67,6 +68,22 @@ def test_a_name_that_is_too_long_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="File name too long"):
         fs.write_atomic(str(tmp_path / ("n" * 256)), b"1")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(not shutil.which("unshare") or os.getuid() != 0, reason="mounts a file system")
+def test_a_disk_that_is_read_only_is_an_error(tmp_path: Path) -> None:
+    script = f"""
+from singa_dask import errors, fs
+try:
+    fs.write_atomic("{tmp_path}/x.csv", b"1")
+except errors.DataError as error:
+    print(error)
+"""
+    mount = f"mount -t tmpfs -o ro none {tmp_path} && exec {sys.executable} -c '{script}'"
+    done = subprocess.run(["unshare", "-m", "bash", "-c", mount], capture_output=True, text=True)
+    if "permission denied" in done.stderr.lower():
+        pytest.skip("no file system can be mounted here")
+    assert done.stdout.startswith(f"{tmp_path}/x.csv: [Errno 30] Read-only file system"), done.stderr
 
 
 def test_the_home_is_that_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
