@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import math
 import posixpath
+import struct
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -100,8 +102,15 @@ def image_size(data: bytes, where: str) -> tuple[int, int, int]:
 
 
 def _orientation(image: Image.Image) -> int:
-    """Return how an image has to be turned or mirrored, 1 if not at all; this does not decode it."""
-    return int(image.getexif().get(ORIENTATION, 1)) if "exif" in image.info else 1
+    """Return how an image has to be turned or mirrored, 1 if not at all; this does not decode it.
+
+    Metadata that is damaged says nothing of the image.
+    """
+    with contextlib.suppress(OSError, SyntaxError, ValueError, TypeError, ZeroDivisionError, struct.error):
+        said = image.getexif().get(ORIENTATION) if "exif" in image.info else None
+        if isinstance(said, int) and said in range(1, 9):
+            return said
+    return 1
 
 
 @contextlib.contextmanager
@@ -198,11 +207,26 @@ def _pixels(image: Image.Image, where: str, resize: Sequence[int] | None, channe
         image = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
     elif image.mode in WIDE_MODES:
         raise DataError(f"{where}: an image with values of 32 bits. Expected 8 or 16: their range is not known.")
+    if image.has_transparency_data:
+        image = _over_white(image, where)
     image = image.convert(MODES[channels])
     if resize:
         image = ImageOps.fit(image, (resize[1], resize[0]), Image.Resampling.BILINEAR)
     pixels = np.asarray(image)
     return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1))
+
+
+def _over_white(image: Image.Image, where: str) -> Image.Image:
+    """Lay an image over white: what is in its transparent parts is not to be seen, and often black."""
+    image = image.convert("RGBA")
+    if image.getchannel("A").getextrema() != (255, 255):
+        _warn_once_a_folder(posixpath.dirname(where) or "the records")
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+
+
+@functools.cache
+def _warn_once_a_folder(folder: str) -> None:
+    LOG.warning("%s: has transparent images. They are laid over white.", folder)
 
 
 LOG = logging.getLogger(__name__)

@@ -83,6 +83,57 @@ def test_exif_turns_pictures(orientation: int) -> None:
     assert image_size(data, "x") == (1, *GREY.shape)
 
 
+ALPHA = GREY // 2
+
+
+def drawn(mode: str, alpha: np.ndarray[Any, Any]) -> bytes:
+    """Return a picture whose shape is in its alpha channel alone: all colours are black."""
+    file, black = io.BytesIO(), Image.new("RGB" if mode == "RGBA" else "L", alpha.shape[::-1])
+    black.putalpha(Image.fromarray(alpha))
+    black.save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_transparent_pictures_are_laid_over_white(mode: str, channels: int, caplog: pytest.LogCaptureFixture) -> None:
+    image._warn_once_a_folder.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        for name in ("d/a.png", "d/b.png"):
+            pixels = decode_image(drawn(mode, ALPHA), name, channels=channels)
+    for channel in pixels:
+        np.testing.assert_array_equal(channel, 255 - ALPHA)
+    assert [record.message for record in caplog.records] == [
+        "d: has transparent images. They are laid over white.",
+    ]
+
+
+def test_an_alpha_channel_that_hides_nothing_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    image._warn_once_a_folder.cache_clear()
+    colours = np.random.default_rng(1).integers(0, 256, (5, 7, 3)).astype(np.uint8)
+    opaque = np.concatenate([colours, np.full((5, 7, 1), 255, np.uint8)], axis=2)
+    np.testing.assert_array_equal(decode_image(encoded(opaque), "x"), colours.transpose(2, 0, 1))
+    assert not caplog.records
+
+
+def test_a_colour_of_a_palette_is_transparent() -> None:
+    picture, file = Image.fromarray(GREY % 2).convert("P"), io.BytesIO()
+    picture.save(file, "GIF", transparency=0)
+    pixels = decode_image(file.getvalue(), "x", channels=1)[0]
+    assert set(pixels[GREY % 2 == 0]) == {255}
+    assert set(pixels[GREY % 2 == 1]) == {1}
+
+
+@pytest.mark.parametrize("orientation", [0, 9, -1, float("nan"), 6.5, "6", b"\x06"])
+def test_an_orientation_that_says_nothing_is_ignored(orientation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 1
+    data = encoded(GREY, exif=exif)
+    monkeypatch.setattr(Image.Exif, "get", lambda *args: orientation)
+    np.testing.assert_array_equal(decode_image(data, "x", channels=1)[0], GREY)
+    assert image_size(data, "x")[1:] == GREY.shape
+
+
 @pytest.mark.parametrize("orientation", [1, 6])
 @pytest.mark.parametrize(("size", "is_reduced"), [((32, 24), True), ((100, 75), False)])
 def test_a_jpeg_that_is_shrunk_much_is_decoded_at_a_smaller_size(
