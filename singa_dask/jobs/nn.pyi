@@ -253,7 +253,8 @@ def CSVInput(
     that replaces those of features.
 
     categories: Columns of a table whose values are names, and these names in order; if there are none, those of
-    the training data, sorted. A name ``''`` stands for missing values.
+    the training data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a
+    country NA in CSV.
 
     encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
 
@@ -407,7 +408,8 @@ def CSVOutput(
     that replaces those of features.
 
     categories: Columns of a table whose values are names, and these names in order; if there are none, those of
-    the training data, sorted. A name ``''`` stands for missing values.
+    the training data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a
+    country NA in CSV.
 
     encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
 
@@ -1277,7 +1279,8 @@ def RecordInput(
     that replaces those of features.
 
     categories: Columns of a table whose values are names, and these names in order; if there are none, those of
-    the training data, sorted. A name ``''`` stands for missing values.
+    the training data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a
+    country NA in CSV.
 
     encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
 
@@ -1432,7 +1435,8 @@ def RecordOutput(
     that replaces those of features.
 
     categories: Columns of a table whose values are names, and these names in order; if there are none, those of
-    the training data, sorted. A name ``''`` stands for missing values.
+    the training data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a
+    country NA in CSV.
 
     encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
 
@@ -1816,7 +1820,8 @@ def WeightInput(
     that replaces those of features.
 
     categories: Columns of a table whose values are names, and these names in order; if there are none, those of
-    the training data, sorted. A name ``''`` stands for missing values.
+    the training data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a
+    country NA in CSV.
 
     encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
 

@@ -45,7 +45,7 @@ from singa_dask.data.stores.range_store import (
     summed_bytes,
 )
 from singa_dask.data.stores.store import BLOCK_BYTES, STORES, StoreOptions
-from singa_dask.data.stores.table_csv import CsvPart
+from singa_dask.data.stores.table_csv import MISSING, CsvPart
 from singa_dask.data.stores.table_part import (
     WHOLE_SUFFIXES,
     OpenParts,
@@ -200,7 +200,7 @@ class NamedColumns(StoreOptions):
     features."""
     categories: dict[str, list[str]] = KeyField(default={})
     """Columns of a table whose values are names, and these names in order; if there are none, those of the training
-    data, sorted. A name ``''`` stands for missing values."""
+    data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a country NA in CSV."""
     encoding: Literal["one_hot", "index"] = "one_hot"
     """A feature among categories becomes one value for each name, 0 or 1; or the index of its name."""
     texts: dict[str, TextConf] = KeyField(default={})
@@ -313,12 +313,19 @@ class TableStore(RangeStore):
     def _open_part(self, file: int) -> TablePart:
         names = ("separator", "charset", "header", "block_bytes", "tolerant")
         options = {name: self.options[name] for name in names if name in self.options}
-        part = open_part(self._files[file].url, self._format, self.storage_options, **options)
+        part = open_part(self._files[file].url, self._format, self.storage_options, listed=self._listed(), **options)
         # one that was closed meanwhile, as only some are kept open
         found = (part.source.size, part.source.origin, getattr(part.source, "version", ""))
         if self._opened.setdefault(file, found) != found:
             raise DataError(f"{part.url}: the file was replaced while it was read.")
         return part
+
+    def _listed(self) -> dict[str, list[str]]:
+        """Return names of categories and classes that CSV has for missing values elsewhere, such as NA, by column."""
+        facts = self.options.get("facts") or {}
+        names = {**self.options["categories"], **facts.get("categories", {}), **dict(facts.get("labels", ()))}
+        found = {column: [name for name in of if name and name in MISSING] for column, of in names.items()}
+        return {column: of for column, of in found.items() if of}
 
     def open_sources(self) -> Sequence[Bytes]:
         return self._parts.open_sources()

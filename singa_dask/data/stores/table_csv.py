@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -21,11 +22,14 @@ from singa_dask.data.stores.table_part import TablePart
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import Range, open_bytes, scan_ahead
+from singa_dask.lazy import LazyModule
 
 # Records of CSV files with a header: where they begin, and the columns of a block of them.
 #
 # A record ends at a line end outside quotes. Fields are quoted by ``"``, doubled within quotes (RFC 4180).
 
+
+pc = LazyModule("pyarrow.compute")
 
 QUOTE, NEWLINE, RETURN = b'"\n\r'
 HEAD_BYTES = 1 << 14
@@ -42,6 +46,7 @@ AS_UTF8 = 'Write it as UTF-8, in Excel as "CSV UTF-8", or set charset, such as l
 MAX_HEADER = 1 << 26
 
 Read = Callable[[int, int], bytes | memoryview]
+Listed = Mapping[str, Collection[str]]
 
 
 class CsvHeader(NamedTuple):
@@ -210,6 +215,7 @@ def parse_columns(
     types: Mapping[str, pa.DataType] | None,
     columns: Sequence[str] = (),
     skip_wrong: bool = False,
+    listed: Listed = MappingProxyType({}),
 ) -> pa.Table:
     """Parse a run of records.
 
@@ -221,6 +227,8 @@ def parse_columns(
         Columns to parse; all if empty.
     skip_wrong : bool
         Leave out records with too few or too many fields.
+    listed : mapping of str to collection of str
+        By column of strings: values that are not missing, although they are called like that.
 
     Raises
     ------
@@ -233,9 +241,9 @@ def parse_columns(
         include_columns=list(columns),
         column_types=types and {name: types[name] for name in columns},
         null_values=list(MISSING),
-        strings_can_be_null=True,
+        strings_can_be_null=not listed,
     )
-    return pyarrow.csv.read_csv(
+    table = pyarrow.csv.read_csv(
         pa.BufferReader(text),
         pyarrow.csv.ReadOptions(
             column_names=names,
@@ -252,6 +260,12 @@ def parse_columns(
         ),
         options,
     )
+    for i, name in enumerate(table.column_names) if listed else ():
+        column = table.column(i)
+        if pa.types.is_string(column.type):
+            missing = pa.array([word for word in MISSING if word not in listed.get(name, ())])
+            table = table.set_column(i, name, pc.if_else(pc.is_in(column, missing), None, column))
+    return table
 
 
 def has_numbers(texts: Sequence[str]) -> bool:
@@ -330,8 +344,9 @@ class CsvPart(TablePart):
         tolerant: bool = False,
         charset: str = UTF8,
         header: bool | None = None,
+        listed: Listed = MappingProxyType({}),
     ) -> None:
-        self.url = url
+        self.url, self._listed = url, listed
         self.source = open_bytes(url, storage_options)
         self._header = read_header(url, self.source.scan, self.source.size, separator, charset, header)
         self._block_bytes, self._tolerant = block_bytes, tolerant
@@ -351,7 +366,7 @@ class CsvPart(TablePart):
             raise self._error(text, first, (), error) from None
         columns = dict(zip(self._header.names, table.columns, strict=True))
         self.faults = {name: fault for name, column in columns.items() if (fault := self._fault_of(column))}
-        kinds = {name: self._kind(column) for name, column in columns.items()}
+        kinds = {name: "string" if name in self._listed else self._kind(column) for name, column in columns.items()}
         is_all = first.offset + first.length >= self.source.size
         return {name: "number" if kind == "empty" and not is_all else kind for name, kind in kinds.items()}
 
@@ -392,7 +407,7 @@ class CsvPart(TablePart):
         text = _whole_bytes(data[0])
         numbers = [name for name, kind in kinds.items() if kind in ("number", "empty")]
         try:
-            table = parse_columns(text, self._header, _types(kinds), list(kinds))
+            table = parse_columns(text, self._header, _types(kinds), list(kinds), listed=self._listed)
         except (pa.ArrowException, KeyError, ValueError) as error:
             raise self._error(text, run, numbers, error) from None
         if len(table) != run.n:
@@ -411,7 +426,7 @@ class CsvPart(TablePart):
             if stop - first == 1:
                 line = run.line + text.count(b"\n", 0, starts[first])
                 return self.decode(RecordRun(run.offset + starts[first], len(part), 1, line), kinds, [memoryview(part)])
-            table = parse_columns(part, self._header, _types(kinds), list(kinds))
+            table = parse_columns(part, self._header, _types(kinds), list(kinds), listed=self._listed)
             if len(table) != stop - first:
                 raise ValueError(f"{len(table)} records, expected {stop - first}")
             return table
