@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -405,6 +406,7 @@ class CsvPart(TablePart):
 
     def decode(self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
         text = _whole_bytes(data[0])
+        self._refuse_escapes(text, run)
         numbers = [name for name, kind in kinds.items() if kind in ("number", "empty")]
         try:
             table = parse_columns(text, self._header, _types(kinds), list(kinds), listed=self._listed)
@@ -413,7 +415,30 @@ class CsvPart(TablePart):
         if len(table) != run.n:
             fault = ValueError(f"{len(table)} records, expected {run.n}")
             raise self._error(text, run, numbers, fault)
+        if not numbers:  # elsewhere a name is no number
+            self._refuse_header(table, text, run)
         return table
+
+    def _refuse_escapes(self, text: bytes, run: RecordRun) -> None:
+        """Refuse quotes within quotes that are escaped by a backslash: their records would be cut elsewhere."""
+        separator = re.escape(self._header.separator.encode())
+        if b'\\"' in text and (found := re.search(rb'\\"(?![\r\n"]|%b|\Z)' % separator, text)):
+            line = run.line + text.count(b"\n", 0, found.start())
+            raise DataError(
+                f"{self.url}, line {line}: a quote that is escaped by a backslash, as Spark, Hive and MySQL write it. "
+                'Write it doubled, "", in Spark by the option escape=\'"\', or write Parquet.'
+            )
+
+    def _refuse_header(self, table: pa.Table, text: bytes, run: RecordRun) -> None:
+        """Refuse a record that is the header: files were joined."""
+        same = [pc.fill_null(pc.equal(table.column(name), name), False) for name in table.column_names]
+        for row in np.flatnonzero(functools.reduce(np.logical_and, same, True)):
+            starts = [*record_starts(text).tolist(), len(text)]
+            record = text[starts[row] : starts[row + 1]]
+            if tuple(_fields(self.url, record, self._header.separator, self._header.charset)) == self._header.names:
+                raise DataError(
+                    f"{self._line(text, run, int(row))}: the header again. Delete it, if files were joined."
+                )
 
     def rows(
         self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]
