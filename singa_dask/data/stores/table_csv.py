@@ -415,7 +415,7 @@ class CsvPart(TablePart):
         if len(table) != run.n:
             fault = ValueError(f"{len(table)} records, expected {run.n}")
             raise self._error(text, run, numbers, fault)
-        if not numbers:  # elsewhere a name is no number
+        if not numbers and self._header.names[0] != "1":  # elsewhere a name is no number, or there is no header
             self._refuse_header(table, text, run)
         return table
 

@@ -51,3 +51,5 @@ def test_a_header_in_mid_file_is_refused(tmp_path: Path) -> None:
     file.write_text(f"{table}said,y\nb,kind\n")
     opened(file, features=["said"], label="kind", categories={"said": []}).close()
     opened(file, label="kind", features=["said"], categories={"said": ["a", "b", "said"]}).close()
+    file.write_text("a,b\n1,2\nb,a\n")
+    opened(file, label="2", features=["1"], categories={"1": []}, header=False).close()
