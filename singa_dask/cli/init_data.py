@@ -344,6 +344,9 @@ def survey(url: str, options: InitOptions, folder: str) -> TextSurvey | RecordSu
         if options.net == "char-rnn" or "not UTF-8 text" not in str(error):
             raise
         raise DataError(f"{error} Nor is it of a format that is known.") from None
+    given = options.of_tables() or next((name for name in ("label", "separator", "test") if getattr(options, name)), "")
+    if given:
+        raise DataError(f"{url}: read as a text, for which --{given} is not. If it is a table, give --backend csv too.")
     return TextSurvey(url, len(text), len(vocabulary_of(text)))
 
 

@@ -45,6 +45,7 @@ def commands(data: RecordSurvey | TextSurvey, net: str, out: str) -> tuple[str, 
     else:
         suffix = posixpath.basename(data.source).partition(".")[2]
         new = "PICTURE" if data.form == "image-folder" else f"NEW.{suffix}".rstrip(".")
+        new = shlex.quote(data.unlabelled_url) if data.unlabelled_url else new
         then = f"predict {job} --init-from {run} --data {new}"
     return f"singa-dask run {job} --run-dir {run}", f"singa-dask {then}"
 

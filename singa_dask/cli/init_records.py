@@ -134,6 +134,8 @@ class RecordSurvey:
         Format of the data, which that of the split need not be.
     write : callable, optional
         Writes the files of the split into a folder.
+    unlabelled_url : str
+        Records beside the training set that are called like a test set, and have no labels.
     """
 
     source: str
@@ -155,6 +157,7 @@ class RecordSurvey:
     measure: TextMeasure | None = None
     left_out: str = ""
     split: str = ""
+    unlabelled_url: str = ""
     form: str = ""
     write: Callable[[str], None] | None = None
 

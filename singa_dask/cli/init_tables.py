@@ -320,6 +320,13 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     trouble = [f"{each.name}: {said}" for each in features if _is_like_id(each)]
     rows = np.flatnonzero(~np.logical_or.reduce([missing_of(table.named[each.name].values) for each in outputs]))
     train, test, split = _split_rows(table, outputs, rows, options)
+    unlabelled_url = ""
+    if test_url and not options.test:
+        there = {each.name for each in read_table(test_url, options).columns}
+        absent = [each.name for each in outputs if each.name not in there]
+        if absent and there.issuperset(each.name for each in features):
+            unlabelled_url, test_url = test_url, ""
+            trouble.append(f"{unlabelled_url} has no {listed(absent)}: it is not a test set, but records to predict")
     if test_url or not table.is_whole or not len(test):
         split = ""
     if options.lags and not split:
@@ -353,6 +360,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         trouble=trouble,
         features=tuple(each.name for each in features),
         left_out=_show_reasons(left_out),
+        unlabelled_url=unlabelled_url,
     )
     if split:
         records = replace(records, backend=table.suffix[1:])

@@ -53,6 +53,30 @@ def refused(call: Call, *arguments: object) -> str:
     return result.stderr
 
 
+def test_a_file_beside_that_has_no_labels_is_what_to_predict(call: Call) -> None:
+    """As competitions give it."""
+    FRAME.assign(kind=KIND).to_csv("train.csv", index=False)
+    FRAME[:7].to_csv("test.csv", index=False)
+    said = done(call, "train.csv", "--label", "kind", "-o", "job.yaml")
+    assert "test.csv has no kind: it is not a test set, but records to predict" in said
+    run, predict = (line.split()[1:] for line in said.splitlines()[-2:])
+    assert call(*run, "--set", "train_steps=2").exit_code == 0
+    result = call(*predict)
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 8), result.output
+    # one with labels is a test set, and so is one that is named
+    FRAME[:7].assign(kind=1).to_csv("test.csv", index=False)
+    assert "it is not a test set" not in done(call, "train.csv", "--label", "kind", "-o", "job.yaml", "--overwrite")
+    FRAME[:7].to_csv("test.csv", index=False)
+    result = call("init", "train.csv", "--label", "kind", "--test", "test.csv", "-o", "other.yaml")
+    assert (result.exit_code, "unknown column 'kind'" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("option", ["--label", "--target", "--separator", "--test"])
+def test_options_of_tables_are_refused_for_a_text(call: Call, option: str) -> None:
+    Path("book").write_text("once upon a time\nthere was a fox, and a dog; it ran\n" * 40)
+    assert f"book: read as a text, for which {option} is not" in refused(call, "book", option, "c")
+
+
 # -- which column is the label -------------------------------------------------------------------------------
 
 VALUES: dict[str, Any] = {
