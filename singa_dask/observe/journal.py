@@ -97,9 +97,10 @@ class Journal:
         """
         if line in self._known:
             return
+        # before the check: who takes the file over puts a copy in its place
+        was_removed = self._file is not None and not os.fstat(self._file.fileno()).st_nlink
         if self._file is not None:
             self._check()
-        was_removed = self._file is not None and not os.fstat(self._file.fileno()).st_nlink
         if was_removed and self._file is not None and self._path is not None:
             self._file.close()
             self._file = _append_to(self.url, self._path)

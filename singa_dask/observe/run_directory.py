@@ -351,6 +351,7 @@ class RunDirectory:
             begun = bool(event.get("begun"))
             if begun:
                 self._take()
+                self._renew_journals()
             self._trace = TraceFile(fs.join(self.url, TRACE), event["time"], begun, self._check)
             if not begun:
                 self._texts["resolved.yaml"] = _with_steps(self._texts["resolved.yaml"], event.get("train_steps", 0))
@@ -365,6 +366,16 @@ class RunDirectory:
     def _take(self) -> None:
         self._owner.take()
         self._is_owner = True
+
+    def _renew_journals(self) -> None:
+        """Put copies in the places of local files of lines: what a driver that sleeps was about to add goes nowhere."""
+        if fs.local_path(self.url) is None:
+            return
+        log = fs.join(self.url, "log")
+        logs = [f"log/{name}" for name in (fs.ls(log) if fs.exists(log) else ())]
+        for name in (METRICS, "bad_records.jsonl", COMMANDS, *logs):
+            if fs.exists(file := fs.join(self.url, name)):
+                fs.write_atomic(file, fs.read_bytes(file), check=self._check)
 
     def _check(self) -> None:
         if self._is_owner:  # before the start, the run before this one may be there

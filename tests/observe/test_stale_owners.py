@@ -126,6 +126,32 @@ def test_one_that_sleeps_before_it_records_the_first_event(url: str, kind: str, 
     assert all_of(url) == wanted
 
 
+@pytest.mark.parametrize("kind", [kind for kind in EVENTS if kind != "trace.json"])
+def test_one_that_sleeps_between_its_last_look_and_its_line(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, done = str(tmp_path / "run"), {}
+    monkeypatch.setattr(run_directory, "is_in_use", lambda url: False)
+    sleeper = owner(url, job_id="job", driver=1)
+    check = sleeper._owner.check
+
+    def sleep() -> None:
+        check()
+        if not done:
+            done.update(replace(url, driver(url)))
+
+    with sleeper:
+        for event in (STARTED, *map(EVENTS[kind], range(3))):
+            sleeper.on_event(event)
+        monkeypatch.setattr(sleeper._owner, "check", sleep)
+        sleeper.on_event(EVENTS[kind](20))
+        assert all_of(url) == done
+        with pytest.raises(TakenOverError):
+            sleeper.on_event(EVENTS[kind](21))
+    assert all_of(url) == done
+    assert done
+
+
 @WAYS
 def test_one_that_sleeps_before_it_saves_lines(
     url: str, number: int, replaced_by: Any, monkeypatch: pytest.MonkeyPatch
