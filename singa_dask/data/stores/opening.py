@@ -414,8 +414,8 @@ def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
         Nothing matches, or the set is incomplete: if ``-00001-of-00004`` matches, the others of the four that the
         pattern would match must exist too.
     """
-    # the directory of manifests is not a shard
-    found = [each for each in matches(url, storage_options) if not each.endswith(MANIFEST_DIR)]
+    # manifests are no shards
+    found = [each for each in matches(url, storage_options) if f"/{MANIFEST_DIR}/" not in f"/{each}/"]
     if not found:
         raise DataError(f"{url}: no such file or directory, nothing matches.")
     pattern, folders = url.rpartition("/")[2], dict[str, list[str]]()
