@@ -71,6 +71,21 @@ def test_a_file_beside_that_has_no_labels_is_what_to_predict(call: Call) -> None
     assert (result.exit_code, "unknown column 'kind'" in result.stderr) == (1, True)
 
 
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_a_directory_of_a_table(call: Call, form: str) -> None:
+    """As dask.dataframe and Spark write it."""
+    Path("table").mkdir()
+    for i in range(3):
+        part = FRAME.assign(kind=KIND)[i * 40 : (i + 1) * 40]
+        part.to_csv(f"table/{i}.part.csv", index=False) if form == "csv" else part.to_parquet(f"table/part.{i}.parquet")
+    said = done(call, "table", "--label", "kind", "-o", "job.yaml")
+    assert "table: 120 " in said
+    assert "features: 2 of numbers" in said
+    assert "records      120 in 3 files" in call("data", "inspect", "table").stdout
+    run = said.splitlines()[-2].split()[1:]
+    assert call(*run, "--set", "train_steps=2").exit_code == 0
+
+
 @pytest.mark.parametrize("option", ["--label", "--target", "--separator", "--test"])
 def test_options_of_tables_are_refused_for_a_text(call: Call, option: str) -> None:
     Path("book").write_text("once upon a time\nthere was a fox, and a dog; it ran\n" * 40)

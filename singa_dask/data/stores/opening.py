@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import fnmatch
 import json
+import posixpath
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
@@ -39,6 +40,9 @@ DIRECTORIES = ("parquet", "image-parquet", "jsonl")
 # what Hugging Face's save_to_disk writes, and its hub has
 SPLITS, STATE, README = "dataset_dict.json", "state.json", "README.md"
 FRONT_MATTER = re.compile(r"---\r?\n(.*?\n)---\r?\n", re.DOTALL)
+# suffixes of files whose directory is a table, and names of directories in one
+PARTS = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".orc")
+KEYED = re.compile(r"[^=]+=[^=]*")
 NUMBERS = re.compile(r"(.*)-(\d{5})-of-(\d{5})(.*)")
 
 
@@ -60,7 +64,18 @@ def detect(url: str, storage_options: fs.Options = None) -> str | None:
             continue
         if not set(names).isdisjoint(found.directory_files) if is_dir else found.matches(url, head):
             return name
-    return "image-folder" if is_dir and _has_images(url, storage_options) else None
+    if not is_dir:
+        return None
+    if _has_images(url, storage_options):
+        return "image-folder"
+    return "table" if _holds_table(names) else None
+
+
+def _holds_table(names: Collection[str]) -> bool:
+    """Return whether all that is in a directory are parts of one table, or directories ``key=value`` with such."""
+    parts = [name.lower() for name in names if name[0] not in "._" and name != README]
+    forms = {posixpath.splitext(name.removesuffix(".gz"))[1] for name in parts}
+    return bool(parts) and ((len(forms) == 1 and forms <= set(PARTS)) or all(map(KEYED.fullmatch, parts)))
 
 
 def saved_files(url: str, names: Collection[str], storage_options: fs.Options = None) -> list[str]:

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from singa_dask import fs
-from singa_dask.data.stores.opening import open_store
+from singa_dask.data.stores.opening import detect, open_store
 from singa_dask.data.stores.table import TableStore
 from singa_dask.errors import DataError
 
@@ -81,3 +82,23 @@ def test_a_job_that_has_committed_its_files_is_read(tmp_path: Path) -> None:
     for name in ("_started_7", "_committed_7", "_SUCCESS"):
         (tmp_path / name).touch()
     assert values_of(tmp_path) == [1]
+
+
+@pytest.mark.parametrize("name", ["part-{}.csv", "part-{}.csv.gz", "part-{}.parquet", "part-{}.jsonl", "x={}/part.csv"])
+def test_a_directory_of_parts_is_a_table(tmp_path: Path, name: str) -> None:
+    frame = pd.DataFrame({"a": [1.0, 2.0], "kind": ["x", "y"]})
+    writers = {"csv": frame.to_csv, "gz": frame.to_csv, "parquet": frame.to_parquet}
+    for i in range(3):
+        file = tmp_path / "table" / name.format(i)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith("jsonl"):
+            frame.to_json(file, orient="records", lines=True)
+        else:
+            writers[name.rpartition(".")[2]](file, index=False)
+    (tmp_path / "table" / "_SUCCESS").touch()
+    assert detect(str(tmp_path / "table")) == "table"
+    with open_store(str(tmp_path / "table"), features=["a"], label="kind") as store:
+        assert (store.count, store.class_names) == (6, ("x", "y"))
+    # but texts, and files of several kinds, are not
+    (tmp_path / "table" / "book.txt").write_text("once")
+    assert detect(str(tmp_path / "table")) is None
