@@ -45,6 +45,7 @@ LEVELS = {
     "errors": 0,
     "redaction": -1,
     "shown": 0,
+    "texts": 1,
     "version": 0,
 }
 # Levels of the rooms inside a room. Its ``__init__`` stands above them.

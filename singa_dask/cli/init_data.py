@@ -34,9 +34,10 @@ from singa_dask.data.stores.record_files import example_features
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.table import open_part
 from singa_dask.data.stores.table_part import table_files
-from singa_dask.data.stores.text import decode_text, vocabulary_of
+from singa_dask.data.stores.text import vocabulary_of
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.patterns import is_pattern
+from singa_dask.fs.range_reader import decode_text
 
 # least height and width of an image for a convolutional net
 MIN_SIDE = 12
@@ -341,7 +342,7 @@ def survey(url: str, options: InitOptions, folder: str) -> TextSurvey | RecordSu
     try:
         text = decode_text(url)
     except DataError as error:
-        if options.net == "char-rnn" or "not UTF-8 text" not in str(error):
+        if options.net == "char-rnn" or not isinstance(error.__cause__, UnicodeDecodeError):
             raise
         raise DataError(f"{error} Nor is it of a format that is known.") from None
     given = options.of_tables() or next((name for name in ("label", "separator", "test") if getattr(options, name)), "")

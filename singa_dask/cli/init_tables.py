@@ -40,12 +40,12 @@ from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.range_reader import open_bytes
 from singa_dask.registry import suggest
+from singa_dask.texts import charset_of, split_lines
 
 # of larger tables the first records are looked at
 MAX_BYTES = 1 << 28
 HEAD_BYTES = 1 << 16
 BLOCK_BYTES = 1 << 24
-BOM = b"\xef\xbb\xbf"
 DATES = ("date", "timestamp", "time", "duration")
 DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?")
 MAX_SHOWN = 5
@@ -232,8 +232,9 @@ def head_lines(place: str, charset: str = "utf-8") -> list[str]:
     source = open_bytes(place)
     head = bytes(source.read(0, min(source.size, HEAD_BYTES)))
     source.close()
-    lines = [line.decode(charset, errors="replace") for line in head.removeprefix(BOM).splitlines()]
-    return lines[:-1] if len(head) == HEAD_BYTES else lines
+    marked, start = charset_of(head)
+    found = split_lines(head[start:].decode(marked if start else charset, errors="replace"))
+    return found[:-1] if len(head) == HEAD_BYTES else found
 
 
 def _sniff(place: str, options: InitOptions) -> dict[str, Any]:

@@ -23,9 +23,10 @@ from singa_dask.conf.net import PHASES, LayerWiring, read_wiring
 from singa_dask.conf.singa_job import list_known_once, merge_own_types
 from singa_dask.conf.singa_text import is_singa_text
 from singa_dask.conf.yaml_text import Items, Scalar, Tree, TreeEntry, TreeMap, locate, named, plain, show
-from singa_dask.errors import ConfigError, Mark, Problem
+from singa_dask.errors import ConfigError, DataError, Mark, Problem
 from singa_dask.paths import PATH_KEYS, expand
 from singa_dask.registry import Registry, suggest
+from singa_dask.texts import decode
 
 # keys whose values no model describes
 FREE = ("user_conf", "storage_options")
@@ -335,9 +336,10 @@ def _read(file: str) -> str:
         hint = f" The job of the run that is there: {inside}." if inside.is_file() else ""
         raise ConfigError(Problem((), f"cannot read this file: {error.strerror}.{hint}", Mark(file))) from None
     try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        head = raw[: error.start]
+        return decode(raw, file)
+    except DataError as error:
+        wrong: Any = error.__cause__
+        head = wrong.object[: wrong.start]
         place = Mark(file, head.count(b"\n") + 1, len(head) - head.rfind(b"\n"))
         raise ConfigError(Problem((), "expected UTF-8 text; this byte is not.", place)) from None
 

@@ -22,6 +22,7 @@ from singa_dask.exports.onnx_layers import OnnxGraph
 from singa_dask.exports.torch_layers import TorchModule
 from singa_dask.exports.weights import encode_npz, encode_safetensors
 from singa_dask.fs.outputs import check_output
+from singa_dask.fs.range_reader import decode_text
 from singa_dask.inference.net import build, fill, inference_job, label_layer, output_layers
 from singa_dask.layers import LAYERS, Feature, Layer, StoreInput
 from singa_dask.net import NeuralNet
@@ -308,7 +309,7 @@ def job_of_run(url: str, sets: Iterable[str] = ()) -> JobConf:
         There is none, or it can no longer be read.
     """
     file = fs.join(run_of(fs.absolute(url).rstrip("/")), "resolved.yaml")
-    return loads(fs.read_bytes(file).decode(), file, sets, registries=REGISTRIES).job
+    return loads(decode_text(file), file, sets, registries=REGISTRIES).job
 
 
 def _format_of(target: str, format: str | None) -> str:

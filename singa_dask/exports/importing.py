@@ -20,6 +20,7 @@ from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError
 from singa_dask.exports.exporting import net_of_params
 from singa_dask.exports.weights import read_weights
+from singa_dask.fs.range_reader import decode_text
 from singa_dask.layers import Param
 from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.checkpoint import SavedTensor, write_part
@@ -135,7 +136,7 @@ def read_map(map: Mapping[str, Any] | str | os.PathLike[str] | None) -> Mapping[
     if map is None or isinstance(map, Mapping):
         return map
     file = os.fspath(map)
-    mapping = read_plain(fs.read_bytes(fs.absolute(file)).decode(errors="replace"), file)
+    mapping = read_plain(decode_text(fs.absolute(file)), file)
     if not isinstance(mapping, dict):
         raise ConfigError(f"{file}: expected a map, name in the file: name of the param.")
     return {str(name): each for name, each in mapping.items()}

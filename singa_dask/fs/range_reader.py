@@ -7,6 +7,7 @@ give another. A gzipped file is compared as a whole, other formats block by bloc
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gzip
 import io
@@ -32,6 +33,7 @@ from singa_dask.fs.hdfs_connection import repeated, with_errno
 from singa_dask.fs.host_files import cache_of
 from singa_dask.fs.io_threads import MAX_READS, io_threads, map_ahead
 from singa_dask.fs.mapped_file import RangeFile, map_file, note_read, read_ahead
+from singa_dask.texts import decode
 
 DEFAULT_LIMIT_MB = 8192
 # decompressed files of this process beyond these bytes are temporary files, not memory
@@ -588,6 +590,12 @@ def open_bytes(url: str, storage_options: fs.Options = None) -> Bytes:
         return data
     finally:
         reader.close()
+
+
+def decode_text(url: str, storage_options: fs.Options = None) -> str:
+    """Read a text file, gzipped or not, see `singa_dask.texts.decode`; line ends are kept."""
+    with contextlib.closing(open_bytes(url, storage_options)) as source:
+        return decode(bytes(source.read(0, source.size)), url)
 
 
 def scan_ahead(source: Bytes, start: int, stop: int, n_bytes: int) -> Iterator[memoryview]:

@@ -20,6 +20,7 @@ from singa_dask.conf import JobFile, Phase, loads
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.types import Arrays
 from singa_dask.errors import CheckpointError, ConfigError, DataError
+from singa_dask.fs.range_reader import decode_text
 from singa_dask.inference.net import (
     MetricSums,
     PhaseJob,
@@ -112,7 +113,7 @@ def find_source(
     if job is None:
         run = run_of(url)
         resolved = fs.join(run, "resolved.yaml")
-        text = fs.read_bytes(resolved).decode()
+        text = decode_text(resolved)
     else:
         given_job = job if isinstance(job, Job) else load(job)
         resolved, text = given_job.name, given_job.file.resolved()

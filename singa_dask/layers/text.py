@@ -16,8 +16,9 @@ import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf, Field, Finding, Many, NonNegative, Size, raw_value
-from singa_dask.data.stores.text import decode_text, encode_text, vocabulary_of
+from singa_dask.data.stores.text import encode_text, vocabulary_of
 from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.fs.range_reader import decode_text
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.connection import Feedback
 from singa_dask.layers.feature import Feature, Traits

@@ -16,6 +16,7 @@ import pyarrow as pa
 from singa_dask import fs
 from singa_dask.conf.model import Conf, Field, Finding, Size
 from singa_dask.errors import DataError
+from singa_dask.fs.range_reader import decode_text
 from singa_dask.lazy import LazyModule, require
 
 pc = LazyModule("pyarrow.compute")
@@ -96,7 +97,7 @@ class TextCodec:
         """
         if not self.tokenizer:
             return self
-        content = fs.read_bytes(self.tokenizer, storage_options=storage_options).decode(errors="replace")
+        content = decode_text(self.tokenizer, storage_options)
         found, url = replace(self, tokenizer=content), self.tokenizer
         try:
             found.encode(pa.array([""]))

@@ -17,6 +17,8 @@ from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, listed
+from singa_dask.fs.range_reader import decode_text
+from singa_dask.texts import split_lines
 
 Labels = npt.NDArray[np.int32]
 # a line of a file that numbers its names, as TensorFlow's labels.txt does
@@ -213,8 +215,7 @@ def read_classes(url: str, classes: str | Sequence[str], storage_options: fs.Opt
     where, names = f"{url}: classes", tuple(classes)
     if isinstance(classes, str):
         where = classes
-        text = fs.read_bytes(classes, storage_options=storage_options).decode(errors="replace")
-        names = tuple(line.strip() for line in text.splitlines() if line.strip())
+        names = tuple(line.strip() for line in split_lines(decode_text(classes, storage_options)) if line.strip())
         matches = [NUMBERED.fullmatch(name) for name in names]
         numbered = [(int(match[1]), match[2].strip()) for match in matches if match]
         if names and len(numbered) == len(names):

@@ -41,7 +41,8 @@ from singa_dask.data.stores.store import (
 )
 from singa_dask.data.types import Arrays, Field, Records
 from singa_dask.errors import DataError
-from singa_dask.fs.range_reader import Bytes, BytesInMemory, Range, limit_of, open_bytes, read_member
+from singa_dask.fs.range_reader import Bytes, BytesInMemory, Range, decode_text, limit_of, open_bytes, read_member
+from singa_dask.texts import split_lines
 
 
 @dataclass(frozen=True)
@@ -299,8 +300,8 @@ class CifarStore(ColumnStore):
         url = fs.join(posixpath.dirname(self.url), NAME_FILES.get(self.options["label_bytes"], NAME_FILES[1]))
         if not fs.exists(url, self.storage_options):
             return ()
-        text = fs.read_bytes(url, storage_options=self.storage_options).decode(errors="replace")
-        return parse_names(text.split())
+        names = (line.strip() for line in split_lines(decode_text(url, self.storage_options)))
+        return parse_names([name for name in names if name])
 
     def open_columns(self) -> tuple[dict[str, FieldColumn], int]:
         source = self.open_source()

@@ -28,7 +28,9 @@ from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import DataError, MissingPackageError, listed
 from singa_dask.fs.io_threads import decode_threads, map_ahead
 from singa_dask.fs.mapped_file import checksum_of
+from singa_dask.fs.range_reader import decode_text
 from singa_dask.lazy import LazyModule
+from singa_dask.texts import split_lines
 
 # Decodes images to (channels, height, width) with Pillow (the extra ``singa-dask[images]``), most JPEG files with
 # simplejpeg where that is installed, which is faster. Both give the same pixels.
@@ -486,10 +488,10 @@ class ImageListStore(_ImageStore):
 
     def list_images(self) -> tuple[list[str], list[int]]:
         self.class_names = read_classes(self.url, self.options["classes"], self.storage_options)
-        text = fs.read_bytes(self.url, storage_options=self.storage_options).decode(errors="replace")
-        lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        text = decode_text(self.url, self.storage_options)
+        entries = [(number, line.strip()) for number, line in enumerate(split_lines(text), 1) if line.strip()]
         files, texts = list[str](), list[str]()
-        for number, line in lines:
+        for number, line in entries:
             name, _, label = line.rpartition("\t" if "\t" in line else " ")
             if not name or label.lower().endswith(IMAGE_SUFFIXES):
                 raise DataError(f"{self.url}, line {number}: {line!r}, expected a name and a label.")
@@ -497,7 +499,7 @@ class ImageListStore(_ImageStore):
             texts.append(label)
         if texts and not self.class_names and not any(map(_is_integer, texts)):
             self.class_names = tuple(sorted(set(texts)))
-        return files, [self._label(label, number) for label, (number, _) in zip(texts, lines, strict=True)]
+        return files, [self._label(label, number) for label, (number, _) in zip(texts, entries, strict=True)]
 
     def _label(self, text: str, line: int) -> int:
         where, names = f"{self.url}, line {line}", self.class_names

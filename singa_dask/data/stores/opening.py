@@ -29,7 +29,7 @@ from singa_dask.fs.cache import open_cache
 from singa_dask.fs.io_threads import map_ahead, open_threads
 from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.patterns import is_pattern, matches
-from singa_dask.fs.range_reader import Bytes, Range
+from singa_dask.fs.range_reader import Bytes, Range, decode_text
 
 # maximum number of entries of a directory that are tried as folders of images
 MAX_LOOKED_AT = 16
@@ -123,10 +123,9 @@ def name_sets(url: str, storage_options: fs.Options = None) -> str:
 
 def _splits_of(url: str, storage_options: fs.Options) -> list[str]:
     """Return the files of each split that the front matter of README.md names, and its name; none if it does not."""
-    text = fs.read_bytes(fs.join(url, README), storage_options=storage_options).decode(errors="replace")
-    front = FRONT_MATTER.match(text)
     found = []
     try:
+        front = FRONT_MATTER.match(decode_text(fs.join(url, README), storage_options))
         for config in read_plain(front[1], README)["configs"] if front else ():
             for each in config["data_files"]:
                 paths = [each["path"]] if isinstance(each["path"], str) else each["path"]
@@ -135,7 +134,7 @@ def _splits_of(url: str, storage_options: fs.Options) -> list[str]:
                 found += [
                     f"{fs.join(url, path)} ({split})" for path in paths if not is_pattern(path.rpartition("/")[0])
                 ]
-    except (AttributeError, ConfigError, KeyError, TypeError):
+    except (AttributeError, ConfigError, DataError, KeyError, TypeError):
         return []
     return found
 

@@ -34,6 +34,7 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.mapped_file import RangeFile
 from singa_dask.fs.range_reader import Bytes, ReadAhead
+from singa_dask.texts import decode
 
 LOG = logging.getLogger(__name__)
 
@@ -291,7 +292,7 @@ class TarStore(RangeStore):
 
     def _label(self, data: bytes, where: str) -> int:
         """Return the label in a .cls or .json file."""
-        found: Any = data.decode(errors="replace").strip()
+        found: Any = decode(data, f"{where}, {self._label_suffix}").strip()
         if self._label_suffix == JSON_SUFFIX:
             found = self._json_value(data, where)
         if isinstance(found, str) and found in self.class_names:

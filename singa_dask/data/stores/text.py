@@ -6,7 +6,6 @@ out which of them is invalid.
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import dataclasses
 import re
@@ -30,7 +29,8 @@ from singa_dask.data.stores.store import BLOCK_BYTES, STORES, Rechunker, StoreOp
 from singa_dask.data.stores.table_csv import BOM, HEAD_BYTES, WIDE_BOMS
 from singa_dask.data.types import Arrays, Field, Records, TableColumn
 from singa_dask.errors import DataError
-from singa_dask.fs.range_reader import open_bytes
+from singa_dask.fs.range_reader import decode_text
+from singa_dask.texts import split_lines
 
 # Text -> indices in a vocabulary: windows of characters, as in SINGA's char-rnn example, or words, as in rnnlm.
 #
@@ -118,15 +118,6 @@ def _codes(text: str) -> npt.NDArray[np.uint32]:
     return np.frombuffer(text.encode("utf-32-le"), np.uint32)
 
 
-def decode_text(url: str, storage_options: fs.Options = None) -> str:
-    """Read a UTF-8 file, gzipped or not; line ends are kept."""
-    try:
-        with contextlib.closing(open_bytes(url, storage_options)) as source:
-            return bytes(source.read(0, source.size)).decode()
-    except UnicodeDecodeError as error:
-        raise DataError(f"{url}: not UTF-8 text: byte {error.start} is 0x{error.object[error.start]:02x}.") from error
-
-
 def read_words(
     urls: Sequence[str], storage_options: fs.Options = None, vocabulary: str = "vocab.txt", class_size: int = 100
 ) -> Arrays:
@@ -203,7 +194,7 @@ def _with_classes(words: npt.NDArray[np.int64], classes: npt.NDArray[np.int64]) 
 
 def _read_vocabulary(url: str, storage_options: fs.Options) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for i, line in enumerate(decode_text(url, storage_options).removesuffix("\n").split("\n"), 1):
+    for i, line in enumerate(split_lines(decode_text(url, storage_options)), 1):
         word, _, count = line.partition(" ")
         if not word or not count.isdecimal() or word in counts or (not counts and word != END):
             raise DataError(

@@ -200,7 +200,7 @@ def address_in(scheduler_file: str) -> str:
         There is none.
     """
     try:
-        return str(json.loads(Path(scheduler_file).read_text())["address"])
+        return str(json.loads(Path(scheduler_file).read_bytes())["address"])
     except OSError as error:
         why = error.strerror or str(error)
     except (ValueError, KeyError, TypeError):

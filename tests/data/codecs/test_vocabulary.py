@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.data.stores import text
-from singa_dask.data.stores.text import decode_text, encode_text, vocabulary_of
+from singa_dask.data.stores.text import encode_text, vocabulary_of
 from singa_dask.errors import DataError
+from singa_dask.fs.range_reader import decode_text
 
 
 @given(st.text(min_size=1))

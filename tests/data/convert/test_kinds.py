@@ -163,7 +163,7 @@ def test_many_characters_become_floats(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        (b"ab\xffcd", {}, r"a\.txt: not UTF-8 text: byte 2 is 0xff"),
+        (b"ab\xffcd", {}, r"a\.txt, line 1: not UTF-8 text: byte 2 is 0xff"),
         (b"abc", {"window": 4}, r"a\.txt: 3 characters, less than a window of 4"),
         (b"abc", {"window": 0}, r"a\.txt: windows of 0 characters, expected 1 or more"),
     ],
