@@ -33,7 +33,7 @@ from singa_dask.data.stores.store import STORES, StoreOptions, cut_blocks
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.mapped_file import RangeFile
-from singa_dask.fs.range_reader import Bytes, ReadAhead
+from singa_dask.fs.range_reader import SCANNED_BYTES, Bytes, ReadAhead, scan_ahead
 from singa_dask.texts import decode
 
 LOG = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class TarIndex:
 
 
 def scan_tar(source: Bytes, suffixes: Collection[str]) -> TarIndex:
-    """Read all headers of a tar.
+    """Read all headers of a tar, and of tars that follow it, which may have the same names in them.
 
     Parameters
     ----------
@@ -124,8 +124,8 @@ def scan_tar(source: Bytes, suffixes: Collection[str]) -> TarIndex:
         A header is damaged, the tar is truncated, the files of a record are not adjacent, or a file is sparse or a
         link.
     """
-    index, seen, end = TarIndex(), set[str](), 0
-    for info in _infos(source):
+    index, seen, archive, end = TarIndex(), set[str](), 0, 0
+    for first, info in _infos(source):
         folder, base = posixpath.split(info.name)
         stem, dot, suffix = base.partition(".")
         key, suffix = posixpath.join(folder, stem), f"{dot}{suffix}".lower()
@@ -136,7 +136,9 @@ def scan_tar(source: Bytes, suffixes: Collection[str]) -> TarIndex:
         if not info.isreg() or info.issparse():
             what = "sparse" if info.issparse() else "a link" if info.islnk() or info.issym() else "a special file"
             raise DataError(f"{source.url}: {info.name} (byte {start}) is {what}, expected a plain file.")
-        if not index.keys or key != index.keys[-1]:
+        if first != archive:
+            seen, archive = set(), first
+        if key not in seen or key != index.keys[-1]:
             if key in seen:
                 raise DataError(
                     f"{source.url}: the files of record {key} are not adjacent (byte {start}). Sort the files by name "
@@ -154,32 +156,47 @@ def scan_tar(source: Bytes, suffixes: Collection[str]) -> TarIndex:
     return index
 
 
-def _infos(source: Bytes) -> Iterator[tarfile.TarInfo]:
-    """Yield the entries of a tar; raise a `DataError` where one is damaged or truncated."""
-    if not source.size:
-        return
-    at, file = 0, RangeFile(ReadAhead(source).read, source.size)
-    try:
-        with tarfile.TarFile(fileobj=file, mode="r", encoding="utf-8", errors="replace") as archive:
-            for info in archive:
-                if info.size < 0:
-                    raise tarfile.HeaderError("negative size")
-                if info.offset_data + (info.size if info.isreg() else 0) > source.size:
-                    raise DataError(
-                        f"{source.url}: the file at byte {info.offset} is incomplete: the tar is truncated."
-                    )
-                yield info
-                at = archive.offset
-    except DataError:
-        raise
-    except DAMAGE as error:
-        if at + HEADER_BYTES <= source.size:
-            raise DataError(f"{source.url}: byte {at}: not a tar header, or a damaged one.") from error
-    if at + HEADER_BYTES > source.size:
-        raise DataError(f"{source.url}: no end-of-archive block at byte {at}: the tar is truncated.")
-    # tarfile ends at a damaged header as at the end
-    if any(source.scan(at, HEADER_BYTES)):
-        raise DataError(f"{source.url}: byte {at}: not a tar header, or a damaged one.")
+def _infos(source: Bytes) -> Iterator[tuple[int, tarfile.TarInfo]]:
+    """Yield the entries of a tar and of those that follow it (``cat a.tar b.tar``), with the start of their archive.
+
+    Raises
+    ------
+    DataError
+        An entry is damaged, or the file is truncated.
+    """
+    start, file = 0 if source.size else None, RangeFile(ReadAhead(source).read, source.size)
+    while start is not None:
+        at = file.seek(start)
+        try:
+            with tarfile.TarFile(fileobj=file, mode="r", encoding="utf-8", errors="replace") as archive:
+                for info in archive:
+                    if info.size < 0:
+                        raise tarfile.HeaderError("negative size")
+                    if info.offset_data + (info.size if info.isreg() else 0) > source.size:
+                        raise DataError(
+                            f"{source.url}: the file at byte {info.offset} is incomplete: the tar is truncated."
+                        )
+                    yield start, info
+                    at = archive.offset
+        except DataError:
+            raise
+        except DAMAGE as error:
+            if at + HEADER_BYTES <= source.size:
+                raise DataError(f"{source.url}: byte {at}: not a tar header, or a damaged one.") from error
+        if at + HEADER_BYTES > source.size:
+            raise DataError(f"{source.url}: no end-of-archive block at byte {at}: the tar is truncated.")
+        start = _next_archive(source, at)
+        # tarfile ends at a damaged header as at the end
+        if start == at:
+            raise DataError(f"{source.url}: byte {at}: not a tar header, or a damaged one.")
+
+
+def _next_archive(source: Bytes, at: int) -> int | None:
+    """Return the offset of the first block from ``at`` on that is not zeros; None if all are."""
+    for i, piece in enumerate(scan_ahead(source, at, source.size, SCANNED_BYTES)):
+        if (data := np.frombuffer(piece, np.uint8)).any():
+            return at + i * SCANNED_BYTES + int((data != 0).argmax()) // HEADER_BYTES * HEADER_BYTES
+    return None
 
 
 class TarOptions(ImageOptions, StoreOptions):

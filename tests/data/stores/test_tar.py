@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -152,3 +154,21 @@ def test_a_damaged_index_is_not_used() -> None:
     for wrong in ({"offsets": [0]}, {"keys": []}, {"members": [[(".npy", 512, 200)]]}, {"members": [[(".npy", 0, 9)]]}):
         with pytest.raises(ValueError, match="not the index of a tar"):
             TarIndex.from_dict({**index.to_dict(), **wrong})
+
+
+@pytest.mark.parametrize("pack", [lambda *parts: b"".join(parts), lambda *parts: b"".join(map(gzip.compress, parts))])
+def test_tars_behind_each_other_are_all_read(pack: Callable[..., bytes], tmp_path: Path) -> None:
+    """As by ``cat a.tar b.tar`` and GNU tar's ``-i``; names of files may come again in each."""
+    path, empty = tmp_path / "x.tar", tar([])
+    parts = [tar([("0.npy", npy(DATA[i])), ("0.cls", b"%d" % i)]) for i in range(3)]
+    path.write_bytes(pack(empty, parts[0], parts[1] + bytes(5 << 20), empty, parts[2]))
+    for _ in range(2):
+        with open_store(str(path), "webdataset") as store:
+            assert_same(read_all(store), {"data": DATA[:3], "label": np.arange(3, dtype=np.int32)})
+        write_manifest(str(path), "webdataset")
+    Path(manifest_url(str(path))).unlink()
+    at = len(parts[0])
+    for behind, message in ((b"no tar" * 200, "not a tar header"), (b"no tar", "the tar is truncated")):
+        path.write_bytes(pack(parts[0], behind))
+        with pytest.raises(DataError, match=f"byte {at}: {message}"):
+            open_store(str(path), "webdataset")
