@@ -14,6 +14,7 @@ import io
 import logging
 import os
 import posixpath
+import re
 import tempfile
 import threading
 import time
@@ -470,6 +471,15 @@ def _below(url: str, storage_options: fs.Options, info: Mapping[str, Any] | None
 
 
 GZIP_MAGIC = b"\x1f\x8b"
+# what begins files of other compressors, which are not read
+OTHER_COMPRESSORS = {
+    "bzip2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
+    "xz": re.compile(rb"\xfd7zXZ\x00"),
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
+    "lz4": re.compile(rb"\x04\x22\x4d\x18"),
+}
+# these bytes tell the program that compressed a file
+MARK_BYTES = 10
 AHEAD_BYTES = 1 << 22
 # of chunks that are requested and not yet used
 SCANNED_BYTES = 1 << 25
@@ -579,10 +589,17 @@ def open_bytes(url: str, storage_options: fs.Options = None) -> Bytes:
     Raises
     ------
     DataError
-        The file is missing, its gzip is damaged, or it decompresses to more than the limit.
+        The file is missing, its gzip is damaged, it decompresses to more than the limit, or another program
+        compressed it.
     """
     reader = RangeReader(url, storage_options)
-    if bytes(reader.read(0, min(2, reader.size))) != GZIP_MAGIC:
+    try:
+        head = bytes(reader.read(0, min(MARK_BYTES, reader.size)))
+        refuse_compressed(url, head)
+    except BaseException:
+        reader.close()
+        raise
+    if not head.startswith(GZIP_MAGIC):
         return reader
     try:
         data = BytesInMemory(url, gunzip(reader, limit_of(storage_options)))
@@ -590,6 +607,13 @@ def open_bytes(url: str, storage_options: fs.Options = None) -> Bytes:
         return data
     finally:
         reader.close()
+
+
+def refuse_compressed(url: str, head: bytes) -> None:
+    """Raise a `DataError` if a file begins as one that is compressed, and not with gzip."""
+    for name, begin in OTHER_COMPRESSORS.items():
+        if begin.match(head):
+            raise DataError(f"{url}: compressed with {name}. Decompress it, or compress it with gzip.")
 
 
 def decode_text(url: str, storage_options: fs.Options = None) -> str:

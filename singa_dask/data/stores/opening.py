@@ -29,7 +29,7 @@ from singa_dask.fs.cache import open_cache
 from singa_dask.fs.io_threads import map_ahead, open_threads
 from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.patterns import is_pattern, matches
-from singa_dask.fs.range_reader import Bytes, Range, decode_text
+from singa_dask.fs.range_reader import Bytes, Range, decode_text, refuse_compressed
 
 # maximum number of entries of a directory that are tried as folders of images
 MAX_LOOKED_AT = 16
@@ -53,6 +53,7 @@ def detect(url: str, storage_options: fs.Options = None) -> str | None:
         raise DataError(f"{url}: no such file or directory.")
     is_dir, n_bytes = found_here
     head = b"" if is_dir else fs.read_bytes(url, 0, min(HEAD_BYTES, n_bytes), storage_options)
+    refuse_compressed(url, head)
     names = fs.ls(url, storage_options) if is_dir else []
     if is_dir and saved_files(url, names, storage_options):
         return "parquet"
@@ -163,6 +164,8 @@ def _unknown(url: str, storage_options: fs.Options) -> DataError:
         how = name_sets(url, storage_options)
         how = how or "Name a file or folder in it, or files by a pattern, as in DIRECTORY/*.parquet."
         return DataError(f"{url}: a directory that is no store. There is {inside} in it. {how}")
+    if not fs.size(url, storage_options):
+        return DataError(f"{url}: it is empty.")
     return DataError(f"{url}: unknown format. Give a backend. Known: {', '.join(STORES.names())}.")
 
 
@@ -198,9 +201,12 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
     DataError
         The file is missing, or not of that format.
     """
-    if is_pattern(url, storage_options):
+    matched = is_pattern(url, storage_options)
+    found_as = backend or detect(shard_urls(url, storage_options)[0] if matched else url, storage_options)
+    # a table takes categories, classes and means from all its files
+    if matched and found_as != "table":
         return STORES.find("shards")(url, storage_options, backend=backend, **options)
-    backend = backend or detect(url, storage_options)
+    backend = found_as
     if not backend:
         raise _unknown(url, storage_options)
     found = STORES.find(backend)

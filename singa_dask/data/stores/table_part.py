@@ -36,7 +36,7 @@ from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
 from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.patterns import is_pattern
-from singa_dask.fs.range_reader import Bytes, BytesInMemory, Range, open_bytes
+from singa_dask.fs.range_reader import MARK_BYTES, Bytes, BytesInMemory, Range, open_bytes, refuse_compressed
 from singa_dask.lazy import LazyModule, require
 
 pc, pq = LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
@@ -201,7 +201,8 @@ def _format(url: str, storage_options: fs.Options = None) -> str:
         return "csv"
     if name.endswith(JSON_LINES):
         return "jsonl"
-    head = fs.read_bytes(url, 0, min(len(ARROW_MAGIC), fs.size(url, storage_options)), storage_options)
+    head = fs.read_bytes(url, 0, min(MARK_BYTES, fs.size(url, storage_options)), storage_options)
+    refuse_compressed(url, head)
     if head.startswith((PARQUET_MAGIC, ARROW_MAGIC)) or is_columnar(url, head):
         return "parquet"
     raise DataError(

@@ -470,7 +470,8 @@ class TextStore(RangeStore):
     write_options = ("separator",)
     holds = "text"
     table_format = "csv"
-    suffixes: ClassVar[tuple[str, ...]] = (".csv", ".txt", ".tsv")
+    gzipped = True
+    suffixes: ClassVar[tuple[str, ...]] = (".csv", ".csv.gz", ".txt", ".tsv", ".tsv.gz")
     rounds_data = True
     block_options = ("block_bytes",)
     # offset of the first record

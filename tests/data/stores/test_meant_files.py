@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from singa_dask import fs
 from singa_dask.data.stores.opening import detect, open_store
 from singa_dask.data.stores.table import TableStore
 from singa_dask.errors import DataError
+from singa_dask.fs.range_reader import decode_text
+from tests.contracts.records import assert_same, read_all
 
 Call = Callable[..., Any]
 TABLE = {"features": ["x"], "label": "y"}
@@ -102,3 +109,72 @@ def test_a_directory_of_parts_is_a_table(tmp_path: Path, name: str) -> None:
     # but texts, and files of several kinds, are not
     (tmp_path / "table" / "book.txt").write_text("once")
     assert detect(str(tmp_path / "table")) is None
+
+
+PACKED = {
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "zstd": lambda data: pa.compress(data, "zstd", asbytes=True),
+    "lz4": lambda data: pa.compress(data, "lz4", asbytes=True),
+}
+SUFFIXES = {"bzip2": "bz2", "xz": "xz", "zstd": "zst", "lz4": "lz4"}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_how_a_file_is_compressed_is_said(name: str, tmp_path: Path) -> None:
+    data = PACKED[name](b"a,kind\n1,x\n2,y\n" * 9)
+    said = rf"{name}\. Decompress it, or compress it with gzip\.$"
+    for file in (tmp_path / f"x.csv.{SUFFIXES[name]}", tmp_path / "x.csv", tmp_path / "x.tar"):
+        file.write_bytes(data)
+        for backend in (None, "csv", "table", "jsonl", "webdataset", "idx"):
+            with pytest.raises(DataError, match=f"{file.name}: compressed with {said}"):
+                open_store(str(file), backend)
+        with pytest.raises(DataError, match=said):
+            decode_text(str(file))
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.tsv.gz", "x.unknown"])
+def test_empty_files_are_called_empty(name: str, tmp_path: Path) -> None:
+    for content in (b"", gzip.compress(b"")) if name != "x.unknown" else (b"",):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=rf"{name}: (it is empty|no lines)\."):
+            open_store(str(tmp_path / name))
+
+
+def test_gzipped_lines_of_numbers_are_found_by_their_name(tmp_path: Path) -> None:
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"1,2.5,3\n0,1,4\n"))
+    (tmp_path / "x.tsv.gz").write_bytes(gzip.compress(b"1\t2.5\t3\n0\t1\t4\n"))
+    for name, options in (("x.csv.gz", {}), ("x.tsv.gz", {"separator": "\t"})):
+        with open_store(str(tmp_path / name), **options) as store:
+            expected = {"data": np.array([[2.5, 3], [1, 4]], np.float32), "label": np.array([1, 0], np.int32)}
+            assert_same(read_all(store), expected)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "feather", "json", "jsonl"])
+def test_a_pattern_of_a_table_is_one_table_as_its_directory_is(form: str, tmp_path: Path) -> None:
+    """Classes, categories and means are those of all files, and no file has all."""
+    parts = [
+        pd.DataFrame({"h": [1.0, None], "c": ["x", "y"], "kind": ["a", "b"]}),
+        pd.DataFrame({"h": [6.0, 5.0], "c": ["z", "y"], "kind": ["c", "b"]}),
+    ]
+    for i, part in enumerate(parts):
+        made = {
+            "csv": lambda path, part=part: part.to_csv(path, index=False),
+            "parquet": part.to_parquet,
+            "feather": part.to_feather,
+            "json": lambda path, part=part: part.to_json(path, orient="records"),
+            "jsonl": lambda path, part=part: part.to_json(path, orient="records", lines=True),
+        }
+        made[form](tmp_path / f"part-{i}.{form}")
+    options = {"features": ["h", "c"], "categories": {"c": ["x", "y", "z"]}, "label": "kind", "missing": "mean"}
+    with open_store(str(tmp_path / f"*.{form}"), "table", **options) as store:
+        assert store.class_names == ("a", "b", "c")
+        assert_same(
+            read_all(store),
+            {
+                "data": np.array([[1, 1, 0, 0], [4, 0, 1, 0], [6, 0, 0, 1], [5, 0, 1, 0]], np.float32),
+                "label": np.array([0, 1, 2, 1], np.int32),
+            },
+        )
+    with open_store(str(tmp_path), "table", **options) as store:
+        assert store.class_names == ("a", "b", "c")
