@@ -40,7 +40,7 @@ from singa_dask.data.stores.store import (
     rows_per_block,
 )
 from singa_dask.data.types import Arrays, Field, Records
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, listed
 from singa_dask.fs.range_reader import Bytes, BytesInMemory, Range, decode_text, limit_of, open_bytes, read_member
 from singa_dask.texts import split_lines
 
@@ -653,11 +653,13 @@ class NpzStore(ColumnStore):
                 while member.filename in self._stored and file.read(CHUNK_BYTES):
                     pass
 
-    def _choose(self, members: dict[str, Any]) -> list[str]:
+    def _choose(self, members: dict[str, zipfile.ZipInfo]) -> list[str]:
         """Return the names of the members with images and, if there are any, labels."""
         found = [each for name in IMAGE_NAMES for each in members if each.lower() == name]
         if len(found) > 1:
             raise DataError(f"{self.url}: {' and '.join(found)} could each be the images or data. Expected one array.")
+        if not found and not any(member.filename.endswith(".npy") for member in members.values()):
+            raise DataError(f"{self.url}: a zip archive of {listed(list(members)) or 'nothing'}. Unpack it.")
         if not found:
             message = f"{self.url}: no array called {' or '.join(IMAGE_NAMES)}. Arrays: {', '.join(members)}."
             raise DataError(f"{message}{_advice(list(members))}")

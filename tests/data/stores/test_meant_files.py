@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -178,3 +179,10 @@ def test_a_pattern_of_a_table_is_one_table_as_its_directory_is(form: str, tmp_pa
         )
     with open_store(str(tmp_path), "table", **options) as store:
         assert store.class_names == ("a", "b", "c")
+
+
+def test_what_is_in_a_zip_archive_is_said(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "train.csv.zip", "w") as archive:
+        archive.writestr("train.csv", "a,b\n1,2\n")
+    with pytest.raises(DataError, match=r"train\.csv\.zip: a zip archive of train\.csv\. Unpack it\.$"):
+        open_store(str(tmp_path / "train.csv.zip"))
