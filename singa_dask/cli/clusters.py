@@ -18,8 +18,10 @@ from singa_dask.cli.options import echo
 if TYPE_CHECKING:
     from distributed import Client
 
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, a polite kill, and the end of the terminal."""
+STOPS = tuple(signal.Signals[name] for name in runtime.STOPS)
+"""Ctrl-C, a polite kill, the end of the terminal, and what batch systems send before the end."""
+NEVER_IGNORED = (signal.SIGINT, signal.SIGTERM)
+"""A shell has commands in the background ignore Ctrl-C."""
 
 
 @contextlib.contextmanager
@@ -42,8 +44,8 @@ def hidden_from_children() -> Iterator[None]:
 class Signals:
     """Handles `STOPS` while a job runs: it calls a function with the name of each signal.
 
-    Before there is one a signal ends the program, after cleaning up, and says that it was ``stopped``. With SIGHUP
-    ignored, as ``nohup`` has it, it stays so.
+    Before there is one a signal ends the program, after cleaning up, and says that it was ``stopped``. Signals that the
+    caller ignores, as ``nohup`` does SIGHUP, and ``trap ''`` of a shell any, stay ignored, unless `NEVER_IGNORED`.
     """
 
     def __init__(self, stopped: str = "stopped before the job had started") -> None:
@@ -54,7 +56,7 @@ class Signals:
 
     def __enter__(self) -> Signals:
         for number in STOPS:
-            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            if number in NEVER_IGNORED or signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._on_signal)
         return self
 
@@ -74,6 +76,8 @@ class Signals:
         if self._act is not None:
             self._act(name)
             return
+        if self._received and name in runtime.NOTICES:
+            return  # it ends already
         if not self._received:
             echo(f"{name}: {self._stopped}.", err=True)
         self._received = number

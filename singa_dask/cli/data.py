@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import statistics
 import sys
 import time
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from singa_dask import runtime
-from singa_dask.cli.clusters import chosen_cluster
+from singa_dask.cli.clusters import Signals, chosen_cluster
 from singa_dask.cli.options import Reading, echo, reading_options, scheduler_options, terminal_width
 from singa_dask.errors import ConfigError, DataError, listed
 
@@ -324,10 +323,7 @@ def _run_loader(loader: Loader, name: str, use: Callable[[np.ndarray], None], n_
 @click.option("--workers", metavar="N", type=click.IntRange(min=1), help="Use N processes of this machine.")
 @scheduler_options("Use the Dask cluster of this scheduler; its workers must see SRC and DST at the same place.")
 @click.option("--quiet", is_flag=True, help="Say nothing but errors.")
-@click.pass_context
 def convert(
-    ctx: click.Context,
-    /,
     kind: str,
     sources: tuple[str, ...],
     destination: str,
@@ -369,7 +365,7 @@ def convert(
     kind, named = by_columns(kind, reading.options)
     keys = {"vocabulary": vocabulary, "window": window, "class_size": class_size, "shape": list(reading.shape) or None}
     named = {key: value for key, value in {**named, **keys}.items() if value is not None}
-    try:
+    with Signals("stopped. The same command goes on"):
         with chosen_cluster(workers, scheduler, scheduler_file, wait, quiet) as cluster:
             run, everywhere = run_here, lambda call: call()
             if cluster is not None:
@@ -390,9 +386,6 @@ def convert(
                 before_replacing=_replacing(overwrite),
                 everywhere=everywhere,
             )
-    except KeyboardInterrupt:
-        echo("SIGINT: stopped. The same command goes on.", err=True)
-        ctx.exit(128 + signal.SIGINT)
     for url, count in written.items() if not quiet else ():
         echo(f"{url}: {count} records", err=True)
 

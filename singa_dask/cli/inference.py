@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from singa_dask import observe, serving
+from singa_dask import observe, runtime, serving
 from singa_dask.cli.clusters import Signals, chosen_cluster
 from singa_dask.cli.options import echo, init_from_option, job_options, json_option, scheduler_options, with_options
 from singa_dask.errors import ConfigError
@@ -459,16 +459,17 @@ def serve(
     server = server_type(model, serving.Limits(**limits), host, port, layer)
     if not is_loopback(host):
         echo(f"warning: {host} may be reached by others, and there is no authentication.", err=True)
-    is_ending = False
+    n_signals = 0
 
     def end(signal_name: str) -> None:
         """Stop the server at the first signal, and the process at the second."""
-        nonlocal is_ending
-        if is_ending:
+        nonlocal n_signals
+        n_signals += signal_name not in runtime.NOTICES
+        if n_signals > 1:
             os._exit(128 + signal.Signals[signal_name])
-        is_ending = True
-        echo(f"{signal_name}: ending.", err=True)
-        server.stop()
+        if not server.app.ending:
+            echo(f"{signal_name}: ending.", err=True)
+            server.stop()
 
     with Signals() as signals:
         signals.hand_to(end)

@@ -112,7 +112,7 @@ def run(
     """Train a net as a job file says.
 
     Exit codes: 0 done, 1 the job failed, 2 usage or job file, 3 no cluster, too small or without this package,
-    4 processes lost, 5 a loss is not finite, 129, 130 and 143 stopped by SIGHUP, SIGINT and SIGTERM.
+    4 processes lost, 5 a loss is not finite, 128 + n stopped by signal n.
     """
     from singa_dask.cli import job
     from singa_dask.jobs.datasets.hosts import placed

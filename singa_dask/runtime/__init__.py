@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from singa_dask.runtime.job.driver import Driver, JobRun, detach, remote_hosts, wait_for_room
     from singa_dask.runtime.job.follower import Follower, RemoteJobs
     from singa_dask.runtime.job.jobs import dask_setup
-    from singa_dask.runtime.job.names import this_user
+    from singa_dask.runtime.job.names import NOTICES, STOPS, this_user
     from singa_dask.runtime.job.placing import Runner, on_dask, on_each_worker, run_here
     from singa_dask.runtime.job.record import Result
     from singa_dask.runtime.planning.placement import n_threads, plan_processes
 
 __all__ = [
+    "NOTICES",
+    "STOPS",
     "Driver",
     "Follower",
     "JobRun",
@@ -50,7 +52,7 @@ __getattr__ = lazy_names(
         "job.cluster": ["Patience", "connect", "local_cluster", "threads_by_host"],
         "job.driver": ["Driver", "JobRun", "detach", "remote_hosts", "wait_for_room"],
         "job.follower": ["Follower", "RemoteJobs"],
-        "job.names": ["this_user"],
+        "job.names": ["NOTICES", "STOPS", "this_user"],
         "job.jobs": ["dask_setup"],
         "job.placing": ["Runner", "on_dask", "on_each_worker", "run_here"],
         "job.record": ["Result"],

@@ -251,7 +251,10 @@ def test_a_failure_is_told_even_when_quiet(call: Call, job: Path, driver: type[F
     assert call("run", job, "--run-dir", tmp_path / "run", "--quiet").stderr == "why\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU]
+
+
+@pytest.mark.parametrize("number", STOPS)
 def test_signals_go_to_the_driver(
     call: Call, job: Path, driver: type[FakeDriver], tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -267,18 +270,24 @@ def test_signals_go_to_the_driver(
     assert signal.getsignal(number) is before
 
 
+@pytest.mark.parametrize("number", STOPS)
 def test_a_signal_before_the_job_has_started_ends_the_program(
-    call: Call, job: Path, driver: type[FakeDriver], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: Call,
+    job: Path,
+    driver: type[FakeDriver],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
 ) -> None:
     @contextlib.contextmanager
     def cluster(*args: Any) -> Iterator[None]:
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
         yield
 
     monkeypatch.setattr("singa_dask.jobs.preparing.embedded_cluster", cluster)
     result = call("run", job, "--run-dir", tmp_path / "run")
-    assert result.exit_code == 143
-    assert "stopped before the job had started" in result.stderr
+    assert result.exit_code == 128 + number
+    assert f"{number.name}: stopped before the job had started" in result.stderr
     assert not (tmp_path / "run").exists()
 
 

@@ -50,7 +50,7 @@ def test_which_hosts_others_reach() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", mostly_soak([signal.SIGTERM, signal.SIGINT], 2))
+@pytest.mark.parametrize("number", mostly_soak([signal.SIGTERM, signal.SIGUSR1, signal.SIGINT], 2))
 def test_a_signal_ends_it_when_all_is_answered(digits_run: str, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "singa_dask", "serve", digits_run, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

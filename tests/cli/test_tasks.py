@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -135,11 +137,17 @@ def test_records_are_counted_while_a_task_runs(
     assert counts == dict.fromkeys(steps, 500)
 
 
-def test_ctrl_c(call: Call, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGXCPU])
+def test_a_signal(
+    call: Call, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
     def interrupted(*args: Any, **options: Any) -> None:
-        raise KeyboardInterrupt
+        os.kill(os.getpid(), number)
 
     with monkeypatch.context() as patch:
         patch.setattr("singa_dask.data.convert.convert", interrupted)
         result = call("convert", "arrow", source, tmp_path / "x.arrow")
-    assert (result.exit_code, result.stderr) == (130, "SIGINT: stopped. The same command goes on.\n")
+    assert (result.exit_code, result.stderr) == (
+        128 + number,
+        f"{number.name}: stopped. The same command goes on.\n",
+    )

@@ -17,7 +17,7 @@ from singa_dask.comm.dask_servers import load_on_scheduler
 from singa_dask.conf import WorkersConf
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, ReplacedError, listed
 from singa_dask.runtime.job.limits import limit
-from singa_dask.runtime.job.names import JOBS, SIGNAL_CODES, TAKEN_OVER, Op, this_user
+from singa_dask.runtime.job.names import JOBS, NOTICES, SIGNAL_CODES, TAKEN_OVER, Op, this_user
 from singa_dask.runtime.planning.placement import WorkerFacts
 
 LOOK_S = 1.0
@@ -78,7 +78,7 @@ class Follower:
         self._driver = driver
         # names of signals, and who sends them if not the user; an empty name: leave
         self._requests: SimpleQueue[tuple[str, str]] = SimpleQueue()
-        self._signals: list[str] = []
+        self._n_signals = 0
         # since when nothing is heard of the scheduler: the connection is lost, or it does not answer
         self._unheard_since: float | None = None
         self._is_lost = self._is_told = False
@@ -92,7 +92,7 @@ class Follower:
     def signal(self, name: str, by: str = "") -> None:
         """Stop the job with a checkpoint; if called again, end it at once. Safe in a signal handler.
 
-        ``by``: what stops it, if not the user; then a second call changes nothing.
+        ``by``: what stops it, if not the user; then a second call changes nothing, nor do `NOTICES`.
         """
         self._requests.put((name, by))
 
@@ -178,7 +178,7 @@ class Follower:
             if not request[0]:
                 return None
             self._on_signal(*request)
-            deadline = time.monotonic() + limit("killed") if len(self._signals) > 1 else None
+            deadline = time.monotonic() + limit("killed") if self._n_signals > 1 else None
         return self._over
 
     def _take_events(self) -> float:
@@ -261,12 +261,12 @@ class Follower:
             self._publish({name: value for name, value in event.items() if name != "n"})
 
     def _on_signal(self, name: str, by: str) -> None:
-        self._signals += [] if by else [name]
+        self._n_signals += not (by or name in NOTICES)
         try:
             ask_jobs(self._client, Op.SIGNAL, job_id=self.job_id, name=name, by=by)
         except GONE as error:
             self.warn(f"{name}: the scheduler cannot be reached: {error}")
-            if len(self._signals) > 1:
+            if self._n_signals > 1:
                 self._over = self._give_up(f"ended at once by a second {name}", SIGNAL_CODES.get(name, 1))
 
     def _give_up(self, reason: str, exit_code: int = LostUnitError.exit_code) -> dict[str, Any]:

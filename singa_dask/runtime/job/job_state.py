@@ -13,7 +13,7 @@ from singa_dask.errors import ClusterError, LostUnitError, UnitError
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.limits import limit
-from singa_dask.runtime.job.names import SIGNAL_CODES
+from singa_dask.runtime.job.names import NOTICES, SIGNAL_CODES
 from singa_dask.runtime.job.placer import Placer, RestartPoints, Restarts, Roster, buddies_of
 from singa_dask.runtime.job.replacement import Life, Replacement, host_actions, processes_to_replace, run_actions
 from singa_dask.runtime.planning.placement import WorkerFacts, pack, plan_processes
@@ -315,15 +315,17 @@ class JobState:
                 self._placer.suspects.forget(event.worker)
 
     def _on_signal(self, event: ev.Signal) -> None:
-        self._n_signals += not event.by
+        is_notice = event.name in NOTICES
+        self._n_signals += not (event.by or is_notice)
         if event.name == "SIGKILL" or self._n_signals > 1:
             how = f"killed by {event.by}" if event.by else f"ended at once by a second {event.name}"
             self._fail({"reason": how, "exit_code": SIGNAL_CODES.get(event.name, 1), "expected": True})
             return
-        if event.by and self._signal:
+        if (event.by or is_notice) and self._signal:
             return  # it stops already
-        message = "the job stops with a checkpoint; once more to abort it."
-        message = f"{event.by} stops the job: it ends with a checkpoint." if event.by else f"{event.name}: {message}"
+        message = f"{event.name}: the job stops with a checkpoint{'' if is_notice else '; once more to abort it'}."
+        if event.by:
+            message = f"{event.by} stops the job: it ends with a checkpoint."
         if not self._signal:
             self._signal, self._stopped_by = event.name, event.by
         if self.phase == "placing":

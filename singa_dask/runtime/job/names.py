@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import re
+import signal
 import socket
 from typing import Any
 
@@ -20,7 +21,11 @@ PLACEMENT, ENDPOINTS = "placement", "endpoints"
 """What all processes of a life of a job are told. One Dask worker of each host asks the scheduler for it."""
 TAKEN_OVER = "taken over"
 """Event for a driver that another one has replaced."""
-SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGKILL": 137, "SIGTERM": 143}
+NOTICES = ("SIGUSR1", "SIGUSR2", "SIGXCPU")
+"""Signals by which batch systems announce the end. They may come repeatedly, so a second one does not abort a job."""
+STOPS = ("SIGINT", "SIGTERM", "SIGHUP", *NOTICES)
+"""Signals that stop a job with a checkpoint."""
+SIGNAL_CODES = {name: 128 + signal.Signals[name] for name in (*STOPS, "SIGKILL")}
 """Exit codes of jobs that a signal has ended."""
 
 

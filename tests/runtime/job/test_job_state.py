@@ -230,6 +230,20 @@ def test_a_second_signal_ends_a_job_at_once_unless_it_is_done(late: bool) -> Non
     assert late or failure["exit_code"] == 130
 
 
+def test_notices_of_a_batch_system_stop_a_job_once_and_never_abort_it() -> None:
+    """A soft limit of CPU time sends SIGXCPU every second."""
+    world = running("hogwild", 2)
+    for name in ("SIGXCPU", "SIGXCPU", "SIGUSR1", "SIGTERM"):
+        world.deliver(ev.Signal(name))
+    notices = [each["message"] for each in world.told if each["event"] == "notice"]
+    assert notices == [
+        "SIGXCPU: the job stops with a checkpoint.",
+        "SIGTERM: the job stops with a checkpoint; once more to abort it.",
+    ]
+    what = world.run_until_over(10.0)
+    assert (what["failure"], what["signal"]) == (None, "SIGXCPU")
+
+
 def test_a_job_that_somebody_else_stops_is_not_ended_at_once_by_its_client() -> None:
     world = running("hogwild", 2)
     for by in ("anna@host", "bob@host"):
