@@ -9,8 +9,9 @@ import logging
 import math
 import socket
 import threading
+import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
@@ -54,6 +55,8 @@ class Refused(Exception):
 JSON, NPY = "application/json", "application/x-npy"
 PICTURES = tuple(f"image/{kind}" for kind in ("png", "jpeg", "webp", "bmp", "gif", "tiff"))
 OPTIONS = ("layer", "proba")
+# how a body is compressed, by the value of Content-Encoding
+ENCODINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate", "identity": "", "": ""}
 # pixels of a picture: as many as Pillow accepts without a warning
 MAX_PIXELS = (1 << 30) // 12
 
@@ -121,6 +124,36 @@ def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: 
     if not isinstance(proba, bool):
         raise Refused(400, f"proba: {json.dumps(proba)[:40]}, expected true or false.")
     return PredictRequest(records, n, layer, proba)
+
+
+def _encoding(values: Sequence[str]) -> str:
+    """Return how a body is compressed, by the values of its Content-Encoding; empty if it is not."""
+    encoding = ENCODINGS.get(", ".join(values).strip().lower())
+    if encoding is None:
+        known = "gzip, deflate"
+        message = f"Content-Encoding: {', '.join(values)[:80]}. Expected one of: {known}."
+        raise Refused(415, message, {"Accept-Encoding": known})
+    return encoding
+
+
+def _decompressed(body: bytes, encoding: str, limits: Limits) -> bytes:
+    """Decompress a body, up to the limit on the size of bodies."""
+    wbits = zlib.MAX_WBITS + 16
+    if encoding == "deflate":
+        header = int.from_bytes(body[:2], "big")  # some clients omit the header of zlib
+        wbits = zlib.MAX_WBITS if (header >> 8) & 15 == 8 and header % 31 == 0 else -zlib.MAX_WBITS
+    decompressor = zlib.decompressobj(wbits)
+    try:
+        plain = decompressor.decompress(body, limits.max_bytes + 1)
+    except zlib.error as error:
+        raise Refused(400, f"the body is not {encoding} data: {error}.") from None
+    if len(plain) > limits.max_bytes:
+        raise _too_large(limits)
+    if not decompressor.eof:
+        raise Refused(400, f"the body ends in the middle of its {encoding} data.")
+    if n_more := len(decompressor.unused_data):
+        raise Refused(400, f"{n_more} bytes follow the {encoding} data of the body. Compress the body in one part.")
+    return plain
 
 
 def _from_query(key: str, value: str) -> Any:
@@ -330,25 +363,43 @@ class App:
         limits = self._limits
         if self.ending:
             raise Refused(503, "the server is ending.", {"Connection": "close"})
+        encoding = _encoding(request.headers.getlist("content-encoding"))
         length = request.headers.get("content-length", "")
         if length.isdecimal() and int(length) > limits.max_bytes:
             raise _too_large(limits)
         if self._n_open >= limits.max_queue:
             raise Refused(429, f"{self._n_open} requests are being answered. Try again later.", LATER)
         self._n_open += 1
-        body = bytearray()
+        chunks = bytearray()
+        n_bytes = 0  # of what is in memory
         try:
             async for chunk in request.stream():
-                if len(body) + len(chunk) > limits.max_bytes:
+                if len(chunks) + len(chunk) > limits.max_bytes:
                     raise _too_large(limits)
-                if self._bytes_open + len(chunk) > limits.max_total_bytes:
-                    raise Refused(429, "other requests take all the memory for bodies. Try again later.", LATER)
-                self._bytes_open += len(chunk)
-                body += chunk
-            yield bytes(body)
+                self._reserve(len(chunk))
+                n_bytes += len(chunk)
+                chunks += chunk
+            body = bytes(chunks)
+            if encoding:
+                body = await self._work(False, _decompressed, body, encoding, limits)
+                self._reserve(len(body))
+                n_bytes += len(body)
+            yield body
         finally:
             self._n_open -= 1
-            self._bytes_open -= len(body)
+            self._bytes_open -= n_bytes
+
+    def _reserve(self, n_bytes: int) -> None:
+        """Count bytes of a body that is in memory.
+
+        Raises
+        ------
+        Refused
+            All bodies together have too many.
+        """
+        if self._bytes_open + n_bytes > self._limits.max_total_bytes:
+            raise Refused(429, "other requests take all the memory for bodies. Try again later.", LATER)
+        self._bytes_open += n_bytes
 
     async def _work(self, is_small: bool, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function, in another thread unless it has little to do."""

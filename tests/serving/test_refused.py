@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import json
 import socket
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -86,6 +89,32 @@ def test_a_large_body_without_its_length(url: str) -> None:
     connection.request("POST", "/predict", pieces, {"Content-Type": NPY}, encode_chunked=True)
     assert connection.getresponse().status == 413
     connection.close()
+
+
+GZIPPED = gzip.compress(json.dumps({"records": [RECORD]}).encode())
+
+
+@pytest.mark.parametrize(
+    ("status", "encoding", "given", "message"),
+    [
+        (413, "gzip", gzip.compress(b" " * (64 << 20)), "the body is larger than 1 MiB"),
+        (413, "deflate", zlib.compress(b" " * (64 << 20)), "the body is larger than 1 MiB"),
+        (400, "gzip", GZIPPED[:-9], "the body ends in the middle of its gzip data"),
+        (400, "gzip", b"", "the body ends in the middle of its gzip data"),
+        (400, "gzip", b'{"records": []}', "the body is not gzip data"),
+        (400, "gzip", GZIPPED + b"more", "4 bytes follow the gzip data of the body. Compress the body in one part."),
+        (400, "gzip", GZIPPED[:-8] + bytes(8), "the body is not gzip data"),
+        (400, "deflate", GZIPPED, "the body is not deflate data"),
+        (415, "br", b"...", "Content-Encoding: br. Expected one of: gzip, deflate"),
+        (415, "gzip, gzip", b"...", "Content-Encoding: gzip, gzip. Expected one of: gzip, deflate"),
+    ],
+    ids=lambda value: None,
+)
+def test_compressed_bodies_that_are_refused(url: str, status: int, encoding: str, given: bytes, message: str) -> None:
+    answer = ask(url, given=given, headers={"Content-Encoding": encoding})
+    assert answer.status == status
+    assert message in answer.json["error"]
+    assert (status == 415) == (answer.headers.get("accept-encoding") == "gzip, deflate")
 
 
 def test_a_large_answer(model: sd.Model) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import json
+import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -52,6 +56,32 @@ def test_arrays_and_pictures(url: str, model: sd.Model, digits: Any) -> None:
     Image.fromarray(x[0]).save(picture, "PNG")
     found = ask(url, "/predict?layer=softmaxloss", picture.getvalue(), "image/png").json
     assert found["predictions"] == model.predict(x[:1]).tolist()
+
+
+def raw_deflate(body: bytes) -> bytes:
+    """Compress without the header of zlib, as some clients do."""
+    compressor = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return compressor.compress(body) + compressor.flush()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "compress"),
+    [
+        ("gzip", gzip.compress),
+        ("X-GZIP", gzip.compress),
+        ("deflate", zlib.compress),
+        ("deflate", raw_deflate),
+        ("identity", bytes),
+        ("", bytes),
+    ],
+)
+def test_compressed_bodies(
+    url: str, model: sd.Model, digits: Any, encoding: str, compress: Callable[[bytes], bytes]
+) -> None:
+    x = digits[:40]
+    for body, kind in ((json.dumps({"records": x.tolist()}).encode(), "application/json"), (npy(x), NPY)):
+        answer = ask(url, given=compress(body), kind=kind, headers={"Content-Encoding": encoding})
+        assert answer.json["predictions"] == model.predict(x).tolist()
 
 
 def test_what_it_says_of_itself(model: sd.Model, digits: Any) -> None:
