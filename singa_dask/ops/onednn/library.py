@@ -9,10 +9,12 @@ import ctypes
 import importlib.metadata
 import itertools
 import os
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -235,6 +237,8 @@ class Engine:
             self.functions[name] = function
         # of the libgomp that the library uses; cheap enough for every call
         self.n_threads: Callable[[], int] = locked.omp_get_max_threads
+        if _FIRST.setdefault("process", os.getpid()) != os.getpid():
+            self.n_threads = partial(limit_to_one_thread, locked)
         instructions = free.dnnl_get_effective_cpu_isa()
         self.does_bfloat16 = instructions & AVX512_CORE == AVX512_CORE
         self.is_fast_in_bfloat16 = instructions & AVX512_CORE_BF16 == AVX512_CORE_BF16
@@ -385,6 +389,25 @@ class Engine:
         """Make a primitive that copies memory to another layout or type, or adds it to what is there."""
         description = self.describe_reorder(source[1], target[1], add)
         return self.primitive(description, {Arg.SRC: source[0], Arg.DST: target[0]})
+
+
+_FIRST: dict[str, int] = {}
+"""``process``: the one that made the first engine. ``warned``: the child of it that has warned."""
+
+
+def limit_to_one_thread(library: ctypes.PyDLL) -> int:
+    """Limit OpenMP to one thread for calls from this thread, which computes in a forked child; return 1.
+
+    The child inherits the pool of libgomp, but not its threads: a kernel with several would wait for them forever.
+    """
+    n = library.omp_get_max_threads()
+    if n > 1:
+        library.omp_set_num_threads(1)
+        if _FIRST.get("warned") != os.getpid():
+            _FIRST["warned"] = os.getpid()
+            text = "this process was forked from one that has computed. It computes with one thread instead of "
+            warnings.warn(f"{text}{n}. Start processes by spawn or forkserver.", RuntimeWarning, stacklevel=2)
+    return 1
 
 
 def destroy(made: list[tuple[Any, int]], process: int) -> None:

@@ -142,7 +142,8 @@ class OneDnnOps(UpcastOps):
         if call is None:
             return False
         if os.getpid() != self._process:
-            raise OneDnnError(f"OneDnnOps: made in process {self._process}, called in its child. Call get_ops there.")
+            text = f"the net was built in process {self._process}, and is used in its child, which was forked. "
+            raise OneDnnError(f"{text}Load or build the net in the child, or start processes by spawn or forkserver.")
         call(arrays, facts)
         return True
 

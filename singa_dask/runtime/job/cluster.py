@@ -158,10 +158,11 @@ def connect(
     Raises
     ------
     ClusterError
-        No scheduler answers.
+        No scheduler answers, or this process was forked from one that has used Dask.
     ConfigError
         A limit of time in Dask's configuration is wrong.
     """
+    _refuse_fork()
     check_limits("this process")
     with _silent_logs(), warnings.catch_warnings():
         # a warning of other versions is repeated after each reconnection
@@ -189,6 +190,16 @@ def _connected(address: str | None, scheduler_file: str | None, say: Callable[[s
         f"{where}: no Dask scheduler answers there ({why}).{stale} Start one with dask-scheduler, "
         "or leave the address out to use this machine alone."
     )
+
+
+_USED_BY: dict[str, int] = {}
+
+
+def _refuse_fork() -> None:
+    """Raise `ClusterError` in a forked child of a process that has used Dask: threads of Dask's pool are lost."""
+    if _USED_BY.setdefault("pid", os.getpid()) != os.getpid():
+        text = "Dask was used before this process was forked. Start processes by spawn or forkserver instead."
+        raise ClusterError(text)
 
 
 def address_in(scheduler_file: str) -> str:
@@ -318,8 +329,10 @@ def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) ->
     Raises
     ------
     ClusterError
-        Processes cannot be started here, see `check_processes`, or do not start.
+        Processes cannot be started here, see `check_processes`, or do not start; or this process was forked from one
+        that has used Dask.
     """
+    _refuse_fork()
     before = set(multiprocessing.active_children())
     try:
         with (
