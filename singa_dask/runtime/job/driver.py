@@ -115,7 +115,8 @@ def wait_for_room(client: Client, layout: Layout, patience: Patience = AT_ONCE, 
 
     def attempt() -> None:
         install_jobs(client)
-        place(layout, RemoteJobs(client).room(layout.cluster.workers, beside_tasks))
+        room = RemoteJobs(client).room(layout.cluster.workers.model_dump(mode="json"), beside_tasks)
+        place(layout, _facts_of(room))
 
     patience.until(attempt)
 
@@ -266,8 +267,7 @@ class Driver:
         if self._lease is None and not self._queue:
             self._prepare()
         room = self._follower.ask(Op.ROOM, wanted=self.job.cluster.workers.model_dump(mode="json"))
-        present = {address: WorkerFacts(*facts) for address, facts in room.items()}
-        placed = place_on_cluster(self._client, self.job, self._layout, present, sources, resume, datasets)
+        placed = place_on_cluster(self._client, self.job, self._layout, _facts_of(room), sources, resume, datasets)
         run = on_dask(self._client, datasets, list(placed.workers), self._check_stopped)
         self.job = steps_by_task(self.job, sources, resume, run)
         if self._scalings is None and resume is None:  # a checkpoint of the run has them already
@@ -327,6 +327,11 @@ class Driver:
             raise ClusterError(refused["refused"])
         for note in placed.notes:
             self._follower.log("INFO", note)
+
+
+def _facts_of(room: Mapping[str, Sequence[Any]]) -> dict[str, WorkerFacts]:
+    """Return what the scheduler says about Dask workers."""
+    return {address: WorkerFacts(*facts) for address, facts in room.items()}
 
 
 def _needs_room(error: Exception) -> bool:

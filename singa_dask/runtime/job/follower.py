@@ -14,11 +14,9 @@ from distributed.client import ClosedClientError
 from singa_dask import version
 from singa_dask.cancellation import pause
 from singa_dask.comm.dask_servers import load_on_scheduler
-from singa_dask.conf import WorkersConf
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, ReplacedError, listed
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import JOBS, NOTICES, SIGNAL_CODES, TAKEN_OVER, Op, this_user
-from singa_dask.runtime.planning.placement import WorkerFacts
 
 LOOK_S = 1.0
 WAIT_S = 1.0
@@ -329,10 +327,9 @@ class RemoteJobs:
         """Return all that the scheduler knows about a job, see `Views.view`."""
         return dict(self._ask_job(Op.VIEW, job_id))
 
-    def room(self, wanted: WorkersConf, beside_tasks: bool) -> dict[str, WorkerFacts]:
-        """Return the Dask workers that a job can use, see `Jobs`."""
-        room = self._ask(Op.ROOM, wanted=wanted.model_dump(mode="json"), beside_tasks=beside_tasks)
-        return {address: WorkerFacts(*facts) for address, facts in room.items()}
+    def room(self, wanted: Mapping[str, Any], beside_tasks: bool) -> dict[str, Sequence[Any]]:
+        """Return the facts of the Dask workers that a job can use, see `Jobs`; ``wanted`` is its block of workers."""
+        return dict(self._ask(Op.ROOM, wanted=wanted, beside_tasks=beside_tasks))
 
     def stop(self, job_id: str) -> None:
         """Stop a job with a checkpoint."""
