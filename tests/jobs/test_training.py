@@ -158,7 +158,10 @@ def test_a_run_leaves_no_thread_and_no_descriptor(job: sd.Job, tmp_path: Path) -
     for name in "abc":
         sd.train(job, run_dir=str(tmp_path / name), **QUIET)
         left.append((threading.active_count(), len(os.listdir("/proc/self/fd"))))
-    assert left[1] == left[2], [thread.name for thread in threading.enumerate()]
+    # those of other tests end when they have been idle for some seconds
+    (threads, files), (threads_after, files_after) = left[1:]
+    assert threads_after <= threads, [thread.name for thread in threading.enumerate()]
+    assert files_after <= files
 
 
 def test_ctrl_c_stops_a_job_with_a_checkpoint(job: sd.Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

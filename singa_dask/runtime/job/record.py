@@ -526,12 +526,16 @@ class EventLog:
             self.drop_spans(KEPT_SPAN_BYTES)
 
     def drop_spans(self, kept_bytes: int = 0) -> None:
-        """Drop all but the newest spans of profile events. The events stay: ``recorded`` counts what was dropped."""
-        for event in reversed(self._rare):
+        """Drop all but the newest spans of profile events. The events stay: ``recorded`` counts what was dropped.
+
+        A client in this process may be about to read the events that it was given: others take their places.
+        """
+        for i in reversed(range(len(self._rare))):
+            event = self._rare[i]
             if event["event"] == "profile":
                 kept_bytes -= len(event["spans"])
-                if kept_bytes < 0:
-                    event["spans"] = ""
+                if kept_bytes < 0 and event["spans"]:
+                    self._rare[i] = {**event, "spans": ""}
 
     def after(self, n: int) -> list[dict[str, Any]]:
         """Return the first `PAGE` events with numbers higher than ``n``."""
@@ -543,10 +547,10 @@ class EventLog:
 
     def newest(self, limit: int) -> EventLog:
         """Return a log with the newest events of either kind. The spans of profile events are dropped in both logs."""
+        self.drop_spans()
         log = EventLog(limit)
         log._frequent.extend(self._frequent)
         log._rare.extend(self._rare)
-        log.drop_spans()
         return log
 
 

@@ -63,7 +63,12 @@ def test_spans_of_a_profile_are_limited_by_their_size(monkeypatch: pytest.Monkey
     assert sizes(log) == [0, 0, 0, 0, 100, 100]
     assert [(event["recorded"], event["n"]) for event in log.after(-1)] == [(7, n) for n in range(6)]
     # of a job whose driver has had them
+    given = log.after(-1)
+    had = [len(event["spans"]) for event in given]
+    assert any(had)
     assert sizes(log.newest(10)) == [0] * 6
+    # a client in this process that has not read them yet
+    assert [len(event["spans"]) for event in given] == had
 
 
 class FakeClient:
