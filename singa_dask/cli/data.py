@@ -408,13 +408,12 @@ def _convert_job(sources: tuple[str, ...], destination: str, before_replacing: C
     """Write a job file as YAML."""
     from singa_dask import fs
     from singa_dask.cli import job
-    from singa_dask.fs.outputs import is_same
+    from singa_dask.fs.outputs import refuse_source
 
     if len(sources) > 1:
         raise click.UsageError("conf: expected one job file and the name of another, DST.")
     text = job.read(sources[0], (), None).given()
-    if is_same(sources[0], destination):
-        raise ConfigError(f"{destination}: it is read, and would be replaced. Give another name.")
+    refuse_source(destination, sources)
     if fs.exists(fs.absolute(destination)):
         before_replacing([destination])
     fs.write_atomic(fs.absolute(destination), text.encode())

@@ -87,8 +87,8 @@ def init(data: str, out: str, overwrite: bool, **others: Any) -> None:
     from singa_dask.cli.init_records import InitOptions, RecordSurvey
     from singa_dask.fs.outputs import check_output
 
-    place, folder = fs.absolute(out), f"{posixpath.splitext(out)[0]}-data"
-    check_output(out, [data], overwrite=overwrite, by="--overwrite")
+    place = check_output(out, [data], overwrite=overwrite, by="--overwrite")
+    folder = f"{posixpath.splitext(out)[0]}-data"
     surveyed, options = _surveyed(data, InitOptions(**others), folder)
     net = options.net or default_net(surveyed)
     _check_fits(surveyed, net)

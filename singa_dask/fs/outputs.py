@@ -28,13 +28,18 @@ def check_output(url: str, sources: Iterable[str] = (), *, overwrite: bool, by: 
     ConfigError
         It is there, or is one of the sources.
     """
+    refuse_source(url, sources)
     place = fs.absolute(url)
     path = fs.local_path(place)
-    if any(is_same(place, fs.absolute(source)) for source in sources):
-        raise ConfigError(f"{url}: it is read, and would be replaced by what is made of it. Give another name.")
     if not overwrite and not (path and fs.is_stream(path)) and fs.exists(place):
         raise ConfigError(f"{url}: exists already. Expected a new file. Give {by} to replace it.")
     return place
+
+
+def refuse_source(url: str, sources: Iterable[str]) -> None:
+    """Raise a `ConfigError` if an output is one of the files that it is made of."""
+    if any(is_same(fs.absolute(url), fs.absolute(source)) for source in sources):
+        raise ConfigError(f"{url}: it is read, and would be replaced by what is made of it. Give another name.")
 
 
 def is_same(one: str, other: str) -> bool:

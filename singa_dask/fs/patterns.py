@@ -58,15 +58,17 @@ def _below(place: str, names: Sequence[str], storage_options: fs.Options) -> Ite
         yield place
         return
     name, rest = names[0], names[1:]
-    literal = f"{place}/{name}" if place and not place.endswith("/") else f"{place}{name}"
-    if not WILD.search(name) or fs.exists(literal, storage_options):
-        if rest or fs.exists(literal, storage_options):
+    literal = fs.join(place, name)
+    is_wild = WILD.search(name) is not None
+    is_there = (is_wild or not rest) and fs.exists(literal, storage_options)
+    if is_there or not is_wild:
+        if is_there or rest:
             yield from _below(literal, rest, storage_options)
         return
     if name == "**":
         yield from _below(place, rest or ["*"], storage_options)
     for entry, is_folder in _entries(place, storage_options):
-        inside = f"{place}/{entry}" if place and not place.endswith("/") else f"{place}{entry}"
+        inside = fs.join(place, entry)
         if entry.startswith(".") and not name.startswith("."):
             continue
         if name == "**":

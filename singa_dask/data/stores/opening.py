@@ -74,9 +74,14 @@ def detect(url: str, storage_options: fs.Options = None) -> str | None:
 
 def _holds_table(names: Collection[str]) -> bool:
     """Return whether all that is in a directory are parts of one table, or directories ``key=value`` with such."""
-    parts = [name.lower() for name in names if name[0] not in "._" and name != README]
+    parts = [name.lower() for name in _parts_of(names)]
     forms = {posixpath.splitext(name.removesuffix(".gz"))[1] for name in parts}
     return bool(parts) and ((len(forms) == 1 and forms <= set(PARTS)) or all(map(KEYED.fullmatch, parts)))
+
+
+def _parts_of(names: Collection[str]) -> list[str]:
+    """Return the names in a directory but for hidden ones, and those that programs leave beside records."""
+    return [name for name in names if name[0] not in "._" and name != README]
 
 
 def saved_files(url: str, names: Collection[str], storage_options: fs.Options = None) -> list[str]:
@@ -145,7 +150,7 @@ def _files_of(
 ) -> list[str]:
     """Return the files of one format in a directory; ``is_folder`` says of each name in it whether it is one, too."""
     refuse_lake(url, is_folder, storage_options)
-    names = [name for name in is_folder if name[0] not in "._" and name != README]
+    names = _parts_of(is_folder)
     found = [name for name in sorted(names) if name.lower().endswith(store.suffixes)] if store.suffixes else names
     others = sorted(name for name in names if is_folder[name])
     if others:
@@ -440,11 +445,10 @@ def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
         raise DataError(f"{url}: no such file or directory, nothing matches.")
     pattern, folders = url.rpartition("/")[2], dict[str, list[str]]()
     for each in found:
-        folder, _, name = each.rpartition("/")
+        folder, name = posixpath.split(each)
         folders.setdefault(folder, []).append(name)
     for folder, names in folders.items():
-        place = folder or "/"[: found[0].startswith("/")] or "."
-        refuse_lake(place, fs.ls(place, storage_options), storage_options)
+        refuse_lake(folder or ".", fs.ls(folder or ".", storage_options), storage_options)
         missing = [name for name in _sets_of(names) if fnmatch.fnmatch(name, pattern) and name not in names]
         if missing:
             verb = "are" if missing[1:] else "is"

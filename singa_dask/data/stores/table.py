@@ -313,13 +313,14 @@ class TableStore(RangeStore):
     def _open_part(self, file: int) -> TablePart:
         names = ("separator", "charset", "header", "block_bytes", "tolerant")
         options = {name: self.options[name] for name in names if name in self.options}
-        part = open_part(self._files[file].url, self._format, self.storage_options, listed=self._listed(), **options)
+        part = open_part(self._files[file].url, self._format, self.storage_options, listed=self._listed, **options)
         # one that was closed meanwhile, as only some are kept open
         found = (part.source.size, part.source.origin, getattr(part.source, "version", ""))
         if self._opened.setdefault(file, found) != found:
             raise DataError(f"{part.url}: the file was replaced while it was read.")
         return part
 
+    @cached_property
     def _listed(self) -> dict[str, list[str]]:
         """Return names of categories and classes that CSV has for missing values elsewhere, such as NA, by column."""
         facts = self.options.get("facts") or {}
