@@ -197,9 +197,9 @@ def test(
     for any number of workers. Exit codes are those of run.
     """
     from singa_dask import fs
-    from singa_dask.cli import job
     from singa_dask.conf.job import CONFUSION
     from singa_dask.inference.stored import PHASES
+    from singa_dask.layers.loss import Writer
     from singa_dask.observe.figure import draw_confusion
 
     started = time.perf_counter()
@@ -217,7 +217,12 @@ def test(
         classes = next((names for names in tested.class_names if len(names) == len(counts)), ())
         content = draw_confusion(counts, classes or list(map(str, range(len(counts)))), confusion[-4:].lower())
         fs.write_atomic(fs.absolute(confusion), content)
-    outputs = job.outputs([tested.net])
+    written = {
+        layer.conf_name: [fs.absolute(url) for url in layer.urls() if fs.exists(url, layer.store.storage_options)]
+        for layer in tested.net.all_layers
+        if isinstance(layer, Writer)
+    }
+    outputs = {layer: urls for layer, urls in written.items() if urls}
     summary = {
         "job": net.read.job.name,
         "state": "done",
@@ -235,7 +240,8 @@ def test(
             echo(f"{tested.bad_records} bad records were passed over", err=True)
         size = f"{tested.n_batches} batches, {tested.n_records} records"
         echo(f"{name.capitalize()}: {observe.show_metrics(tested.metrics)}  ({size})", err=True)
-        job.show_outputs(outputs)
+        for layer, urls in outputs.items():
+            echo(f"layer {layer}: wrote {', '.join(urls)}", err=True)
     if as_json:
         echo(observe.to_json(summary))
 

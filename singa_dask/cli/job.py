@@ -1,24 +1,22 @@
-"""Job files on the command line: reading, warnings, what their layers have written, and how a run is resumed."""
+"""Job files on the command line: reading, warnings, and how a run is resumed."""
 
 from __future__ import annotations
 
 import gc
 import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 
 import click
 from click.core import ParameterSource
 
-from singa_dask import fs
 from singa_dask.api import REGISTRIES
 from singa_dask.cli.options import CPU, echo
 from singa_dask.conf import JobFile, Phase, load
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.jobs.job import warnings_on
-from singa_dask.layers.loss import Writer
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find_unverified
@@ -38,22 +36,6 @@ def read(path: str, sets: Iterable[str], cluster_file: str | None) -> JobFile:
 def _freeze() -> None:
     """Look for no cycles among modules: that takes a tenth of a second when the program ends."""
     gc.freeze()
-
-
-def outputs(nets: Iterable[NeuralNet]) -> dict[str, list[str]]:
-    """Return the URLs that layers have written and this process can see, by layer."""
-    writers = {layer.conf_name: layer for net in nets for layer in net.all_layers if isinstance(layer, Writer)}
-    written: dict[str, list[str]] = {}
-    for name, writer in writers.items():
-        urls = [fs.absolute(url) for url in writer.urls() if fs.exists(url, writer.store.storage_options)]
-        written |= {name: urls} if urls else {}
-    return written
-
-
-def show_outputs(written: Mapping[str, Sequence[str]]) -> None:
-    """Print where each output layer has written."""
-    for name, urls in written.items():
-        echo(f"layer {name}: wrote {', '.join(urls)}", err=True)
 
 
 def warn(

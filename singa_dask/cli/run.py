@@ -181,8 +181,6 @@ def run(
 
         result, summary = job_run.carry_out(client, directory, observers, progress.on_event, take_driver)
     tell_end(result, place.url, quiet)
-    if not quiet:
-        job.show_outputs(job.outputs(nets.values()))
     # what is wrong with the job would end it again
     if result.state != "done" and result.exit_code != ConfigError.exit_code and not quiet:
         fails_again = result.exit_code in (1, NumericError.exit_code)

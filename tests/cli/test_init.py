@@ -238,6 +238,13 @@ def test_a_job_file_is_not_replaced_unasked(call: Call) -> None:
     assert Path("job.yaml").read_text() == "mine"
 
 
+def test_a_table_is_not_replaced_by_its_job(call: Call) -> None:
+    Path("table.csv").write_text("a,label\n1,x\n2,y\n")
+    result = call("init", "table.csv", "--out", "table.csv", "--overwrite")
+    assert (result.exit_code, Path("table.csv").read_text()) == (2, "a,label\n1,x\n2,y\n")
+    assert "table.csv: it is read, and would be replaced" in result.stderr
+
+
 def test_a_table_with_named_columns(call: Call) -> None:
     rows = "".join(f"{i},{i % 7},{['oak', 'elm'][i % 2]},a{i}\n" for i in range(40))
     Path("train.csv").write_text(f"age,height,species,name\n{rows},,oak,b\n")

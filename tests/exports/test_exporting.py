@@ -104,6 +104,16 @@ def test_mistakes(
     assert not list(tmp_path.glob("x.*"))
 
 
+def test_a_file_is_not_replaced_unasked(trained: Path, tmp_path: Path) -> None:
+    out = tmp_path / "net.npz"
+    out.write_text("mine")
+    with pytest.raises(sd.ConfigError, match=r"net\.npz: exists already\. .* Give overwrite=True to replace it"):
+        sd.export(str(trained), out)
+    assert out.read_text() == "mine"
+    sd.export(str(trained), out, overwrite=True)
+    assert np.load(out).files
+
+
 def test_there_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no run is here\. Expected a run directory"):
         sd.export(str(tmp_path), tmp_path / "x.onnx")

@@ -390,3 +390,13 @@ def test_a_line_that_was_left_incomplete_spoils_no_other(tmp_path: Path) -> None
     kept.add('{"c": 3}')
     kept.close()
     assert journal.read_objects(str(file)) == [{"a": 1}, {"c": 3}]
+
+
+def test_a_file_elsewhere_that_has_every_line_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"memory://{uuid.uuid4().hex}/metrics.jsonl"
+    opened = journal.Journal(url)
+    opened.add("{}")
+    opened.save()
+    fs.remove_tree(url)
+    opened.close()
+    assert not fs.exists(url)

@@ -18,6 +18,7 @@ from singa_dask.conf.job import split_metric
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.fs.patterns import is_pattern
 from singa_dask.layers import LAYERS, InputLayer, Layer, StoreInput
+from singa_dask.layers.loss import Writer
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.ops import OPS
 from singa_dask.registry import suggest
@@ -164,7 +165,9 @@ def check_memory(nets: Mapping[Phase, NeuralNet], here: bool) -> None:
 
 
 def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
-    """Return the warnings on the nets of a training job: unused layers, constant ones, batches larger than the data.
+    """Return the warnings on the nets of a training job.
+
+    They are of unused layers, constant ones, those that write files, and batches larger than the data.
 
     A layer that only the test or validation net has may be there for `extract` and `predict`.
     """
@@ -184,7 +187,21 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
         )
         for index, phases in unread.items()
     ]
-    return [*unused, *_batch_warnings(nets[Phase.TRAIN])]
+    writers = {
+        node.index: layer
+        for net in nets.values()
+        for node, layer in zip(net.nodes, net.all_layers, strict=True)
+        if isinstance(layer, Writer)
+    }
+    idle = [
+        Problem(
+            ("neuralnet", "layer", index),
+            f"{layer.conf.type} writes nothing while the job trains. To write {layer.store.path}: singa-dask test "
+            "JOB.yaml --init-from RUN.",
+        )
+        for index, layer in writers.items()
+    ]
+    return [*unused, *idle, *_batch_warnings(nets[Phase.TRAIN])]
 
 
 def _batch_warnings(net: NeuralNet) -> Iterable[Problem]:

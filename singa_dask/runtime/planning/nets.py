@@ -13,7 +13,7 @@ from singa_dask.conf import JobConf, LayerConf, Phase
 from singa_dask.conf.job import FREQUENCIES
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Context, Layer, Span, StoreInput
-from singa_dask.layers.loss import ArgSort
+from singa_dask.layers.loss import ArgSort, Writer
 from singa_dask.layers.records import StoreConf
 from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import BFLOAT16, get_ops
@@ -66,7 +66,7 @@ def check_whole(net: NeuralNet, phase: Phase) -> None:
     others = [layer for layer in net.all_layers if (layer.traits.is_input or not layer.sources)]
     if layer := next((layer for layer in others if not isinstance(layer, StoreInput)), None):
         message = f"layer {layer.conf_name!r} reads no store, so the number of its records is not known"
-    elif layer := next((layer for layer in net.all_layers if is_sequential(layer)), None):
+    elif layer := next((each for each in net.all_layers if is_sequential(each) and not isinstance(each, Writer)), None):
         message = f"layer {layer.conf_name!r} takes all batches one after the other, in one size"
     elif len(set(sizes.values())) > 1:
         message = f"its input layers have batches of several sizes, {_shown(sizes)}"
@@ -183,7 +183,8 @@ def build_nets(
     """Build the nets of one worker. Only shapes: nothing is opened or allocated.
 
     The other nets share the params of the training net; only the first worker group has them. Those that go over all
-    records are not complete before `add_passes`.
+    records are not complete before `add_passes`. Layers that write files are left out: steps and tests are repeated
+    when a process is lost, and the lost one may still write.
 
     Parameters
     ----------
@@ -269,14 +270,14 @@ def build_net(
     worker: int = 0,
     cancellation: Cancellation | None = None,
 ) -> NeuralNet:
-    """Build the net of one phase, shapes only; all else as in `build_nets`.
+    """Build the net of one phase, shapes only, with layers that write files; all else as in `build_nets`.
 
     Raises
     ------
     ConfigError
         As `build_nets`.
     """
-    return _build_net(job, ops or _ops_for_shapes(job), phase, group, worker, cancellation=cancellation)
+    return _build_net(job, ops or _ops_for_shapes(job), phase, group, worker, cancellation=cancellation, writes=True)
 
 
 def _ops_for_shapes(job: JobConf) -> Ops:
@@ -310,6 +311,7 @@ def _build_net(
     share_from: NeuralNet | None = None,
     cancellation: Cancellation | None = None,
     shares: tuple[int, ...] = (),
+    writes: bool = False,
 ) -> NeuralNet:
     context = Context(
         phase=phase,
@@ -323,7 +325,10 @@ def _build_net(
         cancellation=cancellation or Cancellation(),
     )
     context.cancellation.check()
-    return make_net(job, context, ops, share_from=share_from)
+    net = make_net(job, context, ops, share_from=share_from)
+    if not writes:
+        net.leave_out([layer for layer in net.layers if isinstance(layer, Writer)])
+    return net
 
 
 # Make the paths of a job absolute, for processes with another working directory.

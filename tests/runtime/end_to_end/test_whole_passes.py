@@ -154,7 +154,7 @@ def with_layer(made: JobConf, **layer: Any) -> JobConf:
         ),
         (
             143,
-            {"name": "out", "type": "CSVOutput", "srclayers": ["fc2"], "store_conf": {"path": "out.csv"}},
+            {"name": "out", "type": "Sampling", "srclayers": ["fc2"]},
             "layer 'out' takes all batches one after the other",
         ),
         (

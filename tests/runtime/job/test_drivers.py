@@ -330,6 +330,19 @@ def test_a_job_that_has_begun_goes_on_while_nobody_can_write_its_run_directory()
     assert world.drivers.detached("job") == {"state": "running"}
 
 
+def test_it_is_said_of_a_job_that_has_begun_that_no_dask_worker_takes_its_driver() -> None:
+    world = World("h/a")
+    world.detach()
+    world.jobs["job"] = SimpleNamespace(state=SimpleNamespace(phase="running", life=0))
+
+    async def answer(*given: Any) -> Exception:
+        return CommClosedError("it is gone")
+
+    world.drivers._sites = cast("Any", SimpleNamespace(install=answer, ask=answer))
+    asyncio.run(world.drivers._drive(world.drivers._driven["job"], 1, has_begun=True))
+    assert world.told[0]["message"] == "nobody writes the run directory: h/a: CommClosedError: it is gone."
+
+
 def test_a_scheduler_that_was_replaced_takes_and_starts_nothing(tmp_path: Path) -> None:
     """Its jobs in line end there, its drivers leave, and what it keeps is the newer one's."""
 

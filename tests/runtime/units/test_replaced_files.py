@@ -105,14 +105,10 @@ JOB = """
 """
 
 
-@pytest.mark.parametrize("what", OTHERS)
-def test_workers_that_see_two_local_files_of_one_name(
-    what: str, tmp_path: Path, run_job: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As two hosts do that each have a copy, one of them older."""
+@pytest.fixture
+def run_on_two_tables(tmp_path: Path, run_job: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Outcome]:
+    """Return what trains on two workers that each see a table of its own, as two hosts do that each have a copy."""
     real, file, other = StoreInput.open_checked, tmp_path / "animals.csv", tmp_path / "other.csv"
-    file.write_text(TABLE)
-    other.write_text(OTHERS[what])
 
     def open_own(layer: StoreInput) -> Store:
         if layer.site.batch_shard.index:
@@ -120,9 +116,28 @@ def test_workers_that_see_two_local_files_of_one_name(
         return real(layer)
 
     monkeypatch.setattr(StoreInput, "open_checked", open_own)
-    layers = yaml.safe_load(JOB.replace("FILE", str(file)))
-    outcome = run_job(mlp(cluster=ALLREDUCE, neuralnet={"layer": layers}))
+
+    def run(one: str, another: str) -> Outcome:
+        file.write_text(one)
+        other.write_text(another)
+        layers = yaml.safe_load(JOB.replace("FILE", str(file)))
+        return run_job(mlp(cluster=ALLREDUCE, neuralnet={"layer": layers}))
+
+    return run
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_workers_that_see_two_local_files_of_one_name(
+    what: str, run_on_two_tables: Callable[[str, str], Outcome]
+) -> None:
+    outcome = run_on_two_tables(TABLE, OTHERS[what])
     reason = next(iter(reasons(outcome) - {""}))
     assert what in reason
     assert "differ between a worker on" in reason
     assert not any(event["event"] == "checkpoint" for event in outcome.events)
+
+
+def test_means_may_differ_in_their_last_digits(run_on_two_tables: Callable[[str, str], Outcome]) -> None:
+    table = TABLE.replace("7,", "7.00000001,")
+    outcome = run_on_two_tables(table, table.replace("01,", "02,"))
+    assert set(reasons(outcome)) == {""}

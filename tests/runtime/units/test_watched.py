@@ -230,6 +230,12 @@ def test_a_run_that_goes_on_from_its_end_counts_no_test_twice(run_job: Run, clus
     assert complete(rest) == [16]
 
 
+def test_a_run_without_steps_writes_its_checkpoint_again_if_it_says_more(run_job: Run) -> None:
+    first = run_job(mlp(train_steps=8))
+    again = run_job(mlp(train_steps=8, **early(3)), resume=find(first.url), url=first.url)
+    assert "early_stopping" in Checkpoint(find(again.url)).manifest
+
+
 def test_the_best_checkpoint_has_to_be_there(run_job: Run) -> None:
     watched = {"metric": "validation.loss", "mode": "max", "patience": 1, "restore_best": True}
     outcome = run_job(mlp(train_steps=MANY, early_stopping=watched, **VALIDATION))
