@@ -75,7 +75,8 @@ def init(data: str, out: str, overwrite: bool, **others: Any) -> None:
     a convolutional net for images, a recurrent net of words (word-rnn) for a column of texts, or one of characters
     (char-rnn) for a text. A test set is taken if it
     lies beside the training set and is called alike: train and test, or t10k, val, valid, validation, dev. Else records
-    are split: the files lie beside FILE. Of pictures they are lists; arrays of more than 256 MiB are not copied.
+    are split: the files lie beside FILE. Of pictures they are lists. Data elsewhere, such as on HDFS, and tables and
+    arrays of more than 256 MiB are not copied: the nets to train and to test read parts of one store.
 
     The label is the column that --label names, or the only one called label, labels, y, class, target or targets; else
     you are asked. The other columns of numbers are features, and so are those of strings that are categories. Others,
@@ -185,7 +186,9 @@ def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     if surveyed.left_out:
         lines.append(f"columns left out: {surveyed.left_out}")
     lines += [f"warning: {text}." for text in surveyed.trouble]
-    if surveyed.split:
+    if surveyed.rule:
+        lines.append(f"to test on: {surveyed.split}; chosen as they are read, nothing is copied")
+    elif surveyed.split:
         lines.append(f"{surveyed.test_url}: {surveyed.split}; the others in {surveyed.url}")
     else:
         tested = f"{surveyed.n_test} records to test on"

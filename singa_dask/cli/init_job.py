@@ -179,6 +179,7 @@ def _input(data: RecordSurvey, url: str, batch: int, phase: str = "") -> str:
         *_reading(data),
         "# Shape of one record: channels, height, width." if data.is_image else "# Shape of one record.",
         f"shape: {list(data.shape)}",
+        *_split(data, phase),
         "# Records a step.",
         f"batchsize: {batch}",
         *_scaling(data),
@@ -199,6 +200,11 @@ def _input(data: RecordSurvey, url: str, batch: int, phase: str = "") -> str:
         return layers + _layer("target", "TargetInput", "", *include)
     columns = [f"label_conf: {{column: {json.dumps(each.name, ensure_ascii=False)}}}" for each in data.outputs]
     return layers + "".join(_layer(f"label{i}", "LabelInput", "", *include, c) for i, c in enumerate(columns, 1))
+
+
+def _split(data: RecordSurvey, phase: str) -> list[str]:
+    said = "# The records to train on. The test net reads the others of this store."
+    return [said, f"split: {json.dumps({'part': phase, **data.rule})}"] if data.rule else []
 
 
 def _reading(data: RecordSurvey) -> list[str]:

@@ -15,6 +15,7 @@ from singa_dask.data.codecs.tokens import TextMeasure
 from singa_dask.data.stores import Store
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.data.stores.class_names import write_options
+from singa_dask.data.stores.split import SplitConf
 from singa_dask.errors import DataError
 
 Rows = npt.NDArray[np.int64]
@@ -130,6 +131,8 @@ class RecordSurvey:
         Columns of a table that are not read, and why.
     split : str
         How the records of the test set were chosen, if it is split off.
+    rule : mapping
+        Rule of `SplitConf` by which training and test set are parts of one store; empty if they are files.
     form : str
         Format of the data, which that of the split need not be.
     write : callable, optional
@@ -157,6 +160,7 @@ class RecordSurvey:
     measure: TextMeasure | None = None
     left_out: str = ""
     split: str = ""
+    rule: Mapping[str, Any] = field(default_factory=dict)
     unlabelled_url: str = ""
     form: str = ""
     write: Callable[[str], None] | None = None
@@ -181,7 +185,7 @@ class RecordSurvey:
         return f"of {shape} values with {len(counts)} labels of {' and '.join(counts)} classes"
 
 
-# fewer records are not split, and arrays with more bytes not copied
+# fewer records are not split, and arrays with more bytes, or on other hosts, not copied
 MIN_SPLIT = 10
 MAX_COPIED = 1 << 28
 Split = tuple[Rows, Rows, str]
@@ -216,15 +220,38 @@ def with_split(
     return replace(records, split=how, write=write_both)
 
 
+def split_by_rule(survey: RecordSurvey, options: InitOptions, first_test: int = 0, how: str = "") -> RecordSurvey:
+    """Return what was found with a test set that is a part of the store: about a share of it, or the last records.
+
+    Parameters
+    ----------
+    first_test : int
+        Number of the first record to test on, if these are the last ones.
+    how : str
+        In words, if so.
+    """
+    if survey.n_records < MIN_SPLIT:
+        return survey
+    rule = {"test_from": first_test} if first_test else {"test_share": options.test_split, "seed": abs(options.seed)}
+    n_test = len(SplitConf.model_validate({"part": "test", **rule}).rows(0, survey.n_records))
+    if not 0 < n_test < survey.n_records:
+        return survey
+    how = how if first_test else f"{n_test} at random, seed {abs(options.seed)}"
+    counts = {"n_records": survey.n_records - n_test, "n_test": n_test}
+    return replace(survey, test_url=survey.url, split=how, rule=rule, **counts)
+
+
 def split_store(survey: RecordSurvey, closed: Store, options: InitOptions, folder: str) -> RecordSurvey:
-    """Return what was found with a test set, but if records are too few, or too large to copy."""
+    """Return what was found with a test set, but if records are too few; large ones, and remote ones, stay there."""
     with copy.copy(closed) as store:
         if survey.values == "columns" and len(survey.shape) == 1:
             # as `standardise` reads them
             store.widen()
         # pictures, which stay where they are
         files, n_bytes = store.record_files(0, store.count), store.count * store.record_bytes
-        if store.count < MIN_SPLIT or (not files and n_bytes > MAX_COPIED):
+        if fs.local_path(survey.url) is None or (not files and n_bytes > MAX_COPIED):
+            return split_by_rule(survey, options)
+        if store.count < MIN_SPLIT:
             return survey
         blocks = [{"label": store.read_labels(i)} if files else store.read_block(i) for i in range(len(store.blocks))]
         records = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}

@@ -26,6 +26,7 @@ from singa_dask.cli.init_records import (
     RecordSurvey,
     Rows,
     UnsureError,
+    split_by_rule,
     stratify,
     with_split,
 )
@@ -33,6 +34,7 @@ from singa_dask.data.codecs.record import is_point, labels_among
 from singa_dask.data.codecs.table import TableFacts, as_floats, as_texts, in_order, is_number, missing_of, whole
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 from singa_dask.data.stores import open_store
+from singa_dask.data.stores.split import SplitConf
 from singa_dask.data.stores.table import LINES, open_part
 from singa_dask.data.stores.table_csv import check_charset, record_starts
 from singa_dask.data.stores.table_part import OpenParts, format_of, table_files
@@ -328,16 +330,21 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         if absent and there.issuperset(each.name for each in features):
             unlabelled_url, test_url = test_url, ""
             trouble.append(f"{unlabelled_url} has no {listed(absent)}: it is not a test set, but records to predict")
+    # what is elsewhere, or large, is not copied
+    by_rule = bool(split) and not (test_url or options.lags) and (fs.local_path(url) is None or not table.is_whole)
     if test_url or not table.is_whole or not len(test):
         split = ""
     if options.lags and not split:
         raise DataError(f"{url}: --lags: expected more records, no --test, and a share for --test-split.")
     if unlabelled := len(table.columns[0].values) - len(rows):
         said = f"{unlabelled} records without {' and '.join(each.name for each in outputs)}"
-        if not split:
+        if by_rule and options.missing != "skip":
+            raise DataError(f"{url}: {said}. Give --missing skip to leave out records that lack a value.")
+        if not (split or by_rule):
             raise DataError(f"{url}: {said}. Leave them out, or let init write a test set.")
         trouble.append(f"{said} are left out")
-    is_packed = url.lower().endswith(".gz") and not split
+    is_copied = bool(split) and not by_rule
+    is_packed = url.lower().endswith(".gz") and not is_copied
     read_as = "table" if table.format == "whole" or is_packed else backend
     measure = None
     if options.text:
@@ -349,7 +356,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         source=url,
         url=url,
         backend=read_as,
-        form=url.lower().removesuffix(".gz").rpartition(".")[2] if split else read_as,
+        form=url.lower().removesuffix(".gz").rpartition(".")[2] if is_copied else read_as,
         shape=(width,),
         outputs=tuple(outputs),
         n_records=table.n,
@@ -363,9 +370,13 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         left_out=_show_reasons(left_out),
         unlabelled_url=unlabelled_url,
     )
-    if split:
+    if is_copied:
         records = replace(records, backend=table.suffix[1:])
         return with_split(records, folder, table.suffix, (train, test, split), table.write)
+    if by_rule:
+        is_last = bool(split) and train.max() < test.min()
+        records = split_by_rule(records, options, int(test.min()) if is_last else 0, split)
+        return replace(records, trouble=[*trouble, *_never_learned(table, outputs, records.rule)])
     if not test_url:
         return records
     with open_store(url, "table", **reading) as store:
@@ -700,6 +711,17 @@ def _split_rows(
         return order[n_test:], order[:n_test], f"{n_test} at random, seed {options.seed}"
     train, test, how = stratify(np.array(as_texts(labels[0].values.take(rows)).to_pylist(), object), options)
     return rows[train], rows[test], how
+
+
+def _never_learned(table: TableSurvey, outputs: Sequence[OutputSurvey], rule: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which classes only records to test on have, if all records were looked at."""
+    if not (rule and table.is_whole):
+        return
+    rows = pa.array(SplitConf.model_validate({"part": "train", **rule}).rows(0, table.n))
+    for column in (table.named[each.name] for each in outputs if each.is_label):
+        learned = set(pc.unique(column.values.take(rows)).to_pylist())
+        if absent := [show_value(each) for each in column.distinct.to_pylist() if each not in learned]:
+            yield f"{column.name}: all records of {listed(absent)} are to test on. Give another --seed or --test-split"
 
 
 def _is_sorted(column: ColumnSurvey) -> bool:

@@ -156,7 +156,7 @@ def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> 
     """Return an input layer that reads other records."""
     conf = layer.block(StoreConf)
     backend = table_or(backend or _format(url, conf), conf)
-    changes: dict[str, object] = {"path": url, "backend": backend}
+    changes: dict[str, object] = {"path": url, "backend": backend, "split": None}
     if not outputs:
         changes["has_label"] = False
         if conf.missing == "skip":

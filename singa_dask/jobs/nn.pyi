@@ -114,6 +114,7 @@ def CSVInput(
     *,
     backend: str = ...,
     path: str = ...,
+    split: Mapping[str, Any] | None = ...,
     mean_file: str = ...,
     std_file: str = ...,
     mean_value: float | None = ...,
@@ -161,6 +162,9 @@ def CSVInput(
     backend: Format of the store; detected if empty.
 
     path: URL or path of the records.
+
+    split: Read only the records to train on, or those to test on, chosen by a rule: ``{part: train, test_share:
+    0.2}``. By default all.
 
     mean_file: Store whose first record is subtracted from each record.
 
@@ -270,6 +274,7 @@ def CSVOutput(
     *,
     backend: str = ...,
     path: str = ...,
+    split: Mapping[str, Any] | None = ...,
     mean_file: str = ...,
     std_file: str = ...,
     mean_value: float | None = ...,
@@ -316,6 +321,9 @@ def CSVOutput(
     backend: Format of the store; detected if empty.
 
     path: URL or path of the records.
+
+    split: Read only the records to train on, or those to test on, chosen by a rule: ``{part: train, test_share:
+    0.2}``. By default all.
 
     mean_file: Store whose first record is subtracted from each record.
 
@@ -1141,6 +1149,7 @@ def RecordInput(
     *,
     backend: str = ...,
     path: str = ...,
+    split: Mapping[str, Any] | None = ...,
     mean_file: str = ...,
     std_file: str = ...,
     mean_value: float | None = ...,
@@ -1187,6 +1196,9 @@ def RecordInput(
     backend: Format of the store; detected if empty.
 
     path: URL or path of the records.
+
+    split: Read only the records to train on, or those to test on, chosen by a rule: ``{part: train, test_share:
+    0.2}``. By default all.
 
     mean_file: Store whose first record is subtracted from each record.
 
@@ -1296,6 +1308,7 @@ def RecordOutput(
     *,
     backend: str = ...,
     path: str = ...,
+    split: Mapping[str, Any] | None = ...,
     mean_file: str = ...,
     std_file: str = ...,
     mean_value: float | None = ...,
@@ -1343,6 +1356,9 @@ def RecordOutput(
     backend: Format of the store; detected if empty.
 
     path: URL or path of the records.
+
+    split: Read only the records to train on, or those to test on, chosen by a rule: ``{part: train, test_share:
+    0.2}``. By default all.
 
     mean_file: Store whose first record is subtracted from each record.
 
@@ -1679,6 +1695,7 @@ def WeightInput(
     *,
     backend: str = ...,
     path: str = ...,
+    split: Mapping[str, Any] | None = ...,
     mean_file: str = ...,
     std_file: str = ...,
     mean_value: float | None = ...,
@@ -1728,6 +1745,9 @@ def WeightInput(
     backend: Format of the store; detected if empty.
 
     path: URL or path of the records.
+
+    split: Read only the records to train on, or those to test on, chosen by a rule: ``{part: train, test_share:
+    0.2}``. By default all.
 
     mean_file: Store whose first record is subtracted from each record.
 

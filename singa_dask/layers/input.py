@@ -26,6 +26,8 @@ from singa_dask.data.loading.loader import Batch
 from singa_dask.data.order import GroupRecords, Sampler, advanced, random_skip
 from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels
+from singa_dask.data.stores.split import SplitStore
+from singa_dask.data.stores.table import TableStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, listed
 from singa_dask.layers.augmentation import Augmentation, AugmentConf, Mixing, check_augment
@@ -449,8 +451,11 @@ class StoreInput(StoreReader):
         # what the training net has learned of the columns of a table; None if this layer learns it
         facts = self.context.class_names.table_of(self.conf_name, self.context.phase == Phase.TRAIN)
         if conf.is_table:
-            return open_records(conf, backend, facts)
-        return open_named(conf, backend, facts, partial(self.open_plain, backend))
+            opened = open_records(conf, backend, facts)
+        else:
+            opened = open_named(conf, backend, facts, partial(self.open_plain, backend))
+        # a table learns from its part alone
+        return opened if conf.split is None or isinstance(opened, TableStore) else SplitStore(opened, conf.split)
 
     def open_plain(self, backend: str | None) -> Store:
         """Open records that are no table with named columns."""

@@ -30,6 +30,7 @@ from singa_dask.conf.model import (
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.image import ImageOptions
+from singa_dask.data.stores.split import SplitConf
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.table import NamedColumns, TableStore
 from singa_dask.data.stores.table_csv import CsvPart
@@ -62,6 +63,9 @@ class _SharedConf(Conf):
     """Format of the store; detected if empty."""
     path: str = ""
     """URL or path of the records."""
+    split: SplitConf | None = None
+    """Read only the records to train on, or those to test on, chosen by a rule: ``{part: train, test_share: 0.2}``. By
+    default all."""
     mean_file: str = ""
     """Store whose first record is subtracted from each record."""
     std_file: str = ""
@@ -264,6 +268,7 @@ def _open_table(conf: StoreConf, cls: type[Store] | None, facts: TableFacts | No
         **{key: getattr(conf, key) for key in NamedColumns.model_fields},
         "format": cls.table_format if cls else "",
         "facts": facts.to_dict() if facts else None,
+        "split": conf.split and conf.split.model_dump(),
         "tolerant": conf.on_error != "raise",
     }
     return TableStore(conf.path, options_of(conf), **{**options, **conf.user_conf})

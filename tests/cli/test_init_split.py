@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,13 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from singa_dask import fs
 from singa_dask.conf import load
 from singa_dask.data.stores import STORES, open_store
-from singa_dask.layers.records import StoreConf
+from singa_dask.data.stores.split import SplitConf
+from singa_dask.layers.records import StoreConf, open_records
 from tests.cli.conftest import Call
+from tests.contracts.records import read_all
 
 RANDOM = np.random.default_rng(3)
 # label -> number of records; the one of class 3 is learned
@@ -49,9 +54,9 @@ def init(call: Call, *arguments: object) -> str:
     return result.stderr
 
 
-def stores() -> list[dict[str, Any]]:
-    """Return what the job says of the records to train and to test on."""
-    found = [layer.given_block(StoreConf) for layer in load("job.yaml").job.neuralnet.layer[:2]]
+def stores(n: int = 2) -> list[dict[str, Any]]:
+    """Return what the first layers of the job say of the records to train and to test on."""
+    found = [layer.given_block(StoreConf) for layer in load("job.yaml").job.neuralnet.layer[:n]]
     return [each.model_dump(exclude_defaults=True) for each in found if each is not None]
 
 
@@ -115,10 +120,10 @@ def test_arrays_that_are_large_are_not_copied(call: Call, monkeypatch: pytest.Mo
     wanted = labels()
     np.savez("images.npz", images=numbered(wanted), kind=wanted)
     said = init(call, "images.npz", "--label", "kind")
-    assert "no test set is beside it" in said
+    assert "random, seed 1; chosen as they are read, nothing is copied\n" in said
     assert not Path("job-data").exists()
-    assert "# To make one, see singa-dask convert --split." in Path("job.yaml").read_text()
-    assert [store["path"] for store in stores()] == ["images.npz"]
+    assert [store["path"] for store in stores()] == ["images.npz", "images.npz"]
+    assert [store["split"]["part"] for store in stores()] == ["train", "test"]
 
 
 def test_numbers_with_64_bits_keep_them(call: Call) -> None:
@@ -227,3 +232,78 @@ def test_few_records_of_each_class_are_all_learned(call: Call, suffix: str) -> N
         np.savez("x.npz", data=values, label=label)
     assert "no test set is beside it" in init(call, f"x.{suffix}", "--label", "label")
     assert [store["path"] for store in stores()] == [f"x.{suffix}"]
+
+
+def write_there(folder: str, frame: pd.DataFrame, suffix: str) -> str:
+    """Write a table that is not on a disk of this host: a directory of files, as Spark writes it."""
+    for i, rows in enumerate(np.array_split(np.arange(len(frame)), 3)):
+        part = io.BytesIO()
+        if suffix == "csv":
+            frame.iloc[rows].to_csv(part, index=False)
+        else:
+            frame.iloc[rows].to_parquet(part, index=False)
+        fs.write_atomic(f"{folder}/part-{i:05d}.{suffix}", part.getvalue())
+    fs.write_atomic(f"{folder}/_SUCCESS", b"")
+    return folder
+
+
+@pytest.fixture
+def there() -> Iterator[str]:
+    folder = f"memory://{uuid.uuid4().hex}"
+    yield folder
+    fs.remove_tree(folder)
+
+
+def rows_of(split: dict[str, Any], n: int) -> list[int]:
+    rows: list[int] = SplitConf.model_validate(split).rows(0, n).tolist()
+    return rows
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_table_elsewhere_is_not_copied(call: Call, there: str, suffix: str) -> None:
+    n = 600
+    frame = pd.DataFrame({"a": np.arange(n) / 7, "b": RANDOM.random(n), "kind": [f"k{i % 3}" for i in range(n)]})
+    said = init(call, write_there(there, frame, suffix), "--label", "kind")
+    assert list(Path.cwd().iterdir()) == [Path.cwd() / "job.yaml"]
+    confs = stores()
+    assert [conf["path"] for conf in confs] == [there, there]
+    splits = [{"part": part, "test_share": 0.2, "seed": 1} for part in ("train", "test")]
+    assert [conf["split"] for conf in confs] == splits
+    train, test = (rows_of(split, n) for split in splits)
+    assert f"to test on: {len(test)} at random, seed 1; chosen as they are read, nothing is copied\n" in said
+    assert f"for {len(train)} records" in Path("job.yaml").read_text()
+    for conf, rows in zip(confs, (train, test), strict=True):
+        with open_records(StoreConf.model_validate(conf), conf["backend"]) as store:
+            np.testing.assert_allclose(read_all(store)["data"], frame.iloc[rows][["a", "b"]], rtol=1e-6)
+
+
+def test_the_last_records_by_date_are_to_test_on(call: Call, there: str) -> None:
+    n = 200
+    dates = pd.date_range("2024-01-01", periods=n).date
+    frame = pd.DataFrame({"day": dates, "a": RANDOM.random(n), "y": RANDOM.normal(size=n)})
+    said = init(call, write_there(there, frame, "parquet"), "--target", "y")
+    assert "to test on: the last 40 by day; chosen as they are read, nothing is copied\n" in said
+    parts = [each["split"]["part"] for each in stores(4) if each["split"]["test_from"] == 160]
+    assert parts == ["train", "train", "test", "test"]  # the features and the target of each
+
+
+def test_a_class_that_would_not_be_learned_is_named(call: Call, there: str) -> None:
+    n = 100
+    (first, *_) = rows_of({"part": "test", "test_share": 0.2, "seed": 1}, n)
+    frame = pd.DataFrame({"a": RANDOM.random(n), "kind": np.where(np.arange(n) == first, "rare", "common")})
+    said = init(call, write_there(there, frame, "csv"), "--label", "kind")
+    assert "warning: kind: all records of rare are to test on. Give another --seed or --test-split.\n" in said
+
+
+def test_records_without_a_label_elsewhere(call: Call, there: str) -> None:
+    n = 100
+    frame = pd.DataFrame({"a": RANDOM.random(n), "kind": [None if i == 5 else f"k{i % 2}" for i in range(n)]})
+    url = write_there(there, frame, "csv")
+    refused = call("init", url, "--label", "kind")
+    assert refused.exit_code == 1
+    assert "1 records without kind. Give --missing skip to leave out records that lack a value." in refused.stderr
+    assert "1 records without kind are left out" in init(call, url, "--label", "kind", "--missing", "skip")
+    found = [open_records(StoreConf.model_validate(conf), "table") for conf in stores()]
+    assert sum(store.count for store in found) == n - 1
+    for store in found:
+        store.close()

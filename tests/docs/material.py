@@ -6,12 +6,23 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
+from singa_dask import fs
 from singa_dask.data.stores import open_store
 from tests.contracts.foreign import example, frame, png
 from tests.snippets import ROOT
 
-__all__ = ["digits", "interrupted", "write_cifar", "write_flowers", "write_photos", "write_table", "write_tfrecords"]
+__all__ = [
+    "digits",
+    "interrupted",
+    "write_churn",
+    "write_cifar",
+    "write_flowers",
+    "write_photos",
+    "write_table",
+    "write_tfrecords",
+]
 
 INTERRUPT = Path(__file__).with_name("interrupt.py")
 
@@ -56,6 +67,16 @@ def write_table(folder: Path) -> None:
     ]
     (folder / "flowers.csv").write_text("\n".join(["id,length,width,colour,note,kind", *rows, ""]))
     (folder / "new-flowers.csv").write_text("colour,width,length\nred,0,1\n")
+
+
+def write_churn(url: str) -> None:
+    """Write a table of customers as Spark writes it, into ``url``/churn, and one of new customers beside it."""
+    random = np.random.default_rng(1)
+    frame = pd.DataFrame({"tenure": random.integers(0, 72, 2000), "plan": random.choice(["basic", "pro"], 2000)})
+    frame["churn"] = np.where((frame["tenure"] < 20) & (frame["plan"] == "basic"), "yes", "no")
+    for i in range(2):
+        fs.write_atomic(f"{url}/churn/part-{i:05d}.parquet", frame.iloc[i::2].to_parquet(index=False))
+    fs.write_atomic(f"{url}/new.csv", b"tenure,plan\n5,basic\n60,basic\n5,pro\n")
 
 
 def write_cifar(path: Path, n: int) -> None:

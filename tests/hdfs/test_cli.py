@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from distributed import Client
 
@@ -46,3 +49,32 @@ def test_a_run_from_hdfs_is_the_run_from_a_local_file(beside: Client, folder: st
     assert {event["phase"] for event in local} == {"train", "test"}
     assert remote == local
     assert fs.exists(fs.join(folder, "run", "checkpoint", "step-6", "manifest.json"))
+
+
+@pytest.mark.cluster
+@pytest.mark.long
+def test_the_way_from_a_table_on_hdfs_to_predictions(beside: Client, folder: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": random.normal(size=4000), "b": random.normal(size=4000)})
+    frame["kind"] = np.where(frame["a"] > frame["b"], "more", "less")
+    for i in range(4):
+        fs.write_atomic(fs.join(folder, "table", f"part-{i:05d}.parquet"), frame.iloc[i::4].to_parquet(index=False))
+    fs.write_atomic(fs.join(folder, "table", "_SUCCESS"), b"")
+    fs.write_atomic(fs.join(folder, "new.csv"), frame.drop(columns="kind").to_csv(index=False).encode())
+
+    def call(*arguments: str) -> str:
+        done = subprocess.run(program(*arguments), cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run, workers = fs.join(folder, "run"), ["--scheduler", beside.scheduler.address]
+    call("init", fs.join(folder, "table"), "--label", "kind")
+    topology = ["--cluster", str(ROOT / "configs/cluster/allreduce.yaml"), "--set", "train_steps=400"]
+    summary = json.loads(call("run", "job.yaml", *workers, *topology, "--run-dir", run, "--json"))
+    assert summary["test"]["accuracy"] > 0.95
+    given = ["--init-from", run, "--data", fs.join(folder, "new.csv"), "--out", fs.join(folder, "classes.csv")]
+    call("predict", "job.yaml", *workers, *given)
+    predicted = pd.read_csv(io.BytesIO(fs.read_bytes(fs.join(folder, "classes.csv"))))
+    assert (predicted["class"] == frame["kind"]).mean() > 0.95
+    # nothing is copied to where the commands run
+    assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]

@@ -55,6 +55,7 @@ def reader(mini: MiniHdfs, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with session(folder / "copy", table, environment={"PATH": path}) as made:
         material.write_flowers(made.directory / "flowers")
         material.write_tfrecords(made.directory)
+        material.write_churn(f"{mini.url}/data")
         yield made
     fs.remove_tree(f"{mini.url}/data")
 
@@ -76,6 +77,8 @@ def test_the_blocks_did_what_they_say(reader: Session, mini: MiniHdfs) -> None:
     assert (reader.directory / "image_mean.bin").stat().st_size > 3 * 64 * 64 * 4
     with open_store(f"{mini.url}/data/train*.arrow") as store:
         assert store.count == 100
+    classes = fs.read_bytes(f"{mini.url}/data/classes.csv").decode().splitlines()
+    assert [line.split(",")[1] for line in classes[1:]] == ["yes", "no", "no"]
     run = f"{mini.url}/user/me/runs/digits"
     summary = json.loads(fs.read_bytes(f"{run}/summary.json"))
     assert (summary["state"], summary["steps"]) == ("done", 2500)

@@ -318,7 +318,8 @@ class BlockReader:
             block, row = self.locate(record)
             bad, n = self.bad[block], self.store.blocks[block].n
             is_whole = len(bad) == n
-            records.append(BadRecord(record, block, None if is_whole else row, n if is_whole else 1, bad[row]))
+            place = self.store.place_of(block, None if is_whole else row)
+            records.append(BadRecord(record, *place, n if is_whole else 1, bad[row]))
         return records
 
     def replace(self, ids: Ids, rows: Ids, out: Arrays) -> Ids:

@@ -321,6 +321,10 @@ class Store(ABC):
         """
         raise DataError(f"{self.url}, block {block_id}: cannot be read.")
 
+    def place_of(self, block_id: int, row: int | None) -> tuple[int, int | None]:
+        """Return block and row as they are in the files, of a store that has some of their records alone."""
+        return block_id, row
+
     def record_files(self, first: int, stop: int) -> list[str]:
         """Return the file of each record from ``first`` to ``stop``; empty unless each record has its own file."""
         return []

@@ -11,7 +11,7 @@ import json
 import logging
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -44,6 +44,7 @@ from singa_dask.data.stores.range_store import (
     rest_of,
     summed_bytes,
 )
+from singa_dask.data.stores.split import SplitConf
 from singa_dask.data.stores.store import BLOCK_BYTES, STORES, StoreOptions
 from singa_dask.data.stores.table_csv import MISSING, CsvPart
 from singa_dask.data.stores.table_part import (
@@ -73,7 +74,7 @@ LOG = logging.getLogger(__name__)
 # shorter tables are scanned each time they are opened
 MIN_INDEXED_BYTES = 1 << 24
 # raise it when the same files give another index
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 MAX_INDICES = 1000
 # maximum size of the records in a part of a row group
 GROUP_BYTES = 1 << 26
@@ -91,12 +92,15 @@ class TableBlock(NamedTuple):
     file : int
         Index of its file.
     run : RecordRun
+    first : int
+        Number of its first record in the table.
     kept : int
-        Number of records that are not left out for missing values.
+        Number of records that are of the part to read, and not left out for missing values.
     """
 
     file: int
     run: RecordRun
+    first: int
     kept: int
 
 
@@ -122,7 +126,7 @@ class TableIndex:
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> TableIndex:
         """Return the index that `to_dict` described."""
-        pieces = tuple(TableBlock(file, RecordRun(*run), kept) for file, run, kept in found["pieces"])
+        pieces = tuple(TableBlock(file, RecordRun(*run), *counts) for file, run, *counts in found["pieces"])
         return cls(found["kinds"], tuple(found["numbering"]), pieces, TableFacts.from_dict(found["facts"]))
 
     def to_dict(self) -> dict[str, Any]:
@@ -229,6 +233,8 @@ class TableOptions(NamedColumns):
     """What is known of the training data, `TableFacts.to_dict`, to read other data in the same way."""
     block_bytes: Size = BLOCK_BYTES
     """Approximate length of a block of CSV."""
+    split: SplitConf | None = None
+    """Which of the records are read; by default all."""
     tolerant: bool = False
     """Whether wrong records are to be skipped by a loader: opening then learns from the others."""
 
@@ -253,7 +259,17 @@ class TableStore(RangeStore):
     """
 
     block = TableOptions
-    block_options = ("features", "label", "target", "categories", "has_label", "block_bytes", "weight", "texts")
+    block_options = (
+        "features",
+        "label",
+        "target",
+        "categories",
+        "has_label",
+        "block_bytes",
+        "weight",
+        "texts",
+        "split",
+    )
     suffixes = WHOLE_SUFFIXES
     lists_files = True
     rounds_data = True
@@ -265,8 +281,9 @@ class TableStore(RangeStore):
         labels = [name for name in checked["label"] if name]
         checked["label"] = labels if len(labels) > 1 else "".join(labels)
         checked["texts"] = {name: text.model_dump() for name, text in checked["texts"].items()}
+        checked["split"] = checked["split"] and checked["split"].model_dump()
         # manifests lack these options where they have their defaults
-        for name in ("tolerant", "weight", "header", "charset", "texts"):
+        for name in ("tolerant", "weight", "header", "charset", "texts", "split"):
             if checked[name] == TableOptions.model_fields[name].default:
                 del checked[name]
         return checked
@@ -281,6 +298,7 @@ class TableStore(RangeStore):
         self._block_bytes = options["block_bytes"]
         self._format = options["format"] or format_of(self._files, self.storage_options)
         self._spec = TableSpec.from_options(options)
+        self._split = SplitConf(**options["split"]) if "split" in options else None
         self._known = TableFacts.from_dict(options["facts"]) if options["facts"] else None
         # before a file is opened: one that is replaced meanwhile has another version
         file = self._index_file()
@@ -338,7 +356,8 @@ class TableStore(RangeStore):
         self.schema = self._encoder.schema
         self._pieces = [piece for piece in index.pieces if piece.kept]
         if not self._pieces:
-            raise DataError(f"{self.url}: no records without missing values.")
+            which = f" are in the part to {self._split.part} on, and" if self._split else ""
+            raise DataError(f"{self.url}: no records{which} without missing values.")
         # parts of a large row group are decoded one after another
         largest = max(piece.run.n for piece in self._pieces)
         n_values = sum(index.facts.widths.get(name, 1) for name in index.facts.features)
@@ -395,49 +414,46 @@ class TableStore(RangeStore):
         # the width of a record, before its categories are known
         row_bytes = 4 * sum(widths.get(name, 1) for name in features)
         wanted = self._spec.read_kinds(kinds, features)
-        runs = self._runs(kinds, features, row_bytes)
+        pieces: Iterable[TableBlock] = self._runs(kinds, features, row_bytes)
         if statistics.needed:
-            pieces = self._learn(statistics, runs, wanted, row_bytes)
-        else:
-            pieces = [TableBlock(file, run, run.n) for file, run in runs]
+            pieces = self._learn(statistics, pieces, wanted, row_bytes)
         return TableIndex(kinds, part.index, tuple(pieces), statistics.finish())
 
     def _learn(
         self,
         statistics: TableStatistics,
-        runs: Iterable[tuple[int, RecordRun]],
+        pieces: Iterable[TableBlock],
         wanted: Mapping[str, str],
         row_bytes: int,
-    ) -> list[TableBlock]:
-        """Learn from the records of runs; return their places, with those that are to be skipped as wrong."""
+    ) -> Iterator[TableBlock]:
+        """Learn from records; yield their places, with those that are to be skipped as wrong."""
         threads = decode_threads() if fs.local_path(self._files[0].url) else io_threads(self._files[0].url)
 
-        def read(place: tuple[int, RecordRun]) -> tuple[int, RecordRun, pa.Table | None, int]:
-            return (*place, *self._read_run(*place, wanted))
+        def read(piece: TableBlock) -> tuple[TableBlock, pa.Table | None, int]:
+            return (piece, *self._read_piece(piece, wanted))
 
         # parts of a large row group are decoded one after another
-        found = map_ahead(read, runs, threads, GROUP_BYTES, lambda place: place[1].length + place[1].n * row_bytes)
-        pieces = []
-        for file, run, table, n_bad in found:
-            kept = statistics.add(table) + n_bad if table is not None else run.n
-            pieces.append(TableBlock(file, run, kept))
-        return pieces
+        found = map_ahead(read, pieces, threads, GROUP_BYTES, lambda each: each.run.length + each.run.n * row_bytes)
+        for piece, table, n_bad in found:
+            yield piece if table is None else piece._replace(kept=statistics.add(table) + n_bad)
 
-    def _read_run(self, file: int, run: RecordRun, wanted: Mapping[str, str]) -> tuple[pa.Table | None, int]:
-        """Return the rows of a run that can be read, if any can, and the number of others."""
+    def _read_piece(self, piece: TableBlock, wanted: Mapping[str, str]) -> tuple[pa.Table | None, int]:
+        """Return the rows of a piece that can be read, if any can, and the number of others."""
+        if not piece.kept:
+            return None, 0
         try:
-            data = self._parts(file).fetch(run, self._parts.in_file(file, wanted))
+            data = self._parts(piece.file).fetch(piece.run, self._parts.in_file(piece.file, wanted))
             try:
-                return self._parts.decode(file, run, wanted, data), 0
+                return self._table(piece, wanted, data), 0
             except DataError:
                 if not self._tolerant:
                     raise
-                good, bad = bisect_rows(run.n, self._parts.rows(file, run, wanted, data))
+                good, bad = bisect_rows(piece.kept, self._some_rows(piece, wanted, data))
                 return pa.concat_tables([table for _, table in good]) if good else None, len(bad)
         except DataError:
             if not self._tolerant:
                 raise
-            return None, run.n
+            return None, piece.kept
 
     def _kinds(self) -> tuple[dict[str, str], TablePart, dict[str, tuple[str, ...]]]:
         """Return the kind of each column, the first file with records, and the class names of labels that are numbers.
@@ -469,17 +485,18 @@ class TableStore(RangeStore):
             if is_text or is_named or name in spec.categories:
                 raise DataError(f"{self.url}: column {name!r}: {fault}")
 
-    def _runs(
-        self, kinds: Mapping[str, str], features: Sequence[str], row_bytes: int
-    ) -> Iterator[tuple[int, RecordRun]]:
+    def _runs(self, kinds: Mapping[str, str], features: Sequence[str], row_bytes: int) -> Iterator[TableBlock]:
+        """Yield pieces that have all of their records that are of the part to read."""
         is_local = fs.local_path(self._files[0].url) is not None
         limit = self._block_bytes if self._format in LINES else GROUP_BYTES
         threads, n_ahead = io_threads(self._files[0].url), 1 if is_local else OPENED_AHEAD[self._format]
+        first = 0
         for file, part in enumerate(map_ahead(self._parts, range(len(self._files)), threads, n_ahead)):
             if file:
                 self._check_columns(part, self._spec.read_kinds(kinds, features), self._files[file])
             for run in part.runs(limit, row_bytes):
-                yield file, run
+                yield TableBlock(file, run, first, len(self._split.rows(first, run.n)) if self._split else run.n)
+                first += run.n
 
     def _check_columns(self, part: TablePart, wanted: Mapping[str, str], file: TableFile) -> None:
         """Check that a file has the columns of the first one."""
@@ -502,16 +519,16 @@ class TableStore(RangeStore):
         return self._parts(0).source.is_local
 
     def ranges(self, block_id: int) -> tuple[Range, ...]:
-        file, run, _ = self._pieces[block_id]
+        file, run, *_ = self._pieces[block_id]
         return self._parts(file).ranges(run, self._parts.in_file(file, self._columns))
 
     def fetch_bytes(self, block_id: int) -> int:
-        file, run, _ = self._pieces[block_id]
+        file, run, *_ = self._pieces[block_id]
         part = self._parts.find(file)
         return part.fetch_bytes(run, self._parts.in_file(file, self._columns)) if part else run.length
 
     def fetch(self, block_id: int, again: bool = False) -> list[memoryview]:
-        file, run, _ = self._pieces[block_id]
+        file, run, *_ = self._pieces[block_id]
         data = self._parts(file).fetch(run, self._parts.in_file(file, self._columns), again)
         self._check_file(file, self.blocks[block_id].crc is not None)
         self.verify_crc(block_id, *summed_bytes(self.ranges(block_id), data))
@@ -522,36 +539,55 @@ class TableStore(RangeStore):
         return self._parts.find(self._pieces[block_id].file) is not None and super().is_cached(block_id)
 
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
-        file, run, kept = self._pieces[block_id]
-        table = self._parts.decode(file, run, self._columns, data)
-        arrays = self._encoder.encode(table, self._parts(file).place(run, data))
-        if len(arrays["data"]) != kept:
+        piece = self._pieces[block_id]
+        arrays = self._encoder.encode(self._table(piece, self._columns, data), self._place(piece, data))
+        if len(arrays["data"]) != piece.kept:
             raise DataError(f"{self.url}, block {block_id}: changed since it was opened.")
         return arrays
 
+    def _table(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
+        table = self._parts.decode(piece.file, piece.run, columns, data)
+        return table.take(self._split.rows(piece.first, piece.run.n)) if self._split else table
+
+    def _some_rows(
+        self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]
+    ) -> Callable[[int, int], pa.Table]:
+        """Return a function: first, stop -> some rows of a piece that cannot be decoded; it raises if one is bad."""
+        rows = self._parts.rows(piece.file, piece.run, columns, data)
+        if self._split is None:
+            return rows
+        chosen = self._split.rows(piece.first, piece.run.n)
+        return lambda first, stop: rows(chosen[first], chosen[stop - 1] + 1).take(chosen[first:stop] - chosen[first])
+
+    def _place(self, piece: TableBlock, data: Sequence[memoryview]) -> Callable[[int], str]:
+        """Return a function: row of a piece -> its place in the file, for errors."""
+        place = self._parts(piece.file).place(piece.run, data)
+        chosen = self._split.rows(piece.first, piece.run.n) if self._split else None
+        return place if chosen is None else lambda row: place(int(chosen[row]))
+
     def read_texts(self, block_id: int, names: Sequence[str]) -> dict[str, pa.Array]:
         """Return the values of columns of strings, without missing ones."""
-        file, run, _ = self._pieces[block_id]
-        kinds = dict.fromkeys(names, "string")
-        table = self._parts.decode(file, run, kinds, self._parts(file).fetch(run, self._parts.in_file(file, kinds)))
+        piece, kinds = self._pieces[block_id], dict.fromkeys(names, "string")
+        data = self._parts(piece.file).fetch(piece.run, self._parts.in_file(piece.file, kinds))
+        table = self._table(piece, kinds, data)
         texts = {name: as_texts(whole(table.column(name))) for name in names}
         return {name: values.filter(pa.array(~missing_of(values))) for name, values in texts.items()}
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
-        file, run, kept = self._pieces[block_id]
-        data = self.fetch(block_id)
-        rows, place = self._parts.rows(file, run, self._columns, data), self._parts(file).place(run, data)
+        piece, data = self._pieces[block_id], self.fetch(block_id)
+        rows, place = self._some_rows(piece, self._columns, data), self._place(piece, data)
+        n = len(self._split.rows(piece.first, piece.run.n)) if self._split else piece.run.n
 
         def encode(first: int, stop: int) -> Arrays:
             # places take a while to find, and only those of single rows are shown
             where = (lambda _: place(first)) if stop - first == 1 else str
             return self._encoder.encode(rows(first, stop), where)
 
-        good, bad = bisect_rows(run.n, encode)
+        good, bad = bisect_rows(n, encode)
         zeros = {name: np.zeros((1, *field.shape), field.dtype) for name, field in self.schema.items()}
         parts = sorted([*good, *((row, zeros) for row in bad)], key=operator.itemgetter(0))
         arrays = {name: np.concatenate([part[name] for _, part in parts]) for name in self.schema}
-        if len(arrays["data"]) != kept:
+        if len(arrays["data"]) != piece.kept:
             raise DataError(f"{self.url}, block {block_id}: changed since it was opened.")
         # records that are left out have no place
         places = np.cumsum([0, *(len(part["data"]) for _, part in parts)]).tolist()

@@ -15,6 +15,7 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.job import split_metric
+from singa_dask.data.stores.split import SplitConf
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.fs.patterns import is_pattern
 from singa_dask.layers import LAYERS, InputLayer, Layer, StoreInput
@@ -84,6 +85,7 @@ def prepare(
             initial.check(((owner.name, owner.whole_shape) for owner in owners), complete=True)
         return nets
     _check_standardised(nets)
+    _check_splits(nets)
     placement.JobPlan.make(job, nets[Phase.TRAIN])
     if isinstance(nets, Nets) and check_sources and not absent:
         add_passes(job, nets)
@@ -108,6 +110,24 @@ def _check_standardised(nets: Mapping[Phase, NeuralNet]) -> None:
             elif said != expected:
                 message = f"the training net has standardise: {str(expected).lower()}. Say the same here."
                 raise ConfigError(Problem(("neuralnet", "layer", node.index, "store_conf", "standardise"), message))
+
+
+def _check_splits(nets: Mapping[Phase, NeuralNet]) -> None:
+    """Check that layers choose parts of one store by one rule, and those of one net the same part."""
+    chosen: dict[str, dict[Phase, SplitConf | None]] = {}
+    for phase, net in nets.items():
+        for node, layer in zip(net.nodes, net.all_layers, strict=True):
+            if not isinstance(layer, StoreInput):
+                continue
+            split, others = layer.store_conf.split, chosen.setdefault(layer.store_conf.path, {})
+            other = others.setdefault(phase, split)
+            rules = {each and each.model_copy(update={"part": "train"}).model_dump_json() for each in others.values()}
+            if other != split or len(rules) > 1:
+                message = (
+                    "other layers read another part of these records, or choose it by another rule. Say the same "
+                    "test_share, seed and test_from in all layers that read them, and in one net the same part."
+                )
+                raise ConfigError(Problem(("neuralnet", "layer", node.index, "store_conf", "split"), message))
 
 
 def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet], of_phase: Mapping[Phase, PassMetrics]) -> None:

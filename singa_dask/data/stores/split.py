@@ -1,0 +1,167 @@
+"""Train and test parts of one store: which of its records a layer reads, by a rule, so that nothing is copied.
+
+The rule depends on the number of a record in the store alone. So every process chooses the same records.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.conf.model import Conf, Count, Field, Finding, raw_value
+from singa_dask.data.stores.range_store import RangeStore
+from singa_dask.data.stores.store import Store
+from singa_dask.data.types import Arrays
+from singa_dask.errors import DataError
+from singa_dask.fs.range_reader import Bytes, Range
+
+Rows = npt.NDArray[np.int64]
+
+
+class SplitConf(Conf):
+    """``split``: a layer reads some of the records of a store: those to train on, or the others, to test on."""
+
+    part: Literal["train", "test"]
+    """Which of them."""
+    test_share: float = Field(default=0.0, ge=0, lt=1)
+    """About this share of the records is to test on, drawn at random."""
+    seed: Count = 0
+    """Of the draw. All layers that read parts of one store say the same, and the same test_share."""
+    test_from: Count = 0
+    """Records from this number on, counted from 0, are to test on: the last ones of a time series."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Refuse two rules, and none."""
+        share, start = raw_value(data, "test_share", float, 0.0), raw_value(data, "test_from", int, 0)
+        if bool(share) == bool(start):
+            yield ("test_share",), "expected either test_share, such as 0.2, or test_from, the number of a record."
+
+    def rows(self, first: int, n: int) -> Rows:
+        """Return which of ``n`` records from number ``first`` on are in the part: their indices, counted from there."""
+        if self.test_from:
+            is_test = np.arange(first, first + n) >= self.test_from
+        else:
+            # four numbers a step, so that record i always has number i of the generator
+            generator = np.random.Philox(key=self.seed)
+            generator.advance(first // 4)
+            drawn = generator.random_raw(n + first % 4)[first % 4 :]
+            is_test = drawn < np.uint64(self.test_share * 2.0**64)
+        return np.flatnonzero(is_test if self.part == "test" else ~is_test)
+
+
+class SplitStore(RangeStore):
+    """A part of the records of another store. Tables choose their records themselves, to learn from no others.
+
+    Parameters
+    ----------
+    store : Store
+        Closed with this one.
+    conf : SplitConf
+
+    Raises
+    ------
+    DataError
+        The part has no records.
+    """
+
+    is_source = False
+
+    def __init__(self, store: Store, conf: SplitConf) -> None:
+        self._store, self._conf = store, conf
+        super().__init__(store.url, store.storage_options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SplitStore, (self._store, self._conf)
+
+    def index(self) -> None:
+        store = self._store
+        for name in ("class_names", "schema", "table_facts", "table_columns", "other_fields", "label_name"):
+            setattr(self, name, getattr(store, name))
+        self.is_converted, self.rounds_data, self.truncation = store.is_converted, store.rounds_data, store.truncation
+        self.labels_apart = store.labels_apart
+        self.decodes_ahead = isinstance(store, RangeStore) and store.decodes_ahead
+        rows = [self._conf.rows(int(store.starts[block.id]), block.n) for block in store.blocks]
+        # blocks without a record of the part are left out
+        self._of_store = [i for i, chosen in enumerate(rows) if len(chosen)]
+        self._rows = [rows[i] for i in self._of_store]
+        self.blocks = tuple(
+            dataclasses.replace(store.blocks[i], id=new, n=len(rows[i])) for new, i in enumerate(self._of_store)
+        )
+        if not self.blocks:
+            raise DataError(f"{self.url}: none of its {store.count} records are in the part to {self._conf.part} on.")
+
+    def widen(self) -> None:
+        _ = self.fingerprint
+        self._store.widen()
+
+    @property
+    def parts(self) -> Sequence[Store]:
+        return self._store.parts
+
+    @property
+    def remote(self) -> bool:
+        return self._store.remote
+
+    # -- records -------------------------------------------------------------------------------------------
+
+    @property
+    def _ranged(self) -> RangeStore:
+        if not isinstance(self._store, RangeStore):
+            raise TypeError(f"{self.url}: a store whose blocks are not ranges of files")
+        return self._store
+
+    def ranges(self, block_id: int) -> tuple[Range, ...]:
+        return self._ranged.ranges(self._of_store[block_id])
+
+    def fetch(self, block_id: int, again: bool = False) -> list[memoryview]:
+        return self._ranged.fetch(self._of_store[block_id], again)
+
+    def fetch_bytes(self, block_id: int) -> int:
+        return self._ranged.fetch_bytes(self._of_store[block_id])
+
+    def is_cached(self, block_id: int) -> bool:
+        return self._ranged.is_cached(self._of_store[block_id])
+
+    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
+        arrays = self._ranged.read_block(self._of_store[block_id], data)
+        return {name: values[self._rows[block_id]] for name, values in arrays.items()}
+
+    def read_block(self, block_id: int, data: Sequence[memoryview] | None = None) -> Arrays:
+        if data is not None:
+            return self.decode(block_id, data)
+        return self._store.read_rows(self._of_store[block_id], self._rows[block_id])
+
+    def read_labels(self, block_id: int) -> npt.NDArray[Any]:
+        return self._store.read_labels(self._of_store[block_id])[self._rows[block_id]]
+
+    def read_rows(self, block_id: int, rows: npt.NDArray[np.int64]) -> Arrays:
+        return self._store.read_rows(self._of_store[block_id], self._rows[block_id][rows])
+
+    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        arrays, bad = self._store.salvage(self._of_store[block_id])
+        rows = self._rows[block_id]
+        reasons = {at: bad[row] for at, row in enumerate(rows.tolist()) if row in bad}
+        return {name: values[rows] for name, values in arrays.items()}, reasons
+
+    def place_of(self, block_id: int, row: int | None) -> tuple[int, int | None]:
+        return self._of_store[block_id], None if row is None else int(self._rows[block_id][row])
+
+    def named_error(self, block_id: int, error: Exception) -> DataError:
+        return self._store.named_error(self._of_store[block_id], error)
+
+    def record_files(self, first: int, stop: int) -> list[str]:
+        files = self._store.record_files(0, self._store.count)
+        starts = self._store.starts[self._of_store]
+        numbers = np.concatenate([start + rows for start, rows in zip(starts, self._rows, strict=True)])
+        return [files[number] for number in numbers[first:stop].tolist()] if files else []
+
+    def open_sources(self) -> Sequence[Bytes]:
+        return self._store.open_sources()
+
+    def close(self) -> None:
+        self._store.close()
