@@ -237,8 +237,8 @@ def split_by_rule(survey: RecordSurvey, options: InitOptions, first_test: int = 
     if not 0 < n_test < survey.n_records:
         return survey
     how = how if first_test else f"{n_test} at random, seed {abs(options.seed)}"
-    counts = {"n_records": survey.n_records - n_test, "n_test": n_test}
-    return replace(survey, test_url=survey.url, split=how, rule=rule, **counts)
+    n_train = survey.n_records - n_test
+    return replace(survey, test_url=survey.url, split=how, rule=rule, n_records=n_train, n_test=n_test)
 
 
 def split_store(survey: RecordSurvey, closed: Store, options: InitOptions, folder: str) -> RecordSurvey:
