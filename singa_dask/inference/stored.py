@@ -403,6 +403,8 @@ class _Inference:
         if workers.client is None:
             yield self._task, workers.run
             return
+        files = [*runtime.files_of(self._wanted.job), *self._task.init_from]
+        runtime.check_seen(workers.client, files)
         with placed_job(self._wanted.job, workers.client) as (job, messages):
             yield replace(self._task, job=job.model_dump_json()), runtime.on_dask(workers.client, messages)
 

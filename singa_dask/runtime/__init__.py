@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from singa_dask.runtime.job.follower import Follower, RemoteJobs
     from singa_dask.runtime.job.jobs import dask_setup
     from singa_dask.runtime.job.names import NOTICES, STOPS, this_user
-    from singa_dask.runtime.job.placing import Runner, on_dask, on_each_worker, run_here
+    from singa_dask.runtime.job.placing import Runner, check_seen, files_of, on_dask, on_each_worker, run_here
     from singa_dask.runtime.job.record import Result
     from singa_dask.runtime.planning.placement import n_threads, plan_processes
 
@@ -30,9 +30,11 @@ __all__ = [
     "Result",
     "Runner",
     "absent_records",
+    "check_seen",
     "connect",
     "dask_setup",
     "detach",
+    "files_of",
     "local_cluster",
     "n_threads",
     "on_dask",
@@ -54,7 +56,7 @@ __getattr__ = lazy_names(
         "job.follower": ["Follower", "RemoteJobs"],
         "job.names": ["NOTICES", "STOPS", "this_user"],
         "job.jobs": ["dask_setup"],
-        "job.placing": ["Runner", "on_dask", "on_each_worker", "run_here"],
+        "job.placing": ["Runner", "check_seen", "files_of", "on_dask", "on_each_worker", "run_here"],
         "job.record": ["Result"],
         "planning.placement": ["n_threads", "plan_processes"],
     },

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import socket
 import time
 import urllib.parse
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from functools import partial, reduce
 from queue import Empty, SimpleQueue
@@ -29,6 +30,7 @@ from singa_dask.data.order import Sampler
 from singa_dask.data.stores import Store
 from singa_dask.errors import Aborted, ClusterError, DataError, LostUnitError, UnloadableError
 from singa_dask.fs.io_threads import DaemonThreads
+from singa_dask.fs.patterns import is_pattern, matches
 from singa_dask.layers import StoreInput
 from singa_dask.layers.records import StoreConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
@@ -36,7 +38,7 @@ from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.part_files import reading
 from singa_dask.runtime.job.placer import place_first
-from singa_dask.runtime.planning.nets import build_nets
+from singa_dask.runtime.planning.nets import build_nets, store_of
 from singa_dask.runtime.planning.placement import Layout, WorkerFacts, place
 from singa_dask.runtime.units.run_state import InitialState
 
@@ -386,12 +388,20 @@ def on_dask(
     return run
 
 
-def on_each_worker(client: Client) -> Callable[[Callable[[], None]], None]:
-    """Return a function that calls another one on each Dask worker; those that do not answer soon are left out."""
+def on_each_worker(
+    client: Client, workers: Sequence[str] | None = None
+) -> Callable[[Callable[[], T]], Mapping[str, T]]:
+    """Return a function that calls another one on Dask workers, all by default, and returns what they answer.
 
-    def call(function: Callable[[], None]) -> None:
+    Those that do not answer soon are left out.
+    """
+
+    def call(function: Callable[[], T]) -> Mapping[str, T]:
         with contextlib.suppress(TimeoutError, OSError):
-            client.run(function, on_error="ignore", callback_timeout=limit("question"))
+            where: Any = {"workers": workers, "on_error": "ignore", "callback_timeout": limit("question")}
+            answers: Mapping[str, T] = client.run(function, **where)
+            return answers
+        return {}
 
     return call
 
@@ -462,6 +472,39 @@ def check_wanted() -> None:
         raise Aborted("the task was cancelled")
 
 
+def files_of(job: JobConf) -> list[str]:
+    """Return the paths and URLs of the records that a job reads."""
+    stores = [store for layer in job.neuralnet.layer if (store := store_of(layer))]
+    return [url for each in stores for url in (each.path, each.mean_file, each.std_file) if url]
+
+
+def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | None = None) -> None:
+    """Check that Dask workers, all by default, see files on disks. Those that do not answer soon are left out.
+
+    Raises
+    ------
+    DataError
+        One does not see a file.
+    """
+    paths = sorted({url for url in urls if fs.local_path(url) is not None})
+    if not paths:
+        return
+    asked = on_each_worker(client, sorted(set(workers)) if workers else None)(partial(_unseen, paths))
+    for address, (host, unseen) in asked.items():
+        for path in unseen:
+            here = f", which is on {socket.gethostname()}" if not _unseen([path])[1] else ""
+            raise DataError(
+                f"{path}: the Dask worker {address} on {host} does not see this file{here}. Give a URL that all hosts "
+                "reach, or a path in a directory that all of them mount."
+            )
+
+
+def _unseen(paths: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the name of this host, and those of some paths and patterns for which nothing is there."""
+    unseen = [path for path in paths if not (fs.exists(path) or (is_pattern(path) and matches(path)))]
+    return socket.gethostname(), unseen
+
+
 class Placed(NamedTuple):
     """Placement of a job.
 
@@ -509,6 +552,8 @@ def place_on_cluster(
     ------
     ClusterError
         The job does not fit on the cluster.
+    DataError
+        A Dask worker that it would run on does not see its records.
     """
     # a job that does not fit fails before any record is looked for
     if job.cluster.elastic.max_processes:
@@ -516,6 +561,7 @@ def place_on_cluster(
         if len(chosen) < len(layout.processes):
             return Placed(list(chosen), {}, [f"{len(layout.processes)} processes are packed on {len(chosen)}"])
     workers = place(layout, present)
+    check_seen(client, files_of(job), workers)
     if not reads_remote_stores(job):
         return Placed(workers, {}, [])
     notes: list[str] = []
