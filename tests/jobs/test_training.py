@@ -53,6 +53,7 @@ def test_what_a_run_tells(job: sd.Job, tmp_path: Path, capsys: pytest.CaptureFix
     assert list(history[history.phase == "train"].step) == [0, 2, 4, 5]
     assert history.loss.notna().all()
     assert "starts at step 0" in run.logs("worker-0-0")
+    assert "worker-0-0: " not in run.logs("worker-0-0")
     assert run.logs().startswith("server-0-0: ")
     with pytest.raises(sd.ConfigError, match="no messages of 'worker-9'"):
         run.logs("worker-9")
@@ -64,6 +65,9 @@ def test_what_a_run_tells(job: sd.Job, tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_run_is_drawn(job: sd.Job, tmp_path: Path) -> None:
     run = sd.train(job, run_dir=str(tmp_path / "run"), **QUIET)
     assert run.plot()._repr_png_().startswith(b"\x89PNG")
+    (tmp_path / "run" / "metrics.jsonl").write_text("")
+    with pytest.raises(sd.ConfigError, match="no metrics yet"):
+        run.plot()
 
 
 def test_a_run_elsewhere_that_may_go_on_is_not_replaced(job: sd.Job) -> None:

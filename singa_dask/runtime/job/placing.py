@@ -492,10 +492,12 @@ def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | N
     asked = on_each_worker(client, sorted(set(workers)) if workers else None)(partial(_unseen, paths))
     for address, (host, unseen) in asked.items():
         for path in unseen:
-            here = f", which is on {socket.gethostname()}" if not _unseen([path])[1] else ""
+            who = f"{path}: the Dask worker {address} on {host}"
+            if _unseen([path])[1]:
+                raise DataError(f"{who} sees no such file or directory.")
             raise DataError(
-                f"{path}: the Dask worker {address} on {host} does not see this file{here}. Give a URL that all hosts "
-                "reach, or a path in a directory that all of them mount."
+                f"{who} does not see this file, which is on {socket.gethostname()}. Give a URL that all hosts reach, or "
+                "a path in a directory that all of them mount."
             )
 
 

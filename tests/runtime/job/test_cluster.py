@@ -22,7 +22,7 @@ from distributed import Client, Event, Worker, secede, worker_client
 from distributed.security import Security
 
 from singa_dask.conf import JobConf
-from singa_dask.errors import ClusterError
+from singa_dask.errors import ClusterError, DataError
 from singa_dask.runtime import Driver, Patience, RemoteJobs, plan_processes, wait_for_room
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job.cluster import embedded_cluster, local_cluster, present_workers
@@ -169,10 +169,8 @@ def test_a_loss_that_is_no_number_has_its_own_code(client: Client, tmp_path: Pat
 def test_records_that_a_worker_cannot_find_are_named(client: Client, tmp_path: Path) -> None:
     job = mlp(cluster=ALLREDUCE).model_dump(mode="json")
     job["neuralnet"]["layer"][0]["store_conf"]["path"] = str(tmp_path / "gone.arrow")
-    result = Driven(JobConf.model_validate(job), client, tmp_path).result
-    assert (result.state, result.exit_code, result.error) == ("failed", 1, "")
-    assert "worker-0-" in result.reason
-    assert str(tmp_path / "gone.arrow") in result.reason
+    with pytest.raises(DataError, match=r"gone\.arrow: the Dask worker tcp://[^ ]+ on [^ ]+ sees no such file"):
+        _ = Driven(JobConf.model_validate(job), client, tmp_path).result
 
 
 @pytest.mark.parametrize("framework", mostly_long(["allreduce", "single", "downpour"], 3))

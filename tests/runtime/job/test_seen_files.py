@@ -33,7 +33,7 @@ def test_a_file_that_a_dask_worker_does_not_see(tmp_path: Path) -> None:
     with pytest.raises(DataError) as raised:
         check_seen(client_of(path), [path, "hdfs://namenode/x"])
     assert str(raised.value).startswith(f"{said}Give a URL that all hosts reach, or a path in a directory that all")
-    with pytest.raises(DataError, match=r"tcp://near:1 on [^ ]+ does not see this file\. Give"):
+    with pytest.raises(DataError, match=r"tcp://near:1 on [^ ]+ sees no such file or directory\."):
         check_seen(client_of(), [str(tmp_path / "no such file")])
     check_seen(client_of(), [path])
     # nobody is asked for what is on no disk
