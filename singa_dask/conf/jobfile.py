@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from singa_dask import modules
+from singa_dask import fs, modules
 from singa_dask.conf import blocks, singa_job, yaml_text
 from singa_dask.conf.job import JobConf, UpdaterConf
 from singa_dask.conf.model import MISPLACED_KEY, PartConf, as_list, raw_value, required_keys
@@ -225,7 +225,8 @@ def load(
     Parameters
     ----------
     path : path
-        YAML file, ``-`` for standard input; or one in SINGA's own format, told by the suffix ``.conf`` or by its text.
+        Path or URL of a YAML file, ``-`` for standard input; or of one in SINGA's own format, told by the suffix
+        ``.conf`` or by its text.
     sets, cluster_file, registries
         See `loads`.
 
@@ -330,7 +331,12 @@ def _brief(value: Any, key: str = "") -> Any:
 def _read(file: str) -> str:
     """Return a file's text."""
     try:
-        raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        if fs.local_path(file) is None:
+            raw = fs.read_bytes(file)
+        else:
+            raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except DataError as error:
+        raise ConfigError(Problem((), str(error).removeprefix(f"{file}: "), Mark(file))) from None
     except OSError as error:
         inside = Path(file) / "job.yaml"
         hint = f" The job of the run that is there: {inside}." if inside.is_file() else ""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
 
+from singa_dask import fs
 from singa_dask.errors import ConfigError
 from singa_dask.ops import NumpyOps
 from singa_dask.runtime.planning import nets
-from tests.cli.conftest import ROOT, Call
+from tests.cli.conftest import ROOT, TINY, Call
 
 BROKEN = sorted((ROOT / "tests" / "conf" / "broken").glob("*.yaml"))
 PLACED = re.compile(r"[^:]+\.yaml:\d+:\d+: ")
@@ -44,6 +46,16 @@ def test_a_job_that_is_not_there(call: Call, tmp_path: Path) -> None:
     result = call("validate", tmp_path / "none.yaml")
     assert result.exit_code == 2
     assert "none.yaml: cannot read this file" in result.stderr
+
+
+def test_a_job_at_a_url(call: Call, job: Path) -> None:
+    url = f"memory://{uuid.uuid4().hex}/jobs/job.yaml"
+    fs.write_atomic(url, job.read_bytes())
+    assert call("validate", url).stdout == call("validate", job).stdout
+    fs.write_atomic(url, TINY.replace("seed", "sede").encode())
+    assert call("validate", url).stderr.startswith(f"{url}:2:1: sede: unknown key")
+    missing = call("validate", f"{url}.old")
+    assert (missing.exit_code, missing.stderr) == (2, f"{url}.old: no such file or directory.\n")
 
 
 def test_records_that_are_not_there(call: Call, job: Path) -> None:
