@@ -20,7 +20,7 @@ from singa_dask.errors import ClusterError, ConfigError, Problem
 from singa_dask.jobs.datasets.binding import check_names, readers, shown_by_name, with_urls
 from singa_dask.jobs.job import check, complete, count_steps
 from singa_dask.net import NeuralNet
-from singa_dask.observe import new_job_id, read_summary
+from singa_dask.observe import is_run, new_job_id, read_summary
 from singa_dask.observe.run_directory import first_command, newest_run
 from singa_dask.observe.stored_run import StoredRun, differences, flatten, shown_pair
 from singa_dask.runtime import JobRun, Patience, connect, plan_processes, wait_for_room
@@ -211,7 +211,7 @@ def _ended_early(url: str, surely: bool = False) -> bool:
     On other than local disks only its summary says so.
     """
     summary = read_summary(url)
-    if not fs.exists(fs.join(url, "job.yaml")) or summary.get("state") == "done":
+    if not is_run(url) or summary.get("state") == "done":
         return False
     if surely and not summary and fs.local_path(url) is None:
         return False

@@ -12,10 +12,11 @@ from singa_dask.lazy import lazy_names
 if TYPE_CHECKING:
     from singa_dask.observe.journal import to_json
     from singa_dask.observe.progress import event_text, join_if_fits, show_metrics, start_progress
-    from singa_dask.observe.run_directory import log_line, new_job_id, read_summary, short_url
+    from singa_dask.observe.run_directory import is_run, log_line, new_job_id, read_summary, short_url
 
 __all__ = [
     "event_text",
+    "is_run",
     "join_if_fits",
     "log_line",
     "new_job_id",
@@ -31,6 +32,6 @@ __getattr__ = lazy_names(
     {
         "journal": ["to_json"],
         "progress": ["event_text", "join_if_fits", "show_metrics", "start_progress"],
-        "run_directory": ["log_line", "new_job_id", "read_summary", "short_url"],
+        "run_directory": ["is_run", "log_line", "new_job_id", "read_summary", "short_url"],
     },
 )

@@ -41,7 +41,7 @@ import numpy as np
 from singa_dask import fs
 from singa_dask.conf.yaml_text import redact_job
 from singa_dask.errors import ConfigError, DataError, TakenOverError
-from singa_dask.fs.ownership import Ownership
+from singa_dask.fs.ownership import OWNER, Ownership
 from singa_dask.observe.journal import Journal, is_in_use, read_objects, to_json
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.redaction import redact
@@ -221,6 +221,7 @@ COMMANDS = "commands.jsonl"
 METRICS = "metrics.jsonl"
 TRACE = "trace.json"
 OWN_FILES = ("job.yaml", "resolved.yaml", METRICS, COMMANDS, "bad_records.jsonl", TRACE, "summary.json")
+OWN_NAMES = {*OWN_FILES, "log", "checkpoint", "tensorboard"}
 
 ALREADY_THERE = (
     "a run is already there. Continue it with --resume, replace it with --overwrite, or choose another --run-dir."
@@ -294,7 +295,7 @@ class RunDirectory:
     Raises
     ------
     ConfigError
-        Another run is there, or one that is running now.
+        Another run is there, or one that is running now, or files of other programs with names of its own.
     """
 
     def __init__(
@@ -316,6 +317,8 @@ class RunDirectory:
         self._again = again = driver > 1
         self._is_new = not (goes_on or replaces or again)
         self._check_free(again or not is_in_use(fs.join(url, COMMANDS)))
+        if (self._is_new or replaces) and not is_run(url):
+            self._refuse_others()
         self._replaces = replaces
         self._steps = dict(steps or {})
         self._command = command
@@ -330,8 +333,16 @@ class RunDirectory:
             raise ConfigError(
                 f"{self.url}: a run goes on there right now, in another process. Choose another --run-dir."
             )
-        if self._is_new and fs.exists(fs.join(self.url, "job.yaml")):
+        if self._is_new and is_run(self.url) and fs.exists(fs.join(self.url, "job.yaml")):
             raise ConfigError(f"{self.url}: {ALREADY_THERE}")
+
+    def _refuse_others(self) -> None:
+        """Refuse a directory where other programs have files that the run would replace or delete."""
+        if others := sorted(OWN_NAMES.intersection(fs.ls(self.url) if fs.exists(self.url) else ())):
+            raise ConfigError(
+                f"{self.url}: not a run directory, but it contains {', '.join(others)}, which a run would replace. "
+                "Choose another --run-dir."
+            )
 
     def on_event(self, event: Mapping[str, Any]) -> None:
         """Record an event, each kind in its file: metrics, checkpoints, messages of units, bad records, traces.
@@ -424,7 +435,7 @@ class RunDirectory:
             raise ConfigError(f"{self.url}: {ALREADY_THERE}")
         self._take()
         if self._replaces:
-            for name in {*OWN_FILES, "log", "checkpoint", "tensorboard"} - set(self._journals):
+            for name in OWN_NAMES - set(self._journals):
                 self._remove(name)
             for journal in self._journals.values():
                 journal.clear()
@@ -546,6 +557,11 @@ def _with_steps(resolved: str, n: int) -> str:
     """Return the text of a job with its number of steps in place of epochs, which are known once it starts."""
     text, was_there = re.subn(r"^epochs: .*\n", "", resolved, flags=re.MULTILINE)
     return re.sub(r"^train_steps: .*$", f"train_steps: {n}", text, flags=re.MULTILINE) if was_there else resolved
+
+
+def is_run(url: str) -> bool:
+    """Return whether a run has written to a directory; one with a job file alone is not a run."""
+    return any(fs.exists(fs.join(url, name)) for name in (COMMANDS, OWNER))
 
 
 def read_summary(url: str) -> dict[str, Any]:

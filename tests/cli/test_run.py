@@ -172,6 +172,19 @@ def test_a_run_is_not_written_over(call: Call, job: Path, driver: type[FakeDrive
     assert len(driver.made) == 1
 
 
+@pytest.mark.parametrize("options", [[], ["--overwrite"]])
+def test_a_directory_with_a_job_and_files_of_its_user_is_no_run(
+    call: Call, job: Path, driver: type[FakeDriver], options: list[str]
+) -> None:
+    (job.parent / "job.yaml").write_bytes(job.read_bytes())
+    (job.parent / "checkpoint").mkdir()
+    (job.parent / "checkpoint" / "weights.bin").touch()
+    result = call("run", job, "--run-dir", job.parent, *options)
+    assert result.exit_code == 2
+    assert "not a run directory, but it contains checkpoint, job.yaml, which a run would replace" in result.stderr
+    assert (job.parent / "checkpoint" / "weights.bin").exists()
+
+
 def test_so_it_is_with_overwrite(call: Call, job: Path, driver: type[FakeDriver], tmp_path: Path) -> None:
     run = tmp_path / "run"
     for options in ([], ["--overwrite", "--set", "seed=9"]):

@@ -222,6 +222,16 @@ def test_a_run_that_is_replaced_leaves_nothing_and_other_files_stay(url: str) ->
     assert read(url, "job.yaml") == "new"
 
 
+@pytest.mark.parametrize("name", ["job.yaml", "checkpoint/weights.bin", "log/notes.txt", "summary.json"])
+@pytest.mark.parametrize("replaces", [False, True])
+def test_files_of_other_programs_are_neither_replaced_nor_deleted(url: str, name: str, replaces: bool) -> None:
+    fs.write_atomic(fs.join(url, *name.split("/")), b"mine")
+    said = f"not a run directory, but it contains {name.partition('/')[0]}, which a run would replace"
+    with pytest.raises(ConfigError, match=said), RunDirectory(url, "", "", replaces=replaces) as directory:
+        directory.on_event(STARTED)
+    assert fs.read_bytes(fs.join(url, *name.split("/"))) == b"mine"
+
+
 def test_a_run_that_goes_on_in_another_process_is_left_alone(tmp_path: Path) -> None:
     with RunDirectory(str(tmp_path), "", "", command=COMMAND) as directory:
         directory.on_event(STARTED)
