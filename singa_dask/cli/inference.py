@@ -99,6 +99,9 @@ def extract(
                 echo(f"{url}: {n} records", err=True)
 
 
+NOT_CSV = (".arrow", ".feather", ".json", ".jsonl", ".ndjson", ".npy", ".npz", ".parquet", ".pq", ".xls", ".xlsx")
+
+
 @click.command()
 @job_options
 @_inference_options
@@ -147,7 +150,9 @@ def predict(
 
     net = _stored_net(quiet=quiet, **source)
     records = [StoredRecords(url, backend, named=f"--data {url}") for url in urls]
-    place = check_output(out, urls, overwrite=overwrite, by="--overwrite") if out else None
+    place = check_output(out, [*urls, source["job_file"]], overwrite=overwrite, by="--overwrite") if out else None
+    if out and out.lower().endswith(NOT_CSV):
+        raise ConfigError(f"{out}: predictions are CSV. Expected a name that ends in .csv or .tsv.")
     with Signals("stopped"):
         values = net.values(layers, records, topk=topk)
     delimiter = "\t" if out and out.lower().endswith(".tsv") else ","

@@ -128,7 +128,7 @@ def test_a_source_is_not_replaced(call: Call, digits: Path, tmp_path: Path, link
         out = tmp_path / "link.npz"
         out.symlink_to(digits)
     result = call("convert", "npz", digits, out, "--to", "arrow", "--overwrite")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "it is read, and would be replaced by what is made of it" in result.stderr
     assert digits.read_bytes() == content
     assert not list(tmp_path.glob(".*"))

@@ -75,8 +75,12 @@ def test_no_file_is_replaced_unasked_and_none_that_is_read(
     assert call(*given, out).exit_code == 0
     assert "exists already. Expected a new file. Give --overwrite to replace it" in call(*given, out).stderr
     assert call(*given, out, "--overwrite").exit_code == 0
-    assert "it is read, and would be replaced" in call(*given, data, "--overwrite").stderr
+    for read in (data, job):
+        assert "it is read, and would be replaced" in call(*given, read, "--overwrite").stderr
     assert data.read_bytes() == content
+    assert "predictions are CSV. Expected a name that ends in .csv or .tsv" in call(*given, "out.parquet").stderr
+    given[-2] = f"{tmp_path}/n*.csv"
+    assert "it is read, and would be replaced" in call(*given, data, "--overwrite").stderr
 
 
 def test_pictures_are_told_by_their_files(call: Call, job: Path, trained: Path, pictures: Path) -> None:

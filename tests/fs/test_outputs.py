@@ -107,6 +107,27 @@ def test_what_is_read_is_not_replaced(way: str, tmp_path: Path, monkeypatch: pyt
         check_output(out[way], ["other.csv", "data.csv"], overwrite=True, by="--overwrite")
 
 
+@pytest.mark.parametrize("source", ["d*/[ab].csv", "d", "."])
+@pytest.mark.parametrize("protocol", ["", "memory://outputs/"])
+def test_a_file_of_a_pattern_or_directory_that_is_read_is_not_replaced(
+    source: str, protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("data/a.csv", "d/a.csv", "d/_SUCCESS", "pictures/pred.csv", "pictures/1.png", "pictures/2.png"):
+        fs.write_atomic(protocol + name, b"1")
+    out = "d/a.csv" if source == "d" else "data/a.csv"
+    with pytest.raises(ConfigError, match="it is read, and would be replaced"):
+        check_output(protocol + out, [(protocol + source).removesuffix(".")], overwrite=True, by="--overwrite")
+    for other, read in (("pictures/pred.csv", "pictures"), ("d/new.csv", "d"), ("d/a.csv", "data")):
+        check_output(protocol + other, [protocol + read], overwrite=True, by="--overwrite")
+
+
+@pytest.mark.parametrize("name", ["-", "a.csv.gz", "A.CSV.ZIP"])
+def test_a_name_says_what_the_file_will_be(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"standard output|files are not compressed. Expected a name without "):
+        check_output(name, overwrite=True, by="--overwrite")
+
+
 def test_what_is_there_is_replaced_only_if_asked(tmp_path: Path) -> None:
     file = str(tmp_path / "data.csv")
     assert check_output(file, overwrite=False, by="--overwrite") == file

@@ -42,7 +42,7 @@ from singa_dask.data.stores.opening import forget_manifest, open_store, write_ma
 from singa_dask.data.stores.store import STORES, Rechunker, Store, rows_per_block
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.fs.outputs import is_same
+from singa_dask.fs.outputs import check_output
 from singa_dask.registry import suggest
 
 # Tasks of a conversion: idempotent units of work that any process can execute, in any order within a step.
@@ -502,8 +502,8 @@ def _begin(
     # an empty directory is from a conversion that already called this, and was killed at its beginning or end
     if left or not is_there:
         urls = [*filter(None, [*(shard.url for shard in plan.shards), plan.request.mean])]
-        if own := next((url for url in urls if any(is_same(url, source) for source in versions)), ""):
-            raise DataError(f"{own}: it is read, and would be replaced by what is made of it. Give another name.")
+        for url in urls:
+            check_output(url, versions, overwrite=True, by="--overwrite")
         there = [url for url in urls if fs.exists(url, options)]
         if there:
             before_replacing(there)
