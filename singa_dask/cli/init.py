@@ -152,11 +152,14 @@ def _arguments(options: InitOptions) -> list[str]:
 
 
 def _check_fits(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
+    from singa_dask.cli.init_job import UNROLL
     from singa_dask.cli.init_records import RecordSurvey, TextSurvey
 
     fault = ""
     if isinstance(surveyed, TextSurvey) and net != "char-rnn":
         fault = f"a text. Expected records with labels for --net {net}; a text takes char-rnn."
+    elif isinstance(surveyed, TextSurvey) and surveyed.n_characters <= UNROLL:
+        fault = f"a text of {surveyed.n_characters} characters. Expected more than {UNROLL}."
     elif isinstance(surveyed, RecordSurvey) and net == "convnet" and not surveyed.is_image:
         shape = " x ".join(map(str, surveyed.shape))
         fault = f"records of {shape} values. Expected images for --net convnet. Try --net mlp."

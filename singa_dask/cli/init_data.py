@@ -80,6 +80,8 @@ def survey_arrays(url: str, test_url: str, backend: str, options: InitOptions, f
         ids = Ids({column.index: column.name for column in store.table_columns if column.field == "data"})
         labels, kind, mean, std = _scan(store, url, is_image, ids)
     _check_labels(url, labels, names)
+    if len(names) == 1:
+        raise DataError(f"{url}: all records are of one class, {names[0]!r}. Expected two classes at least.")
     trouble = label_findings(labels, names, n_records) if labels else []
     if like_ids := ids.names():
         said = "another whole number in each record, like ids. Take them out of features if they are"
@@ -96,7 +98,7 @@ def survey_arrays(url: str, test_url: str, backend: str, options: InitOptions, f
         seed=options.seed,
         values=kind,
         test_url=test_url,
-        n_test=count_test(test_url, backend, keys, facts, url) if test_url else 0,
+        n_test=count_test(test_url, backend, keys, facts, url, names) if test_url else 0,
         is_image=is_image,
         mean=mean,
         std=std,
@@ -285,12 +287,12 @@ def _keys_of_lines(place: str, file: str, named: str) -> dict[str, Any]:
     return {"user_conf": {"features": numbers, "label": chosen}} if numbers else {}
 
 
-def _has_texts(place: str, label: Sequence[str]) -> bool:
-    """Return whether the first of some JSON lines has only strings, beside a label."""
+def _has_columns_of_texts(place: str, label: Sequence[str]) -> bool:
+    """Return whether the first of some JSON lines has more than numbers and lists of them, beside a label."""
     with contextlib.suppress(IndexError, ValueError, DataError):
         first = json.loads(head_lines(shard_urls(place)[0] if is_pattern(place) else place)[0])
         others = [value for key, value in first.items() if key not in (*label, *labels_among(list(first)))]
-        return bool(others) and all(isinstance(value, str) for value in others)
+        return any(isinstance(value, bool) or not isinstance(value, (int, float, list)) for value in others)
     return False
 
 
@@ -334,7 +336,7 @@ def survey(url: str, options: InitOptions, folder: str) -> TextSurvey | RecordSu
         url, beside, kind = find_sets(url.rstrip("/") or "/")
         test_url, backend = options.test or beside, options.backend or kind or _format_of(url)
         holds_text = backend == "table" or backend in backends_holding("text")
-        lines = backend == "jsonl" and (options.text or _has_texts(url, options.label))
+        lines = backend == "jsonl" and (options.of_tables() or _has_columns_of_texts(url, options.label))
         if holds_text or lines or (backend == "parquet" and (options.text or is_table(url, ",".join(options.label)))):
             return survey_table(url, test_url, backend, options, folder)
         if backend:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -262,6 +263,10 @@ def split_store(survey: RecordSurvey, closed: Store, options: InitOptions, folde
     if files:
         names = [classes[i] if classes else i for i in records["label"]]
         lines = [f"{fs.absolute(file)}\t{name}\n" for file, name in zip(files, names, strict=True)]
+        odd = next((file for file, line in zip(files, lines, strict=True) if re.search(r"[\r\n].|\t.*\t", line)), "")
+        if odd:
+            said = "a list of pictures has a name in each line, and a tab behind it. Rename it, or pass --test-split 0."
+            raise DataError(f"{odd!r}: {said}")
         backend, suffix, how = "image-list", ".txt", f"{how}, a list of pictures"
         reading |= {"user_conf": {"classes": list(classes)}} if classes else {}
     else:

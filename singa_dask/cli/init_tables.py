@@ -34,6 +34,7 @@ from singa_dask.data.codecs.record import is_point, labels_among
 from singa_dask.data.codecs.table import TableFacts, as_floats, as_texts, in_order, is_number, missing_of, whole
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 from singa_dask.data.stores import open_store
+from singa_dask.data.stores.class_names import label_table
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.data.stores.table import LINES, open_part
 from singa_dask.data.stores.table_csv import check_charset, record_starts
@@ -298,6 +299,8 @@ MIN_NUMBERED = 10
 MAX_MEASURED = 1000
 ID = re.compile(r"(?i:id|index|uuid|guid|row|rowid|.*[ _.-]id|unnamed: \d+)|.*[a-z]I[dD]")
 MAX_NAMED = 20
+# blocks of a test set that are read
+MAX_TEST_BLOCKS = 64
 # more columns of numbers are not listed in a job file, if they are all that a table has
 MAX_LISTED = 64
 
@@ -421,15 +424,25 @@ def _with_lags(table: TableSurvey, options: InitOptions) -> TableSurvey:
     return TableSurvey(table.url, "parquet", {}, columns, table.n - n, table.parts, kinds, table.runs)
 
 
-def count_test(test_url: str, backend: str, reading: Mapping[str, Any], facts: TableFacts | None, url: str) -> int:
+def count_test(
+    test_url: str,
+    backend: str,
+    reading: Mapping[str, Any],
+    facts: TableFacts | None,
+    url: str,
+    names: Sequence[str] = (),
+) -> int:
     """Return the number of records of a test set.
 
     Raises
     ------
     DataError
-        It has other columns than the training set.
+        It has other columns than the training set, or classes, categories or missing values that this lacks.
     """
     with open_store(test_url, backend, **reading) as store:
+        label_table(test_url, store.class_names, names, "training")
+        for block in range(min(len(store.blocks), MAX_TEST_BLOCKS) if facts else 0):
+            store.read_block(block)
         difference = store.table_facts.compare(facts) if facts and store.table_facts else ""
         if difference:
             raise DataError(f"{test_url}: {difference} in {url}. Expected the same columns in the same order.")

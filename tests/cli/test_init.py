@@ -294,12 +294,14 @@ def test_the_index_of_a_frame_is_neither_feature_nor_label(call: Call, index: st
         (["real.npz"], 1, "real.npz, block 0, record 0: the label 0.5 is not an integer."),
         (["keras.npz"], 1, "keras.npz: no array called images"),
         (["flat.npz", "--net", "convnet"], 2, "flat.npz: records of 3 values. Expected images for --net convnet."),
+        (["short.txt"], 2, "short.txt: a text of 50 characters. Expected more than 50."),
         (["text.txt", "--net", "mlp"], 2, "text.txt: a text. Expected records with labels for --net mlp"),
     ],
 )
 def test_mistakes_are_told(call: Call, arguments: list[str], code: int, said: str) -> None:
     Path("empty").mkdir()
     Path("text.txt").write_text("to be or not to be")
+    Path("short.txt").write_text("a" * 50)
     Path("nan.csv").write_text("0,1\n1,nan\n")
     np.savez("nan.npz", x=np.full((4, 3), np.nan), y=np.array([1, 0, 1, 1]))
     Path("packed.csv.gz").write_bytes(gzip.compress(b"0,1\n1,2\n"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -158,6 +159,24 @@ def test_a_folder_of_pictures(call: Call, names: list[str]) -> None:
     assert all((store["resize"], store["channels"]) == ([SIDE, SIDE], 1) for store in stores())
 
 
+@pytest.mark.parametrize(
+    ("names", "tested", "said"),
+    [
+        (["cat"] * 4, [], "pictures/train: all records are of one class, 'cat'. Expected two classes at least."),
+        (["cat", "dog", "elk", "fox"], ["ant"] * 4, "pictures/test: unknown class names: ant."),
+        (["cat", "dog\nelk", "elk", "fox"], [], "a list of pictures has a name in each line"),
+        (["cat", "dog\telk", "elk", "fox"], [], "a list of pictures has a name in each line"),
+    ],
+)
+def test_no_job_is_written_that_a_run_refuses(call: Call, names: list[str], tested: list[str], said: str) -> None:
+    write_pictures("pictures/train", labels(), names)
+    if tested:
+        write_pictures("pictures/test", labels()[:4], tested)
+    result = call("init", "pictures/train")
+    assert (result.exit_code, said in result.stderr) == (1, True), result.output
+    assert os.listdir() == ["pictures"]
+
+
 @pytest.mark.long
 def test_what_was_learned_of_a_folder_names_pictures_of_other_sizes(call: Call) -> None:
     write_pictures("pictures", labels(), ["cat", "dog", "elk", "fox"], (80, 90))
@@ -205,7 +224,7 @@ def test_pictures_in_one_file_are_scaled_as_before(call: Call) -> None:
 
 @pytest.mark.long
 def test_lines_of_objects_keep_their_keys(call: Call) -> None:
-    rows = [{"width": i / 7, "name": f"no {i}", "height": i % 5, "kind": "ab"[i % 2]} for i in range(60)]
+    rows = [{"width": i / 7, "height": i % 5, "kind": "ab"[i % 2]} for i in range(60)]
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     init(call, "rows.jsonl", "--label", "kind")
     assert sum(len(read(store)["label"]) for store in stores()) == 60

@@ -71,6 +71,34 @@ def test_a_file_beside_that_has_no_labels_is_what_to_predict(call: Call) -> None
     assert (result.exit_code, "unknown column 'kind'" in result.stderr) == (1, True)
 
 
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [("kind", "line 7, column 'kind': unknown category 'x'"), ("age", "line 7, column 'age': no value")],
+)
+def test_a_test_set_that_a_run_would_refuse_is_refused(call: Call, column: str, said: str) -> None:
+    table = FRAME.assign(kind=np.array(["a", "b", "c"])[KIND])
+    table.to_csv("train.csv", index=False)
+    table[column] = table[column].where(table.index != 5, "x" if column == "kind" else np.nan)
+    table[:9].to_csv("test.csv", index=False)
+    assert f"test.csv, {said}" in refused(call, "train.csv", "--label", "kind")
+
+
+@pytest.mark.parametrize("first", [None, "red"])
+def test_json_lines_are_the_table_that_csv_is(call: Call, first: object) -> None:
+    table = FRAME.assign(colour=[first, *np.array(["red", "green"])[KIND[1:] % 2]], kind=KIND)
+    table.to_csv("x.csv", index=False)
+    table.to_json("x.jsonl", orient="records", lines=True)
+    said = [done(call, file, "--label", "kind", "--missing", "skip", "--overwrite") for file in ("x.csv", "x.jsonl")]
+    conf = stores()
+    assert said[0].splitlines()[1:3] == said[1].splitlines()[1:3]
+    done(call, "x.csv", "--label", "kind", "--missing", "skip", "--overwrite")
+    keys = ("features", "categories", "shape")
+    assert [{key: each.get(key) for key in keys} for each in stores()] == [
+        {k: each.get(k) for k in keys} for each in conf
+    ]
+    assert "target: fare, given" in done(call, "x.jsonl", "--target", "fare", "--missing", "skip", "--overwrite")
+
+
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_a_directory_of_a_table(call: Call, form: str) -> None:
     """As dask.dataframe and Spark write it."""
