@@ -19,6 +19,8 @@ VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 def expand(path: str) -> str:
     """Return a path or URL with ``~`` at its start, ``$VAR`` and ``${VAR}`` replaced, as a shell does.
 
+    A file that exists and has such a name is itself.
+
     Raises
     ------
     ConfigError
@@ -31,4 +33,5 @@ def expand(path: str) -> str:
             raise ConfigError(f"{path}: the environment variable {name!r} is not set.")
         return os.environ[name]
 
-    return VARIABLE.sub(value, os.path.expanduser(path))
+    path = os.path.expanduser(path)
+    return path if os.path.lexists(path) else VARIABLE.sub(value, path)

@@ -144,6 +144,7 @@ class Verbs(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         try:
             with _no_lost_ctrl_c():
+                _check_directory()
                 return super().invoke(ctx)
         except SingaError as error:
             echo(str(error), err=True)
@@ -164,11 +165,23 @@ class Verbs(click.Group):
             if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
                 echo(f"cannot write: {error.strerror}.", err=True)
                 ctx.exit(1)
+            if isinstance(error, UnicodeEncodeError) and error.encoding != "utf-8":
+                character = error.object[error.start]
+                said = f"{error.encoding} of the standard output has no {character!r}. Set PYTHONIOENCODING=utf-8."
+                echo(f"cannot write: {said}", err=True)
+                ctx.exit(1)
             echo(traceback.format_exc(), err=True)
             echo(A_BUG, err=True)
             ctx.exit(1)
         finally:
             gc.set_threshold(*before)
+
+
+def _check_directory() -> None:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise ConfigError("the current directory was deleted. Change to another one.") from None
 
 
 class PathParam(click.types.StringParamType):

@@ -270,7 +270,8 @@ def _kind_of(column: pa.ChunkedArray) -> str:
 def _is_pictures(x: Any) -> bool:
     if not isinstance(x, (list, tuple)) and getattr(getattr(x, "dtype", None), "kind", "") != "O":
         return False
-    return len(x) > 0 and (isinstance(x[0], (bytes, bytearray, memoryview)) or hasattr(x[0], "convert"))
+    first = next(iter(x), None)
+    return isinstance(first, (bytes, bytearray, memoryview)) or hasattr(first, "convert")
 
 
 class _Pictures(MemoryRecords):

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from singa_dask.cli import main
+from singa_dask.paths import expand
 from tests.cli.conftest import ROOT, Call
 
 READ = "srclayers: data"
@@ -148,6 +149,17 @@ def test_what_only_looks_like_a_variable_stays(call: Call, job: Path) -> None:
     job.write_text(job.read_text() + "name: $NO_SUCH_THING\n")
     job.write_text(job.read_text().replace("name: tiny\n", "user_conf: {path: $NO_SUCH_THING}\n"))
     assert call("validate", job).exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["price$USD.csv", "$HOME.csv", "a${b}.csv"])
+def test_a_file_with_the_name_of_a_variable_is_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/elsewhere")
+    assert expand("$HOME/x.csv") == "/elsewhere/x.csv"
+    (tmp_path / name).touch()
+    assert (expand(name), expand(f"{tmp_path}/{name}")) == (name, f"{tmp_path}/{name}")
 
 
 def test_paths_of_the_command_line_are_expanded(

@@ -6,6 +6,7 @@ import errno
 import subprocess
 import sys
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import click
@@ -66,6 +67,20 @@ def test_a_bug_is_called_a_bug() -> None:
 def test_a_full_disk_is_no_bug() -> None:
     result = outcome_of(OSError(errno.ENOSPC, "No space left on device"))
     assert (result.exit_code, result.stderr) == (1, "cannot write: No space left on device.\n")
+
+
+def test_a_terminal_of_another_encoding_is_no_bug() -> None:
+    result = outcome_of(UnicodeEncodeError("latin-1", "a\u0119", 1, 2, "ordinal not in range"))
+    said = "cannot write: latin-1 of the standard output has no 'ę'. Set PYTHONIOENCODING=utf-8.\n"
+    assert (result.exit_code, result.stderr) == (1, said)
+
+
+def test_a_deleted_directory_is_no_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    result = outcome_of(errors.DataError("not reached"))
+    assert (result.exit_code, result.stderr) == (2, "the current directory was deleted. Change to another one.\n")
 
 
 def test_help_lists_all_verbs(call: Call) -> None:

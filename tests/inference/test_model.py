@@ -62,6 +62,8 @@ def test_what_a_model_takes(run: str, digits: tuple[Any, Any]) -> None:
     assert (model.predict_proba([encoded.getvalue(), Image.fromarray(x[1])]) == model.predict_proba(x[:2])).all()
     frame = pd.DataFrame(x.reshape(25, 784))
     assert model.predict_proba(frame).tobytes() == found.tobytes()
+    with pytest.raises(DataError, match="x: values of type object, expected numbers"):
+        model.predict(pd.Series({"a": 1.5, "b": "x"}))
     assert model.predict_proba(x[:0]).shape == (0, 10)
     assert model.predict(x).dtype == model.predict(x[:0]).dtype == np.int64
     assert model.extract(x[:1], "innerproduct").shape == (1, 16)

@@ -10,6 +10,8 @@ import io
 import json
 import re
 import threading
+import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import OrderedDict
@@ -33,7 +35,7 @@ from singa_dask.data.stores.lakes import refuse_lake
 from singa_dask.data.stores.opening import README, check_splits, name_sets, saved_files, shard_urls
 from singa_dask.data.stores.range_store import read_ranges
 from singa_dask.data.types import RecordRun
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, SingaError
 from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.patterns import is_pattern
 from singa_dask.fs.range_reader import MARK_BYTES, Bytes, BytesInMemory, Range, open_bytes, refuse_compressed
@@ -44,6 +46,10 @@ pc, pq = LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
 WHOLE_SUFFIXES = (".json", ".json.gz", ".xlsx")
 JSON_LINES = (".jsonl", ".ndjson")
 ROWS = 1 << 14
+
+
+# errors that json and openpyxl raise
+DAMAGE = (AttributeError, LookupError, RecursionError, SyntaxError, ValueError, zipfile.BadZipFile, zlib.error)
 
 
 def read_whole(url: str, storage_options: fs.Options = None) -> BytesInMemory:
@@ -59,7 +65,12 @@ def read_whole(url: str, storage_options: fs.Options = None) -> BytesInMemory:
     source = open_bytes(url, storage_options)
     data = bytes(source.read(0, source.size))
     source.close()
-    names, columns = _sheet(url, data) if url.lower().endswith(".xlsx") else _array(url, data)
+    try:
+        names, columns = _sheet(url, data) if url.lower().endswith(".xlsx") else _array(url, data)
+    except DAMAGE as error:
+        if isinstance(error, SingaError):
+            raise
+        raise DataError(f"{url}: of another format, or damaged: {error}.") from error
     refuse_twice(names, url)
     table = pa.table([_column(url, name, values) for name, values in zip(names, columns, strict=True)], names)
     written = io.BytesIO()

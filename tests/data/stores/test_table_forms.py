@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from singa_dask.data.stores import detect
@@ -112,3 +115,34 @@ def test_sheets(tmp_path: Path) -> None:
     book.save(tmp_path / "x.xlsx")
     with pytest.raises(DataError, match=r"sheets Sheet, more. Expected one: save it as a file of its own."):
         TableStore(str(tmp_path / "x.xlsx"))
+
+
+@pytest.mark.parametrize("kind", ["text", "empty zip", "cut", "no sheet", "not XML", "no number"])
+def test_damaged_files_of_excel_are_named(tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("openpyxl")
+    path = tmp_path / "x.xlsx"
+    pd.DataFrame({"a": [1.5, 2.5]}).to_excel(path, index=False)
+    with zipfile.ZipFile(path) as book:
+        members = {name: book.read(name) for name in book.namelist()}
+    changes = {
+        "no sheet": ("xl/workbook.xml", b".*", b"<x/>"),
+        "not XML": ("xl/worksheets/sheet1.xml", b".*", b"x"),
+        "no number": ("xl/worksheets/sheet1.xml", b"<v>1.5", b"<v>q"),
+    }
+    if kind == "text":
+        path.write_text("a\n1\n")
+    elif kind == "cut":
+        path.write_bytes(path.read_bytes()[:-100])
+    else:
+        name, old, new = changes.get(kind, ("", b"", b""))
+        with zipfile.ZipFile(path, "w") as book:
+            for each, content in members.items() if name else ():
+                book.writestr(each, re.sub(old, new, content, count=1, flags=re.DOTALL) if each == name else content)
+    with pytest.raises(DataError, match=r"x\.xlsx: of another format, or damaged: "):
+        TableStore(str(path))
+
+
+def test_json_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("[" * 100_000)
+    with pytest.raises(DataError, match=r"x\.json: of another format, or damaged: maximum recursion"):
+        TableStore(str(tmp_path / "x.json"))
