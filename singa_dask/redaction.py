@@ -1,4 +1,7 @@
-"""Secrets in options of filesystems and in URLs: taken from the environment, hidden in what is shown or stored."""
+"""Secrets in options of filesystems and in URLs: taken from the environment, hidden in what is shown or stored.
+
+What is shown or stored can also be encoded: names of files need not be.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,30 @@ PAIRS = (
     re.compile(r"([?&])([\w.-]+)=([^\s&\"',;]+)"),
     re.compile(r"(storage[-_]options?[\s\",.]+(?:[\w-]+\.)*)([\w-]+)=([^\s\"',;]+)"),
 )
+# what Python makes of bytes of a file name that are not UTF-8, and halves of pairs in JSON
+SURROGATE = re.compile("[\ud800-\udfff]")
 MIN_LENGTH = 6
 """Shorter values are words of other texts, too."""
 
 _known: set[str] = set()
 
 
+def readable(text: str) -> str:
+    r"""Return a text that can be encoded: bytes of a file name that are not UTF-8 become ``\xe9``."""
+    return SURROGATE.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return rf"\x{code - 0xDC00:02x}" if 0xDC80 <= code < 0xDD00 else ascii(found[0])[1:-1]
+
+
 def redact(text: str) -> str:
-    """Hide what is secret in a text: passwords in URLs, and the values that `reveal` has returned in this process."""
+    """Hide what is secret in a text: passwords in URLs, and the values that `reveal` has returned in this process.
+
+    The text is `readable`, too.
+    """
+    text = readable(text)
     # the longest first, as one may be part of another; other threads may add some meanwhile
     for value in sorted(_known.copy(), key=lambda each: (-len(each), each)):
         text = text.replace(value, HIDDEN)

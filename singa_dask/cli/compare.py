@@ -115,8 +115,8 @@ def compare(
         reasons, where = {}, trials.last_cluster(run_dir)
     comparison = trials.describe(conf, topologies, ends, reasons, where, run_dir)
     output = fs.absolute(output or fs.join(run_dir, "report.html"))
-    fs.write_atomic(fs.join(run_dir, trials.RESULT), observe.to_json(comparison, indent=1).encode())
-    fs.write_atomic(output, redact(write_report(comparison)).encode())
+    fs.write_atomic(fs.join(run_dir, trials.RESULT), observe.to_json(comparison, indent=1))
+    fs.write_atomic(output, redact(write_report(comparison)))
     for line in trials.table_lines(comparison, console.width):
         console.print(line, soft_wrap=True, markup=False)
     places = f"report: {observe.short_url(output)}; runs: {observe.short_url(run_dir)}"

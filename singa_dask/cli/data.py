@@ -416,4 +416,4 @@ def _convert_job(sources: tuple[str, ...], destination: str, before_replacing: C
     place = check_output(destination, sources, overwrite=True, by="--overwrite")
     if fs.exists(place):
         before_replacing([destination])
-    fs.write_atomic(place, text.encode())
+    fs.write_atomic(place, text)

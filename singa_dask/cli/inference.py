@@ -161,7 +161,7 @@ def predict(
         for line in lines:
             echo(line, nl=False)
         return
-    fs.write_atomic(place, "".join(lines).encode())
+    fs.write_atomic(place, "".join(lines))
     if not quiet:
         echo(f"{out}: {sum(each.count for each in values.stores)} records", err=True)
 

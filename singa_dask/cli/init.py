@@ -101,7 +101,7 @@ def init(data: str, out: str, overwrite: bool, **others: Any) -> None:
             raise ConfigError(f"{folder}: exists already. Expected none. Give --overwrite to replace its files.")
         surveyed.write(fs.absolute(folder))
     command = shlex.join(["singa-dask", "init", data, *_arguments(options)])
-    fs.write_atomic(place, write_job(surveyed, net, out, command).encode())
+    fs.write_atomic(place, write_job(surveyed, net, out, command))
     run, then = commands(surveyed, net, out)
     echo(f"{out}: a job with net {net}. Next:\n  {run}\n  {then}", err=True)
 

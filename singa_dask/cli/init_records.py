@@ -18,6 +18,7 @@ from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.errors import DataError
+from singa_dask.redaction import readable
 
 Rows = npt.NDArray[np.int64]
 
@@ -261,6 +262,11 @@ def split_store(survey: RecordSurvey, closed: Store, options: InitOptions, folde
         return survey
     classes, reading = closed.class_names, dict(survey.reading)
     if files:
+        if odd := next((file for file in files if readable(file) != file), ""):
+            raise DataError(
+                f"{odd}: the name is not UTF-8, so no list of pictures can name it. Rename it, e.g. with convmv, or "
+                "pass --test-split 0."
+            )
         names = [classes[i] if classes else i for i in records["label"]]
         lines = [f"{fs.absolute(file)}\t{name}\n" for file, name in zip(files, names, strict=True)]
         odd = next((file for file, line in zip(files, lines, strict=True) if re.search(r"[\r\n].|\t.*\t", line)), "")
@@ -277,7 +283,7 @@ def split_store(survey: RecordSurvey, closed: Store, options: InitOptions, folde
 
     def write(url: str, rows: Rows) -> None:
         if files:
-            fs.write_atomic(url, "".join(lines[row] for row in rows).encode())
+            fs.write_atomic(url, "".join(lines[row] for row in rows))
             return
         facts = closed.table_facts.to_dict() if closed.table_facts else None
         keys = write_options(ArrowStore, classes, facts)

@@ -79,7 +79,7 @@ def graph(
     if output is None:
         echo(text, nl=False)
         return
-    data = _draw(text, suffix, output) if suffix in DRAWINGS else text.encode()
+    data = _draw(text, suffix, output) if suffix in DRAWINGS else text
     fs.write_atomic(fs.absolute(output), data)
 
 

@@ -88,11 +88,11 @@ def plan(
             echo("\n".join([f"{kind} plans for {found.where}", *table(columns, terminal_width()), ""]))
     echo(f"chosen: {found.reason()}")
     if output:
-        fs.write_atomic(fs.absolute(output), found.to_yaml().encode())
+        fs.write_atomic(fs.absolute(output), found.to_yaml())
         echo(f"to run it: singa-dask run {output}", err=True)
     if html:
-        fs.write_atomic(fs.absolute(html), redact(found.page(measured)).encode())
+        fs.write_atomic(fs.absolute(html), redact(found.page(measured)))
     if trace:
-        fs.write_atomic(fs.absolute(trace), found.trace().encode())
+        fs.write_atomic(fs.absolute(trace), found.trace())
     if as_json:
         echo(observe.to_json({"cluster": found.where, "candidates": found.values()}))

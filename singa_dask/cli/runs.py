@@ -18,6 +18,7 @@ import click
 from singa_dask import observe
 from singa_dask.cli.options import align, echo
 from singa_dask.errors import CheckpointError, ConfigError, DataError
+from singa_dask.redaction import readable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -139,11 +140,13 @@ def _write(output: str, suffix: str, runs: list[StoredRun], names: list[str], pa
     from singa_dask import fs
     from singa_dask.observe.figure import draw, picture, table, write_page
 
-    content = draw(panels, names, axis, ".svg" if suffix == ".html" else suffix)
+    names = list(map(readable, names))
+    content: str | bytes
+    content = drawn = draw(panels, names, axis, ".svg" if suffix == ".html" else suffix)
     if suffix == ".html":
         title = f"{names[0]}: curves" if len(names) == 1 else f"Curves of {len(names)} runs"
         rows = [_row(run, name) for run, name in zip(runs, names, strict=True)]
-        content = write_page(title, [picture(content), table(rows)]).encode()
+        content = write_page(title, [picture(drawn), table(rows)])
     fs.write_atomic(fs.absolute(output), content)
 
 

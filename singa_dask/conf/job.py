@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -484,9 +485,13 @@ class JobConf(Conf):
     A CPU without instructions for it is slower in bf16 than in float32, and needs ops: onednn to use it."""
 
     @classmethod
-    def from_json(cls, text: str, registries: Mapping[str, Registry[Any]]) -> JobConf:
-        """Read a valid job as it travels between processes, ``model_dump_json()``, with its blocks."""
-        return cls.model_validate_json(text, context={"registries": registries})
+    def from_json(cls, text: str, registries: Mapping[str, Registry[Any]] | None = None) -> JobConf:
+        """Read a valid job from the text that `to_json` wrote in another process; blocks only with ``registries``."""
+        return cls.model_validate(json.loads(text), context={"registries": registries})
+
+    def to_json(self) -> str:
+        """Return the job as text for other processes. URLs in it may have bytes that pydantic's own JSON refuses."""
+        return json.dumps(self.model_dump(mode="json"))
 
     @property
     def trains(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from singa_dask.errors import ConfigError, Mark, Problem
-from singa_dask.redaction import HIDDEN, is_open, redact
+from singa_dask.redaction import HIDDEN, SURROGATE, is_open, redact
 
 # The content of a job file as a tree whose nodes know their places in it. Knows nothing of models or YAML.
 #
@@ -121,6 +121,10 @@ def show(root: Tree, path: Path) -> str:
 
 
 BREAK = re.compile("[\n\r\x85\u2028\u2029]")
+# libyaml writes no surrogates, which stand for bytes of file names: it is given private characters in their place,
+# whose escapes become those of the surrogates
+PRIVATE = 0x100000
+PRIVATES = re.compile(r"(?<!\\)((?:\\\\)*\\)U0010(D[89A-F]\w\w)")
 TAG = "tag:yaml.org,2002:"
 # most characters of a mapping that is written in one line, as Python writes it
 BRIEF = 100
@@ -168,7 +172,9 @@ class _BriefDumper(_Dumper):
 
 def _represent(dumper: _Dumper, text: str) -> yaml.ScalarNode:
     """Put a text with any kind of line break in double quotes: PyYAML folds some of them in other styles."""
-    node: yaml.ScalarNode = dumper.represent_scalar(TAG + "str", text, style='"' if BREAK.search(text) else None)
+    written = SURROGATE.sub(lambda found: chr(ord(found[0]) + PRIVATE), text)
+    style = '"' if BREAK.search(text) or written != text or r"\U0010D" in text else None
+    node: yaml.ScalarNode = dumper.represent_scalar(TAG + "str", written, style=style)
     return node
 
 
@@ -332,7 +338,7 @@ def dump(value: Any, brief: bool = False) -> str:
     text: str = yaml.dump(
         value, Dumper=dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120
     )
-    return text
+    return PRIVATES.sub(r"\1u\2", text)
 
 
 def redact_job(text: str) -> str:

@@ -87,7 +87,7 @@ class FittedNet:
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = self._sources, self._has_classes, dict(self._values), self.learned, self._is_shared
-        return _read, (self._job.model_dump_json(), *state)
+        return _read, (self._job.to_json(), *state)
 
     def outputs(self, x: Array) -> Array:
         """Return the probabilities of classes for records (N, ...), or else the predicted values: (N, outputs)."""

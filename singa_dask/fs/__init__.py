@@ -450,7 +450,7 @@ def staged(url: str, storage_options: Options = None, *, check: Callable[[], Non
             _make_folder(filesystem, hdfs.parent(filesystem, path))
     folder = target.parent if target else Path(tempfile.gettempdir())
     # identifies the target and the host
-    digest = hashlib.sha256(f"{socket.gethostname()} {path}".encode()).hexdigest()
+    digest = hashlib.sha256(os.fsencode(f"{socket.gethostname()} {path}")).hexdigest()
     prefix = f".{posixpath.basename(path)[:40]}.{digest[:8]}"
     _remove_leftovers(folder, prefix)
     temporary = folder / f"{prefix}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
@@ -555,15 +555,18 @@ def _fsync(path: Path) -> None:
 
 def write_atomic(
     url: str,
-    data: bytes | bytearray | memoryview | Sequence[bytes | memoryview],
+    data: str | bytes | bytearray | memoryview | Sequence[bytes | memoryview],
     storage_options: Options = None,
     *,
     check: Callable[[], None] = _do_nothing,
 ) -> None:
-    """Write a file atomically: a reader sees either the old content or the new. Takes its bytes, or chunks of them.
+    r"""Write a file atomically: a reader sees either the old content or the new. Takes text, bytes, or chunks of bytes.
 
-    ``check`` may raise an error just before the new content takes the place of the old: see `staged`.
+    ``check`` may raise an error just before the new content takes the place of the old: see `staged`. Text is written
+    in UTF-8; bytes of file names that are not UTF-8 are escaped as JSON and YAML escape them, e.g. ``\udce9``.
     """
+    if isinstance(data, str):
+        data = data.encode("utf-8", "backslashreplace")
     chunks = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
     with staged(url, storage_options, check=check) as path:
         with errors_name(url):

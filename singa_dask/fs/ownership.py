@@ -47,7 +47,7 @@ class Ownership:
             The directory cannot be read or written.
         """
         facts = {"owner": self.owner, "epoch": self.epoch, "host": socket.gethostname(), "pid": os.getpid()}
-        content = f"{json.dumps({**facts, 'time': time.time()})}\n".encode()
+        content = f"{json.dumps({**facts, 'time': time.time()})}\n"
         fs.write_atomic(fs.join(self.directory, OWNER), content, check=self._check_newer)
 
     def _check_newer(self) -> None:

@@ -50,6 +50,7 @@ from singa_dask.jobs.datasets.hosts import placed_job
 from singa_dask.jobs.preparing import find_cluster
 from singa_dask.layers.records import StoreConf
 from singa_dask.net import NeuralNet
+from singa_dask.redaction import readable
 from singa_dask.training.pass_metrics import PassMetrics
 
 
@@ -110,7 +111,7 @@ def csv_lines(rows: Iterable[Sequence[str]], delimiter: str = ",") -> Iterator[s
     """Yield each row as a line of CSV (RFC 4180, but lines end with LF); values are quoted as needed."""
     for row in rows:
         line = io.StringIO()
-        csv.writer(line, delimiter=delimiter, lineterminator="\n").writerow(row)
+        csv.writer(line, delimiter=delimiter, lineterminator="\n").writerow(map(readable, row))
         yield line.getvalue()
 
 
@@ -356,7 +357,7 @@ class _Inference:
         initial = tuple(map(fs.absolute, init_from))
         self.checkpoints = list(initial or self._wanted.job.checkpoint_path)
         self._task = InferenceTask(
-            self._wanted.job.model_dump_json(),
+            self._wanted.job.to_json(),
             int(self._wanted.phase),
             initial,
             sources=tuple(modules.read(read.job.modules) if sources is None else sources),
@@ -380,7 +381,7 @@ class _Inference:
         indices = tuple(i for i, layer in numbered if layer.name in names)
         self._records, self._readers = records, tuple(map(names.index, inputs))
         self._wanted = replace(self._wanted, job=job, indices=indices)
-        self._task = replace(self._task, job=job.model_dump_json())
+        self._task = replace(self._task, job=job.to_json())
 
     def compute(
         self, workers: Workers, steps: int, show: Callable[[Computation], Computation]
@@ -406,7 +407,7 @@ class _Inference:
         files = [*runtime.files_of(self._wanted.job), *self._task.init_from]
         runtime.check_seen(workers.client, files)
         with placed_job(self._wanted.job, workers.client) as (job, messages):
-            yield replace(self._task, job=job.model_dump_json()), runtime.on_dask(workers.client, messages)
+            yield replace(self._task, job=job.to_json()), runtime.on_dask(workers.client, messages)
 
     @contextlib.contextmanager
     def _located(self) -> Iterator[None]:

@@ -273,7 +273,7 @@ def plan_tasks(task: InferenceTask, facts: NetFacts, steps: int, n_workers: int)
         for i, (first, n_batches) in enumerate(cuts)
     ]
     if rest:
-        job = with_batchsize(JobConf.from_json(task.job, REGISTRIES), rest).model_dump_json()
+        job = with_batchsize(JobConf.from_json(task.job, REGISTRIES), rest).to_json()
         last = replace(task, job=job, index=len(tasks), first=n * size, n_batches=1, batchsize=rest, weight=rest / size)
         tasks.append(last)
     return tasks

@@ -135,7 +135,7 @@ class Journal:
         if kept == lines:
             return
         if self._file is not None and self._path is not None:
-            fs.write_atomic(self.url, "".join(kept).encode(), check=self._check)
+            fs.write_atomic(self.url, "".join(kept), check=self._check)
             self._file.close()
             self._file = _append_to(self.url, self._path)
         self._lines, self._is_saved = [] if self._path is not None else kept, False
@@ -145,7 +145,7 @@ class Journal:
         if self._file is None and not self._is_saved:
             started = time.monotonic()
             try:
-                fs.write_atomic(self.url, "".join(self._lines).encode(), check=self._check)
+                fs.write_atomic(self.url, "".join(self._lines), check=self._check)
                 self._is_saved = True
             finally:
                 now = time.monotonic()

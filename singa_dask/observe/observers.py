@@ -300,7 +300,7 @@ class MlflowRun:
         experiment = client.get_experiment_by_name(name)
         experiment_id = experiment.experiment_id if experiment else client.create_experiment(name)
         began = first_command(self.run_url).get("time", "")
-        tag = hashlib.sha256(f"{self.run_url} {began}".encode()).hexdigest()[:16]
+        tag = hashlib.sha256(os.fsencode(f"{self.run_url} {began}")).hexdigest()[:16]
         known: Mapping[str, Any] = {}
         if runs := client.search_runs([experiment_id], f"tags.`{TAG}` = '{tag}'"):
             run_id, known = runs[0].info.run_id, runs[0].data.params

@@ -208,7 +208,7 @@ class TraceFile:
         facts = {"began": self._began, "processes": described}
         events = [line for each in processes for line in (*each.names(), *each.events)]
         head = f'{{"displayTimeUnit": "ms",\n"otherData": {json.dumps(facts)},\n"traceEvents": [\n'
-        fs.write_atomic(self.url, (head + ",\n".join(events) + "\n]}\n").encode(), check=self._check)
+        fs.write_atomic(self.url, head + ",\n".join(events) + "\n]}\n", check=self._check)
         self._is_saved = True
         self._save_after = time.monotonic() + REWRITE_S
 
@@ -393,7 +393,7 @@ class RunDirectory:
             self._owner.check()
 
     def _write(self, name: str, text: str) -> None:
-        fs.write_atomic(fs.join(self.url, name), text.encode(), check=self._check)
+        fs.write_atomic(fs.join(self.url, name), text, check=self._check)
 
     def _remove(self, *names: str) -> None:
         self._check()

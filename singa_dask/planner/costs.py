@@ -126,7 +126,7 @@ class CostTable:
             times[key] = {**times.get(key, {}), **sizes}
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            fs.write_atomic(str(self.file), json.dumps(times).encode())
+            fs.write_atomic(str(self.file), json.dumps(times))
         except OSError as error:
             logger.warning("%s: costs that were measured cannot be kept: %s", self.file, error)
 
@@ -259,7 +259,7 @@ class MeasuredCosts(Costs):
         self._updater = f"update {_hash(plain.updater.model_dump_json())}, {self._dtype}"
         self.handled_s = self._once(f"handled {self._updater}", self._measure_handled, False)[0]
         self.woken_s = self._once("woken", woken_s, False)[0]
-        self._job_hash = job_hash = _hash(plain.model_dump_json(exclude={"name", "cluster"}))
+        self._job_hash = job_hash = _hash(json.dumps(plain.model_dump(mode="json", exclude={"name", "cluster"})))
         self.pass_s = self._once(f"pass {job_hash}", self._measure_pass, False)[0] if self._n_cores > 1 else 0.0
         self._record = f"record {job_hash}"
         self.record_bytes = self._once(f"bytes of a {self._record}", lambda: measure_reading(plain)[1], False)[0]

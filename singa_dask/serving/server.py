@@ -456,7 +456,7 @@ def _too_large(limits: Limits) -> Refused:
 
 def _json(facts: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     text = json.dumps(facts, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-    return Response(text.encode(), status, headers, JSON)
+    return Response(text.encode("utf-8", "backslashreplace"), status, headers, JSON)
 
 
 def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:

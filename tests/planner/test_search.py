@@ -90,7 +90,7 @@ def test_plans_fit_the_cluster_and_the_job(tiny: JobConf) -> None:
             used[host] += plan.threads * sum(unit.kind == "worker" for unit in units)
         assert max(used) <= 2
         assert plan.n_hosts == min(3, len(plan.layout.processes))
-        assert JobConf.from_json(plan.job.model_dump_json(), REGISTRIES).cluster == conf
+        assert JobConf.from_json(plan.job.to_json(), REGISTRIES).cluster == conf
 
 
 def test_memory_counts_nets_and_servers(tiny: JobConf) -> None:

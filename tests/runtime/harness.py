@@ -140,7 +140,7 @@ def run_once(
     """Return a function that runs a synchronous job, which always ends alike, once for all tests that ask for it."""
 
     def run(job: JobConf) -> Outcome:
-        text = job.model_dump_json()
+        text = job.to_json()
         if text not in known:
             known[text] = run_to_its_end(job, str(tmp_path_factory.mktemp("known") / "run"))
         return known[text]

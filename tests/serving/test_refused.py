@@ -32,6 +32,7 @@ WRONG: list[tuple[int, Any, str, str]] = [
     (400, {"records": [RECORD], "probs": True}, "application/json", "probs: unknown key. Known: records, layer, proba"),
     (400, {"records": [RECORD], "layer": 3}, "application/json", "layer: 3, expected the name"),
     (400, {"records": [RECORD], "layer": "fc9"}, "application/json", "no layer 'fc9' to predict from. Layers: data"),
+    (400, {"records": [RECORD], "layer": "\ud800"}, "application/json", "no layer '\\ud800'"),
     (400, {"records": [RECORD], "proba": "x"}, "application/json", 'proba: "x", expected true or false'),
     (400, {"records": [RECORD], "layer": "relu", "proba": True}, "application/json", "has no probabilities"),
     (400, {"records": [[1, 2]]}, "application/json", "records: records of (2,), expected (28, 28)"),

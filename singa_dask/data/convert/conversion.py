@@ -512,13 +512,12 @@ def _begin(
         what = f", as {changed} has changed" if changed else " of other sources or with other arguments"
         log(f"{plan.folder}: removing an unfinished conversion{what}.")
     _remove(plan)
-    fs.write_atomic(plan_file, json.dumps({"digest": plan.digest, **vars(plan.request)}, indent=1).encode(), options)
+    fs.write_atomic(plan_file, json.dumps({"digest": plan.digest, **vars(plan.request)}, indent=1), options)
     _write_sources(plan, versions)
 
 
 def _write_sources(plan: ConversionPlan, versions: Mapping[str, str]) -> None:
-    content = json.dumps(versions, indent=0).encode()
-    fs.write_atomic(fs.join(plan.folder, SOURCES), content, plan.storage_options)
+    fs.write_atomic(fs.join(plan.folder, SOURCES), json.dumps(versions, indent=0), plan.storage_options)
 
 
 def _changed_source(plan: ConversionPlan, versions: Mapping[str, str]) -> str:

@@ -175,7 +175,7 @@ def _write(
 ) -> None:
     schema = schema_for(rows.schema, class_names, table_facts)
     options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema, options=options) as writer:
+    with path.open("wb") as file, pa.ipc.new_file(file, schema, options=options) as writer:
         for block in rows.chunks(rows_per_block(rows.record_bytes, block_bytes)):
             writer.write_batch(_batch(block, schema))
 
@@ -729,9 +729,9 @@ class ParquetStore(RangeStore):
         rows = Rechunker(url, records)
         schema = schema_for(rows.schema, class_names, table_facts)
         per_group = max(1, block_bytes // max(rows.record_bytes, 1))
-        with fs.staged(url, storage_options) as path:
+        with fs.staged(url, storage_options) as path, path.open("wb") as file:
             writer = pq.ParquetWriter(
-                str(path),
+                file,
                 schema,
                 compression=compression or "none",
                 use_dictionary=False,

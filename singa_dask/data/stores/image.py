@@ -30,6 +30,7 @@ from singa_dask.fs.io_threads import decode_threads, map_ahead
 from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.range_reader import decode_text
 from singa_dask.lazy import LazyModule
+from singa_dask.redaction import readable
 from singa_dask.texts import split_lines
 
 # Decodes images to (channels, height, width) with Pillow (the extra ``singa-dask[images]``), most JPEG files with
@@ -429,7 +430,7 @@ class ImageFolderStore(_ImageStore):
         # a class may have no images yet
         classes = sorted(set(texts)) if which == "last" else folders
         if files:
-            self.class_names = tuple(classes)
+            self.class_names = tuple(map(readable, classes))
         else:
             files = [fs.join(self.url, name) for name in entries if _has_suffix(name)]
             others = [name for name in others if not _has_suffix(name)]

@@ -429,7 +429,7 @@ class LMDBStore(Store):
 def write_environment(url: str, pairs: Iterable[tuple[bytes, bytes]]) -> None:
     """Write pairs, sorted by key, as a new LMDB directory, atomically."""
     with fs.staged(fs.join(url, DATA_FILE)) as path:
-        with lmdb.open(str(path), subdir=False, lock=False, map_size=FIRST_MAP_BYTES, sync=False) as environment:
+        with lmdb.open(bytes(path), subdir=False, lock=False, map_size=FIRST_MAP_BYTES, sync=False) as environment:
             for batch in _batches(pairs):
                 _put(environment, batch)
             environment.sync(True)

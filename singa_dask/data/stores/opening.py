@@ -545,7 +545,7 @@ def write_manifest(
             text = json.dumps(_facts(store, class_names or known, files), separators=(",", ":"), sort_keys=True)
             store.check_unchanged()
         written.append(manifest_url(each))
-        fs.write_atomic(written[-1], text.encode() + b"\n", storage_options)
+        fs.write_atomic(written[-1], f"{text}\n", storage_options)
     return written
 
 

@@ -168,7 +168,7 @@ def _write_index(file: Path, index: TableIndex, table: str) -> None:
     try:
         # names of columns and classes may be confidential
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fs.write_atomic(str(file), json.dumps(index.to_dict(), separators=(",", ":")).encode())
+        fs.write_atomic(str(file), json.dumps(index.to_dict(), separators=(",", ":")))
     except OSError as error:
         LOG.info("%s: its index is not stored, so each process scans the table: %s", table, error)
     with contextlib.suppress(OSError):

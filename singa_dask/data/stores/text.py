@@ -79,7 +79,7 @@ def read_text(
     if not n:
         raise DataError(f"{', '.join(urls)}: {len(indices)} characters, less than a window of {window}.")
     if is_new:
-        fs.write_atomic(vocabulary, characters.encode(), storage_options)
+        fs.write_atomic(vocabulary, characters, storage_options)
     rows = indices[: n * window].reshape(n, window)
     return {"pixel": rows.astype(np.uint8)} if len(characters) <= 256 else {"data": rows.astype(np.float32)}
 
@@ -155,7 +155,7 @@ def read_words(
         raise DataError(f"{where}: no word of the vocabulary {vocabulary}.")
     if is_new:
         lines = "".join(f"{word} {count}\n" for word, count in counts.items())
-        fs.write_atomic(vocabulary, lines.encode(), storage_options)
+        fs.write_atomic(vocabulary, lines, storage_options)
     classes = classes_of(np.array(list(counts.values()), np.int64), class_size)
     return {"data": _with_classes(found, classes).astype(np.float32)}
 

@@ -67,11 +67,11 @@ def placed(
     DataError
         It cannot be written.
     """
-    job = JobConf.model_validate_json(run.job)
+    job = JobConf.from_json(run.job)
     if readers(job) and not run.queue and not run.cluster.elastic.max_processes:
         wait_for_room(client, plan_processes(run.cluster), beside_tasks=False)
     with placed_job(job, client, datasets, leave) as (job, messages):
-        yield replace(run, job=job.model_dump_json(), datasets=messages) if messages else run
+        yield replace(run, job=job.to_json(), datasets=messages) if messages else run
 
 
 @contextlib.contextmanager

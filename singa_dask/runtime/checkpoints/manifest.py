@@ -159,7 +159,7 @@ def _folder(url: str) -> str:
     if status.st_uid != os.getuid() or status.st_mode & 0o77:
         raise OSError(f"{ours} belongs to others.")
     _remove_old(ours)
-    return os.path.join(ours, hashlib.sha256(url.encode()).hexdigest()[:12], posixpath.basename(url))
+    return os.path.join(ours, hashlib.sha256(os.fsencode(url)).hexdigest()[:12], posixpath.basename(url))
 
 
 def _remove_old(ours: str) -> None:

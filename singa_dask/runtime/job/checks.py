@@ -341,7 +341,7 @@ def steps_by_task(job: JobConf, sources: Sequence[modules.Source], resume: str |
     """Return what `with_steps` does, counted by a task, where only Dask workers may reach the records."""
     if job.epochs is None:
         return job
-    (n_steps,) = run([partial(_count_steps, job.model_dump_json(), sources, resume)])
+    (n_steps,) = run([partial(_count_steps, job.to_json(), sources, resume)])
     return job.model_copy(update={"train_steps": n_steps, "epochs": None})
 
 

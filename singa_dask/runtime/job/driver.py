@@ -217,7 +217,7 @@ class Driver:
 
     def _begin_in_line(self) -> None:
         """Begin the job when it is its turn and there is room."""
-        run = {**asdict(self._submission), "job": self.job.model_dump_json()}
+        run = {**asdict(self._submission), "job": self.job.to_json()}
         asked = {"facts": facts_in_line(run), "priority": run["priority"], "client": self._client.id}
         asked |= {"ticket": secrets.token_hex(8), "cluster": self.job.cluster.model_dump(mode="json")}
         why = said = ""
@@ -313,7 +313,7 @@ class Driver:
             self._has_started = True
         spec = {
             **asdict(self._submission),
-            "job": self.job.model_dump_json(),
+            "job": self.job.to_json(),
             "workers": list(placed.workers),
             "assignments": {name: list(map(int, order)) for name, order in placed.assignments.items()},
             "sources": [list(source) for source in self._submission.sources],
@@ -362,12 +362,12 @@ class JobRun(Submission):
     def of(cls, job: JobConf, **fields: Any) -> JobRun:
         """Make one from a job on the client: reads the user's own modules."""
         sources = [list(source) for source in modules.read(job.modules)]
-        return cls(job=absolute_paths(job).model_dump_json(), sources=sources, **fields)
+        return cls(job=absolute_paths(job).to_json(), sources=sources, **fields)
 
     @property
     def cluster(self) -> ClusterConf:
         """The ``cluster`` block of the job."""
-        return JobConf.model_validate_json(self.job).cluster
+        return JobConf.from_json(self.job).cluster
 
     def directory(self, driver: int = 0) -> RunDirectory:
         """Return the run directory, for the ``driver`` of this number.
@@ -395,7 +395,7 @@ class JobRun(Submission):
         ConfigError
             A package is missing.
         """
-        job = JobConf.model_validate_json(self.job)
+        job = JobConf.from_json(self.job)
         return open_observers(self.run_url, job.tensorboard, job.mlflow)
 
     def carry_out(
@@ -447,7 +447,7 @@ class JobRun(Submission):
                 driver.stop("SIGTERM", by=f"{error!r} in on_event")
 
         driver = Driver(
-            JobConf.model_validate_json(self.job),
+            JobConf.from_json(self.job),
             client,
             on_event=record,
             lease=lease,

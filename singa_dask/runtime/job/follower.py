@@ -36,7 +36,10 @@ def ask_jobs(client: Client, op: str, /, timeout_s: float | None = None, **argum
     """Call an operation of `Jobs`, which answers within ``timeout_s`` or the limit of a question."""
     scheduler: Any = client.scheduler
     timeout_s = limit("question") if timeout_s is None else timeout_s
-    return client.sync(getattr(scheduler, op), **arguments, callback_timeout=timeout_s)
+    try:
+        return client.sync(getattr(scheduler, op), **arguments, callback_timeout=timeout_s)
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{error.object}: the name is not UTF-8, so it cannot be sent. Choose another.") from None
 
 
 class Follower:

@@ -154,7 +154,7 @@ class KeptJobs:
     def _write(self, name: str, text: str) -> None:
         file = fs.join(self.url, name)
         if text:
-            fs.write_atomic(file, text.encode(), check=self._owner.check)
+            fs.write_atomic(file, text, check=self._owner.check)
         else:
             self._owner.check()
             fs.remove_tree(file)

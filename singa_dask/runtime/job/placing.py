@@ -569,7 +569,7 @@ def place_on_cluster(
     notes: list[str] = []
     try:
         run = on_dask(client, datasets, workers[:1], _give_up_after(2 * limit("answer")))
-        (surveyed,) = run([partial(survey, job.model_dump_json(), resume, limit("answer"), sources)])
+        (surveyed,) = run([partial(survey, job.to_json(), resume, limit("answer"), sources)])
         notes += [
             f"layer {name}: the filesystem does not report which hosts store the records" for name in surveyed.silent
         ]
@@ -645,7 +645,7 @@ def compute_scalings(
     confs = [layer.given_block(StoreConf) for layer in job.neuralnet.layer]
     if not (job.trains and any(conf is not None and conf.standardise for conf in confs)):
         return {}
-    text, n_tasks = job.model_dump_json(), job.cluster.nworker_groups * job.cluster.nworkers_per_group
+    text, n_tasks = job.to_json(), job.cluster.nworker_groups * job.cluster.nworkers_per_group
     tasks = [partial(_measure, text, sources, init_from, i, n_tasks) for i in range(n_tasks)]
     measurements: dict[str, list[Scaling | GroupMoments]] = {}
     for name, part in itertools.chain(*run(tasks)):

@@ -37,7 +37,7 @@ def full(job_id: str, n_reports: int = 300) -> JobRecord:
     record = JobRecord(
         JobSpec(
             job_id=job_id,
-            job=conf.model_copy(update={"name": job_id}).model_dump_json(),
+            job=conf.model_copy(update={"name": job_id}).to_json(),
             workers=[f"tcp://127.0.0.{p // 4 + 1}:{4000 + p}" for p in range(PROCESSES)],
             assignments={},
             sources=[],

@@ -67,7 +67,7 @@ class World:
         return self.drivers.detach({"job_id": job_id})
 
     def queue(self, job_id: str, priority: int = 0) -> dict[str, str]:
-        run = {"job_id": job_id, "job": digits("single").model_dump_json(), "owner": "me@here", "run_url": "/run"}
+        run = {"job_id": job_id, "job": digits("single").to_json(), "owner": "me@here", "run_url": "/run"}
         return self.drivers.detach({**run, "queue": True, "priority": priority})
 
     def start_next(self, has_room: bool) -> list[str]:

@@ -79,7 +79,7 @@ def test_where_nobody_is_near_nothing_is_dealt() -> None:
 def test_local_records_are_not_surveyed() -> None:
     assert not reads_remote_stores(mlp())
     assert reads_remote_stores(job())
-    assert survey(mlp().model_dump_json(), None, 60) == Surveyed({}, [], {})
+    assert survey(mlp().to_json(), None, 60) == Surveyed({}, [], {})
 
 
 def test_a_survey_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_a_survey_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
             survey("", None, 0)
         hanging.set()
     with pytest.raises(CheckpointError, match=r"manifest\.json: cannot be read"):
-        survey(mlp().model_dump_json(), "nowhere", 60)
+        survey(mlp().to_json(), "nowhere", 60)
 
 
 def test_a_deal_is_kept_by_every_checkpoint(run_job: Any) -> None:

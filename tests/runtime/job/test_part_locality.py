@@ -41,7 +41,7 @@ def test_workers_read_the_parts_of_their_host_first(tmp_path: Path, cluster: dic
     job = JobConf.model_validate(made)
     assert reads_remote_stores(job)
     with mounted([placed], lambda *_: b""):
-        surveyed = survey(job.model_dump_json(), None, 60)
+        surveyed = survey(job.to_json(), None, 60)
     assert surveyed.stores["data"].hosts == [(HOSTS[int(host)],) for host in "1221"]
     near = Locality(job, plan_processes(job.cluster), surveyed, NAMES, fresh=True)
     workers = place(plan_processes(job.cluster), WORKERS, near.gain)

@@ -31,7 +31,7 @@ class Here:
         self.jobs = jobs
         self.records: dict[str, JobRecord] = {}
         for job_id in ("broken", "sound"):
-            job = digits("single").model_dump_json()
+            job = digits("single").to_json()
             spec = JobSpec(job_id=job_id, job=job, workers=[WORKER], assignments={}, client="me")
             self.records[job_id] = jobs.records[job_id] = JobRecord(spec)
             self.records[job_id].state.begin(time.monotonic(), {})
@@ -279,7 +279,7 @@ def test_an_error_in_a_look_at_all_jobs_is_told_once_and_time_goes_on(
 
 
 def spec_of(job_id: str, **given: Any) -> dict[str, Any]:
-    job = digits("single").model_dump_json()
+    job = digits("single").to_json()
     return {"job_id": job_id, "job": job, "workers": [WORKER], "assignments": {}, "client": "me", **given}
 
 
