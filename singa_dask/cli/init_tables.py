@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import fnmatch
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,6 +51,8 @@ MAX_BYTES = 1 << 28
 HEAD_BYTES = 1 << 16
 BLOCK_BYTES = 1 << 24
 DATES = ("date", "timestamp", "time", "duration")
+# whole numbers of such a name are Unix times, in seconds or parts of them; the least is of 1973
+EPOCH, MIN_EPOCH = re.compile(r"(?i)time|date|epoch|unix|(^|_)ts$"), 1e8
 DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?")
 MAX_SHOWN = 5
 
@@ -93,11 +96,33 @@ class ColumnSurvey:
             return True
         return self.kind == "string" and all(DATE.fullmatch(text) for text in self.present[:100].to_pylist())
 
+    @cached_property
+    def times(self) -> list[list[Any]]:
+        """Dates as values that can be sorted, for each way to read them: 1/2/2024 has two; empty for other columns."""
+        values = self.values.to_pylist() if self.is_date else []
+        if self.kind in ("date", "timestamp"):
+            return [values]
+        if EPOCH.search(self.name) and self.is_whole and len(self.present) and self.numbers.min() >= MIN_EPOCH:
+            return [[*self.numbers, *[None] * (len(self.values) - len(self.present))]]
+        texts = [value if isinstance(value, str) and DATE.fullmatch(value) else None for value in values]
+        read = [[text and _time_of(text, month_first) for text in texts] for month_first in (False, True) if any(texts)]
+        return [times for times in read if all(time is None or time[1] <= 12 for time in times)]
+
     def show(self) -> str:
         """Return position, number of different values, and some of them."""
         shown = ", ".join(show_value(each) for each in self.distinct[:MAX_SHOWN].to_pylist())
         more = ", ..." if len(self.distinct) > MAX_SHOWN else ""
         return f"column {self.position}, {len(self.distinct)} different: {shown}{more}"
+
+
+def _time_of(text: str, month_first: bool) -> list[int]:
+    """Return year, month, day and what follows of a date."""
+    first, second, third, *rest = map(int, re.findall(r"\d+", text))
+    if rest and (half := re.search(r"\d\s*([ap])\.?m", text, re.IGNORECASE)):
+        rest[0] = rest[0] % 12 + 12 * (half[1] in "pP")
+    if re.match(r"\d{4}", text):
+        return [first, second, third, *rest]
+    return [third, *((first, second) if month_first else (second, first)), *rest]
 
 
 def show_value(value: Any) -> str:
@@ -337,6 +362,8 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     by_rule = bool(split) and not (test_url or options.lags) and (fs.local_path(url) is None or not table.is_whole)
     if test_url or not table.is_whole or not len(test):
         split = ""
+    if options.lags and not _dates(table, options):
+        trouble.append("no column of dates: the records are taken as one series, the oldest first")
     if options.lags and not split:
         raise DataError(f"{url}: --lags: expected more records, no --test, and a share for --test-split.")
     if unlabelled := len(table.columns[0].values) - len(rows):
@@ -400,12 +427,16 @@ def _with_lags(table: TableSurvey, options: InitOptions) -> TableSurvey:
         looked at as a whole, or has columns of these names.
     """
     names = [*_resolved(table, options.label, "--label"), *_resolved(table, options.target, "--target")]
-    dates = [each for each in table.columns if each.kind in ("date", "timestamp")]
-    fault, n = "", options.lags
+    dates, sorted_by = _dates(table, options), _sorted_by(table, options)
+    fault, n, drop = "", options.lags, ", or pass --drop {} if their order is right"
     if not names:
         fault = f" {n}: expected --target NAME, or --label NAME"
-    elif dates and not any(_is_sorted(each) for each in dates):
-        fault = f": its records are not in the order of {dates[0].name}. Sort them by it"
+    elif dates and not sorted_by:
+        fault = f": its records are not in the order of {(name := dates[0].name)}. Sort them by it{drop.format(name)}"
+    elif sorted_by and len(sorted_by.distinct) < table.n:
+        fault = (
+            f": several records have one {(name := sorted_by.name)}. Write a table for each series{drop.format(name)}"
+        )
     elif not table.is_whole:
         fault = f" {n}: expected a table of at most {MAX_BYTES >> 20} MiB"
     elif table.n <= n:
@@ -712,7 +743,9 @@ def _split_rows(
     n_test = round(options.test_split * len(rows))
     if not 0 < n_test < len(rows) or len(rows) < MIN_SPLIT:
         return rows, rows[:0], ""
-    dates = next((each for each in table.columns if each.is_date and _is_sorted(each)), None)
+    dates = _sorted_by(table, options)
+    if dates and 2 * len(dates.distinct) < table.n:
+        dates = None
     labels = [table.named[each.name] for each in outputs if each.is_label]
     # what is learned has to have all classes
     if options.lags:
@@ -737,8 +770,17 @@ def _never_learned(table: TableSurvey, outputs: Sequence[OutputSurvey], rule: Ma
             yield f"{column.name}: all records of {listed(absent)} are to test on. Give another --seed or --test-split"
 
 
-def _is_sorted(column: ColumnSurvey) -> bool:
-    values = np.array(column.values.to_pylist(), object)
-    if len(column.present) < len(values) or len(column.distinct) < len(values) / 2:
-        return False
-    return column.kind in ("date", "timestamp") and bool((values[1:] >= values[:-1]).all())
+def _dates(table: TableSurvey, options: InitOptions) -> list[ColumnSurvey]:
+    """Return the columns of dates that are not dropped: times of day and durations do not order records."""
+    dropped = _resolved(table, options.drop, "--drop")
+    return [each for each in table.columns if each.name not in dropped and each.times]
+
+
+def _sorted_by(table: TableSurvey, options: InitOptions) -> ColumnSurvey | None:
+    """Return a column of dates in the order of which the records are."""
+    found = [each for each in _dates(table, options) if any(map(_is_sorted, each.times))]
+    return max(found, key=lambda each: len(each.distinct), default=None)
+
+
+def _is_sorted(times: Sequence[Any]) -> bool:
+    return None not in times and all(before <= after for before, after in itertools.pairwise(times))

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import shutil
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -369,10 +370,34 @@ def test_a_time_series(call: Call, file: str) -> None:
                                   expected.iloc[:, 1:].reset_index(drop=True))  # fmt: skip
 
 
+FORMS = ["%Y-%m-%d %H:%M", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%y", "%m/%d/%Y %I:%M %p"]
+
+
+@pytest.mark.parametrize("form", [*FORMS, "s", "ms"])
+def test_the_order_of_dates_of_any_form(call: Call, form: str) -> None:
+    """Those with a `/` and less than a month have two readings."""
+    days = pd.Series(pd.date_range("2024-01-25", periods=60, freq="D" if form[-1] in "Yy" else "7h"))
+    texts = days.dt.strftime(form) if form in FORMS else days.astype(f"datetime64[{form}]").astype(int)
+    table = SERIES.drop(columns="day").assign(time=texts)
+    table.to_json("x.json", orient="records")
+    table.to_csv("x.csv", index=False)
+    for file in ("x.json", "x.csv"):
+        assert "the last 12 by time" in done(call, file, "--target", "value", "--lags", 2, "--overwrite")
+    Path("job.yaml").unlink()
+    shutil.rmtree("job-data")
+    table.iloc[::-1].to_csv("x.csv", index=False)
+    lags = ("x.csv", "--target", "value", "--lags", 2)
+    said = "its records are not in the order of time. Sort them by it, or pass --drop time if their order is right."
+    assert said in refused(call, *lags)
+    pd.concat([table, table]).sort_index().to_csv("x.csv", index=False)
+    assert "several records have one time. Write a table for each series" in refused(call, *lags)
+    assert "warning: no column of dates: the records are taken as one series" in done(call, *lags, "--drop", "time")
+
+
 def test_no_time_series(call: Call) -> None:
     SERIES.iloc[::-1].to_parquet("x.parquet", index=False)
     lags = ("x.parquet", "--target", "value", "--lags")
-    assert "its records are not in the order of day. Sort them by it." in refused(call, *lags, 2)
+    assert "its records are not in the order of day. Sort them by it, or" in refused(call, *lags, 2)
     SERIES.assign(value_lag1=0).to_parquet("x.parquet", index=False)
     assert "it has a column 'value_lag1' already" in refused(call, *lags, 2)
     assert "it has 60 records. Expected more" in refused(call, *lags, 60)
