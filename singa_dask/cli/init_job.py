@@ -91,8 +91,9 @@ def _records_job(data: RecordSurvey, net: str, next_steps: str) -> str:
     batch, steps = training_of(data, net)
     epoch = max(1, data.n_records // batch)
     kind = "pictures" if data.is_image else "records"
-    what = {"convnet": "convolutional net", "word-rnn": "recurrent net of words"}.get(net, "multi-layer perceptron")
-    unroll = f"  # Time steps: words of a text.\n  unroll_len: {data.shape[0]}\n" if net == "word-rnn" else ""
+    tokens = data.measure.tokens if data.measure else "words"
+    what = {"convnet": "convolutional net", "word-rnn": f"recurrent net of {tokens}"}.get(net, "multi-layer perceptron")
+    unroll = f"  # Time steps: {tokens} of a text.\n  unroll_len: {data.shape[0]}\n" if net == "word-rnn" else ""
     layers = {"convnet": _convnet, "word-rnn": _word_rnn}.get(net, _perceptron)(data)
     then = f"name the classes of new {kind}" if data.has_classes else f"predict {data.outputs_named} of new {kind}"
     return f"""\
@@ -218,11 +219,12 @@ def _reading(data: RecordSurvey) -> list[str]:
         lines += [f"# Columns of the table that a record consists of, and the one with {what}."]
     if data.left_out:
         lines += [f"# Left out: {data.left_out}."]
-    if "texts" in data.reading:
+    if data.measure:
+        tokens = data.measure.tokens
+        hint = " For languages without blanks between words: tokens: characters." if tokens == "words" else ""
         lines += [
-            "# The first words of a text, in small letters, numbered by how frequent they are in training data;",
-            "# 0 is any other word, and -1 stands where a text has ended. Where words have no blanks between them:",
-            "# tokens: characters.",
+            f"# The first {tokens} of a text, in small letters, numbered by how frequent they are in training data;",
+            f"# 0 is any other one, and -1 stands where a text has ended.{hint}",
         ]
     if "layout" in data.reading:
         lines += ["# The store has height, width, channels."]
@@ -282,16 +284,17 @@ def _convnet(data: RecordSurvey) -> str:
 
 def _word_rnn(data: RecordSurvey) -> str:
     (text,) = data.reading["texts"].values()
+    token = text.get("tokens", "words").removesuffix("s")
     embedding = f"embedding_conf: {{vocab_size: {text['vocab_size']}, feature_dim: {WORD_UNITS}}}"
     sources, units = "embedding, mask", f"dim_hidden: {WORD_UNITS}"
-    layers = _layer("mask", "PaddingMask", "data", said="Which words are no padding; other layers leave padding out.")
-    layers += _layer("embedding", "Embedding", "data", embedding, said="A vector for each word.")
-    layers += _layer("forth", "GRU", sources, f"gru_conf: {{{units}}}", said="From the first word to the last.")
+    layers = _layer("mask", "PaddingMask", "data", said="Which steps are no padding; other layers leave padding out.")
+    layers += _layer("embedding", "Embedding", "data", embedding, said=f"A vector for each {token}.")
+    layers += _layer("forth", "GRU", sources, f"gru_conf: {{{units}}}", said=f"From the first {token} to the last.")
     layers += _layer(
         "back", "GRU", sources, f"gru_conf: {{{units}, reverse: true}}", said="From the last to the first."
     )
     layers += _layer("both", "Concate", "forth, back", "concate_conf: {concate_dim: 1}")
-    said = "The largest value that each has at any word. From here on there is one time step."
+    said = f"The largest value that each has at any {token}. From here on there is one time step."
     layers += _layer("pool", "TimePooling", "both, mask", ONE_STEP, "timepooling_conf: {pool: MAX}", said=said)
     said = "Sets half of the values to zero in training, against learning by heart."
     layers += _layer("drop", "Dropout", "pool", ONE_STEP, "dropout_conf: {dropout_ratio: 0.5}", said=said)

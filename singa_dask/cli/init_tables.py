@@ -381,6 +381,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         measure = TextMeasure.of(as_texts(features[0].present))
         width, trouble = measure.length, []
         text = {"length": width, "vocab_size": measure.vocab_size, "lowercase": True}
+        text |= {"tokens": measure.tokens} if measure.tokens != "words" else {}
         reading |= {"texts": {features[0].name: text}}
     records = RecordSurvey(
         source=url,
@@ -529,7 +530,9 @@ def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey
 
 def _has_words(column: ColumnSurvey) -> bool:
     """Return whether values are texts of several words."""
-    return column.kind == "string" and TextMeasure.of(column.present[:MAX_MEASURED]).median >= MIN_WORDS
+    if column.kind != "string":
+        return False
+    return TextMeasure.of_columns([{"": column.present[:MAX_MEASURED]}])[""].median >= MIN_WORDS
 
 
 def _unsure_of_text(table: TableSurvey, column: ColumnSurvey) -> UnsureError:

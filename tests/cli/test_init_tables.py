@@ -6,7 +6,9 @@ import csv
 import gzip
 import io
 import json
+import re
 import shutil
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -320,6 +322,30 @@ def test_texts(call: Call, suffix: str) -> None:
     assert [row["class"] for row in csv.DictReader(io.StringIO(predicted.stdout))] == ["bad", "good", "good"]
 
 
+SPOKEN = {
+    "Chinese": (
+        lambda i: f"我们{'买看吃'[i % 3]}了，{'很好' if i % 2 else '很差'}。{'一二三四五'[i % 5]}次！",
+        "我们，很好。",
+    ),
+    "Thai": (lambda i: f"{'ร้าน' * (1 + i % 3)}{'ดีมาก' if i % 2 else 'แย่มาก'}{'ค่ะ' * (i % 4)}", "ร้านดีมาก"),
+    "names": (lambda i: f"{'bcdfgh'[i % 6]}{'aeiou'[i % 5]}{'lmnr'[i // 7 % 4]}{'ia' if i % 2 else 'us'}", "Lilia"),
+}
+
+
+@pytest.mark.parametrize(("said", "good"), SPOKEN.values(), ids=list(SPOKEN))
+def test_texts_without_blanks_between_words(call: Call, said: Callable[[int], str], good: str) -> None:
+    table = pd.DataFrame({"text": list(map(said, range(120))), "label": ["bad", "good"] * 60})
+    table.to_csv("x.csv", index=False)
+    assert re.search(r"text: text\. \d+ different characters; of a text", done(call, "x.csv", "--text", "text"))
+    assert stores()[0]["texts"]["text"]["tokens"] == "characters"
+    assert "A recurrent net of characters" in Path("job.yaml").read_text()
+    sets = ["--set", "train_steps=60", "--set", "updater.learning_rate.base_lr=0.01"]
+    ran = call("run", "job.yaml", "--run-dir", "run", "--quiet", "--json", *sets)
+    assert json.loads(ran.stdout)["test"]["accuracy"] > 0.9, ran.output
+    pd.DataFrame({"text": [good]}).to_csv("new.csv", index=False)
+    assert ",good," in call("predict", "job.yaml", "--init-from", "run", "--data", "new.csv").stdout
+
+
 def test_texts_are_not_guessed(call: Call) -> None:
     table = reviews().drop(columns="year")
     table.to_csv("x.csv", index=False)
@@ -346,7 +372,7 @@ def test_inspect_measures_texts(call: Call) -> None:
     table.drop(columns="year").to_json("x.jsonl", orient="records", lines=True)
     for file in ("x.csv", "x.jsonl"):
         facts = json.loads(call("data", "inspect", file, "--json").stdout)
-        wanted = {"median": 7, "longest": 7, "length": 7, "distinct": 213, "vocab_size": 14}
+        wanted = {"median": 7, "longest": 7, "length": 7, "distinct": 213, "vocab_size": 14, "tokens": "words"}
         assert facts["texts"] == {"text": wanted}
     assert "texts: {text: {length: 7, vocab_size: 14, lowercase: true}}" in " ".join(
         call("data", "inspect", "x.csv").stdout.split()

@@ -26,6 +26,8 @@ MARK = r"([^\p{L}\p{M}\p{N}_\s])"
 PADDING, UNKNOWN = -1, 0
 # strings of fewer words, by their median, are names
 MIN_WORDS = 4
+# a character of a script that writes words without blanks between them
+UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 # of texts whose length nobody has said
 MAX_LENGTH = 256
 
@@ -173,16 +175,17 @@ class TextCodec:
 
 @dataclass(frozen=True)
 class TextMeasure:
-    """How long texts are, in words, and how many different words they have, in small letters.
+    """How long texts are, in words or characters, and how many different ones they have, in small letters.
 
     Attributes
     ----------
     median, longest : int
-        Words of a text.
+        Tokens of a text.
     distinct : int
     length, vocab_size : int
-        What suits as `TextConf`: words of 95 % of the texts, at most `MAX_LENGTH`; and the words that come more than
-        once, with one number for all others, which is so learned too.
+        What suits as `TextConf`: tokens of 95 % of the texts, from 2 to `MAX_LENGTH`; and the tokens that come more
+        than once, with one number for all others, which is so learned too.
+    tokens : {"words", "characters"}
     """
 
     median: int
@@ -190,31 +193,39 @@ class TextMeasure:
     distinct: int
     length: int
     vocab_size: int
+    tokens: str = "words"
 
     @classmethod
     def of(cls, texts: pa.Array) -> TextMeasure:
-        """Measure an array of texts, none of which is null."""
-        return cls.of_columns([{"": texts}])[""]
+        """Measure an array of texts, none of which is null, in words.
+
+        Names, and texts of a script that writes no blanks between words, are measured in characters.
+        """
+        measure = cls.of_columns([{"": texts}])[""]
+        unspaced, letters = pc.sum(pc.count_substring_regex(texts, UNSPACED)), pc.sum(pc.utf8_length(texts))
+        if measure.median >= MIN_WORDS and 2 * unspaced.as_py() < letters.as_py():
+            return measure
+        return cls.of_columns([{"": texts}], "characters")[""]
 
     @classmethod
-    def of_columns(cls, blocks: Iterable[Mapping[str, pa.Array]]) -> dict[str, TextMeasure]:
+    def of_columns(cls, blocks: Iterable[Mapping[str, pa.Array]], tokens: str = "words") -> dict[str, TextMeasure]:
         """Measure columns of texts, none of which is null, of one block after another."""
-        codec, lengths = TextCodec(1, lowercase=True), defaultdict[str, list[npt.NDArray[np.int64]]](list)
+        codec, lengths = TextCodec(1, tokens, lowercase=True), defaultdict[str, list[npt.NDArray[np.int64]]](list)
         counts = defaultdict[str, Counter[str]](Counter)
         for block in blocks:
             for name, texts in block.items():
                 lengths[name].append(codec.count(texts, counts[name]))
-        return {name: cls._of(np.concatenate(lengths[name]), counts[name]) for name in lengths}
+        return {name: cls._of(np.concatenate(lengths[name]), counts[name], tokens) for name in lengths}
 
     @classmethod
-    def _of(cls, lengths: npt.NDArray[np.int64], counts: Counter[str]) -> TextMeasure:
+    def _of(cls, lengths: npt.NDArray[np.int64], counts: Counter[str], tokens: str) -> TextMeasure:
         low, high = np.quantile(lengths, [0.5, 0.95], method="higher").tolist() if len(lengths) else (0, 0)
         repeated = sum(n > 1 for n in counts.values())
         size = min(max(repeated, 1) + 1, TextCodec(1).vocab_size)
-        return cls(low, int(lengths.max(initial=0)), len(counts), min(max(high, 1), MAX_LENGTH), size)
+        return cls(low, int(lengths.max(initial=0)), len(counts), min(max(high, 2), MAX_LENGTH), size, tokens)
 
     def __str__(self) -> str:
-        return f"{self.distinct} different words; of a text {self.median} (median) to {self.longest}"
+        return f"{self.distinct} different {self.tokens}; of a text {self.median} (median) to {self.longest}"
 
 
 def _words(texts: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
