@@ -118,11 +118,16 @@ neuralnet:
 def training_of(data: RecordSurvey, net: str) -> tuple[int, int]:
     """Return records in a batch, and steps of training."""
     size = BATCH if net == "mlp" and data.n_records <= MANY else LARGE_BATCH
-    batch = max(1, min(size, data.n_records // 10))
+    batch = _for_groups(min(size, data.n_records // 10))
     epoch = max(1, data.n_records // batch)
     if net != "mlp":
         return batch, max(CONVNET_EPOCHS * epoch, STEPS[0])
     return batch, max(min(EPOCHS[1] * epoch, STEPS[1]), EPOCHS[0] * epoch, STEPS[0])
+
+
+def _for_groups(batch: int) -> int:
+    """Return a batch, or a little less, that two or four workers can share; it may have more records than there are."""
+    return batch // 4 * 4 or 2
 
 
 def hidden_of(data: RecordSurvey) -> tuple[int, ...]:
@@ -167,7 +172,7 @@ def _testing(data: RecordSurvey, steps: int) -> str:
 def _inputs(data: RecordSurvey, batch: int) -> str:
     if not data.test_url:
         return _input(data, data.url, batch)
-    test = _input(data, data.test_url, min(TEST_BATCH, data.n_test), "test")
+    test = _input(data, data.test_url, _for_groups(min(TEST_BATCH, data.n_test)), "test")
     said = [line for line in test.splitlines(keepends=True) if not line.strip().startswith("#")]
     return _input(data, data.url, batch, "train") + "".join(said)
 

@@ -207,6 +207,8 @@ def default_job(
         raise ConfigError(f"activation: unknown function {activation!r}. {suggest(activation, ACTIVATIONS)}")
     n, n_features = shape
     batch_size = min(estimator.batch_size or 200, n)
+    if not estimator.batch_size:
+        batch_size = max(batch_size - batch_size % _group_size(estimator.cluster), 1)
     records = {"path": f"dask://{DATA}", "shape": [n_features], "batchsize": batch_size, "shuffle": "full"}
     layers = [layer("RecordInput", name="data", store_conf=records)]
     decay: dict[str, Any] = {} if alpha is None else {"param": [{}, {"wd_scale": 0.0}]}
@@ -237,6 +239,14 @@ def default_job(
         **_changes(estimator, n, batch_size, 200 if max_iter is None else max_iter, seed),
     )
     return job.replace(cluster=estimator.cluster) if isinstance(estimator.cluster, str | os.PathLike) else job
+
+
+def _group_size(cluster: str | os.PathLike[str] | Mapping[str, Any] | None) -> int:
+    """Return how many workers share a batch."""
+    if cluster is None:
+        return 1
+    changes, name = ({"cluster": cluster}, None) if isinstance(cluster, Mapping) else ({}, cluster)
+    return Job(Net([layer("ReLU", name="any")])).replace(changes, name).conf.cluster.nworkers_per_group
 
 
 def _size(sizes: Sequence[Any]) -> int:

@@ -322,6 +322,14 @@ def test_texts(call: Call, suffix: str) -> None:
     assert [row["class"] for row in csv.DictReader(io.StringIO(predicted.stdout))] == ["bad", "good", "good"]
 
 
+@pytest.mark.parametrize("n", [11, 38, 59, 219])
+def test_two_workers_can_share_the_batches(call: Call, n: int) -> None:
+    pd.DataFrame({"a": RANDOM.normal(size=n), "kind": np.arange(n) % 2}).to_csv("x.csv", index=False)
+    done(call, "x.csv", "--label", "kind")
+    checked = call("validate", "job.yaml", "--cluster", "allreduce")
+    assert checked.exit_code == 0, checked.output
+
+
 SPOKEN = {
     "Chinese": (
         lambda i: f"我们{'买看吃'[i % 3]}了，{'很好' if i % 2 else '很差'}。{'一二三四五'[i % 5]}次！",

@@ -18,7 +18,8 @@ from sklearn.preprocessing import StandardScaler
 import singa_dask as sd
 from singa_dask.conf.job import EarlyStoppingConf
 from singa_dask.estimators import estimator
-from singa_dask.estimators.arguments import drawn
+from singa_dask.estimators.arguments import default_job, drawn
+from singa_dask.layers.records import StoreConf
 from singa_dask.runtime.checkpoints.lookup import find_steps
 from singa_dask.runtime.units.worker import Watch
 from tests.selection import mostly_long, mostly_soak
@@ -121,6 +122,17 @@ def test_a_warm_start_goes_on_from_the_best_values(tmp_path: Path) -> None:
 
 
 # -- nets of one's own -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cluster", ["allreduce", {"nworkers_per_group": 4}], ids=str)
+def test_workers_can_share_the_batches_that_are_chosen(cluster: Any) -> None:
+    """75 records, and no batch_size, are one batch for one worker."""
+    kind = sd.SingaClassifier(cluster=cluster)
+    job = default_job(kind, (75, 3), 2, "SoftmaxLoss", 1, 0, False)
+    n = 2 if cluster == "allreduce" else 4
+    assert job.conf.cluster.nworkers_per_group == n
+    sizes = {layer.block(StoreConf).batchsize[0] for layer in job.conf.neuralnet.layer if layer.type == "RecordInput"}
+    assert sizes == {75 // n * n}
 
 
 @pytest.mark.parametrize("own_test", mostly_long([False, True], 2))
