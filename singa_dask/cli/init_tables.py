@@ -105,7 +105,8 @@ class ColumnSurvey:
         if EPOCH.search(self.name) and self.is_whole and len(self.present) and self.numbers.min() >= MIN_EPOCH:
             return [[*self.numbers, *[None] * (len(self.values) - len(self.present))]]
         texts = [value if isinstance(value, str) and DATE.fullmatch(value) else None for value in values]
-        read = [[text and _time_of(text, month_first) for text in texts] for month_first in (False, True) if any(texts)]
+        forms = (False, True) if any(texts) else ()
+        read = [[_time_of(text, month_first) if text else None for text in texts] for month_first in forms]
         return [times for times in read if all(time is None or time[1] <= 12 for time in times)]
 
     def show(self) -> str:
@@ -380,7 +381,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     if options.text:
         measure = TextMeasure.of(as_texts(features[0].present))
         width, trouble = measure.length, []
-        text = {"length": width, "vocab_size": measure.vocab_size, "lowercase": True}
+        text: dict[str, Any] = {"length": width, "vocab_size": measure.vocab_size, "lowercase": True}
         text |= {"tokens": measure.tokens} if measure.tokens != "words" else {}
         reading |= {"texts": {features[0].name: text}}
     records = RecordSurvey(

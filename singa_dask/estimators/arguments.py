@@ -455,11 +455,12 @@ def checked_records(
             # its values are finite, and no other facts of it are needed
             return FitRecords(x, y, weights, ArrayFacts((len(y),), True), facts_of_both(y, y, False, wanted[1])[1])
         return FitRecords(x, y, weights, *facts_of_both(x, y, *wanted))
-    _checked_meta(estimator, x, several_axes, reset=reset)
+    x = _checked_meta(estimator, x, several_axes, reset=reset)
     if not is_dask_collection(y):
         y = da.from_array(np.asarray(y), chunks=-1)  # type: ignore[no-untyped-call]
     if weights is not None and hasattr(x, "chunks") and hasattr(y, "chunks") and x.shape[0] == y.shape[0]:
         y = y.rechunk({0: x.chunks[0]})
+    y = _of_one_type(y)
     parts = parts_of(x), parts_of(y)
     if weights is not None:
         parts, weights = _with_weights(x, *parts, weights)
@@ -567,7 +568,7 @@ def _checked(estimator: Any, several_axes: bool, reset: bool, x: Any, *y: Any, *
 
 
 def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: bool) -> Any:
-    """Check names, number and types of the features of a collection; return it."""
+    """Check names, number and types of the features of a collection; return it, with one type of NumPy."""
     options = {"dtype": "numeric", "allow_nd": several_axes, "ensure_min_samples": 0, "reset": reset}
     if reset:
         estimator._categories = None
@@ -576,8 +577,19 @@ def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: b
             f"columns of X that are no numbers: {', '.join(named)}. Expected numbers in a frame of Dask; encode these "
             "first, e.g. by dask.dataframe.get_dummies. Those of frames of pandas are encoded."
         )
+    x = _of_one_type(x)
     validate_data(estimator, _meta_of(x), **options)
     return x
+
+
+def _of_one_type(x: Any) -> Any:
+    """Return a collection; the numbers of a frame as floats, if NumPy would make objects of them.
+
+    It does so of bool beside numbers, and of the types of pandas, such as Int64 and Sparse.
+    """
+    types = set(_meta_of(x).dtypes) if hasattr(x, "to_dask_array") and x.ndim == 2 else set()
+    is_plain = len(types) < 2 and all(isinstance(each, np.dtype) for each in types)
+    return x if is_plain or any(each.kind not in "biuf" for each in types) else x.astype(np.float64)
 
 
 def classes_of(facts: ArrayFacts) -> Any:

@@ -103,3 +103,25 @@ def test_labels_that_are_wrong(labels: list[Any], message: str) -> None:
     frame = dd.from_pandas(pd.DataFrame({"a": np.ones(len(labels)), "label": labels}), npartitions=1)
     with pytest.raises(ValueError, match=message):
         sd.SingaClassifier().fit(frame[["a"]], frame["label"])
+
+
+MIXED = pd.DataFrame({"a": np.linspace(-1, 1, 60), "n": np.arange(60) % 5, "kind": list("xyz") * 20})
+FRAMES: dict[str, Any] = {
+    "get_dummies": pd.get_dummies(MIXED),
+    "sparse": pd.get_dummies(MIXED, sparse=True),
+    "Int64": MIXED[["a", "n"]].astype({"n": "Int64"}),
+    "Float64": MIXED[["a", "n"]].astype({"a": "Float64"}),
+    "boolean": MIXED[["a"]].assign(b=pd.array(MIXED["n"] > 2, dtype="boolean")),
+    "arrow": MIXED[["a", "n"]].astype({"a": "double[pyarrow]", "n": "int8[pyarrow]"}),
+}
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_columns_of_several_types_are_read_as_floats(name: str) -> None:
+    x = FRAMES[name]
+    y = x.iloc[:, :2]
+    lazy_x, lazy_y = (dd.from_pandas(each, npartitions=3) for each in (x, y))
+    floats = x.astype(float)
+    here = sd.SingaRegressor(**QUICK).fit(floats, floats.iloc[:, :2])
+    there = sd.SingaRegressor(**QUICK).fit(lazy_x, lazy_y)
+    np.testing.assert_allclose(np.asarray(there.predict(lazy_x)), here.predict(floats), rtol=1e-5)
