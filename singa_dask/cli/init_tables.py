@@ -32,7 +32,7 @@ from singa_dask.cli.init_records import (
     with_split,
 )
 from singa_dask.data.codecs.record import is_point, labels_among
-from singa_dask.data.codecs.table import TableFacts, as_floats, as_texts, in_order, is_number, missing_of, whole
+from singa_dask.data.codecs.table import TableFacts, as_floats, as_texts, is_number, missing_of, whole
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.class_names import label_table
@@ -44,7 +44,7 @@ from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.range_reader import open_bytes
 from singa_dask.registry import suggest
-from singa_dask.texts import charset_of, split_lines
+from singa_dask.texts import charset_of, in_order, name_key, plain_name, split_lines
 
 # of larger tables the first records are looked at
 MAX_BYTES = 1 << 28
@@ -70,8 +70,12 @@ class ColumnSurvey:
 
     @cached_property
     def present(self) -> pa.Array:
-        """Values that are not missing."""
-        return self.values.filter(pa.array(~missing_of(self.values)))
+        """Values that are not missing, texts as plain names."""
+        present = self.values.filter(pa.array(~missing_of(self.values)))
+        if self.kind != "string":
+            return present
+        texts = as_texts(present).dictionary_encode()
+        return pa.array(list(map(plain_name, texts.dictionary.to_pylist())), pa.string()).take(texts.indices)
 
     @cached_property
     def distinct(self) -> pa.Array:
@@ -633,7 +637,7 @@ def _reading(
         if chosen := [each.name for each in outputs if each.is_label == is_label]:
             reading[key] = chosen[0] if is_label and len(chosen) == 1 else chosen
     gaps = [each for each in features if len(each.present) < len(each.values)]
-    categories = {each.name: ([""] if each in gaps else []) + each.distinct.to_pylist() for each in texts}
+    categories = {each.name: [*([""] if each in gaps else []), *in_order(each.distinct.to_pylist())] for each in texts}
     # of several labels one may lack a class in the training set
     kinds = ("number", "string") if len(outputs) > 1 else ("number",)
     by_value = [each for each in outputs if each.names and table.named[each.name].kind in kinds]
@@ -697,7 +701,7 @@ def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, optio
         raise DataError(f"{place} has {known} different values in {table.n} records. Expected classes, which repeat.")
     if not said and column.kind == "number" and known > 2:
         why = f"{why}; {known} different numbers are classes, --target predicts them as numbers"
-    values = column.numbers.tolist() if column.kind == "number" else as_texts(column.present).to_pylist()
+    values = column.numbers.tolist() if column.kind == "number" else map(name_key, as_texts(column.present).to_pylist())
     texts = ("false", "true") if column.kind == "boolean" else table.texts(name)
     if column.kind == "number" and len(texts) != known and table.is_whole:
         raise DataError(f"{place}: {listed(texts, 6)}, which are {known} different numbers. Write each in one way.")
@@ -707,7 +711,7 @@ def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, optio
             raise DataError(f"{place} has {listed(texts, MAX_NAMED)}. Expected these in --classes, in an order.")
         texts = options.classes
     counted = Counter(values)
-    counts = tuple(counted[float(text) if column.kind == "number" else text] for text in texts)
+    counts = tuple(counted[float(text) if column.kind == "number" else name_key(text)] for text in texts)
     return OutputSurvey(name, why, counts, () if is_counted and not options.classes else texts)
 
 

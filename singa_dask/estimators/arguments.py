@@ -33,6 +33,7 @@ from singa_dask.jobs.preparing import compute_on
 from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.layers.records import StoreConf, stored_shape
 from singa_dask.registry import suggest
+from singa_dask.texts import NameNumbers, distinct_names
 
 C = TypeVar("C", bound=type)
 
@@ -727,6 +728,7 @@ class Categories:
         values = list(column.cat.categories if hasattr(column, "cat") else column.dropna().unique())
         if len({type(value) for value in values}) > 1:
             raise ValueError(f"column {name!r} of X has values of several types. Expected texts, or numbers.")
+        values = list(distinct_names(values)) if values and isinstance(values[0], str) else values
         return np.array([*sorted(values), *([None] if column.isna().any() else [])], object)
 
     def encode(self, frame: Any) -> Array:
@@ -734,7 +736,10 @@ class Categories:
         columns = []
         for name, known in self._known.items():
             values = np.where(frame[name].isna(), None, frame[name].to_numpy(object))
-            unknown = sorted(map(str, set(values) - set(known)))
+            numbers, others = NameNumbers([each for each in known if isinstance(each, str)]), set(values) - set(known)
+            same = {each: known[numbers[each]] for each in others if isinstance(each, str) and numbers[each] >= 0}
+            values = np.array([same.get(each, each) for each in values], object) if same else values
+            unknown = sorted(map(str, others - same.keys()))
             if unknown and self._refuses:
                 raise ValueError(
                     f"column {name!r} of X has unknown categories: {listed(unknown)}. Known: "

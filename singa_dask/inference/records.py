@@ -238,15 +238,18 @@ class _Frame(MemoryRecords):
     def _present(self) -> npt.NDArray[np.int64]:
         """Return the rows without missing values."""
         rows = [
-            first + np.flatnonzero(~missing_rows(self._slice(first, min(first + CHUNK_ROWS, self.n)), self._columns))
+            first + np.flatnonzero(~self._missing(self._slice(first, min(first + CHUNK_ROWS, self.n))))
             for first in range(0, self.n, CHUNK_ROWS)
         ]
         return np.concatenate([np.empty(0, np.int64), *rows])
 
+    def _missing(self, table: pa.Table) -> npt.NDArray[np.bool_]:
+        return missing_rows(table, self._columns, self._spec.texts)
+
     def read(self, first: int, stop: int) -> Arrays:
         table = self._slice(first, stop)
         if self._spec.missing == "skip" and self._rows is None:
-            missing = missing_rows(table, self._columns)
+            missing = self._missing(table)
             if missing.any():
                 row = first + int(missing.argmax())
                 raise DataError(

@@ -294,6 +294,8 @@ def test_categories() -> None:
     found = pickle.loads(pickle.dumps(classifier().fit(frame, NAMES)))
     np.testing.assert_array_equal(found.predict_proba(frame), classifier().fit(numbers, NAMES).predict_proba(numbers))
     assert list(found.feature_names_in_) == list(frame.columns)
+    blanks = frame.assign(text=[f" {text}" for text in frame.text])
+    np.testing.assert_array_equal(found.predict_proba(blanks), found.predict_proba(frame))
     new = frame.assign(text="new")
     with pytest.raises(ValueError, match=r"column 'text' of X has unknown categories: new\. Known: u, v\. Set"):
         found.predict(new)

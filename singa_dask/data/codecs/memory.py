@@ -13,6 +13,7 @@ from singa_dask.arrays import Array
 from singa_dask.data.codecs.record import find_wrong_label, is_numeric
 from singa_dask.data.codecs.table import refuse_twice
 from singa_dask.errors import DataError, listed
+from singa_dask.texts import NameNumbers
 
 # Arrays: of numbers, or of texts that name classes.
 
@@ -145,9 +146,8 @@ def class_numbers(values: Array, names: Sequence[str], place: str) -> npt.NDArra
         A value is no class, or could be the number of one and the name of another.
     """
     if names and values.dtype.kind in TEXTS:
-        numbers = {name: i for i, name in enumerate(names)}
-        texts = texts_of(values, place)
-        labels = np.fromiter((numbers.get(text, -1) for text in texts), np.int32, len(texts))
+        numbers, texts = NameNumbers(names), texts_of(values, place)
+        labels = np.fromiter((numbers[text] for text in texts), np.int32, len(texts))
         if (labels < 0).any():
             row = int(labels.argmin())
             raise DataError(f"{place} {row}: unknown class {texts[row]!r}. Classes: {listed(names)}.")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +25,7 @@ from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError, listed
 from singa_dask.lazy import LazyModule
 from singa_dask.registry import suggest
+from singa_dask.texts import NameNumbers, in_order
 
 pc = LazyModule("pyarrow.compute")
 
@@ -72,8 +72,11 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
     return array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array
 
 
-def missing_of(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Return which values are missing: null, NaN, the empty string, or a vector with a missing value."""
+def missing_of(column: pa.Array, is_text: bool = False) -> npt.NDArray[np.bool_]:
+    """Return which values are missing: null, NaN, the empty string, or a vector with a missing value.
+
+    So is a string of blanks, unless ``is_text`` says that strings are texts and not names.
+    """
     kind = column.type
     if is_list(kind):
         rows = np.repeat(np.arange(len(column)), pc.fill_null(pc.list_value_length(column), 0).to_numpy())
@@ -83,17 +86,18 @@ def missing_of(column: pa.Array) -> npt.NDArray[np.bool_]:
     if pa.types.is_floating(kind):
         found = pc.is_null(column, nan_is_null=True)
     elif column_kind(kind) == "string":
+        column = column if is_text else pc.utf8_trim_whitespace(column)
         found = pc.fill_null(pc.equal(pc.utf8_length(column), 0), True)
     else:
         found = pc.is_null(column)
     return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
 
 
-def missing_rows(table: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return which rows have no value in one of some columns."""
+def missing_rows(table: pa.Table, names: Sequence[str], texts: Collection[str]) -> npt.NDArray[np.bool_]:
+    """Return which rows have no value in one of some columns, of which some are texts."""
     found = np.zeros(len(table), np.bool_)
     for name in names:
-        found |= missing_of(whole(table.column(name)))
+        found |= missing_of(whole(table.column(name)), name in texts)
     return found
 
 
@@ -105,8 +109,18 @@ def as_floats(column: pa.Array) -> npt.NDArray[np.float64]:
 
 
 def as_texts(column: pa.Array) -> pa.Array:
-    """Return the values of a column as strings."""
-    return column if pa.types.is_string(column.type) else column.cast(pa.string())
+    """Return the values of a column as strings: whole numbers as integers, decimals without zeros at their ends."""
+    kind = column.type
+    if pa.types.is_string(kind):
+        return column
+    texts = column.cast(pa.string())
+    if pa.types.is_decimal(kind) and kind.scale > 0:
+        return pc.utf8_rtrim(pc.utf8_rtrim(texts, "0"), ".")
+    if pa.types.is_floating(kind):
+        numbers = column.cast(pa.float64())
+        is_whole = pc.and_(pc.equal(pc.floor(numbers), numbers), pc.less(pc.abs(numbers), 2.0**63))
+        return pc.if_else(is_whole, numbers.cast(pa.int64(), safe=False).cast(pa.string()), texts)
+    return texts
 
 
 def is_number(text: str) -> bool:
@@ -503,7 +517,7 @@ class TableStatistics:
             A column has too many categories.
         """
         if self._spec.missing == "skip":
-            kept = ~missing_rows(table, [*self._features, *self._spec.outputs])
+            kept = ~missing_rows(table, [*self._features, *self._spec.outputs], self._spec.texts)
             table = table.filter(pa.array(kept))
         self._n += len(table)
         for name, (total, n) in self._sums.items():
@@ -513,9 +527,8 @@ class TableStatistics:
         for name, counts in self._tokens.items():
             self._spec.texts[name].count(as_texts(whole(table.column(name))).drop_null(), counts)
         for name, found in self._found.items():
-            texts = as_texts(whole(table.column(name)))
-            present = pc.unique(texts.filter(pa.array(~missing_of(texts))))
-            found.update(present.to_pylist())
+            column = whole(table.column(name))
+            found.update(pc.unique(as_texts(column.filter(pa.array(~missing_of(column))))).to_pylist())
             if len(found) > MAX_CATEGORIES:
                 self._refuse(name, f"more than {MAX_CATEGORIES}")
         return len(table)
@@ -576,19 +589,6 @@ class TableStatistics:
         return known
 
 
-def in_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Return names sorted by their value if all are numbers, nan last, else as text: one order in all processes."""
-
-    def value(name: str) -> tuple[bool, float, str]:
-        number = float(name)
-        return math.isnan(number), 0.0 if math.isnan(number) else number, name
-
-    try:
-        return tuple(sorted(names, key=value))
-    except ValueError:
-        return tuple(sorted(names))
-
-
 class TableEncoder:
     """Makes the arrays of records from the columns of a block.
 
@@ -633,7 +633,7 @@ class TableEncoder:
         """
         spec = self._spec
         if spec.missing == "skip":
-            kept = np.flatnonzero(~missing_rows(table, (*self._facts.features, *spec.outputs)))
+            kept = np.flatnonzero(~missing_rows(table, (*self._facts.features, *spec.outputs), spec.texts))
             if len(kept) < len(table):
                 table, everywhere = table.take(pa.array(kept)), where
                 where = lambda row: everywhere(int(kept[row]))  # noqa: E731
@@ -675,7 +675,7 @@ class TableEncoder:
         """Return the values of a feature, (n,), one-hot, vectors, or numbers of tokens."""
         if name in self._facts.texts:
             texts = as_texts(column)
-            _refuse_missing(texts, missing_of(texts), where, name)
+            _refuse_missing(texts, missing_of(texts, is_text=True), where, name)
             return self._facts.texts[name].encode(texts)
         width = self._facts.widths.get(name, 0)
         if is_list(column.type) != (width > 0):
@@ -769,18 +769,20 @@ def _is_in_range(values: npt.NDArray[np.floating[Any]]) -> bool:
 
 def _index_of(column: pa.Array, names: Sequence[str], where: Where, name: str) -> npt.NDArray[np.int64]:
     """Return the index of each string in a vocabulary."""
-    texts = as_texts(column)
-    if "" in names:
-        texts = pc.fill_null(texts, "")
-    else:
+    numbers, strings = NameNumbers(names), pc.fill_null(as_texts(column), "")
+    if "" in numbers:
+        strings = pc.if_else(pa.array(missing_of(column)), "", strings)
+    encoded = strings.dictionary_encode()
+    texts = encoded.dictionary.to_pylist()
+    found = np.array([numbers[text] for text in texts], np.int64)[encoded.indices.to_numpy()]
+    wrong = found < 0
+    if wrong.any():
         hint = " Set missing: skip, or name the empty value among its categories: ''."
-        _refuse_missing(texts, missing_of(texts), where, name, hint)
-    found = pc.index_in(texts, pa.array(names, texts.type))
-    if found.null_count:
-        row = int(np.asarray(found.is_null().to_numpy(zero_copy_only=False)).argmax())
+        _refuse_missing(column, wrong & missing_of(column), where, name, hint)
+        row = int(wrong.argmax())
         shown = listed([name or "'' (no value)" for name in names])
         raise DataError(
-            f"{where(row)}, column {name!r}: unknown category {texts[row].as_py()!r}. "
+            f"{where(row)}, column {name!r}: unknown category {texts[encoded.indices[row].as_py()]!r}. "
             f"Expected one of the training data: {shown}."
         )
-    return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
+    return found

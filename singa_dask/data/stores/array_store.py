@@ -27,6 +27,7 @@ from singa_dask.errors import DataError, listed
 from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.range_reader import BytesInMemory, Range, RangeReader, check_decompressed, limit_of
 from singa_dask.lazy import require
+from singa_dask.texts import NameNumbers, distinct_names
 
 VALUE_NAMES = ("images", "image", "pixel", "pixels", "data", "x", "features")
 CLASS_NAMES = ("class_names", "classes", "names")
@@ -217,8 +218,9 @@ class ArrayStore(RangeStore):
             names, labels = np.unique(texts.reshape(-1), return_inverse=True)
             if len(names) > MAX_CLASSES:
                 raise DataError(f"{self.url}: {name}: {len(names)} different labels. Expected names of classes.")
-            self.class_names = tuple(map(str, names))
-            return labels.astype(np.int32)
+            self.class_names = tuple(sorted(distinct_names(map(str, names))))
+            numbers = NameNumbers(self.class_names)
+            return np.array([numbers[str(name)] for name in names], np.int32)[labels]
         array = self._open(name, True)
         self._find_class_names(name, array)
         where = f"{self.url}, {name}"

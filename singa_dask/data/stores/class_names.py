@@ -18,7 +18,7 @@ from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.range_reader import decode_text
-from singa_dask.texts import split_lines
+from singa_dask.texts import NameNumbers, split_lines
 
 Labels = npt.NDArray[np.int32]
 # a line of a file that numbers its names, as TensorFlow's labels.txt does
@@ -132,8 +132,8 @@ def label_table(url: str, names: Sequence[str], expected: Sequence[str], learned
     """
     if not names or not expected or tuple(names) == tuple(expected)[: len(names)]:
         return None
-    index = {name: i for i, name in enumerate(expected)}
-    unknown = [name for name in names if name not in index]
+    index = NameNumbers(expected)
+    unknown = [name for name in names if index[name] < 0]
     if unknown:
         raise DataError(
             f"{url}: unknown class names: {listed(unknown)}. Its classes are {listed(names)}. "
@@ -262,7 +262,8 @@ class ClassNames:
         """Return the names for a layer of the training net, given those of its store."""
         if not self.by_layer.get(layer):
             inherited = _find(self.inherited, layer)
-            self.by_layer[layer] = inherited if set(names) <= set(inherited) and names else tuple(names)
+            index = NameNumbers(inherited)
+            self.by_layer[layer] = inherited if names and all(index[name] >= 0 for name in names) else tuple(names)
         return self.by_layer[layer]
 
     def known_for(self, layer: str) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.range_reader import decode_text
 from singa_dask.lazy import LazyModule
 from singa_dask.redaction import readable
-from singa_dask.texts import split_lines
+from singa_dask.texts import NameNumbers, distinct_names, split_lines
 
 # Decodes images to (channels, height, width) with Pillow (the extra ``singa-dask[images]``), most JPEG files with
 # simplejpeg where that is installed, which is faster. Both give the same pixels.
@@ -428,7 +428,7 @@ class ImageFolderStore(_ImageStore):
             files += [fs.join(self.url, each) for each in found]
             texts += [each.split("/")[-2 if which == "last" else 0] for each in found]
         # a class may have no images yet
-        classes = sorted(set(texts)) if which == "last" else folders
+        classes = sorted(distinct_names(texts if which == "last" else folders))
         if files:
             self.class_names = tuple(map(readable, classes))
         else:
@@ -438,7 +438,7 @@ class ImageFolderStore(_ImageStore):
             where = "folders of classes" if self.class_names else "the folder"
             LOG.warning("%s: %d files or folders are no images in %s and are left out: %s. Images end in %s.",
                         self.url, len(others), where, listed(others), ", ".join(IMAGE_SUFFIXES))  # fmt: skip
-        numbers = {name: i for i, name in enumerate(classes)}
+        numbers = NameNumbers(classes)
         return files, [numbers[text] for text in texts]
 
     def _inside(self, folder: str) -> tuple[list[str], list[str]]:
@@ -499,13 +499,14 @@ class ImageListStore(_ImageStore):
             files.append(name.strip() if "://" in name else fs.join(posixpath.dirname(self.url), name.strip()))
             texts.append(label)
         if texts and not self.class_names and not any(map(_is_integer, texts)):
-            self.class_names = tuple(sorted(set(texts)))
-        return files, [self._label(label, number) for label, (number, _) in zip(texts, entries, strict=True)]
+            self.class_names = tuple(sorted(distinct_names(texts)))
+        numbers = NameNumbers(self.class_names)
+        return files, [self._label(label, numbers, line) for label, (line, _) in zip(texts, entries, strict=True)]
 
-    def _label(self, text: str, line: int) -> int:
+    def _label(self, text: str, numbers: NameNumbers, line: int) -> int:
         where, names = f"{self.url}, line {line}", self.class_names
-        if text in names:
-            return names.index(text)
+        if (number := numbers[text]) >= 0:
+            return number
         if not _is_integer(text):
             expected = f"one of the classes {listed(names)}" if names else "a name and a label"
             raise DataError(f"{where}: the label {text!r}, expected {expected}.")

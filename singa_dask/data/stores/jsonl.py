@@ -11,6 +11,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +31,7 @@ from singa_dask.data.types import Arrays, Field, RecordRun
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.range_reader import Bytes, Range, open_bytes
 from singa_dask.lazy import LazyModule
+from singa_dask.texts import NameNumbers, distinct_names
 
 pc = LazyModule("pyarrow.compute")
 
@@ -119,13 +121,16 @@ class JsonRecords:
         """Return values of `dtype`; None if one does not fit."""
         return None if (np.abs(values) > np.finfo(np.float32).max).any() else values.astype(self.dtype)
 
+    @cached_property
+    def _numbers(self) -> NameNumbers:
+        return NameNumbers(self.classes)
+
     def _labels(self, column: pa.ChunkedArray) -> npt.NDArray[np.int32] | None:
         if not self.text:
             values = np.from_dlpack(column.combine_chunks())
             return None if find_wrong_label(values) else values.astype(np.int32)
         found = column.combine_chunks().dictionary_encode()
-        index = {name: i for i, name in enumerate(self.classes)}
-        table = [index.get(name, -1) for name in found.dictionary.to_pylist()]
+        table = [self._numbers[name] for name in found.dictionary.to_pylist()]
         labels: npt.NDArray[np.int32] = np.array(table, np.int32)[np.from_dlpack(found.indices)]
         return None if (labels < 0).any() else labels
 
@@ -174,9 +179,10 @@ class JsonRecords:
         if self.text:
             if not isinstance(label, str):
                 raise ValueError(f"the label {label!r}, expected text like in the first line")
-            if label not in self.classes:
+            number = self._numbers[label]
+            if number < 0:
                 raise ValueError(f"the label {label!r} is not one of the classes: {listed(self.classes)}")
-            return self.classes.index(label)
+            return number
         if isinstance(label, bool) or not isinstance(label, int):
             raise ValueError(f"the label {label!r}, expected an integer like in the first line")
         if not -(2**31) <= label < 2**31:
@@ -343,7 +349,7 @@ class JsonLinesStore(RangeStore):
         for block in self.blocks:
             # a wrong line is an error when it is read, or tolerated
             names |= self._records.names_in(self.sources[0].scan(block.offset, block.length), block.n)
-        return tuple(sorted(names))
+        return tuple(sorted(distinct_names(names)))
 
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         arrays = self._records.decode(data[0], self.blocks[block_id].n)

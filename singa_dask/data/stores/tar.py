@@ -34,7 +34,7 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.mapped_file import RangeFile
 from singa_dask.fs.range_reader import SCANNED_BYTES, Bytes, ReadAhead, scan_ahead
-from singa_dask.texts import decode
+from singa_dask.texts import NameNumbers, decode
 
 LOG = logging.getLogger(__name__)
 
@@ -234,6 +234,7 @@ class TarStore(RangeStore):
             raise DataError(f"{self.url}: label {label!r}, expected cls, or json.KEY with a key of the .json files.")
         self._label_suffix = LABEL_SUFFIX if label == "cls" else JSON_SUFFIX
         self.class_names = tuple(self.options["classes"])
+        self._numbers = NameNumbers(self.class_names)
         source = self.open_source()
         self._index = self._open_index(source)
         if not self._index.keys:
@@ -312,8 +313,8 @@ class TarStore(RangeStore):
         found: Any = decode(data, f"{where}, {self._label_suffix}").strip()
         if self._label_suffix == JSON_SUFFIX:
             found = self._json_value(data, where)
-        if isinstance(found, str) and found in self.class_names:
-            return self.class_names.index(found)
+        if isinstance(found, str) and (number := self._numbers[found]) >= 0:
+            return number
         try:
             label = int(found) if isinstance(found, (int, str)) else None
         except ValueError:

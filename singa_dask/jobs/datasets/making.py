@@ -31,6 +31,7 @@ from singa_dask.jobs.datasets.records import (
     place_of,
 )
 from singa_dask.jobs.preparing import compute_on
+from singa_dask.texts import distinct_names
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -252,7 +253,7 @@ def _classes(name: str, outputs: Sequence[Any], client: Client | str | None) -> 
         texts: Sequence[set[str]] = compute_on(client, *map(names_of, outputs, places))
     else:
         texts = [_names(outputs[0], places[0])]
-    names = sorted(set[str]().union(*texts))
+    names = sorted(distinct_names(set[str]().union(*texts)))
     if len(names) > MAX_CATEGORIES:
         raise DataError(f"dataset {name!r}, y: {len(names)} different texts, expected names of classes.")
     return names

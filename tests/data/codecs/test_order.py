@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data.codecs.table import in_order
+from singa_dask.texts import in_order
 
 
 @pytest.mark.parametrize(
     "names",
     [
-        ("01", "1", "1.0", "2", "10", "NaN", "nan"),
-        ("-inf", "-0", "0", "0.0", "1e0", "9", "inf", "nan"),
+        ("01", "1", "1.50", "2", "10", "NaN", "nan"),
+        ("-inf", "-0", "0", "00", "1e0", "9", "inf", "nan"),
         ("", "10", "9", "a", "nan"),
     ],
 )

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from singa_dask.data.codecs.memory import class_numbers
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.convert import convert
 from singa_dask.data.stores import STORES, open_store, write_manifest
@@ -44,6 +45,23 @@ def test_folders_are_the_class_names_but_hidden_ones_are_not(tmp_path: Path) -> 
     with open_store(url, "image-folder") as store:
         assert store.class_names == ("ant", "bee", "cat")
         assert store.count == 6
+
+
+def test_accents_of_macs_and_of_others_are_one_class(tmp_path: Path) -> None:
+    composed, apart = "caf\u00e9", "cafe\u0301"
+    url = picture_folder(tmp_path / "pictures", {composed: 10, apart: 20, "the": 30}, n=1)
+    assert sorted(greys(url)) == [(0, 10), (0, 20), (1, 30)]
+    (tmp_path / "list.txt").write_text(f"pictures/{composed}/0.png {apart}\npictures/the/0.png the\n")
+    with open_store(str(tmp_path / "list.txt"), "image-list", classes=[composed, "the"]) as store:
+        assert read_all(store)["label"].tolist() == [0, 1]
+    lines = [json.dumps({"x": [grey], "label": label}) for grey, label in [(10, composed), (20, apart), (30, "the")]]
+    (tmp_path / "x.jsonl").write_text("\n".join(lines))
+    assert greys(str(tmp_path / "x.jsonl")) == [(0, 10), (0, 20), (1, 30)]
+    assert class_numbers(np.array([apart, "the"]), (composed, "the"), "y").tolist() == [0, 1]
+    assert label_table("x", (apart, "the"), ("the", composed), "training") == pytest.approx([1, 0])
+    learned = ClassNames()
+    learned.inherited = {"data": (composed, "the")}
+    assert learned.learn("data", [apart]) == (composed, "the")
 
 
 @pytest.mark.parametrize("name", ["x.arrow", "x.parquet", "x.npz", "x.lmdb", "x.bin", "x.csv"])
