@@ -38,7 +38,7 @@ from singa_dask.data.stores import open_store
 from singa_dask.data.stores.class_names import label_table
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.data.stores.table import LINES, open_part
-from singa_dask.data.stores.table_csv import check_charset, record_starts
+from singa_dask.data.stores.table_csv import MISSING, CsvPart, check_charset, record_starts
 from singa_dask.data.stores.table_part import OpenParts, format_of, table_files
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError, listed
@@ -354,6 +354,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     width = sum(widths.get(each.name, len(reading.get("categories", {}).get(each.name, "1"))) for each in features)
     said = "another whole number in each record. Give --drop if it is an id"
     trouble = [f"{each.name}: {said}" for each in features if _is_like_id(each)]
+    trouble += _said_of_spelling(table, [*(table.named[each.name] for each in outputs), *features], outputs)
     rows = np.flatnonzero(~np.logical_or.reduce([missing_of(table.named[each.name].values) for each in outputs]))
     train, test, split = _split_rows(table, outputs, rows, options)
     unlabelled_url = ""
@@ -419,6 +420,26 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         facts = store.table_facts
     more = {"facts": facts.to_dict()} if facts is not None else {}
     return replace(records, n_test=count_test(test_url, "table", {**reading, **more}, facts, url))
+
+
+def _said_of_spelling(table: TableSurvey, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]) -> list[str]:
+    """Return words of CSV that are missing values, blanks that are left out, and classes that differ by a full stop."""
+    wanted = [each.name for each in used if each.kind == "string" or len(each.present) < len(each.values)]
+    words, blanks = Counter[str](), Counter[str]()
+    for part, run in ((table.parts(file), run) for file, run in table.runs):
+        names = [name for name in wanted if name in part.names]
+        for name, column in part.written(run, names).items() if isinstance(part, CsvPart) else ():
+            plain = pc.utf8_trim_whitespace(column)
+            blanks[name] += pc.sum(pc.not_equal(plain, column)).as_py()
+            found = pc.value_counts(plain.filter(pc.is_in(plain, pa.array(MISSING[1:])))).to_pylist()
+            words.update({f"{name} {each['values']!r}": each["counts"] for each in found})
+    said = [
+        f"{what}: {listed([f'{each} ({n})' for each, n in sorted(found.items())], MAX_NAMED)}"
+        for what, found in (("words that are missing values", words), ("blanks that are no part of values", +blanks))
+        if found
+    ]
+    alike = [(each, name) for each in outputs for name in each.names if name.endswith(".") and name[:-1] in each.names]
+    return said + [f"{each.name}: {name[:-1]!r} and {name!r} are different classes" for each, name in alike]
 
 
 def _with_lags(table: TableSurvey, options: InitOptions) -> TableSurvey:

@@ -65,6 +65,7 @@ from singa_dask.fs.host_files import SCHEME
 from singa_dask.fs.io_threads import decode_threads, io_threads, map_ahead
 from singa_dask.fs.range_reader import Bytes, Range, version
 from singa_dask.lazy import LazyModule
+from singa_dask.texts import plain_name
 from singa_dask.version import __version__
 
 jsonl = LazyModule("singa_dask.data.stores.jsonl")
@@ -343,8 +344,10 @@ class TableStore(RangeStore):
         """Return names of categories and classes that CSV has for missing values elsewhere, such as NA, by column."""
         facts = self.options.get("facts") or {}
         names = {**self.options["categories"], **facts.get("categories", {}), **dict(facts.get("labels", ()))}
-        found = {column: [name for name in of if name and name in MISSING] for column, of in names.items()}
-        return {column: of for column, of in found.items() if of}
+        found = {
+            column: [word for each in of if (word := plain_name(each)) in MISSING[1:]] for column, of in names.items()
+        }
+        return {column: words for column, words in found.items() if words}
 
     def open_sources(self) -> Sequence[Bytes]:
         return self._parts.open_sources()

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from singa_dask import fs
-from singa_dask.data.codecs.table import column_kind, is_number, refuse_twice
+from singa_dask.data.codecs.table import column_kind, is_number, refuse_twice, whole
 from singa_dask.data.stores.store import BLOCK_BYTES
 from singa_dask.data.stores.table_part import TablePart
 from singa_dask.data.types import RecordRun
@@ -123,16 +123,16 @@ def _fields(where: str, text: bytes, separator: str, charset: str) -> list[str]:
     if separator not in decoded and (other := next((each for each in SEPARATORS if each in decoded), "")):
         raise DataError(f"{where}: it contains no {separator!r}, but {other!r}. Set separator: {other!r}.")
     try:
-        return [name for row in csv.reader([decoded], delimiter=separator, strict=True) for name in row]
+        rows = csv.reader([decoded], delimiter=separator, strict=True, skipinitialspace=separator != " ")
+        return [name.strip() for row in rows for name in row]
     except csv.Error as error:
         raise DataError(f"{where}: {error}.") from None
 
 
-def _names(where: str, fields: Sequence[str], may_be_numbers: bool) -> tuple[str, ...]:
-    names = [name.strip() for name in fields]
+def _names(where: str, names: Sequence[str], may_be_numbers: bool) -> tuple[str, ...]:
     if not may_be_numbers and not any(name and not is_number(name) for name in names):
         raise DataError(
-            f"{where}: expected a header with the names of the columns, got numbers: {','.join(fields)[:60]!r}."
+            f"{where}: expected a header with the names of the columns, got numbers: {','.join(names)[:60]!r}."
         )
     refuse_twice([name for name in names if name], where)
     return tuple(names)
@@ -210,6 +210,21 @@ def record_starts(text: bytes) -> npt.NDArray[np.int64]:
     return starts[:-1][np.diff(filled) > 0]
 
 
+def without_blanks(text: bytes, separator: bytes) -> bytes:
+    """Return records of several fields without the blanks around these, but for those in quotes."""
+    beside = {b"\n ": b"\n", b" \n": b"\n", b" \r\n": b"\r\n", separator + b" ": separator, b" " + separator: separator}
+    is_clean = not any(each in text for each in beside) and b" " not in (text[:1], text[-1:])
+    if separator == b" " or separator not in text or is_clean:
+        return text
+    parts = text.split(b'"')
+    outside = b'"'.join(parts[::2]).strip(b" ")
+    for each, without in beside.items():
+        while each in outside:
+            outside = outside.replace(each, without)
+    parts[::2] = outside.split(b'"')
+    return b'"'.join(parts)
+
+
 def parse_columns(
     text: bytes,
     header: CsvHeader,
@@ -217,6 +232,7 @@ def parse_columns(
     columns: Sequence[str] = (),
     skip_wrong: bool = False,
     listed: Listed = MappingProxyType({}),
+    with_blanks: bool = False,
 ) -> pa.Table:
     """Parse a run of records.
 
@@ -230,12 +246,15 @@ def parse_columns(
         Leave out records with too few or too many fields.
     listed : mapping of str to collection of str
         By column of strings: values that are not missing, although they are called like that.
+    with_blanks : bool
+        Whether to keep blanks around fields that are not quoted.
 
     Raises
     ------
     ValueError
         A record is invalid; see `find_wrong`.
     """
+    text = text if with_blanks else without_blanks(text, header.separator.encode(header.charset))
     # pyarrow needs distinct names
     names = [name or f"\0{i}" for i, name in enumerate(header.names)]
     options = pyarrow.csv.ConvertOptions(
@@ -264,7 +283,7 @@ def parse_columns(
     for i, name in enumerate(table.column_names) if listed else ():
         column = table.column(i)
         if pa.types.is_string(column.type):
-            missing = pa.array([word for word in MISSING if word not in listed.get(name, ())])
+            missing = pa.array([word for word in MISSING if word not in listed.get(name, ())], pa.string())
             table = table.set_column(i, name, pc.if_else(pc.is_in(column, missing), None, column))
     return table
 
@@ -296,7 +315,8 @@ def find_wrong(text: bytes, header: CsvHeader, numbers: Sequence[str]) -> tuple[
     for i, (start, stop) in enumerate(pairwise(starts)):
         try:
             record = text[start:stop].decode(header.charset).strip("\r\n")
-            rows = list(csv.reader([record + "\n"], delimiter=header.separator))
+            form = {"delimiter": header.separator, "skipinitialspace": header.separator != " "}
+            rows = list(csv.reader([record + "\n"], **form))
         except UnicodeDecodeError as error:
             return i, f": not {header.charset.upper()}: {error}. {AS_UTF8.rstrip('.')}"
         except csv.Error:
@@ -439,6 +459,19 @@ class CsvPart(TablePart):
                 raise DataError(
                     f"{self._line(text, run, int(row))}: the header again. Delete it, if files were joined."
                 )
+
+    def written(self, run: RecordRun, names: Sequence[str]) -> dict[str, pa.Array]:
+        """Return columns of a run as strings as they are written, with blanks and words for missing values.
+
+        None are returned if fields begin with blanks before quotes, which only are quotes without these.
+        """
+        text, types = bytes(self.source.read(run.offset, run.length)), dict.fromkeys(names, pa.string())
+        listed = dict.fromkeys(names, MISSING)
+        try:
+            table = parse_columns(text, self._header, types, names, listed=listed, with_blanks=True)
+        except (pa.ArrowException, ValueError):
+            return {}
+        return {name: whole(table.column(name)) for name in names}
 
     def rows(
         self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]
