@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import re
 import threading
 import zipfile
@@ -46,6 +47,7 @@ pc, pq = LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
 WHOLE_SUFFIXES = (".json", ".json.gz", ".xlsx")
 JSON_LINES = (".jsonl", ".ndjson")
 ROWS = 1 << 14
+LOG = logging.getLogger(__name__)
 
 
 # errors that json and openpyxl raise
@@ -98,10 +100,28 @@ def _array(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
 
 
 def _sheet(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
-    book = require("openpyxl", "excel", url).load_workbook(io.BytesIO(data), read_only=True, data_only=True)
+    load = require("openpyxl", "excel", url).load_workbook
+    book = load(io.BytesIO(data), read_only=True, data_only=True)
     if len(book.sheetnames) > 1:
         raise DataError(f"{url}: sheets {', '.join(book.sheetnames)}. Expected one: save it as a file of its own.")
-    rows = [row for row in book.active.iter_rows(values_only=True) if any(value is not None for value in row)]
+    where, sheet = f"{url}, sheet {book.active.title}", list(book.active.iter_rows())
+    # the value of a formula may be an empty text, of the type str
+    cells = [cell for row in sheet for cell in row if hasattr(cell, "coordinate")]
+    empty = {cell.coordinate for cell in cells if cell.value is None and cell.data_type != "str"}
+    formulas = load(io.BytesIO(data), read_only=True).active.iter_rows() if empty else ()
+    unknown = [
+        each.coordinate for row in formulas for each in row if each.data_type == "f" and each.coordinate in empty
+    ]
+    if unknown:
+        raise DataError(
+            f"{where}: formulas without their values: {len(unknown)}, the first in {unknown[0]}. Open it in Excel or "
+            "LibreOffice, which compute them, and save it."
+        )
+    if errors := [cell for cell in cells if cell.data_type == "e"]:
+        first = f"{errors[0].value} in {errors[0].coordinate}"
+        LOG.warning("%s: %d cells with errors are missing values. The first is %s.", where, len(errors), first)
+    values = [tuple(None if cell.data_type == "e" else cell.value for cell in row) for row in sheet]
+    rows = [row for row in values if any(value is not None for value in row)]
     if len(rows) < 2:
         raise DataError(f"{url}: expected a header and records, got {len(rows)} rows.")
     names = ["" if name is None else str(name).strip() for name in rows[0]]

@@ -146,3 +146,31 @@ def test_json_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("[" * 100_000)
     with pytest.raises(DataError, match=r"x\.json: of another format, or damaged: maximum recursion"):
         TableStore(str(tmp_path / "x.json"))
+
+
+def test_cells_of_sheets_that_have_no_value(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    book = pytest.importorskip("openpyxl").Workbook()
+    for row in [("x", "y"), (1, "a"), (2, "#N/A"), ("#DIV/0!", "b"), (4, "a"), (5, None)]:
+        book.active.append(row)
+    book.save(tmp_path / "errors.xlsx")
+    with TableStore(str(tmp_path / "errors.xlsx"), features="x", label="y", missing="skip") as store:
+        assert store.class_names == ("a",)
+        np.testing.assert_array_equal(read_all(store)["data"][:, 0], [1, 4])
+    errors = "2 cells with errors are missing values. The first is #N/A in B3."
+    assert [each for each in caplog.messages if "cells" in each] == [f"{tmp_path}/errors.xlsx, sheet Sheet: {errors}"]
+    # as Excel stores a formula whose value is an empty text, and as programs store formulas that do not compute
+    for value, kind in (("<v></v>", ' t="str"'), ("<v>a</v>", ' t="str"'), ("<v></v>", ""), ("", "")):
+        file = tmp_path / "formulas.xlsx"
+        with zipfile.ZipFile(tmp_path / "errors.xlsx") as old, zipfile.ZipFile(file, "w") as new:
+            for name in old.namelist():
+                text = old.read(name)
+                cell = f'<c r="B3"{kind}><f>"a"&amp;""</f>{value}</c>'.encode()
+                new.writestr(name, re.sub(rb'<c r="B3".*?</c>', cell.replace(b"\\", b"\\\\"), text))
+        if kind:
+            with TableStore(str(file), features="x", label="y", missing="skip") as store:
+                assert store.count == 2 + ("a" in value)
+        else:
+            with pytest.raises(
+                DataError, match=r"formulas.xlsx, sheet Sheet: formulas .*: 1, the first in B3. Open it in"
+            ):
+                TableStore(str(file), features="x", label="y", missing="skip")
