@@ -93,6 +93,8 @@ class Store(ABC):
         Whether a conversion has written the records, and chosen what their label is; see `class_names.check_label`.
     rounds_data : bool
         Whether ``data`` is rounded from values of more than 32 bits; see `widen`.
+    left_out : int
+        Number of records that are not read, as they have missing values.
     truncation : str
         Describes what is missing at the end of a truncated file that was opened with ``truncated=True``; else empty.
 
@@ -127,6 +129,7 @@ class Store(ABC):
     table_facts: TableFacts | None = None
     is_converted: bool = False
     rounds_data: bool = False
+    left_out: int = 0
     truncation: str = ""
     schema: dict[str, Field]
 

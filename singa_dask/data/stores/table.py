@@ -361,6 +361,7 @@ class TableStore(RangeStore):
         if not self._pieces:
             which = f" are in the part to {self._split.part} on, and" if self._split else ""
             raise DataError(f"{self.url}: no records{which} without missing values.")
+        self.left_out = sum(self._n_rows(piece) - piece.kept for piece in index.pieces)
         # parts of a large row group are decoded one after another
         largest = max(piece.run.n for piece in self._pieces)
         n_values = sum(index.facts.widths.get(name, 1) for name in index.facts.features)
@@ -562,6 +563,10 @@ class TableStore(RangeStore):
         chosen = self._split.rows(piece.first, piece.run.n)
         return lambda first, stop: rows(chosen[first], chosen[stop - 1] + 1).take(chosen[first:stop] - chosen[first])
 
+    def _n_rows(self, piece: TableBlock) -> int:
+        """Return the number of rows of a piece that are of the part to read."""
+        return len(self._split.rows(piece.first, piece.run.n)) if self._split else piece.run.n
+
     def _place(self, piece: TableBlock, data: Sequence[memoryview]) -> Callable[[int], str]:
         """Return a function: row of a piece -> its place in the file, for errors."""
         place = self._parts(piece.file).place(piece.run, data)
@@ -579,14 +584,13 @@ class TableStore(RangeStore):
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         piece, data = self._pieces[block_id], self.fetch(block_id)
         rows, place = self._some_rows(piece, self._columns, data), self._place(piece, data)
-        n = len(self._split.rows(piece.first, piece.run.n)) if self._split else piece.run.n
 
         def encode(first: int, stop: int) -> Arrays:
             # places take a while to find, and only those of single rows are shown
             where = (lambda _: place(first)) if stop - first == 1 else str
             return self._encoder.encode(rows(first, stop), where)
 
-        good, bad = bisect_rows(n, encode)
+        good, bad = bisect_rows(self._n_rows(piece), encode)
         zeros = {name: np.zeros((1, *field.shape), field.dtype) for name, field in self.schema.items()}
         parts = sorted([*good, *((row, zeros) for row in bad)], key=operator.itemgetter(0))
         arrays = {name: np.concatenate([part[name] for _, part in parts]) for name in self.schema}

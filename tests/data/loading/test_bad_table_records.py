@@ -132,3 +132,15 @@ def test_too_many_wrong_records_are_an_error(tmp_path: Path) -> None:
             read(loader, N // BATCH)
     with pytest.raises(DataError, match=r"table.csv, line 5: 3 fields, expected 4, as in the header"):
         csv_of(tmp_path, WRONG)
+
+
+@pytest.mark.parametrize("missing", ["skip", "mean"])
+def test_the_first_worker_says_how_many_records_are_left_out(
+    missing: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "x.csv").write_text("x,y\n1,0\n,1\n3,0\nNA,1\n")
+    with TableStore(str(tmp_path / "x.csv"), label="y", missing=missing) as store:
+        for worker in range(2):
+            Loader(store, Sampler([block.n for block in store.blocks], 2), worker, 2, prefetch=False).close()
+    said = f"{tmp_path}/x.csv: 2 records with missing values are left out; 2 are read."
+    assert caplog.messages == ([said] if missing == "skip" else [])
