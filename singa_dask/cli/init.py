@@ -46,6 +46,7 @@ def _names(context: click.Context, option: click.Parameter, value: Any) -> tuple
 @click.option(
     "--header/--no-header", default=None, help="Whether the first line of CSV names the columns; found if not given."
 )
+@click.option("--quotes/--no-quotes", default=None, help="Whether fields of CSV may be quoted; refused where unclear.")
 @click.option("--missing", metavar="WHAT", default="", help="Features without a value: error, skip, mean or a number.")
 @click.option(
     "--classes", metavar="NAMES", callback=_names, help="The values of the label in the order of the classes."

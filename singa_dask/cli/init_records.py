@@ -55,6 +55,7 @@ class InitOptions:
     missing: str = ""
     classes: tuple[str, ...] = ()
     header: bool | None = None
+    quotes: bool | None = None
     lags: int = 0
     test_split: float = 0.2
     seed: int = 1
@@ -65,7 +66,9 @@ class InitOptions:
     def of_tables(self) -> str:
         """Return an option that only tables take, if one is given."""
         names = ("target", "features", "text", "drop", "encoding", "missing", "classes", "lags")
-        return next((name for name in names if getattr(self, name)), "header" if self.header is not None else "")
+        given = [name for name in names if getattr(self, name)]
+        given += [name for name in ("header", "quotes") if getattr(self, name) is not None]
+        return given[0] if given else ""
 
 
 @dataclass(frozen=True)

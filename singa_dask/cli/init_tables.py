@@ -38,7 +38,7 @@ from singa_dask.data.stores import open_store
 from singa_dask.data.stores.class_names import label_table
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.data.stores.table import LINES, open_part
-from singa_dask.data.stores.table_csv import MISSING, CsvPart, check_charset, record_starts
+from singa_dask.data.stores.table_csv import MISSING, SEPARATORS, CsvPart, check_charset, record_starts
 from singa_dask.data.stores.table_part import OpenParts, format_of, table_files
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError, listed
@@ -190,7 +190,7 @@ class TableSurvey:
         at = 0
         for file, run in self.runs:
             text = bytes(self.parts(file).source.read(run.offset, run.length))
-            starts = [*record_starts(text).tolist(), len(text)]
+            starts = [*record_starts(text, self.text.get("quotes")).tolist(), len(text)]
             for row in rows[(rows >= at) & (rows < at + run.n)] - at:
                 record = text[starts[row] : starts[row + 1]]
                 yield record if record.endswith(b"\n") else record + b"\n"
@@ -224,6 +224,9 @@ def read_table(place: str, options: InitOptions) -> TableSurvey:
         if "charset" in str(error) or "UTF-8" in str(error):
             said = str(error).replace(", or set charset, such as latin-1", "")
             raise DataError(f"{said} Or give --encoding, such as latin-1 or cp1252.") from None
+        if "quotes: false" in str(error):
+            said = str(error).replace("Set quotes: false", "Give --no-quotes").replace(", true if", ", --quotes if")
+            raise DataError(said) from None
         raise
 
 
@@ -281,7 +284,10 @@ def _sniff(place: str, options: InitOptions) -> dict[str, Any]:
         keys["separator"] = separator
     if options.encoding:
         keys["charset"] = options.encoding
-    rows = [row for row in csv.reader(lines, delimiter=separator) if row and not row[0].startswith("sep=")]
+    if options.quotes is not None:
+        keys["quotes"] = options.quotes
+    quoting = csv.QUOTE_NONE if options.quotes is False else csv.QUOTE_MINIMAL
+    rows = [row for row in csv.reader(lines, delimiter=separator, quoting=quoting) if row and row[0][:4] != "sep="]
     if options.header is not None:
         keys["header"] = options.header
     elif rows and not _has_header(place, rows[0], rows[1:]):
@@ -292,7 +298,7 @@ def _sniff(place: str, options: InitOptions) -> dict[str, Any]:
 def separator_of(lines: Sequence[str]) -> str:
     """Return the separator that the first line of a table has most of; a blank if it has none."""
     unquoted = re.sub(r'"[^"]*"', "", lines[0] if lines else "")
-    return max((",", ";", "\t", "|"), key=unquoted.count) if re.search(r"[,;\t|]", unquoted) else " "
+    return max((",", *SEPARATORS), key=unquoted.count) if re.search(r"[,;\t|\x01]", unquoted) else " "
 
 
 def _has_header(place: str, first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:

@@ -152,6 +152,7 @@ def CSVInput(
     encoding: Literal["one_hot", "index"] = ...,
     texts: Mapping[str, Any] = ...,
     header: bool | None = ...,
+    quotes: bool | None = ...,
     charset: str = ...,
     store_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
@@ -268,6 +269,10 @@ def CSVInput(
     header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
     columns of a table are called 1, 2, ... by their positions.
 
+    quotes: Whether fields of a CSV table may be in double quotes. If it is false, a quote is a character of its
+    field. If it is not given, quoted texts of several lines are refused where each of their lines could be a
+    record.
+
     charset: Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
 
 def CSVOutput(
@@ -312,6 +317,7 @@ def CSVOutput(
     encoding: Literal["one_hot", "index"] = ...,
     texts: Mapping[str, Any] = ...,
     header: bool | None = ...,
+    quotes: bool | None = ...,
     charset: str = ...,
     store_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
@@ -426,6 +432,10 @@ def CSVOutput(
 
     header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
     columns of a table are called 1, 2, ... by their positions.
+
+    quotes: Whether fields of a CSV table may be in double quotes. If it is false, a quote is a character of its
+    field. If it is not given, quoted texts of several lines are refused where each of their lines could be a
+    record.
 
     charset: Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
 
@@ -1187,6 +1197,7 @@ def RecordInput(
     encoding: Literal["one_hot", "index"] = ...,
     texts: Mapping[str, Any] = ...,
     header: bool | None = ...,
+    quotes: bool | None = ...,
     charset: str = ...,
     store_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
@@ -1302,6 +1313,10 @@ def RecordInput(
     header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
     columns of a table are called 1, 2, ... by their positions.
 
+    quotes: Whether fields of a CSV table may be in double quotes. If it is false, a quote is a character of its
+    field. If it is not given, quoted texts of several lines are refused where each of their lines could be a
+    record.
+
     charset: Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
 
 def RecordOutput(
@@ -1346,6 +1361,7 @@ def RecordOutput(
     encoding: Literal["one_hot", "index"] = ...,
     texts: Mapping[str, Any] = ...,
     header: bool | None = ...,
+    quotes: bool | None = ...,
     charset: str = ...,
     store_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
@@ -1461,6 +1477,10 @@ def RecordOutput(
 
     header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
     columns of a table are called 1, 2, ... by their positions.
+
+    quotes: Whether fields of a CSV table may be in double quotes. If it is false, a quote is a character of its
+    field. If it is not given, quoted texts of several lines are refused where each of their lines could be a
+    record.
 
     charset: Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
 
@@ -1733,6 +1753,7 @@ def WeightInput(
     encoding: Literal["one_hot", "index"] = ...,
     texts: Mapping[str, Any] = ...,
     header: bool | None = ...,
+    quotes: bool | None = ...,
     charset: str = ...,
     store_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
@@ -1850,5 +1871,9 @@ def WeightInput(
 
     header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
     columns of a table are called 1, 2, ... by their positions.
+
+    quotes: Whether fields of a CSV table may be in double quotes. If it is false, a quote is a character of its
+    field. If it is not given, quoted texts of several lines are refused where each of their lines could be a
+    record.
 
     charset: Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""

@@ -573,3 +573,17 @@ def test_what_is_no_part_of_a_value_is_said(call: Call) -> None:
     assert f"warning: blanks that are no part of values: income ({N}), work ({N}).\n" in said
     assert "warning: income: '>50K' and '>50K.' are different classes.\n" in said
     assert stores()[0]["categories"]["work"] == ["", "Private", "State-gov"]
+
+
+def test_lone_quotes_of_texts(call: Call) -> None:
+    texts = [f"{'quote ' * (i % 3)}some words {i % 7}" for i in range(N)]
+    texts[30], texts[60] = f'"{texts[30]}', f'{texts[60]}"'
+    Path("texts.tsv").write_text("".join(["text\ty\n", *(f"{text}\t{'ab'[i % 2]}\n" for i, text in enumerate(texts))]))
+    said = refused(call, "texts.tsv", "--text", "text", "--label", "y", "-o", "job.yaml")
+    assert "line 32: its quote ends further on, and each line between could be a record. Give --no-quotes if" in said
+    assert said.endswith("here, --quotes if they quote texts of several lines.\n")
+    said = done(call, "texts.tsv", "--text", "text", "--label", "y", "--no-quotes", "-o", "job.yaml")
+    assert f"{N} tsv records" in said
+    assert stores()[0]["quotes"] is False
+    parts = [Path(f"job-data/{name}.csv").read_text().split("\n")[1:-1] for name in ("train", "test")]
+    assert sorted(parts[0] + parts[1]) == sorted(Path("texts.tsv").read_text().split("\n")[1:-1])

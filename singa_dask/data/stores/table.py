@@ -214,6 +214,9 @@ class NamedColumns(StoreOptions):
     header: bool | None = None
     """Whether a CSV file begins with a line of column names; detected if not given. If it is false, the columns of a
     table are called 1, 2, ... by their positions."""
+    quotes: bool | None = None
+    """Whether fields of a CSV table may be in double quotes. If it is false, a quote is a character of its field. If it
+    is not given, quoted texts of several lines are refused where each of their lines could be a record."""
     charset: str = "utf-8"
     """Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
 
@@ -284,7 +287,7 @@ class TableStore(RangeStore):
         checked["texts"] = {name: text.model_dump() for name, text in checked["texts"].items()}
         checked["split"] = checked["split"] and checked["split"].model_dump()
         # manifests lack these options where they have their defaults
-        for name in ("tolerant", "weight", "header", "charset", "texts", "split"):
+        for name in ("tolerant", "weight", "header", "quotes", "charset", "texts", "split"):
             if checked[name] == TableOptions.model_fields[name].default:
                 del checked[name]
         return checked
@@ -330,7 +333,7 @@ class TableStore(RangeStore):
         return cache_folder(self.storage_options.get(fs.CACHE)) / TABLES / f"{key}.json" if all(versions) else None
 
     def _open_part(self, file: int) -> TablePart:
-        names = ("separator", "charset", "header", "block_bytes", "tolerant")
+        names = ("separator", "charset", "header", "quotes", "block_bytes", "tolerant")
         options = {name: self.options[name] for name in names if name in self.options}
         part = open_part(self._files[file].url, self._format, self.storage_options, listed=self._listed, **options)
         # one that was closed meanwhile, as only some are kept open

@@ -37,9 +37,12 @@ HEAD_BYTES = 1 << 14
 BOM, WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 # the first line of Excel's files
 SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\r?\n')
-SEPARATORS = (";", "\t", "|", ",")
-# fields that stand for no number, as pandas has them, and "?"
-MISSING = ("", "#N/A", "#NA", "-nan", "-NaN", "<NA>", "?", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null")
+SEPARATORS = (";", "\t", "|", ",", "\x01")
+# fields that stand for no number, as pandas has them, "?", and that of Hive, MySQL and PostgreSQL
+MISSING = (
+    "", "#N/A", "#NA", "-nan", "-NaN", "<NA>", "?", "N/A", "NA", "NULL", "NaN", "None", "\\N", "n/a", "nan", "null"
+)  # fmt: skip
+AS_CHARACTERS = "Set quotes: false if quotes are characters here"
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 UTF8 = "utf-8"
 AS_UTF8 = 'Write it as UTF-8, in Excel as "CSV UTF-8", or set charset, such as latin-1.'
@@ -51,17 +54,24 @@ Listed = Mapping[str, Collection[str]]
 
 
 class CsvHeader(NamedTuple):
-    """The header of a file: names of the columns, separator, offset and line of the first record, and encoding."""
+    """The header of a file: names of the columns, separator, offset and line of the first record, encoding, quotes."""
 
     names: tuple[str, ...]
     separator: str
     start: int
     line: int
     charset: str = UTF8
+    quotes: bool | None = None
 
 
 def read_header(
-    url: str, read: Read, size: int, separator: str, charset: str = UTF8, has_names: bool | None = None
+    url: str,
+    read: Read,
+    size: int,
+    separator: str,
+    charset: str = UTF8,
+    has_names: bool | None = None,
+    quotes: bool | None = None,
 ) -> CsvHeader:
     """Read the header of a file of ``size`` bytes; columns without names are called by their positions from 1 on.
 
@@ -79,7 +89,7 @@ def read_header(
     if said:
         separator, start, line = said[1].decode(errors="replace"), said.end(), 2
     length = HEAD_BYTES
-    while (end := _record_end(head, start)) < 0 and len(head) < size:
+    while (end := _record_end(head, start, quotes)) < 0 and len(head) < size:
         length *= 16
         if length > MAX_HEADER:
             raise DataError(f"{url}, line {line}: a header of more than {len(head)} bytes, or an unclosed quote.")
@@ -87,11 +97,11 @@ def read_header(
     text = head[start : end if end >= 0 else size]
     if not text.strip():
         raise DataError(f"{url}: it is empty." if not head.strip() else f"{url}, line {line}: expected a header.")
-    fields = _fields(f"{url}, line {line}", text, separator, charset)
+    fields = _fields(f"{url}, line {line}", text, separator, charset, quotes)
     if has_names is False:
-        return CsvHeader(tuple(str(i + 1) for i in range(len(fields))), separator, start, line, charset)
+        return CsvHeader(tuple(str(i + 1) for i in range(len(fields))), separator, start, line, charset, quotes)
     names = _names(f"{url}, line {line}", fields, has_names is True)
-    return CsvHeader(names, separator, start + len(text), line + text.count(b"\n"), charset)
+    return CsvHeader(names, separator, start + len(text), line + text.count(b"\n"), charset, quotes)
 
 
 def check_charset(url: str, charset: str) -> None:
@@ -104,27 +114,32 @@ def check_charset(url: str, charset: str) -> None:
     raise DataError(f"{url}: charset {charset!r}. Expected an encoding that extends ASCII, such as latin-1 or cp1252.")
 
 
-def _record_end(text: bytes, start: int) -> int:
+def _record_end(text: bytes, start: int, quotes: bool | None) -> int:
     """Return the end of the first record after ``start``, including its line end; -1 if it is not in the text."""
     data = np.frombuffer(text, np.uint8, offset=start)
-    ends = np.flatnonzero((data == NEWLINE) & (np.cumsum(data == QUOTE) % 2 == 0))
+    ends = np.flatnonzero((data == NEWLINE) & (np.cumsum((data == QUOTE) & (quotes is not False)) % 2 == 0))
     return start + int(ends[0]) + 1 if len(ends) else -1
 
 
-def _fields(where: str, text: bytes, separator: str, charset: str) -> list[str]:
+def _rows(lines: Iterable[str], separator: str, quotes: bool | None, strict: bool) -> list[list[str]]:
+    quoting = csv.QUOTE_NONE if quotes is False else csv.QUOTE_MINIMAL
+    blanks = separator != " "
+    return list(csv.reader(lines, delimiter=separator, quoting=quoting, strict=strict, skipinitialspace=blanks))
+
+
+def _fields(where: str, text: bytes, separator: str, charset: str, quotes: bool | None) -> list[str]:
     try:
         decoded = text.decode(charset).rstrip("\r\n")
     except UnicodeDecodeError as error:
         raise DataError(f"{where}: not {charset.upper()}: {error}. {AS_UTF8}") from None
-    if "\r" in decoded and '"' not in decoded:
+    if "\r" in decoded and (quotes is False or '"' not in decoded):
         raise DataError(f"{where}: lines end with carriage returns only. Write the file with line feeds.")
     if len(separator) != 1:
         raise DataError(f"{where}: separator {separator!r}, expected one character for a table with named columns.")
     if separator not in decoded and (other := next((each for each in SEPARATORS if each in decoded), "")):
         raise DataError(f"{where}: it contains no {separator!r}, but {other!r}. Set separator: {other!r}.")
     try:
-        rows = csv.reader([decoded], delimiter=separator, strict=True, skipinitialspace=separator != " ")
-        return [name.strip() for row in rows for name in row]
+        return [name.strip() for row in _rows([decoded], separator, quotes, strict=True) for name in row]
     except csv.Error as error:
         raise DataError(f"{where}: {error}.") from None
 
@@ -158,7 +173,7 @@ def cut_records(url: str, chunks: Iterable[bytes | memoryview], header: CsvHeade
     n, inside, blank = 0, False, True
     for chunk in chunks:
         data = np.frombuffer(chunk, np.uint8)
-        newlines, quotes = np.flatnonzero(data == NEWLINE), np.flatnonzero(data == QUOTE)
+        newlines, quotes = np.flatnonzero(data == NEWLINE), _quotes(data, header.quotes)
         ends = newlines
         if inside or len(quotes):
             ends = newlines[(np.searchsorted(quotes, newlines) + inside) % 2 == 0]
@@ -178,7 +193,9 @@ def cut_records(url: str, chunks: Iterable[bytes | memoryview], header: CsvHeade
             blank = blank and not has_rest
         if position == size:
             if inside:
-                raise DataError(f"{url}, line {next_line}: a quote in the record that begins here is not closed.")
+                raise DataError(
+                    f"{url}, line {next_line}: a quote in the record that begins here is not closed. {AS_CHARACTERS}."
+                )
             n, cut = n + (not blank), size
         elif not len(ends):
             continue
@@ -201,10 +218,16 @@ def _filled(data: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> tuple[n
     return np.diff(before, prepend=0) > 0, len(text) > (before[-1] if len(ends) else 0)
 
 
-def record_starts(text: bytes) -> npt.NDArray[np.int64]:
+def _quotes(data: npt.NDArray[np.uint8], quotes: bool | None) -> npt.NDArray[np.int64]:
+    """Return where quotes are that begin or end a field."""
+    return np.empty(0, np.int64) if quotes is False else np.flatnonzero(data == QUOTE)
+
+
+def record_starts(text: bytes, quotes: bool | None = None) -> npt.NDArray[np.int64]:
     """Return the offset of each record in a run of them."""
     data = np.frombuffer(text, np.uint8)
-    ends = np.flatnonzero((data == NEWLINE) & (np.cumsum(data == QUOTE, dtype=np.uint8) % 2 == 0)) + 1
+    newlines = np.flatnonzero(data == NEWLINE)
+    ends = newlines[np.searchsorted(_quotes(data, quotes), newlines) % 2 == 0] + 1
     starts = np.concatenate([[0], ends, [len(data)]]).astype(np.int64)
     filled = np.searchsorted(np.flatnonzero((data != NEWLINE) & (data != RETURN)), starts)
     return starts[:-1][np.diff(filled) > 0]
@@ -255,6 +278,7 @@ def parse_columns(
         A record is invalid; see `find_wrong`.
     """
     text = text if with_blanks else without_blanks(text, header.separator.encode(header.charset))
+    has_quotes = header.quotes is not False and b'"' in text
     # pyarrow needs distinct names
     names = [name or f"\0{i}" for i, name in enumerate(header.names)]
     options = pyarrow.csv.ConvertOptions(
@@ -274,8 +298,8 @@ def parse_columns(
         ),
         pyarrow.csv.ParseOptions(
             delimiter=header.separator,
-            quote_char=b'"' in text and '"',
-            newlines_in_values=b'"' in text,
+            quote_char=has_quotes and '"',
+            newlines_in_values=has_quotes,
             invalid_row_handler=(lambda row: "skip") if skip_wrong else None,
         ),
         options,
@@ -310,17 +334,17 @@ def find_wrong(text: bytes, header: CsvHeader, numbers: Sequence[str]) -> tuple[
     numbers : sequence of str
         Columns that must be numbers.
     """
-    starts = [*record_starts(text).tolist(), len(text)]
+    starts = [*record_starts(text, header.quotes).tolist(), len(text)]
     wanted = [(name, header.names.index(name)) for name in numbers]
     for i, (start, stop) in enumerate(pairwise(starts)):
         try:
             record = text[start:stop].decode(header.charset).strip("\r\n")
-            form = {"delimiter": header.separator, "skipinitialspace": header.separator != " "}
-            rows = list(csv.reader([record + "\n"], **form))
+            rows = _rows([record + "\n"], header.separator, header.quotes, strict=False)
         except UnicodeDecodeError as error:
             return i, f": not {header.charset.upper()}: {error}. {AS_UTF8.rstrip('.')}"
         except csv.Error:
-            return i, ": a quote in a field that does not begin with one. Quote the field, and double quotes in it"
+            advice = f"Quote the field, and double quotes in it. {AS_CHARACTERS}"
+            return i, f": a quote in a field that does not begin with one. {advice}"
         fields = rows[0] if rows else []
         if len(fields) != len(header.names):
             return i, f": {len(fields)} fields, expected {len(header.names)}, as in the header"
@@ -366,10 +390,11 @@ class CsvPart(TablePart):
         charset: str = UTF8,
         header: bool | None = None,
         listed: Listed = MappingProxyType({}),
+        quotes: bool | None = None,
     ) -> None:
         self.url, self._listed = url, listed
         self.source = open_bytes(url, storage_options)
-        self._header = read_header(url, self.source.scan, self.source.size, separator, charset, header)
+        self._header = read_header(url, self.source.scan, self.source.size, separator, charset, header, quotes)
         self._block_bytes, self._tolerant = block_bytes, tolerant
         self.names, self.start = self._header.names, self._header.start
         self.index = tuple(name for name in self._header.names if not name or name.startswith("Unnamed: "))
@@ -426,7 +451,9 @@ class CsvPart(TablePart):
 
     def decode(self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
         text = _whole_bytes(data[0])
-        self._refuse_escapes(text, run)
+        if self._header.quotes is not False and b'"' in text:
+            self._refuse_escapes(text, run)
+            self._refuse_joined(text, run)
         numbers = [name for name, kind in kinds.items() if kind in ("number", "empty")]
         try:
             table = parse_columns(text, self._header, _types(kinds), list(kinds), listed=self._listed)
@@ -449,13 +476,37 @@ class CsvPart(TablePart):
                 'Write it doubled, "", in Spark by the option escape=\'"\', or write Parquet.'
             )
 
+    def _refuse_joined(self, text: bytes, run: RecordRun) -> None:
+        """Refuse quotes that join records: what they quote ends within a field, or each line could be a record."""
+        data, separator = np.frombuffer(text, np.uint8), self._header.separator.encode()
+        newlines, quotes = np.flatnonzero(data == NEWLINE), _quotes(data, self._header.quotes)
+        pairs = quotes[: len(quotes) // 2 * 2].reshape(-1, 2)
+        first, last = np.searchsorted(newlines, pairs).T
+        ends = [b"", b"\r", b"\n", b'"', b" ", separator[:1]]
+        # blanks may be before a quote that begins a field
+        heads = ((at, end, text[max(at - 9, 0) : at].rstrip(b" ")[-1:]) for at, end in pairs[first < last].tolist())
+        several = [(at, end) for at, end, before in heads if before in ends]
+        wrong = next((start for start, stop in several if text[stop + 1 : stop + 2] not in ends), None)
+        if wrong is not None:
+            raise self._joined(text, run, wrong, "what its quote begins ends further on, within a field")
+        lines = (line for line in text.split(b"\n") if line.strip(b"\r"))
+        n = len(self._header.names) - 1
+        if several and self._header.quotes is None and run.n > 1 and all(line.count(separator) == n for line in lines):
+            said = "its quote ends further on, and each line between could be a record"
+            raise self._joined(text, run, several[0][0], said, ", true if they quote texts of several lines")
+
+    def _joined(self, text: bytes, run: RecordRun, at: int, fault: str, more: str = "") -> DataError:
+        line = run.line + text.count(b"\n", 0, at)
+        return DataError(f"{self.url}, line {line}: {fault}. {AS_CHARACTERS}{more}.")
+
     def _refuse_header(self, table: pa.Table, text: bytes, run: RecordRun) -> None:
         """Refuse a record that is the header: files were joined."""
+        form = self._header.separator, self._header.charset, self._header.quotes
         same = [pc.fill_null(pc.equal(table.column(name), name), False) for name in table.column_names]
         for row in np.flatnonzero(functools.reduce(np.logical_and, same, True)):
-            starts = [*record_starts(text).tolist(), len(text)]
+            starts = [*record_starts(text, self._header.quotes).tolist(), len(text)]
             record = text[starts[row] : starts[row + 1]]
-            if tuple(_fields(self.url, record, self._header.separator, self._header.charset)) == self._header.names:
+            if tuple(_fields(self.url, record, *form)) == self._header.names:
                 raise DataError(
                     f"{self._line(text, run, int(row))}: the header again. Delete it, if files were joined."
                 )
@@ -477,7 +528,7 @@ class CsvPart(TablePart):
         self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]
     ) -> Callable[[int, int], pa.Table]:
         text = bytes(data[0])
-        starts = [*record_starts(text).tolist(), len(text)]
+        starts = [*record_starts(text, self._header.quotes).tolist(), len(text)]
 
         def decode(first: int, stop: int) -> pa.Table:
             part = text[starts[first] : starts[stop]]
@@ -498,7 +549,7 @@ class CsvPart(TablePart):
         return DataError(f"{self._line(text, run, wrong[0])}{wrong[1]}.")
 
     def _line(self, text: bytes, run: RecordRun, row: int) -> str:
-        line = run.line + text.count(b"\n", 0, int(record_starts(text)[row]))
+        line = run.line + text.count(b"\n", 0, int(record_starts(text, self._header.quotes)[row]))
         return f"{self.url}, line {line}"
 
     def place(self, run: RecordRun, data: Sequence[memoryview]) -> Callable[[int], str]:

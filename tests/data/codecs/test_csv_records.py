@@ -78,4 +78,4 @@ def test_what_is_wrong_is_named(content: bytes, message: str) -> None:
 def test_excels_separator_line_and_mark() -> None:
     content = b"\xef\xbb\xbfsep=;\r\na;b\r\n1;2\r\n"
     header = read_header("t.csv", lambda offset, length: content[offset : offset + length], len(content), ",")
-    assert header == (("a", "b"), ";", 15, 3, "utf-8")
+    assert header == (("a", "b"), ";", 15, 3, "utf-8", None)
