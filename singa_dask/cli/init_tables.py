@@ -217,7 +217,7 @@ def read_table(place: str, options: InitOptions) -> TableSurvey:
         part = next((parts(file) for file in range(len(files)) if parts(file).kinds), None)
         if part is None:
             raise DataError(f"{place}: no records{' but the header' * (form == 'csv')}.")
-        kinds = {name: "string" if part.class_names(name) else kind for name, kind in part.kinds.items()}
+        kinds = {name: "string" if part.is_text(name) else kind for name, kind in part.kinds.items()}
         kinds |= {name: "string" for name, _ in files[0].keys}
         return _looked_at(place, form, text, parts, kinds)
     except DataError as error:

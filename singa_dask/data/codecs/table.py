@@ -417,6 +417,7 @@ def _check_kind(where: str, kind: str, is_named: bool, is_feature: bool) -> None
     if kind == "string":
         raise DataError(f"{where} holds strings, expected numbers.")
     hint = "Store days or seconds as numbers." if kind in ("date", "timestamp", "time", "duration") else ""
+    hint = "If they are texts in UTF-8, name the column in categories or texts." if kind.endswith("binary") else hint
     raise DataError(f"{where} holds values of type {kind}, expected numbers{' or strings' * is_named}. {hint}".rstrip())
 
 

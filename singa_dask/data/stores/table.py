@@ -479,7 +479,8 @@ class TableStore(RangeStore):
                 raise DataError(f"{self._files[0].url}: column {key!r} is also a directory {key}=....")
             kinds[key] = kind_of_key(self._files, i)
         names = {name: known for name in self._spec.label if (known := part.class_names(name))}
-        return kinds | dict.fromkeys(names, "string"), part, names
+        named = {*self._spec.label, *self._spec.categories, *self._spec.texts}
+        return kinds | dict.fromkeys(filter(part.is_text, named), "string"), part, names
 
     def _check_faults(self, faults: Mapping[str, str], kinds: Mapping[str, str]) -> None:
         """Raise an error for a column that cannot be read as it is meant, if it is used or would be a feature."""
@@ -515,7 +516,7 @@ class TableStore(RangeStore):
                 continue
             if name not in names:
                 raise DataError(f"{part.url}: no column {name!r}, unlike {self._files[0].url}. {show_columns(names)}")
-            found = "string" if kind == "string" and part.class_names(name) else names[name]
+            found = "string" if kind == "string" and part.is_text(name) else names[name]
             if found not in (kind, "empty") and name not in (*self._spec.categories, *self._spec.texts):
                 raise DataError(f"{part.url}: column {name!r} of type {found}, in {self._files[0].url} {kind}.")
 

@@ -290,6 +290,10 @@ class TablePart(ABC):
         """Return the class names that a file has for a column of integers, which is then read as strings, if wanted."""
         return ()
 
+    def is_text(self, column: str) -> bool:
+        """Return whether a column of another kind can be read as strings."""
+        return bool(self.class_names(column))
+
     def width(self, column: str) -> int:
         """Return the length of the first vector of a column; 0 if it has none."""
         return 0
@@ -413,6 +417,8 @@ class OpenParts:
         return lambda first, stop: with_keys(rows(first, stop), self.files[file], wanted)
 
 
+# kinds of columns of bytes, which may be texts
+BYTES = ("binary", "large_binary")
 # rows that are read at a time to find a vector
 WIDTH_ROWS = 64
 # rows of a row group that are decoded at a time
@@ -459,14 +465,27 @@ class ParquetPart(TablePart):
         is_number = self._kinds.get(column) == "number"
         return hugging_face_names(self._groups.schema.metadata, column) if is_number else ()
 
+    def is_text(self, column: str) -> bool:
+        if self._kinds.get(column) not in BYTES:
+            return super().is_text(column)
+        try:
+            return len(self._first_values(column).cast(pa.string())) > 0
+        except pa.ArrowInvalid:
+            return False
+
     def width(self, column: str) -> int:
+        values = self._first_values(column)
+        return int(pc.list_value_length(values)[0].as_py()) if len(values) else 0
+
+    def _first_values(self, column: str) -> pa.Array:
+        """Return the first values of a column, without missing ones."""
         try:
             for batch in self._groups.reader().batches([column], WIDTH_ROWS):
-                if lengths := pc.list_value_length(batch.column(0)).drop_null():
-                    return int(lengths[0].as_py())
+                if len(values := batch.column(0).drop_null()):
+                    return values
         except (pa.ArrowException, OSError, ValueError) as error:
             raise DataError(f"{self.url}, column {column!r}: damaged: {error}") from error
-        return 0
+        return pa.nulls(0)
 
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
         rows = max(1, block_bytes // max(row_bytes, 1))
@@ -502,6 +521,13 @@ class ParquetPart(TablePart):
         for i, (column, kind) in enumerate(kinds.items()):
             if kind == "string" and (names := self.class_names(column)):
                 table = table.set_column(i, column, _named(table.column(column), names, f"{self.url}, {column}"))
+            elif kind == "string" and self._kinds[column] in BYTES:
+                try:
+                    table = table.set_column(i, column, table.column(column).cast(pa.string()))
+                except pa.ArrowInvalid:
+                    raise DataError(
+                        f"{self.url}, column {column!r}: bytes that are not UTF-8. Expected texts."
+                    ) from None
         return table
 
     def _decoded(self, run: RecordRun, columns: tuple[str, ...], data: Sequence[memoryview]) -> pa.Table:
