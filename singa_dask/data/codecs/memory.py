@@ -229,7 +229,8 @@ def as_column(values: Any, where: str) -> pa.Array | pa.ChunkedArray:
     try:
         column = pa.array(values, from_pandas=True)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-        kind = getattr(values, "dtype", type(values).__name__)
+        kinds = () if hasattr(values, "dtype") else sorted({type(each).__name__ for each in values if each is not None})
+        kind = " and ".join(kinds) or getattr(values, "dtype", type(values).__name__)
         raise DataError(
             f"{where}: values of type {kind} cannot be a column: {str(error).rstrip('.')}. {HINT}"
         ) from error

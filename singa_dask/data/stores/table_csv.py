@@ -34,6 +34,8 @@ pc = LazyModule("pyarrow.compute")
 
 QUOTE, NEWLINE, RETURN = b'"\n\r'
 HEAD_BYTES = 1 << 14
+# stands for a blank of a field that has nothing else; such fields are no numbers
+BLANK, BLANKS = b"\0", [" " * n for n in range(1, 33)]
 BOM, WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 # the first line of Excel's files
 SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\r?\n')
@@ -89,12 +91,12 @@ def read_header(
     if said:
         separator, start, line = said[1].decode(errors="replace"), said.end(), 2
     length = HEAD_BYTES
-    while (end := _record_end(head, start, quotes)) < 0 and len(head) < size:
+    while not len(ends := _record_ends(np.frombuffer(head, np.uint8, offset=start), quotes)) and len(head) < size:
         length *= 16
         if length > MAX_HEADER:
             raise DataError(f"{url}, line {line}: a header of more than {len(head)} bytes, or an unclosed quote.")
         head = bytes(read(0, min(size, length)))
-    text = head[start : end if end >= 0 else size]
+    text = head[start : start + int(ends[0]) if len(ends) else size]
     if not text.strip():
         raise DataError(f"{url}: it is empty." if not head.strip() else f"{url}, line {line}: expected a header.")
     fields = _fields(f"{url}, line {line}", text, separator, charset, quotes)
@@ -112,13 +114,6 @@ def check_charset(url: str, charset: str) -> None:
     except (LookupError, UnicodeError):
         pass
     raise DataError(f"{url}: charset {charset!r}. Expected an encoding that extends ASCII, such as latin-1 or cp1252.")
-
-
-def _record_end(text: bytes, start: int, quotes: bool | None) -> int:
-    """Return the end of the first record after ``start``, including its line end; -1 if it is not in the text."""
-    data = np.frombuffer(text, np.uint8, offset=start)
-    ends = np.flatnonzero((data == NEWLINE) & (np.cumsum((data == QUOTE) & (quotes is not False)) % 2 == 0))
-    return start + int(ends[0]) + 1 if len(ends) else -1
 
 
 def _rows(lines: Iterable[str], separator: str, quotes: bool | None, strict: bool) -> list[list[str]]:
@@ -223,28 +218,35 @@ def _quotes(data: npt.NDArray[np.uint8], quotes: bool | None) -> npt.NDArray[np.
     return np.empty(0, np.int64) if quotes is False else np.flatnonzero(data == QUOTE)
 
 
+def _record_ends(data: npt.NDArray[np.uint8], quotes: bool | None) -> npt.NDArray[np.int64]:
+    """Return where lines end that no quotes are around."""
+    newlines = np.flatnonzero(data == NEWLINE)
+    return newlines[np.searchsorted(_quotes(data, quotes), newlines) % 2 == 0] + 1
+
+
 def record_starts(text: bytes, quotes: bool | None = None) -> npt.NDArray[np.int64]:
     """Return the offset of each record in a run of them."""
     data = np.frombuffer(text, np.uint8)
-    newlines = np.flatnonzero(data == NEWLINE)
-    ends = newlines[np.searchsorted(_quotes(data, quotes), newlines) % 2 == 0] + 1
-    starts = np.concatenate([[0], ends, [len(data)]]).astype(np.int64)
+    starts = np.concatenate([[0], _record_ends(data, quotes), [len(data)]]).astype(np.int64)
     filled = np.searchsorted(np.flatnonzero((data != NEWLINE) & (data != RETURN)), starts)
     return starts[:-1][np.diff(filled) > 0]
 
 
-def without_blanks(text: bytes, separator: bytes) -> bytes:
-    """Return records of several fields without the blanks around these, but for those in quotes."""
+def without_blanks(text: bytes, separator: bytes, quotes: bool | None = None) -> bytes:
+    """Return records of several fields without blanks around these, but for quoted ones and fields of blanks."""
     beside = {b"\n ": b"\n", b" \n": b"\n", b" \r\n": b"\r\n", separator + b" ": separator, b" " + separator: separator}
     is_clean = not any(each in text for each in beside) and b" " not in (text[:1], text[-1:])
-    if separator == b" " or separator not in text or is_clean:
+    if separator == b" " or separator not in text or is_clean or BLANK in text:
         return text
-    parts = text.split(b'"')
-    outside = b'"'.join(parts[::2]).strip(b" ")
+    parts = text.split(b'"') if quotes is not False else [text]
+    # a text may be blank
+    field = rb"(?<![^%b\n]) +(?=%b|\r?\n|\Z)" % (re.escape(separator), re.escape(separator))
+    outside = re.sub(field, lambda found: BLANK * len(found[0]), b'"'.join(parts[::2])).strip(b" ")
     for each, without in beside.items():
         while each in outside:
             outside = outside.replace(each, without)
-    parts[::2] = outside.split(b'"')
+    outside = outside.replace(BLANK, b" ")
+    parts[::2] = outside.split(b'"') if quotes is not False else [outside]
     return b'"'.join(parts)
 
 
@@ -277,15 +279,15 @@ def parse_columns(
     ValueError
         A record is invalid; see `find_wrong`.
     """
-    text = text if with_blanks else without_blanks(text, header.separator.encode(header.charset))
+    text = text if with_blanks else without_blanks(text, header.separator.encode(header.charset), header.quotes)
     has_quotes = header.quotes is not False and b'"' in text
     # pyarrow needs distinct names
     names = [name or f"\0{i}" for i, name in enumerate(header.names)]
     options = pyarrow.csv.ConvertOptions(
         include_columns=list(columns),
         column_types=types and {name: types[name] for name in columns},
-        null_values=list(MISSING),
-        strings_can_be_null=not listed,
+        null_values=[*MISSING, *BLANKS],
+        strings_can_be_null=False,
     )
     table = pyarrow.csv.read_csv(
         pa.BufferReader(text),
@@ -304,7 +306,7 @@ def parse_columns(
         ),
         options,
     )
-    for i, name in enumerate(table.column_names) if listed else ():
+    for i, name in enumerate(table.column_names):
         column = table.column(i)
         if pa.types.is_string(column.type):
             missing = pa.array([word for word in MISSING if word not in listed.get(name, ())], pa.string())
@@ -470,10 +472,9 @@ class CsvPart(TablePart):
         """Refuse quotes within quotes that are escaped by a backslash: their records would be cut elsewhere."""
         separator = re.escape(self._header.separator.encode())
         if b'\\"' in text and (found := re.search(rb'\\"(?![\r\n"]|%b|\Z)' % separator, text)):
-            line = run.line + text.count(b"\n", 0, found.start())
             raise DataError(
-                f"{self.url}, line {line}: a quote that is escaped by a backslash, as Spark, Hive and MySQL write it. "
-                'Write it doubled, "", in Spark by the option escape=\'"\', or write Parquet.'
+                f"{self._place(text, run, found.start())}: a quote that is escaped by a backslash, as Spark, Hive and "
+                'MySQL write it. Write it doubled, "", in Spark by the option escape=\'"\', or write Parquet.'
             )
 
     def _refuse_joined(self, text: bytes, run: RecordRun) -> None:
@@ -486,18 +487,16 @@ class CsvPart(TablePart):
         # blanks may be before a quote that begins a field
         heads = ((at, end, text[max(at - 9, 0) : at].rstrip(b" ")[-1:]) for at, end in pairs[first < last].tolist())
         several = [(at, end) for at, end, before in heads if before in ends]
-        wrong = next((start for start, stop in several if text[stop + 1 : stop + 2] not in ends), None)
-        if wrong is not None:
-            raise self._joined(text, run, wrong, "what its quote begins ends further on, within a field")
+        for at, end in several:
+            if text[end + 1 : end + 2] not in ends:
+                fault = "what its quote begins ends further on, within a field"
+                raise DataError(f"{self._place(text, run, at)}: {fault}. {AS_CHARACTERS}.")
         lines = (line for line in text.split(b"\n") if line.strip(b"\r"))
         n = len(self._header.names) - 1
         if several and self._header.quotes is None and run.n > 1 and all(line.count(separator) == n for line in lines):
-            said = "its quote ends further on, and each line between could be a record"
-            raise self._joined(text, run, several[0][0], said, ", true if they quote texts of several lines")
-
-    def _joined(self, text: bytes, run: RecordRun, at: int, fault: str, more: str = "") -> DataError:
-        line = run.line + text.count(b"\n", 0, at)
-        return DataError(f"{self.url}, line {line}: {fault}. {AS_CHARACTERS}{more}.")
+            fault = "its quote ends further on, and each line between could be a record"
+            advice = f"{AS_CHARACTERS}, true if they quote texts of several lines"
+            raise DataError(f"{self._place(text, run, several[0][0])}: {fault}. {advice}.")
 
     def _refuse_header(self, table: pa.Table, text: bytes, run: RecordRun) -> None:
         """Refuse a record that is the header: files were joined."""
@@ -549,7 +548,10 @@ class CsvPart(TablePart):
         return DataError(f"{self._line(text, run, wrong[0])}{wrong[1]}.")
 
     def _line(self, text: bytes, run: RecordRun, row: int) -> str:
-        line = run.line + text.count(b"\n", 0, int(record_starts(text, self._header.quotes)[row]))
+        return self._place(text, run, int(record_starts(text, self._header.quotes)[row]))
+
+    def _place(self, text: bytes, run: RecordRun, at: int) -> str:
+        line = run.line + text.count(b"\n", 0, at)
         return f"{self.url}, line {line}"
 
     def place(self, run: RecordRun, data: Sequence[memoryview]) -> Callable[[int], str]:

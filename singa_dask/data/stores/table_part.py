@@ -28,6 +28,7 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 
 from singa_dask import fs
+from singa_dask.data.codecs.memory import as_column
 from singa_dask.data.codecs.table import column_kind, is_number, refuse_twice
 from singa_dask.data.stores.arrow import PARQUET_MAGIC, GroupReader, RowGroups
 from singa_dask.data.stores.class_names import hugging_face_names
@@ -74,18 +75,11 @@ def read_whole(url: str, storage_options: fs.Options = None) -> BytesInMemory:
             raise
         raise DataError(f"{url}: of another format, or damaged: {error}.") from error
     refuse_twice(names, url)
-    table = pa.table([_column(url, name, values) for name, values in zip(names, columns, strict=True)], names)
+    pairs = zip(names, columns, strict=True)
+    table = pa.table({name: as_column(values, f"{url}, column {name!r}") for name, values in pairs})
     written = io.BytesIO()
     pq.write_table(table, written, row_group_size=ROWS)
     return BytesInMemory(url, written.getvalue(), (len(data), checksum_of(data)))
-
-
-def _column(url: str, name: str, values: Sequence[Any]) -> pa.Array:
-    try:
-        return pa.array(values)
-    except (pa.ArrowException, TypeError, ValueError):
-        kinds = sorted({type(value).__name__ for value in values if value is not None})
-        raise DataError(f"{url}: column {name!r} has values of several kinds: {', '.join(kinds)}.") from None
 
 
 def _array(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
@@ -525,9 +519,7 @@ class ParquetPart(TablePart):
                 try:
                     table = table.set_column(i, column, table.column(column).cast(pa.string()))
                 except pa.ArrowInvalid:
-                    raise DataError(
-                        f"{self.url}, column {column!r}: bytes that are not UTF-8. Expected texts."
-                    ) from None
+                    raise DataError(f"{self.url}, column {column!r}: bytes that are not UTF-8.") from None
         return table
 
     def _decoded(self, run: RecordRun, columns: tuple[str, ...], data: Sequence[memoryview]) -> pa.Table:

@@ -45,7 +45,7 @@ def test_quotes_are_characters_if_a_job_says_so(tmp_path_factory: pytest.TempPat
     content = "".join(f"{i}\t{text}\n" for i, text in enumerate(found))
     file = tmp_path_factory.mktemp("quotes") / "x.tsv"
     assert texts(file, content, quotes=False) == found
-    assert texts(file, content, quotes=False, block_bytes=8) == found
+    assert texts(file, content.replace("\t", " \t "), quotes=False, block_bytes=8) == found
 
 
 def test_texts_of_several_lines(tmp_path: Path) -> None:
