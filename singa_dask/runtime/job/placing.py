@@ -496,8 +496,8 @@ def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | N
             if _unseen([path])[1]:
                 raise DataError(f"{who} sees no such file or directory.")
             raise DataError(
-                f"{who} does not see this file, which is on {socket.gethostname()}. Give a URL that all hosts reach, or "
-                "a path in a directory that all of them mount."
+                f"{who} does not see this file, which is on {socket.gethostname()}. Give a URL that all hosts reach, "
+                "or a path in a directory that all of them mount."
             )
 
 
