@@ -558,39 +558,64 @@ def _checked(estimator: Any, several_axes: bool, reset: bool, x: Any, *y: Any, *
     options = {"dtype": kinds, "allow_nd": several_axes, "accept_sparse": "csr", **given}
     if reset:
         columns = [] if several_axes else category_columns(x)
-        estimator._categories = Categories(x, columns, estimator.handle_unknown) if columns else None
+        found = [values_of(x, columns)] if columns else []
+        estimator._categories = Categories(found, estimator.handle_unknown) if columns else None
     if estimator._categories is None:
         return validate_data(estimator, x, *y, reset=reset, **options)
+    _check_named(x)
     validate_data(estimator, x, skip_check_array=True, reset=reset)
-    if not hasattr(x, "iloc"):
-        raise ValueError("X has no columns by name. Expected a frame of pandas with the columns of fit.")
     x = estimator._categories.encode(x)
     return check_X_y(x, *y, **options) if y else check_array(x, **options)
 
 
 def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: bool) -> Any:
-    """Check names, number and types of the features of a collection; return it, with one type of NumPy."""
+    """Check names, number and types of the features of a collection.
+
+    Return it with one type of NumPy; a frame with texts or categories as an array with their codes.
+    """
     options = {"dtype": "numeric", "allow_nd": several_axes, "ensure_min_samples": 0, "reset": reset}
+    meta = _meta_of(x)
     if reset:
-        estimator._categories = None
-    if named := category_columns(_meta_of(x)):
-        raise ValueError(
-            f"columns of X that are no numbers: {', '.join(named)}. Expected numbers in a frame of Dask; encode these "
-            "first, e.g. by dask.dataframe.get_dummies. Those of frames of pandas are encoded."
-        )
-    x = _of_one_type(x)
-    validate_data(estimator, _meta_of(x), **options)
-    return x
+        estimator._categories = None if several_axes else _categories_of_parts(x, estimator)
+    if estimator._categories is None:
+        x = _of_one_type(x)
+        validate_data(estimator, _meta_of(x), **options)
+        return x
+    _check_named(meta)
+    validate_data(estimator, meta, skip_check_array=True, reset=reset)
+    parts, encode = parts_of(x), estimator._categories.encode
+    return array_of(map_parts(encode, parts), (np.nan,) * len(parts), encode(meta))
+
+
+def _check_named(x: Any) -> None:
+    if not hasattr(x, "iloc"):
+        raise ValueError("X has no columns by name. Expected a frame with the columns of fit.")
+
+
+def _categories_of_parts(x: Any, estimator: Any) -> Categories | None:
+    """Return the categories of a frame of Dask, if it has any, from a pass over such columns."""
+    meta = _meta_of(x)
+    # whether objects are texts is known of their values alone
+    objects = [name for name, dtype in meta.dtypes.items() if dtype == "object"] if hasattr(meta, "iloc") else []
+    columns = [*dict.fromkeys([*category_columns(meta), *objects])]
+    if not columns:
+        return None
+    found = compute_on(estimator.client, *map_parts(partial(values_of, columns=columns), parts_of(x[columns])))
+    texts = {name for each in found for name in objects if any(isinstance(value, str) for value in each[name][0])}
+    kept = [name for name in columns if name not in objects or name in texts]
+    return (
+        Categories([{name: each[name] for name in kept} for each in found], estimator.handle_unknown) if kept else None
+    )
 
 
 def _of_one_type(x: Any) -> Any:
     """Return a collection; the numbers of a frame as floats, if NumPy would make objects of them.
 
-    It does so of bool beside numbers, and of the types of pandas, such as Int64 and Sparse.
+    It does so of bool beside numbers, and of the types of pandas, such as Int64 and Sparse. Objects are numbers here.
     """
     types = set(_meta_of(x).dtypes) if hasattr(x, "to_dask_array") and x.ndim == 2 else set()
     is_plain = len(types) < 2 and all(isinstance(each, np.dtype) for each in types)
-    return x if is_plain or any(each.kind not in "biuf" for each in types) else x.astype(np.float64)
+    return x if is_plain or any(each.kind not in "biufO" for each in types) else x.astype(np.float64)
 
 
 def classes_of(facts: ArrayFacts) -> Any:
@@ -709,27 +734,45 @@ def _is_category(dtype: str, column: Any) -> bool:
     )
 
 
+def values_of(frame: Any, columns: Sequence[str]) -> dict[str, tuple[list[Any], bool]]:
+    """Return the different values of columns of pandas, and whether one is missing.
+
+    Those of the type category have the values of the type.
+    """
+    found = {}
+    for name in columns:
+        column = frame[name]
+        values = column.cat.categories if hasattr(column, "cat") else column.dropna().unique()
+        found[name] = list(values), bool(column.isna().any())
+    return found
+
+
 class Categories:
     """One-hot codes of some columns of frames like one.
 
-    The categories of a column of the type category are those of its type, else its values. A missing value is a
-    category of its own, if there is any. What is no category is refused, or if ``handle_unknown`` is ``"ignore"`` all
-    its codes are 0.
+    A missing value is a category of its own, if there is any. What is no category is refused, or if ``handle_unknown``
+    is ``"ignore"`` all its codes are 0.
+
+    Parameters
+    ----------
+    found : sequence of mapping
+        `values_of` each partition.
+    handle_unknown : str
     """
 
-    def __init__(self, frame: Any, columns: Sequence[str], handle_unknown: str) -> None:
+    def __init__(self, found: Sequence[Mapping[str, tuple[list[Any], bool]]], handle_unknown: str) -> None:
         if handle_unknown not in UNKNOWN:
             raise ValueError(f"handle_unknown: {handle_unknown!r}. {suggest(str(handle_unknown), UNKNOWN)}")
         self._refuses = handle_unknown == "error"
-        self._known = {name: self._categories(name, frame[name]) for name in columns}
+        self._known = {name: self._categories(name, [each[name] for each in found]) for name in found[0]}
 
     @staticmethod
-    def _categories(name: str, column: Any) -> Array:
-        values = list(column.cat.categories if hasattr(column, "cat") else column.dropna().unique())
+    def _categories(name: str, found: Sequence[tuple[list[Any], bool]]) -> Array:
+        values = [*dict.fromkeys(value for each, _ in found for value in each)]
         if len({type(value) for value in values}) > 1:
             raise ValueError(f"column {name!r} of X has values of several types. Expected texts, or numbers.")
         values = list(distinct_names(values)) if values and isinstance(values[0], str) else values
-        return np.array([*sorted(values), *([None] if column.isna().any() else [])], object)
+        return np.array([*sorted(values), *([None] if any(missing for _, missing in found) else [])], object)
 
     def encode(self, frame: Any) -> Array:
         """Return the numbers of a frame, (n, codes and other columns) float: the codes come first."""
@@ -748,5 +791,6 @@ class Categories:
             columns += [values == category for category in known]
         others = frame.drop(columns=list(self._known))
         if others.shape[1]:
-            columns += list(check_array(others, dtype=(np.float64, np.float32), input_name="X").T)
+            options: dict[str, Any] = {"dtype": (np.float64, np.float32), "ensure_min_samples": 0, "input_name": "X"}
+            columns += list(check_array(others, **options).T)
         return np.stack(columns, axis=1).astype(np.float64)

@@ -89,7 +89,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         ----------
         X : (n, features) array or frame
             Of NumPy, pandas or Dask, or a sparse matrix of SciPy; with ``job`` also of several axes, (n, ...). Columns
-            of pandas with texts or categories are one-hot encoded.
+            of frames with texts or categories are one-hot encoded.
         y : (n,), (n, labels) or (n, targets) array, series or frame
             The class of each record, 0 or 1 for each label, or the numbers to predict.
         sample_weight : (n,) array or series, optional

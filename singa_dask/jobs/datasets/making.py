@@ -75,15 +75,15 @@ def map_parts(function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any
     return [Delayed(key, graph, layer=name) for key in graph.layers[name]]  # type: ignore[no-untyped-call]
 
 
-def array_of(parts: Sequence[Any], lengths: tuple[int, ...], meta: Any) -> Any:
+def array_of(parts: Sequence[Any], lengths: tuple[float, ...], meta: Any) -> Any:
     """Return an array of Dask.
 
     Parameters
     ----------
     parts : sequence of Delayed
         Its partitions, or those of a frame or a column.
-    lengths : tuple of int
-        Number of records of each.
+    lengths : tuple of float
+        Number of records of each, NaN if it is not known.
     meta : array or frame
         One without records.
     """
