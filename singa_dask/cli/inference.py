@@ -126,6 +126,8 @@ NOT_CSV = (".arrow", ".feather", ".json", ".jsonl", ".ndjson", ".npy", ".npz", "
 @click.option(
     "--topk", metavar="K", type=click.IntRange(min=1), default=1, show_default=True, help="The K likeliest classes."
 )
+@click.option("--proba", is_flag=True, help="A column for each class instead, with its probability.")
+@click.option("--keep", metavar="NAMES", default="", help="Columns of --data to write, too, such as an id: by commas.")
 def predict(
     urls: tuple[str, ...],
     backend: str | None,
@@ -133,13 +135,16 @@ def predict(
     out: str | None,
     overwrite: bool,
     topk: int,
+    proba: bool,
+    keep: str,
     quiet: bool,
     **source: Any,
 ) -> None:
     """Predict the classes, labels or targets of new records.
 
     CSV with a header and a line for each record, in file order: its file, or its number from 0 on where records have no
-    files of their own; name, number and probability of the likeliest class; with --topk K those of the next ones. With
+    files of their own; columns to --keep; name, number and probability of the likeliest class; with --topk K those of
+    the next ones; with --proba the probabilities of all. With
     several --layer each has such columns, after its name. A SigmoidCrossEntropyLoss has a column for each label
     instead, with its probability, and a net that predicts numbers has one for each target.
     Records go through the test net. They are normalised, and images scaled, as its own are.
@@ -148,13 +153,16 @@ def predict(
     from singa_dask.fs.outputs import check_output
     from singa_dask.inference.stored import StoredRecords, csv_lines
 
+    if proba and topk > 1:
+        raise click.UsageError("--proba has the probabilities of all classes. Leave --topk out.")
     net = _stored_net(quiet=quiet, **source)
     records = [StoredRecords(url, backend, named=f"--data {url}") for url in urls]
     place = check_output(out, [*urls, source["job_file"]], overwrite=overwrite, by="--overwrite") if out else None
     if out and out.lower().endswith(NOT_CSV):
         raise ConfigError(f"{out}: predictions are CSV. Expected a name that ends in .csv or .tsv.")
     with Signals("stopped"):
-        values = net.values(layers, records, topk=topk)
+        names = [name.strip() for name in keep.split(",") if name.strip()]
+        values = net.values(layers, records, topk=0 if proba else topk, keep=names)
     delimiter = "\t" if out and out.lower().endswith(".tsv") else ","
     lines = csv_lines(values.rows(), delimiter)
     if place is None:

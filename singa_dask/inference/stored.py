@@ -9,7 +9,7 @@ import io
 import os
 import posixpath
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from singa_dask.data.convert import backend_of
 from singa_dask.data.convert.conversion import report
 from singa_dask.data.stores import STORES, Store, open_store
 from singa_dask.data.stores.class_names import write_options
+from singa_dask.data.stores.table import read_texts
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, SingaError
 from singa_dask.fs.outputs import check_output
@@ -64,10 +65,13 @@ class Predicted:
         As given by the user.
     parts : sequence of TaskResult
         In order. For each time step, records have pairs of class and probability, the most likely first.
+    kept : mapping of str to list of str
+        Columns of the records, to write beside the predictions.
     """
 
     url: str
     parts: Sequence[TaskResult]
+    kept: Mapping[str, Sequence[str]]
 
     @property
     def count(self) -> int:
@@ -97,7 +101,7 @@ def _records(predicted: Sequence[Predicted]) -> Iterator[tuple[list[str], list[n
         arrays = (rows for done in each.parts for rows in zip(*(one["data"] for one in done.arrays), strict=True))
         for number, rows in enumerate(arrays):
             place = {"file": own[number] if own else each.url, "record": "" if own else str(number)}
-            yield [place[name] for name in names], list(rows)
+            yield [*map(place.__getitem__, names), *(values[number] for values in each.kept.values())], list(rows)
 
 
 def labels_of(numbers: npt.NDArray[np.int64], names: Sequence[str], n_classes: int) -> npt.NDArray[Any]:
@@ -252,8 +256,8 @@ class LayerValues(NamedTuple):
         """Yield the names of the columns, then a row for each record, or for each time step of a record.
 
         The columns: ``file``, if records have their own files or there are several stores; ``record``, the index of the
-        record, unless all have their own files. With ``topk``: ``step``, if there are several time steps; ``class``,
-        ``number`` and ``probability`` of the most likely class; ``class_2``, ``number_2``, ... of the next ones. Else
+        record, unless all have their own files; those that are kept. With ``topk``: ``step``, if there are several time
+        steps; ``class``, ``number`` and ``probability`` of the most likely class; ``class_2``, ... of the next. Else
         one for each label or target, with its name or number. Of several layers each has such columns, after its name:
         ``species.class``.
 
@@ -274,7 +278,7 @@ class LayerValues(NamedTuple):
         if len(counts) > 1:
             raise ConfigError(f"layers {', '.join(self.layers)} have different time steps. Predict them one by one.")
         n_steps = counts.pop()
-        header = [*_place_names(self.stores), *["step"] * (n_steps > 1)]
+        header = [*_place_names(self.stores), *self.stores[0].kept, *["step"] * (n_steps > 1)]
         for prefix in self._prefixes():
             for rank in range(1, self.topk + 1):
                 suffix = f"_{rank}" if rank > 1 else ""
@@ -291,7 +295,7 @@ class LayerValues(NamedTuple):
                 yield row
 
     def _value_rows(self) -> Iterator[list[str]]:
-        header = _place_names(self.stores)
+        header = [*_place_names(self.stores), *self.stores[0].kept]
         first = self.stores[0].parts[0].arrays
         for prefix, names, arrays in zip(self._prefixes(), self.class_names, first, strict=True):
             n = arrays["data"][0].size
@@ -500,6 +504,7 @@ class StoredNet:
         stores: Sequence[StoredRecords] = (),
         *,
         topk: int = 0,
+        keep: Sequence[str] = (),
     ) -> LayerValues:
         """Return what layers of the test net make of the records of stores, or the likeliest classes.
 
@@ -511,6 +516,8 @@ class StoredNet:
             By default the job's own records.
         topk : int
             Number of classes; 0 for all values, as always of layers with labels or targets.
+        keep : sequence of str
+            Columns of the stores, which are tables, to keep beside the values.
 
         Raises
         ------
@@ -525,15 +532,24 @@ class StoredNet:
         inferences = [
             self._inference(phase, records, **kept, labels=False, topk=topk, files=bool(stores)) for records in sources
         ]
+        columns = [self._columns(records.url, keep) if records and keep else {} for records in sources]
         predicted = []
         with self.workers() as workers:
-            for records, inference in zip(sources, inferences, strict=True):
+            for records, inference, values in zip(sources, inferences, columns, strict=True):
                 facts, results = inference.compute(workers, 0, self.show)
-                predicted.append(Predicted(records.url if records else "", results))
+                predicted.append(Predicted(records.url if records else "", results, values))
+                if any(len(texts) != predicted[-1].count for texts in values.values()):
+                    raise DataError(f"{predicted[-1].url}: changed while it was read.")
         names = facts.class_names
         if are_values:
             names = tuple(target_names(self.read.job, phase, layer) for layer in layers)
         return LayerValues(layers, topk, predicted, names, inferences[0].net)
+
+    def _columns(self, url: str, names: Sequence[str]) -> dict[str, list[str]]:
+        """Return columns of a table as texts, read as the job reads its own."""
+        conf = next(store for layer in self.read.job.neuralnet.layer if (store := layer.given_block(StoreConf)))
+        options = {name: getattr(conf, name) for name in ("separator", "charset", "header", "quotes")}
+        return read_texts(fs.absolute(url), names, conf.storage_options, **options)
 
     def _have_values(self, layers: Sequence[str], topk: int) -> bool:
         """Return whether layers have values, or probabilities of labels, instead of classes."""

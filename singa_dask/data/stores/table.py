@@ -152,6 +152,42 @@ def open_part(url: str, format: str, storage_options: fs.Options = None, **optio
     return ParquetPart(url, storage_options, source)
 
 
+def read_texts(
+    url: str, names: Sequence[str], storage_options: fs.Options = None, **options: Any
+) -> dict[str, list[str]]:
+    """Return the values of columns of a table as texts, by column; missing ones are empty.
+
+    Parameters
+    ----------
+    url : str
+    names : sequence of str
+    storage_options : mapping, optional
+    **options
+        Of a `CsvPart`.
+
+    Raises
+    ------
+    DataError
+        It is no table, or has no such column.
+    """
+    files = table_files(url, storage_options)
+    form = format_of(files, storage_options)
+    opened = OpenParts(files, lambda file: open_part(files[file].url, form, storage_options, **options))
+    found: dict[str, list[str]] = {name: [] for name in names}
+    kinds = dict.fromkeys(names, "string")
+    with contextlib.closing(opened) as parts:
+        known = (*parts(0).names, *(name for name, _ in files[0].keys))
+        if unknown := [name for name in names if name not in known]:
+            raise DataError(f"{url}: no column {unknown[0]!r}. {show_columns(known)}")
+        for file in range(len(files)):
+            for run in parts(file).runs(BLOCK_BYTES, 4 * len(names)):
+                data = parts(file).fetch(run, parts.in_file(file, kinds))
+                table = parts.decode(file, run, kinds, data)
+                for name in names:
+                    found[name] += as_texts(whole(table.column(name))).fill_null("").to_pylist()
+    return found
+
+
 def _read_index(file: Path) -> TableIndex | None:
     """Return the index that a file holds; None if it is missing or damaged."""
     try:

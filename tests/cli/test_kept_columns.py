@@ -1,0 +1,67 @@
+"""``predict`` writes columns of the records beside the predictions, and the probability of each class by its name."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import singa_dask as sd
+from tests.cli.conftest import Call
+
+N = 90
+RNG = np.random.default_rng(0)
+FRAME = pd.DataFrame({"a": RNG.normal(size=N).round(3), "b": RNG.normal(size=N).round(3)})
+FRAME["kind"] = np.where(FRAME["a"] > FRAME["b"], "more", "less")
+NEW = FRAME[["b", "a"]].assign(
+    record=[f"{i:05d}" for i in range(N)], note=[None if i == 7 else f"no, {i}" for i in range(N)]
+)
+
+
+@pytest.fixture
+def job(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a job on a table, which was run, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    FRAME.to_csv("train.csv", index=False)
+    assert call("init", "train.csv", "--label", "kind", "--test-split", 0).exit_code == 0
+    assert call("run", "job.yaml", "--run-dir", "run", "--set", "train_steps=60").exit_code == 0
+    return "job.yaml"
+
+
+def table(text: str) -> pd.DataFrame:
+    return pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_columns_are_kept_as_they_are(call: Call, job: str, suffix: str) -> None:
+    if suffix == "csv":
+        NEW.to_csv("new.csv", index=False)
+    else:
+        NEW.to_parquet("new.parquet", row_group_size=20)
+    given = ["predict", job, "--init-from", "run", "--data", f"new.{suffix}"]
+    result = call(*given, "--keep", "record, note")
+    assert result.exit_code == 0, result.output
+    plain, kept = table(call(*given).stdout), table(result.stdout)
+    assert list(kept) == ["record", "record.1", "note", "class", "number", "probability"]
+    pd.testing.assert_frame_equal(kept[["class", "number", "probability"]], plain[["class", "number", "probability"]])
+    assert kept["record.1"].tolist() == NEW["record"].tolist()
+    assert kept["note"].tolist() == NEW["note"].fillna("").tolist()
+    proba = table(call(*given, "--proba", "--keep", "record").stdout)
+    assert list(proba) == ["record", "record.1", "less", "more"]
+    expected = sd.load_model("run").predict_proba(NEW[["a", "b"]])
+    np.testing.assert_allclose(proba[["less", "more"]].astype(float), expected, rtol=1e-5)
+
+
+def test_what_cannot_be_kept_is_named(call: Call, job: str) -> None:
+    NEW.to_csv("new.csv", index=False)
+    given = ["predict", job, "--init-from", "run", "--data", "new.csv"]
+    refused = call(*given, "--keep", "nota")
+    assert refused.exit_code == 1
+    assert refused.stderr == f"{Path.cwd()}/new.csv: no column 'nota'. Columns: b, a, record, note.\n"
+    assert call(*given, "--proba", "--topk", 2).exit_code == 2
+    np.savez("new.npz", data=NEW[["a", "b"]])
+    refused = call("predict", job, "--init-from", "run", "--data", "new.npz", "--keep", "record")
+    assert refused.exit_code == 1 and "new.npz: " in refused.stderr
