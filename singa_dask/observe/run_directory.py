@@ -633,17 +633,23 @@ def sentences(
     first_step : int
         At which the run was begun or resumed last: what steps have cost is known from there on.
     """
-    curves = _curves(events)
+    known = list(events)
+    curves = _curves(known)
+    measured_at = {each["phase"]: each["step"] for each in known if each.get("group", 0) == 0}
     train = {**summary["train"], **{name: _last(y) for name, y in curves.items()}}
     results = {**summary, "train": train}
-    phase = next((each for each in PHASES if results[each] and facts["baselines"].get(each)), "train")
+    # a test before the first step says nothing of what was learnt
+    judged = [each for each in PHASES if results[each] and (measured_at.get(each, 1) or not summary["steps"])]
+    phase = next((each for each in judged if facts["baselines"].get(each)), "train")
+    step = summary["steps"] if phase == "train" else measured_at.get(phase, summary["steps"])
+    at = f" at step {step}" if step < summary["steps"] else ""
     base = {
         name: each for name, each in facts["baselines"].get(phase, {}).items() if results[phase].get(name) is not None
     }
     beside: list[str] = []
     faults: list[Fault] = []
     for prefix in dict.fromkeys(name[: name.rfind(".") + 1] for name in base):
-        sentence, warnings = _beside(phase, prefix, results[phase], base, train)
+        sentence, warnings = _beside(phase, at, prefix, results[phase], base, train)
         beside.append(sentence)
         faults += warnings
     if summary["steps"] < MIN_STEPS:
@@ -663,9 +669,12 @@ def sentences(
 
 
 def _beside(
-    phase: str, prefix: str, result: Mapping[str, Any], base: Mapping[str, Any], train: Mapping[str, float]
+    phase: str, at: str, prefix: str, result: Mapping[str, Any], base: Mapping[str, Any], train: Mapping[str, float]
 ) -> tuple[str, list[Fault]]:
-    """Return the result of a loss layer beside that of the best constant answer to the same records, and warnings."""
+    """Return the result of a loss layer beside that of the best constant answer to the same records, and warnings.
+
+    ``at`` says at which step it was measured, if that is not the last one.
+    """
     main = next(name for name in ("accuracy", "binary_accuracy", "loss") if prefix + name in base)
     name, is_loss = prefix + main, main == "loss"
     value, least, n, answer = result[name], *(base[name][key] for key in ("value", "records", "answer"))
@@ -685,7 +694,7 @@ def _beside(
     if gap:
         warnings.append((f"the {name} is {before:.4g} in training, and {value:.4g} in the {phase}", [OVERFIT_REMEDY]))
     places = ".4g" if is_loss else ".4f"
-    return f"{phase} {name} {value:{places}}; {answer} has {least:{places}}", warnings
+    return f"{phase} {name} {value:{places}}{at}; {answer} has {least:{places}}", warnings
 
 
 def _shares_cores(summary: Mapping[str, Any], n_steps: int) -> list[Fault]:

@@ -104,6 +104,16 @@ def test_a_run_that_has_learnt_has_one_line() -> None:
     assert len(said({"accuracy": 0.63, "loss": 0.4}, FALLING)) == 1
 
 
+def test_the_step_of_the_last_test_is_told_and_one_before_training_is_no_result() -> None:
+    labels = np.repeat([0, 1], [630, 370])
+    facts = facts_of_workers([of_classes(labels, 2, names=["b", "c"])])
+    summary = {"steps": 500, "train": {}, "validation": {}, "test": {"accuracy": 0.9, "loss": 0.3}}
+    tested = {"event": "metrics", "phase": "test", "group": 0, **summary["test"]}
+    curve = train(FALLING)
+    at = {step: sentences(facts, summary, [*curve, {**tested, "step": step}]) for step in (500, 400, 0)}
+    assert at == {500: [CALM], 400: [CALM.replace(";", " at step 400;")], 0: []}
+
+
 def test_no_better_than_the_largest_class() -> None:
     for accuracy, loss in ((0.63, 0.66), (0.5, 3.0), (0.64, 0.66), (0.2, float("nan"))):
         lines = said({"accuracy": accuracy, "loss": loss}, np.full(40, 0.66))
