@@ -635,7 +635,7 @@ def sentences(
     """
     known = list(events)
     curves = _curves(known)
-    measured_at = {each["phase"]: each["step"] for each in known if each.get("group", 0) == 0}
+    measured_at = {each["phase"]: each["step"] for each in known if "phase" in each and not each.get("group")}
     train = {**summary["train"], **{name: _last(y) for name, y in curves.items()}}
     results = {**summary, "train": train}
     # a test before the first step says nothing of what was learnt

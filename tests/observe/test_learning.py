@@ -109,7 +109,7 @@ def test_the_step_of_the_last_test_is_told_and_one_before_training_is_no_result(
     facts = facts_of_workers([of_classes(labels, 2, names=["b", "c"])])
     summary = {"steps": 500, "train": {}, "validation": {}, "test": {"accuracy": 0.9, "loss": 0.3}}
     tested = {"event": "metrics", "phase": "test", "group": 0, **summary["test"]}
-    curve = train(FALLING)
+    curve = [*train(FALLING), {"event": "checkpoint", "step": 40, "url": "x"}]
     at = {step: sentences(facts, summary, [*curve, {**tested, "step": step}]) for step in (500, 400, 0)}
     assert at == {500: [CALM], 400: [CALM.replace(";", " at step 400;")], 0: []}
 
