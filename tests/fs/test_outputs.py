@@ -14,7 +14,7 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.fs.outputs import check_output, is_same
+from singa_dask.fs.outputs import check_output
 
 
 def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
@@ -139,5 +139,7 @@ def test_what_is_there_is_replaced_only_if_asked(tmp_path: Path) -> None:
 
 def test_a_file_elsewhere_is_none_of_this_disk(tmp_path: Path) -> None:
     local, elsewhere = str(tmp_path / "a.csv"), "memory://a.csv"
-    assert is_same(elsewhere, elsewhere)
-    assert not is_same(elsewhere, local) and not is_same(local, elsewhere)
+    for out, source in ((local, elsewhere), (elsewhere, local)):
+        assert check_output(out, [source], overwrite=True, by="--overwrite") == out
+    with pytest.raises(ConfigError, match="it is read, and would be replaced"):
+        check_output(elsewhere, [elsewhere], overwrite=True, by="--overwrite")
