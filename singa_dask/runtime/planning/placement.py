@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 import os
 import resource
 import sys
@@ -201,10 +202,15 @@ def place(
         wanted = ", ".join(str(len(units)) for units in layout.processes)
         there = ", ".join(f"{address}: {free[address]} of {workers[address].nthreads}" for address in order)
         matching = "" if layout.cluster.workers.is_any else " that match cluster.workers"
+        several = "s" if len(layout.processes) > 1 else ""
+        whole = sorted((known.nthreads for known in workers.values()), reverse=True)
+        sizes = [len(layout.processes[process]) for process in needs]
+        fits_later = len(whole) >= len(sizes) and all(map(operator.ge, whole, sizes))
         raise ClusterError(
-            f"the job does not fit: it needs {len(layout.processes)} Dask workers with {wanted} free threads; "
+            f"the job does not fit: it needs {len(layout.processes)} Dask worker{several} with {wanted} free threads; "
             f"{len(workers)}{matching} can be used (free threads: {there or 'none'}). "
-            "Start more workers (dask-worker ADDRESS --nthreads N), or change the job's cluster block."
+            f"{'Wait in line until others are done: run --queue. Or start' if fits_later else 'Start'} more workers "
+            "(dask-worker ADDRESS --nthreads N), or change the job's cluster block."
         )
     if gain is not None:
         chosen = _prefer(layout, needs, order, free, gain)
