@@ -209,8 +209,8 @@ def place(
         raise ClusterError(
             f"the job does not fit: it needs {len(layout.processes)} Dask worker{several} with {wanted} free threads; "
             f"{len(workers)}{matching} can be used (free threads: {there or 'none'}). "
-            f"{'Wait in line until others are done: run --queue. Or start' if fits_later else 'Start'} more workers "
-            "(dask-worker ADDRESS --nthreads N), or change the job's cluster block."
+            f"{'It fits once others are done: run --queue waits for that. ' * fits_later}"
+            "Start more workers (dask-worker ADDRESS --nthreads N), or change the job's cluster block."
         )
     if gain is not None:
         chosen = _prefer(layout, needs, order, free, gain)
