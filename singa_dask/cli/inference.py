@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import ipaddress
+import json
 import os
+import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -494,6 +496,9 @@ def serve(
         signals.hand_to(end)
         with server:
             echo(f"{model.name}, step {model.step}: {server.url}")
+            if record := server.app.example:
+                body = shlex.quote(json.dumps({"records": [record]}, ensure_ascii=False))
+                echo(f"try: curl {server.url}/predict -H 'Content-Type: application/json' -d {body}", err=True)
             server.wait()
     counts = server.app.counts()
     echo(

@@ -143,6 +143,8 @@ def _version_of(checkpoint: str) -> tuple[int, str]:
 
 # models that a process keeps which were sent to it, so that their values are read once
 MAX_RECEIVED = 2
+# columns of a record that is shown
+MAX_EXAMPLE = 20
 
 
 class Model:
@@ -376,6 +378,15 @@ class Model:
         features = self._features(self._net(layer))
         facts = self._facts_of(features)
         return tuple(features.store_conf.shape), facts.features if facts is not None else ()
+
+    def example(self, layer: str) -> dict[str, Any] | None:
+        """Return a record of a table by column: zeros and first categories. None if it has vectors or many columns."""
+        features = self._features(self._net(layer))
+        facts = self._facts_of(features)
+        if facts is None or facts.widths or not 0 < len(facts.features) <= MAX_EXAMPLE:
+            return None
+        first = {name: next((each for each in known if each), None) for name, known in facts.categories.items()}
+        return {name: first.get(name, 0.0) for name in facts.features}
 
     # -- inside ----------------------------------------------------------------------------------------------
 

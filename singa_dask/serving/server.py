@@ -235,6 +235,8 @@ class App:
     Attributes
     ----------
     asgi : Starlette
+    example : dict or None
+        A record of a table, see `Model.example`.
     ending : bool
         New requests are refused.
     statuses : Counter of int
@@ -258,6 +260,7 @@ class App:
         self._readers = ThreadPoolExecutor(N_READERS, thread_name_prefix="serve-reads")
         some = self._layer or next(reversed(model.layers))
         self._shape, self._columns = model.record(some)
+        self.example = model.example(some)
         zeros = np.zeros((1, *self._shape), np.uint8)
         try:
             self.batcher.warm_up(model.encode(zeros, some), some)

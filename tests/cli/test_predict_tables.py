@@ -1,4 +1,4 @@
-"""``predict`` writes columns of the records beside the predictions, and the probability of each class by its name."""
+"""Predictions of tables: columns beside them, probabilities by the names of classes, and a record that is an example."""
 
 from __future__ import annotations
 
@@ -53,6 +53,13 @@ def test_columns_are_kept_as_they_are(call: Call, job: str, suffix: str) -> None
     assert list(proba) == ["record", "record.1", "less", "more"]
     expected = sd.load_model("run").predict_proba(NEW[["a", "b"]])
     np.testing.assert_allclose(proba[["less", "more"]].astype(float), expected, rtol=1e-5)
+
+
+def test_the_record_that_serve_shows_can_be_predicted(job: str, call: Call) -> None:
+    model = sd.load_model("run")
+    example = model.example(model.output)
+    assert example == {"a": 0.0, "b": 0.0}
+    assert model.predict(pd.DataFrame([example])).shape == (1,)
 
 
 def test_what_cannot_be_kept_is_named(call: Call, job: str) -> None:
