@@ -1,4 +1,4 @@
-"""Predictions of tables: columns beside them, probabilities by the names of classes, and a record that is an example."""
+"""Predictions of tables: columns beside them, probabilities by names of classes, and a record that is an example."""
 
 from __future__ import annotations
 
