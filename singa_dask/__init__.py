@@ -112,3 +112,7 @@ __getattr__ = lazy_names(
         "training": ["BP", "Algorithm", "Initialiser", "Schedule", "Updater"],
     },
 )
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "SingaClassifier", "SingaRegressor"])

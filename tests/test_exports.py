@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import singa_dask
 from tests.test_layering import source
 
 PACKAGE = Path(__file__).parents[1] / "singa_dask"
@@ -37,6 +38,11 @@ def test_all_is_sorted_and_true() -> None:
             wrong.append(f"{name}: __all__ is not in order: {', '.join(names)}")
         wrong += [f"{name}: __all__ names {each}, which is not there" for each in names if not hasattr(module, each)]
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_package_lists_what_it_offers() -> None:
+    assert {*singa_dask.__all__, "SingaClassifier"} <= {*dir(singa_dask)}
+    assert all(hasattr(singa_dask, name) for name in dir(singa_dask))
 
 
 @pytest.mark.long

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
@@ -125,7 +125,22 @@ def documented(cls: C) -> C:
         shared, own = (signature(each).parameters for each in (super(typed, typed).__init__, typed.__init__))
         known = {**shared, **{name: each for name, each in own.items() if each.kind != Parameter.VAR_KEYWORD}}
         typed.__init__.__signature__ = Signature(list(known.values()))
+    _name_unknown(cls)
     return cls
+
+
+def _name_unknown(cls: Any) -> None:
+    """Have the ``__init__`` of a class suggest what an unknown argument may mean."""
+    make, known = cls.__init__, [name for name in signature(cls).parameters if name != "self"]
+
+    @wraps(make)
+    def init(self: Any, *values: Any, **given: Any) -> None:
+        for name in given:
+            if name not in known:
+                raise TypeError(f"{cls.__name__}: unknown argument {name!r}. {suggest(name, known)}")
+        make(self, *values, **given)
+
+    cls.__init__ = init
 
 
 def is_distributed(estimator: Any) -> bool:
@@ -560,6 +575,7 @@ def _checked(estimator: Any, several_axes: bool, reset: bool, x: Any, *y: Any, *
         columns = [] if several_axes else category_columns(x)
         found = [values_of(x, columns)] if columns else []
         estimator._categories = Categories(found, estimator.handle_unknown) if columns else None
+    _refuse_missing(x, [] if estimator._categories is None else estimator._categories.columns)
     if estimator._categories is None:
         return validate_data(estimator, x, *y, reset=reset, **options)
     _check_named(x)
@@ -585,6 +601,19 @@ def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: b
     validate_data(estimator, meta, skip_check_array=True, reset=reset)
     parts, encode = parts_of(x), estimator._categories.encode
     return array_of(map_parts(encode, parts), (np.nan,) * len(parts), encode(meta))
+
+
+def _refuse_missing(x: Any, categories: Collection[str]) -> None:
+    """Raise a ValueError that names the columns of a frame of pandas in which numbers are missing."""
+    if not hasattr(x, "iloc") or getattr(x, "ndim", 0) != 2 or not x.columns.is_unique:
+        return
+    counts = {name: int(n) for name, n in x.isna().sum().items() if n and name not in categories}
+    if counts:
+        named = listed([f"{name!r} ({n} of {len(x)})" for name, n in counts.items()])
+        raise ValueError(
+            f"Input X contains NaN in the columns {named}. Expected finite numbers: fill them in, e.g. by "
+            "X.fillna(X.mean()), or leave these records out of X and y."
+        )
 
 
 def _check_named(x: Any) -> None:
@@ -758,12 +787,18 @@ class Categories:
     found : sequence of mapping
         `values_of` each partition.
     handle_unknown : str
+
+    Attributes
+    ----------
+    columns : list of str
+        Names of the columns.
     """
 
     def __init__(self, found: Sequence[Mapping[str, tuple[list[Any], bool]]], handle_unknown: str) -> None:
         if handle_unknown not in UNKNOWN:
             raise ValueError(f"handle_unknown: {handle_unknown!r}. {suggest(str(handle_unknown), UNKNOWN)}")
         self._refuses = handle_unknown == "error"
+        self.columns = list(found[0])
         self._known = {name: self._categories(name, [each[name] for each in found]) for name in found[0]}
 
     @staticmethod

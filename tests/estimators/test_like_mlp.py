@@ -333,3 +333,20 @@ def test_tools_of_scikit_learn() -> None:
     assert CalibratedClassifierCV(classifier(), cv=2).fit(X, NAMES).score(X, NAMES) > 0.9
     stack = StackingClassifier([("net", classifier()), ("line", LogisticRegression(max_iter=500))], cv=2)
     assert stack.fit(X, NAMES).score(X, NAMES) > 0.9
+
+
+@pytest.mark.parametrize("kind", [sd.SingaClassifier, sd.SingaRegressor])
+def test_an_unknown_argument_has_a_suggestion(kind: Any) -> None:
+    with pytest.raises(TypeError, match=rf"{kind.__name__}: unknown argument 'max_iters'\. Did you mean 'max_iter'\?"):
+        kind(max_iters=3)
+    assert "max_iter" in kind._get_param_names()
+
+
+def test_columns_without_values_are_named() -> None:
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    frame.loc[:2, "b"] = np.nan
+    with pytest.raises(ValueError, match=r"Input X contains NaN in the columns 'b' \(3 of 150\)\. .* X\.fillna"):
+        sd.SingaClassifier(**QUICK).fit(frame, Y)
+    # of texts it is a category of its own
+    frame["b"] = frame["b"].map(lambda value: value if pd.isna(value) else "there")
+    assert sd.SingaClassifier(**QUICK).fit(frame, Y).predict(frame).shape == (150,)
