@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import fnmatch
 import itertools
 import re
@@ -38,7 +37,14 @@ from singa_dask.data.stores import open_store
 from singa_dask.data.stores.class_names import label_table
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.data.stores.table import LINES, open_part
-from singa_dask.data.stores.table_csv import MISSING, SEPARATORS, CsvPart, check_charset, record_starts
+from singa_dask.data.stores.table_csv import (
+    MISSING,
+    SEPARATORS,
+    CsvPart,
+    check_charset,
+    record_starts,
+    split_rows,
+)
 from singa_dask.data.stores.table_part import OpenParts, format_of, table_files
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError, listed
@@ -286,8 +292,7 @@ def _sniff(place: str, options: InitOptions) -> dict[str, Any]:
         keys["charset"] = options.encoding
     if options.quotes is not None:
         keys["quotes"] = options.quotes
-    quoting = csv.QUOTE_NONE if options.quotes is False else csv.QUOTE_MINIMAL
-    rows = [row for row in csv.reader(lines, delimiter=separator, quoting=quoting) if row and row[0][:4] != "sep="]
+    rows = [row for row in split_rows(lines, separator, options.quotes) if row and not row[0].startswith("sep=")]
     if options.header is not None:
         keys["header"] = options.header
     elif rows and not _has_header(place, rows[0], rows[1:]):
@@ -501,7 +506,7 @@ def count_test(
     Raises
     ------
     DataError
-        It has other columns than the training set, or classes, categories or missing values that this lacks.
+        It has other columns than the training set, categories or classes that this lacks, or a wrong value.
     """
     with open_store(test_url, backend, **reading) as store:
         label_table(test_url, store.class_names, names, "training")
@@ -510,6 +515,8 @@ def count_test(
         difference = store.table_facts.compare(facts) if facts and store.table_facts else ""
         if difference:
             raise DataError(f"{test_url}: {difference} in {url}. Expected the same columns in the same order.")
+        for block in store.blocks if facts else ():
+            store.read_block(block.id)
         return store.count
 
 

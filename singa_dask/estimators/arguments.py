@@ -813,9 +813,9 @@ class Categories:
         """Return the numbers of a frame, (n, codes and other columns) float: the codes come first."""
         columns = []
         for name, known in self._known.items():
-            values = np.where(frame[name].isna(), None, frame[name].to_numpy(object))
-            numbers, others = NameNumbers([each for each in known if isinstance(each, str)]), set(values) - set(known)
-            same = {each: known[numbers[each]] for each in others if isinstance(each, str) and numbers[each] >= 0}
+            values: Any = np.where(frame[name].isna(), None, frame[name].to_numpy(object))
+            names, others = NameNumbers([each for each in known if isinstance(each, str)]), set(values) - set(known)
+            same = {each: known[names[each]] for each in others if isinstance(each, str) and names[each] >= 0}
             values = np.array([same.get(each, each) for each in values], object) if same else values
             unknown = sorted(map(str, others - same.keys()))
             if unknown and self._refuses:

@@ -587,3 +587,11 @@ def test_lone_quotes_of_texts(call: Call) -> None:
     assert stores()[0]["quotes"] is False
     parts = [Path(f"job-data/{name}.csv").read_text().split("\n")[1:-1] for name in ("train", "test")]
     assert sorted(parts[0] + parts[1]) == sorted(Path("texts.tsv").read_text().split("\n")[1:-1])
+
+
+def test_a_test_set_of_other_classes_is_refused_before_a_job_is_written(call: Call) -> None:
+    """As in Adult, whose test set has a full stop behind each class."""
+    FRAME.assign(income=np.array(["<=50K", ">50K", ">50K"])[KIND]).to_csv("train.csv", index=False)
+    FRAME.assign(income=np.array(["<=50K.", ">50K.", ">50K."])[KIND]).to_csv("test.csv", index=False)
+    said = refused(call, "train.csv", "--label", "income", "-o", "job.yaml")
+    assert "test.csv, line 2, column 'income': unknown category '<=50K.'. Expected one of the training data:" in said

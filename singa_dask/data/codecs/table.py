@@ -775,7 +775,7 @@ def _index_of(column: pa.Array, names: Sequence[str], where: Where, name: str) -
         strings = pc.if_else(pa.array(missing_of(column)), "", strings)
     encoded = strings.dictionary_encode()
     texts = encoded.dictionary.to_pylist()
-    found = np.array([numbers[text] for text in texts], np.int64)[encoded.indices.to_numpy()]
+    found: npt.NDArray[np.int64] = np.array([numbers[text] for text in texts], np.int64)[encoded.indices.to_numpy()]
     wrong = found < 0
     if wrong.any():
         hint = " Set missing: skip, or name the empty value among its categories: ''."

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -116,10 +116,10 @@ def check_charset(url: str, charset: str) -> None:
     raise DataError(f"{url}: charset {charset!r}. Expected an encoding that extends ASCII, such as latin-1 or cp1252.")
 
 
-def _rows(lines: Iterable[str], separator: str, quotes: bool | None, strict: bool) -> list[list[str]]:
-    quoting = csv.QUOTE_NONE if quotes is False else csv.QUOTE_MINIMAL
-    blanks = separator != " "
-    return list(csv.reader(lines, delimiter=separator, quoting=quoting, strict=strict, skipinitialspace=blanks))
+def split_rows(lines: Iterable[str], separator: str, quotes: bool | None, strict: bool = False) -> list[list[str]]:
+    """Return the fields of each record of some lines; `csv.Error` says that one is wrong, if it is found."""
+    options: dict[str, Any] = {"quoting": csv.QUOTE_NONE if quotes is False else csv.QUOTE_MINIMAL, "strict": strict}
+    return list(csv.reader(lines, delimiter=separator, skipinitialspace=separator != " ", **options))
 
 
 def _fields(where: str, text: bytes, separator: str, charset: str, quotes: bool | None) -> list[str]:
@@ -134,7 +134,7 @@ def _fields(where: str, text: bytes, separator: str, charset: str, quotes: bool 
     if separator not in decoded and (other := next((each for each in SEPARATORS if each in decoded), "")):
         raise DataError(f"{where}: it contains no {separator!r}, but {other!r}. Set separator: {other!r}.")
     try:
-        return [name.strip() for row in _rows([decoded], separator, quotes, strict=True) for name in row]
+        return [name.strip() for row in split_rows([decoded], separator, quotes, strict=True) for name in row]
     except csv.Error as error:
         raise DataError(f"{where}: {error}.") from None
 
@@ -220,8 +220,9 @@ def _quotes(data: npt.NDArray[np.uint8], quotes: bool | None) -> npt.NDArray[np.
 
 def _record_ends(data: npt.NDArray[np.uint8], quotes: bool | None) -> npt.NDArray[np.int64]:
     """Return where lines end that no quotes are around."""
-    newlines = np.flatnonzero(data == NEWLINE)
-    return newlines[np.searchsorted(_quotes(data, quotes), newlines) % 2 == 0] + 1
+    newlines = np.flatnonzero(data == NEWLINE) + 1
+    found: npt.NDArray[np.int64] = newlines[np.searchsorted(_quotes(data, quotes), newlines) % 2 == 0]
+    return found
 
 
 def record_starts(text: bytes, quotes: bool | None = None) -> npt.NDArray[np.int64]:
@@ -341,7 +342,7 @@ def find_wrong(text: bytes, header: CsvHeader, numbers: Sequence[str]) -> tuple[
     for i, (start, stop) in enumerate(pairwise(starts)):
         try:
             record = text[start:stop].decode(header.charset).strip("\r\n")
-            rows = _rows([record + "\n"], header.separator, header.quotes, strict=False)
+            rows = split_rows([record + "\n"], header.separator, header.quotes)
         except UnicodeDecodeError as error:
             return i, f": not {header.charset.upper()}: {error}. {AS_UTF8.rstrip('.')}"
         except csv.Error:
