@@ -434,19 +434,27 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
 
 
 def _said_of_spelling(table: TableSurvey, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]) -> list[str]:
-    """Return words of CSV that are missing values, blanks that are left out, and classes that differ by a full stop."""
-    wanted = [each.name for each in used if each.kind == "string" or len(each.present) < len(each.values)]
-    words, blanks = Counter[str](), Counter[str]()
+    """Return what is lost of values of CSV, with counts, and classes that differ by a full stop."""
+    wanted = [each for each in used if each.kind == "string" or len(each.present) < len(each.values) or each.is_whole]
+    words, blanks, zeros, n = Counter[str](), Counter[str](), Counter[str](), 0
     for part, run in ((table.parts(file), run) for file, run in table.runs):
-        names = [name for name in wanted if name in part.names]
-        for name, column in part.written(run, names).items() if isinstance(part, CsvPart) else ():
+        names = [each.name for each in wanted if each.name in part.names and n < len(each.values)]
+        n += run.n
+        for name, column in part.written(run, names).items() if isinstance(part, CsvPart) and names else ():
             plain = pc.utf8_trim_whitespace(column)
             blanks[name] += pc.sum(pc.not_equal(plain, column)).as_py()
+            if table.named[name].kind == "number" and name not in [each.name for each in outputs]:
+                zeros[name] += pc.sum(pc.match_substring_regex(plain, r"^-?0\d+$")).as_py()
             found = pc.value_counts(plain.filter(pc.is_in(plain, pa.array(MISSING[1:])))).to_pylist()
             words.update({f"{name} {each['values']!r}": each["counts"] for each in found})
+    counted = {
+        "words that are missing values": words,
+        "blanks that are no part of values": +blanks,
+        "zeros that numbers begin with are lost, so list codes in categories": +zeros,
+    }
     said = [
         f"{what}: {listed([f'{each} ({n})' for each, n in sorted(found.items())], MAX_NAMED)}"
-        for what, found in (("words that are missing values", words), ("blanks that are no part of values", +blanks))
+        for what, found in counted.items()
         if found
     ]
     alike = [(each, name) for each in outputs for name in each.names if name.endswith(".") and name[:-1] in each.names]

@@ -566,11 +566,12 @@ def test_records_in_order_of_time_are_split_by_it(call: Call) -> None:
 def test_what_is_no_part_of_a_value_is_said(call: Call) -> None:
     """Words for missing values, blanks, and classes that differ by a full stop, as in the files of Adult."""
     rows = [(i % 7, ["Private", "?", "State-gov"][i % 3], ["<=50K", ">50K", ">50K."][i % 5 % 3]) for i in range(N)]
-    lines = [f"{'NA' if i < 5 else age}, {work}, {income}" for i, (age, work, income) in enumerate(rows)]
-    Path("adult.csv").write_text("\n".join(["age, work, income", *lines]))
+    lines = [f"{'NA' if i < 5 else age},0{i % 4}1, {work}, {income}" for i, (age, work, income) in enumerate(rows)]
+    Path("adult.csv").write_text("\n".join(["age,zip, work, income", *lines]))
     said = done(call, "adult.csv", "--label", "income", "-o", "job.yaml")
     assert "warning: words that are missing values: age 'NA' (5), work '?' (40).\n" in said
     assert f"warning: blanks that are no part of values: income ({N}), work ({N}).\n" in said
+    assert f"warning: zeros that numbers begin with are lost, so list codes in categories: zip ({N}).\n" in said
     assert "warning: income: '>50K' and '>50K.' are different classes.\n" in said
     assert stores()[0]["categories"]["work"] == ["", "Private", "State-gov"]
 
