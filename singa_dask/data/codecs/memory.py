@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -189,7 +190,7 @@ def is_frame(value: Any) -> bool:
 
 
 def as_table(value: Any, where: str) -> pa.Table:
-    """Return a frame as an Arrow table: of pandas without its index, NaN as null.
+    """Return a frame as an Arrow table: of pandas without its index, NaN as null, bytes that are UTF-8 as texts.
 
     Raises
     ------
@@ -201,9 +202,14 @@ def as_table(value: Any, where: str) -> pa.Table:
         raise DataError(f"{where}: an object of type {kind}, expected a frame.")
     if hasattr(value, "iloc"):
         names = enumerate(names_of(value.columns, where))
-        return pa.table({name: as_column(value.iloc[:, i], f"{where}, column {name!r}") for i, name in names})
-    table = value if isinstance(value, pa.Table) else pa.table(value)
-    refuse_twice(table.column_names, where)
+        table = pa.table({name: as_column(value.iloc[:, i], f"{where}, column {name!r}") for i, name in names})
+    else:
+        table = value if isinstance(value, pa.Table) else pa.table(value)
+        refuse_twice(table.column_names, where)
+    for i, column in enumerate(table.schema):
+        if column.type in (pa.binary(), pa.large_binary()):
+            with contextlib.suppress(pa.ArrowInvalid):
+                table = table.set_column(i, column.name, table.column(i).cast(pa.string()))
     return table
 
 

@@ -6,12 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from singa_dask.data.codecs.memory import as_table
+from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores.table import TableStore
 from singa_dask.errors import DataError
+from singa_dask.inference.records import as_records
+from singa_dask.layers.records import StoreConf
 from tests.contracts.foreign import png
 from tests.contracts.records import read_all
 
@@ -41,6 +46,15 @@ def test_bytes_are_texts_where_they_are_utf_8(kind: pa.DataType, tmp_path: Path)
         TableStore(url, features=["picture", "x"], label="kind", categories={"picture": []})
     with pytest.raises(DataError, match=r"column 'place' .*binary, expected numbers\. .*categories or texts"):
         TableStore(url, features=["place", "x"], label="kind")
+
+
+@pytest.mark.parametrize("as_frame", [pd.DataFrame, pa.table])
+def test_bytes_in_frames_are_texts(as_frame: Any) -> None:
+    frame = as_frame({"place": [b"caf\xc3\xa9", b"bar"], "picture": [b"\xff\xd8", b"\x89PNG"]})
+    facts = TableFacts(("place",), categories={"place": ("bar", "caf\u00e9")})
+    conf = StoreConf.model_validate({"path": "x", "batchsize": [1], "shape": [2], "categories": {"place": []}})
+    np.testing.assert_array_equal(as_records(frame, conf, facts).read(0, 2)["data"], [[0, 1], [1, 0]])
+    assert as_table(frame, "x").schema.field("picture").type == pa.binary()
 
 
 def test_bytes_that_are_no_texts_further_on(tmp_path: Path) -> None:
