@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from singa_dask import fs
@@ -103,6 +105,19 @@ def test_training_learns_columns_and_tests_use_them(
     assert (facts.n_records, facts.class_names) == (2, (("big", "small"),))
     with pytest.raises(Exception, match=r"new.csv, .*line 3, column 'place': unknown category 'west'"):
         plan_tasks(part, facts, 1, 1)[0]()
+
+
+def test_a_test_set_may_write_the_same_values_in_another_way(
+    tables: tuple[str, str], tmp_path: Path, run_job: Callable[..., Outcome]
+) -> None:
+    """Booleans and accents: learned from CSV, tested on Parquet and on CSV."""
+    Path(tables[0]).write_text(TRAIN.replace("north", "True").replace("south", "False").replace("big", "caf\u00e9"))
+    kinds = ["cafe\u0301", "small"]
+    pq.write_table(pa.table({"kind": kinds, "size": [1, 0], "place": [True, False]}), tmp_path / "test.parquet")
+    Path(tables[1]).write_text(f"kind,size,place\n {kinds[0]} ,1, TRUE\nsmall, 0 ,false\n")
+    for test in (str(tmp_path / "test.parquet"), tables[1]):
+        outcome = run_job(job_of(tables[0], test))
+        assert outcome.metric("accuracy", "test")[60] == 1.0
 
 
 def test_a_test_set_must_mean_the_same(tables: tuple[str, str]) -> None:

@@ -300,16 +300,8 @@ class TableStore(RangeStore):
 
     block = TableOptions
     block_options = (
-        "features",
-        "label",
-        "target",
-        "categories",
-        "has_label",
-        "block_bytes",
-        "weight",
-        "texts",
-        "split",
-    )
+        "features", "label", "target", "categories", "has_label", "block_bytes", "weight", "texts", "quotes", "split",
+    )  # fmt: skip
     suffixes = WHOLE_SUFFIXES
     lists_files = True
     rounds_data = True

@@ -307,12 +307,11 @@ def parse_columns(
         ),
         options,
     )
-    for i, name in enumerate(table.column_names):
-        column = table.column(i)
-        if pa.types.is_string(column.type):
-            missing = pa.array([word for word in MISSING if word not in listed.get(name, ())], pa.string())
-            table = table.set_column(i, name, pc.if_else(pc.is_in(column, missing), None, column))
-    return table
+    found: dict[str, Any] = dict(zip(table.column_names, table.columns, strict=True))
+    for name in (name for name, column in found.items() if pa.types.is_string(column.type)):
+        missing = pa.array([word for word in MISSING if word not in listed.get(name, ())], pa.string())
+        found[name] = pc.if_else(pc.is_in(found[name], missing), None, found[name])
+    return pa.table(found)
 
 
 def has_numbers(texts: Sequence[str]) -> bool:
