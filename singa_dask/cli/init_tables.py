@@ -452,7 +452,7 @@ def _said_of_spelling(table: TableSurvey, used: Sequence[ColumnSurvey], outputs:
     counted = {
         "words that are missing values": words,
         "blanks that are no part of values": +blanks,
-        "zeros that numbers begin with are lost, so list codes in categories": +zeros,
+        "numbers lose their leading zeros (list codes in categories)": +zeros,
     }
     said = [
         f"{what}: {listed([f'{each} ({n})' for each, n in sorted(found.items())], MAX_NAMED)}"

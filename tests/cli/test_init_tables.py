@@ -571,7 +571,7 @@ def test_what_is_no_part_of_a_value_is_said(call: Call) -> None:
     said = done(call, "adult.csv", "--label", "income", "-o", "job.yaml")
     assert "warning: words that are missing values: age 'NA' (5), work '?' (40).\n" in said
     assert f"warning: blanks that are no part of values: income ({N}), work ({N}).\n" in said
-    assert f"warning: zeros that numbers begin with are lost, so list codes in categories: zip ({N}).\n" in said
+    assert f"warning: numbers lose their leading zeros (list codes in categories): zip ({N}).\n" in said
     assert "warning: income: '>50K' and '>50K.' are different classes.\n" in said
     assert stores()[0]["categories"]["work"] == ["", "Private", "State-gov"]
 
