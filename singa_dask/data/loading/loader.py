@@ -148,9 +148,8 @@ class Loader:
         self._thread: threading.Thread | None = None
         self._stop = self._ended = False
         self._is_aborted = False
-        if store.left_out and worker == 0:
-            LOG.warning("%s: %d records with missing values are left out; %d are read.",
-                        store.url, store.left_out, store.count)  # fmt: skip
+        if worker == 0 and (left_out := store.describe_left_out()):
+            LOG.warning(left_out)
         self._warn_of_shuffle()
 
     def _warn_of_shuffle(self) -> None:

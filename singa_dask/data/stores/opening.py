@@ -300,6 +300,7 @@ class ShardedStore(RangeStore):
         self.blocks = tuple(blocks)
         self.mapped = all(store.mapped for store in self._stores)
         self.labels_apart = all(store.labels_apart for store in self._stores)
+        self.left_out = sum(store.left_out for store in self._stores)
         self.truncation = "; ".join(f"{store.url}: {store.truncation}" for store in self._stores if store.truncation)
         # index of the first block of each store, and the number of blocks
         self._firsts = np.cumsum([0, *(len(store.blocks) for store in self._stores)])

@@ -342,6 +342,11 @@ class Store(ABC):
         """Number of records."""
         return int(self.starts[-1])
 
+    def describe_left_out(self) -> str:
+        """Return how many records are left out, as values are missing; empty if all are read."""
+        said = f"{self.url}: {self.left_out} records with missing values are left out; {self.count} are read."
+        return said if self.left_out else ""
+
     @property
     def record_bytes(self) -> int:
         """Bytes of a record."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from singa_dask.data.convert import convert
 from singa_dask.data.loading import BadPolicy, Loader
 from singa_dask.data.order import Sampler
 from singa_dask.data.stores.table import TableStore
@@ -135,12 +136,15 @@ def test_too_many_wrong_records_are_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["skip", "mean"])
-def test_the_first_worker_says_how_many_records_are_left_out(
+def test_the_first_worker_and_a_conversion_say_how_many_records_are_left_out(
     missing: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "x.csv").write_text("x,y\n1,0\n,1\n3,0\nNA,1\n")
     with TableStore(str(tmp_path / "x.csv"), label="y", missing=missing) as store:
         for worker in range(2):
             Loader(store, Sampler([block.n for block in store.blocks], 2), worker, 2, prefetch=False).close()
+    told = list[str]()
+    options = {"label": "y", "features": "x", "missing": missing}
+    convert("table", [str(tmp_path / "x.csv")], str(tmp_path / "x.arrow"), reading=options, log=told.append)
     said = f"{tmp_path}/x.csv: 2 records with missing values are left out; 2 are read."
-    assert caplog.messages == ([said] if missing == "skip" else [])
+    assert caplog.messages == told == ([said] if missing == "skip" else [])
