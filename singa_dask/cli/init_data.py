@@ -341,6 +341,8 @@ def survey(url: str, options: InitOptions, folder: str) -> TextSurvey | RecordSu
             return survey_table(url, test_url, backend, options, folder)
         if backend:
             return survey_arrays(url, test_url, backend, options, folder)
+    if is_pattern(url):
+        raise _several_texts(url)
     try:
         text = decode_text(url)
     except DataError as error:
@@ -351,6 +353,17 @@ def survey(url: str, options: InitOptions, folder: str) -> TextSurvey | RecordSu
     if given:
         raise DataError(f"{url}: read as a text, for which --{given} is not. If it is a table, give --backend csv too.")
     return TextSurvey(url, len(text), len(vocabulary_of(text)))
+
+
+def _several_texts(pattern: str) -> DataError:
+    """Return the error of several texts, with a command that makes one file of them: a table of texts in folders."""
+    if not is_pattern(posixpath.dirname(pattern)):
+        return DataError(
+            f"{pattern}: several texts, of which one net of characters reads one. Join them: cat {pattern} > all.txt"
+        )
+    rows = "json.dumps({'text': open(f).read(), 'label': f.split('/')[-2]})"
+    command = f'python -c "import glob, json; [print({rows}) for f in glob.glob({pattern!r})]" > texts.jsonl'
+    return DataError(f"{pattern}: texts in folders. Write a table of them and pass --text text: {command}")
 
 
 def find_sets(url: str) -> tuple[str, str, str]:
@@ -404,6 +417,16 @@ def _format_of(url: str) -> str:
         return _format_of(shard_urls(url)[0])
     backend = detect(url) or ""
     if not backend and fs.is_dir(url):
+        inside = fs.entries(url)
+        if any(name.endswith(".txt") for name, _, _ in inside):
+            raise _several_texts(fs.join(url, "*.txt"))
+        if any(
+            name.endswith(".txt")
+            for folder, is_folder, _ in inside
+            if is_folder
+            for name in fs.ls(fs.join(url, folder))
+        ):
+            raise _several_texts(fs.join(url, "*", "*.txt"))
         raise DataError(
             f"{url}: no store of records, and no folder of pictures or with a training set in it. Name a file."
         )

@@ -8,6 +8,7 @@ import io
 import json
 import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -352,6 +353,29 @@ def test_texts_without_blanks_between_words(call: Call, said: Callable[[int], st
     assert json.loads(ran.stdout)["test"]["accuracy"] > 0.9, ran.output
     pd.DataFrame({"text": [good]}).to_csv("new.csv", index=False)
     assert ",good," in call("predict", "job.yaml", "--init-from", "run", "--data", "new.csv").stdout
+
+
+@pytest.mark.parametrize("url", ["reviews", "reviews/train", "reviews/train/*/*.txt"])
+def test_texts_in_folders_become_a_table_by_the_command_that_is_named(call: Call, url: str) -> None:
+    for i, (text, label) in enumerate(reviews()[["text", "label"]].itertuples(index=False)):
+        file = Path("reviews/train", label, f"{i}.txt")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{text}\n")
+    said = refused(call, url)
+    command = said.partition("pass --text text: ")[2]
+    subprocess.run(command, shell=True, check=True)
+    assert "label: label, by its name. 2 classes: bad 100 (50%), good 100 (50%)" in done(
+        call, "texts.jsonl", "--text", "text"
+    )
+
+
+@pytest.mark.parametrize("url", ["books", "books/*.txt"])
+def test_several_texts_become_one_by_the_command_that_is_named(call: Call, url: str) -> None:
+    Path("books").mkdir()
+    for i in range(3):
+        Path(f"books/{i}.txt").write_text("To be, or not to be.\n" * 200)
+    subprocess.run(refused(call, url).partition("Join them: ")[2], shell=True, check=True)
+    assert "all.txt: 12600 characters" in done(call, "all.txt")
 
 
 def test_texts_are_not_guessed(call: Call) -> None:
