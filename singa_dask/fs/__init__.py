@@ -152,7 +152,7 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
         if url.startswith(hdfs.SCHEMES):
             return hdfs.connect(url, options)
         if url.startswith(("http://", "https://")):
-            options = _of_web(options)
+            options = _of_web(url, options)
         filesystem, path = fsspec.core.url_to_fs(url, **options)
         hdfs.set_timeout(filesystem)
         if "use_listings_cache" not in options and hasattr(filesystem, "dircache"):
@@ -167,8 +167,11 @@ def is_chain(url: str) -> bool:
     return bool(separator) and ("://" in first or first in fsspec.available_protocols())
 
 
-def _of_web(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of HTTP by which a server that is silent is given up, and ranges are those of the file."""
+def _of_web(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of HTTP by which a server that is silent is given up, and ranges are those of the file.
+
+    Proxies are those of the environment. A URL with escapes is sent as it is: ``%2F`` may be part of a signature.
+    """
     try:
         aiohttp = importlib.import_module("aiohttp")
     except ImportError as error:
@@ -176,7 +179,8 @@ def _of_web(options: Mapping[str, Any]) -> dict[str, Any]:
         raise ImportError(f"the package aiohttp cannot be imported: {error}. {hint}") from error
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENT_S)
     headers = {"Accept-Encoding": "identity", **options.get("headers", {})}
-    return {"timeout": timeout, **options, "headers": headers}
+    client = {"trust_env": True, **options.get("client_kwargs", {})}
+    return {"timeout": timeout, "encoded": "%" in url, **options, "headers": headers, "client_kwargs": client}
 
 
 @contextlib.contextmanager

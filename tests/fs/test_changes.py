@@ -166,6 +166,48 @@ def test_a_web_server_has_directories(server: str, tmp_path: Path) -> None:
     assert fs.exists(f"{server}/folder")
 
 
+@pytest.fixture
+def asked() -> Iterator[tuple[str, list[str]]]:
+    """Yield the address of a web server, which is a proxy too, and the paths that it is asked for."""
+    paths = list[str]()
+
+    class Answer(Handler):
+        def do_GET(self) -> None:
+            paths.append(self.path)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(A)))
+            self.end_headers()
+            self.wfile.write(A)
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer) as made:
+        threading.Thread(target=made.serve_forever, args=(0.01,)).start()
+        yield f"127.0.0.1:{made.server_port}", paths
+        made.shutdown()
+
+
+@pytest.mark.parametrize("no_proxy", ["", "127.0.0.1"])
+def test_proxies_of_the_environment(asked: Any, no_proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    address, paths = asked
+    monkeypatch.setenv("HTTP_PROXY", f"http://{address}")
+    monkeypatch.setenv("NO_PROXY", no_proxy)
+    url = f"http://{address}/data.bin" if no_proxy else "http://elsewhere.invalid/data.bin"
+    assert fs.read_bytes(url) == A
+    assert paths == ["/data.bin" if no_proxy else url]
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        ("/a%2Fb.bin?sig=x%2Fy%2B%3D", "/a%2Fb.bin?sig=x%2Fy%2B%3D"),
+        ("/a b.bin?sig=x/y", "/a%20b.bin?sig=x/y"),
+    ],
+)
+def test_escapes_of_urls_are_left_alone(asked: Any, path: str, sent: str) -> None:
+    address, paths = asked
+    assert fs.read_bytes(f"http://{address}{path}") == A
+    assert paths == [sent]
+
+
 def test_a_web_server_that_is_not_there() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
