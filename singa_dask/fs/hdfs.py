@@ -229,7 +229,8 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
     def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
         path = self._strip_protocol(path)
-        self._connection.ask(path, lambda client: client.mkdirs(path, 0o755, create_parents))
+        mode = 0o777 & ~_umask(self._connection.settings)
+        self._connection.ask(path, lambda client: client.mkdirs(path, mode, create_parents))
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         if not exist_ok and self.exists(path):
@@ -317,6 +318,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         replication, block_size = (self._config.get(name) for name in ("dfs.replication", "dfs.blocksize"))
         options = hdfs_native.WriteOptions(
             overwrite=mode != "xb",
+            permission=0o666 & ~_umask(self._connection.settings),
             replication=int(replication) if replication else None,
             block_size=max(block_bytes or 0, int(block_size or 0)) or None,
         )
@@ -400,6 +402,22 @@ def _looks_xor(cluster: HdfsConnection, path: str) -> bool:
     if not parity or summary.space_consumed - summary.length != parity:
         return False
     return (cluster.ask(path, lambda client: client.get_file_info(path)).replication or 0) <= 1
+
+
+def _umask(settings: Mapping[str, str]) -> int:
+    """Return the bits that Hadoop's ``fs.permissions.umask-mode`` takes away from new files and directories.
+
+    It is octal, or symbolic: ``u=rwx,g=rx,o=`` says what is left.
+    """
+    text = settings.get("fs.permissions.umask-mode", "022")
+    if re.fullmatch("[0-7]{1,4}", text):
+        return int(text, 8) & 0o777
+    if not re.fullmatch("[ugoa]*=[rwx-]*(,[ugoa]*=[rwx-]*)*", text):
+        raise ValueError(f"fs.permissions.umask-mode: {text!r}, expected one as 022, or as u=rwx,g=rx,o=.")
+    left = dict.fromkeys("ugo", 7)
+    for who, what in re.findall("([ugoa]*)=([rwx-]*)", text):
+        left |= dict.fromkeys(who.replace("a", "") or "ugo", sum(4 >> "rwx".index(each) for each in {*what} - {"-"}))
+    return 0o777 - int("".join(map(str, left.values())), 8)
 
 
 def _entry(status: Any) -> dict[str, Any]:

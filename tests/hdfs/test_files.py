@@ -57,6 +57,38 @@ def test_files_and_directories(folder: str) -> None:
     assert not fs.exists(url)
 
 
+@pytest.mark.parametrize(
+    ("umask", "modes"),
+    [
+        ("", (0o755, 0o644)),
+        ("077", (0o700, 0o600)),
+        ("0002", (0o775, 0o664)),
+        ("u=rwx,g=r-x,o=", (0o750, 0o640)),
+        ("a=rx", (0o555, 0o444)),
+    ],
+)
+def test_the_umask_of_hadoop(umask: str, modes: tuple[int, int], folder: str, tmp_path: Path) -> None:
+    settings = {"fs.permissions.umask-mode": umask} if umask else {}
+    (tmp_path / "core-site.xml").write_text(_xml(settings))
+    for number, options in enumerate((settings, {"config_dir": str(tmp_path)})):
+        url = fs.join(folder, f"{umask}{number}")
+        fs.makedirs(url, options)
+        fs.write_atomic(fs.join(folder, "whole"), b"x", options)
+        with fs.open(fs.join(folder, "opened"), "wb", options) as file:
+            file.write(b"x")
+        found = [
+            fs.resolve(each)[0].info(each)["permission"]
+            for each in (url, *(fs.join(folder, n) for n in ("whole", "opened")))
+        ]
+        assert found == [modes[0], modes[1], modes[1]]
+        fs.remove_tree(fs.join(folder, "opened"))
+
+
+def test_an_umask_that_is_none(folder: str) -> None:
+    with pytest.raises(DataError, match=r"umask-mode: '99', expected one as 022, or as u=rwx,g=rx,o="):
+        fs.makedirs(fs.join(folder, "x"), {"fs.permissions.umask-mode": "99"})
+
+
 @pytest.mark.cluster
 def test_a_job_is_the_same_from_hdfs_as_from_a_local_file(folder: str, tmp_path: Path) -> None:
     check_alike(folder, tmp_path, SINGLE)
