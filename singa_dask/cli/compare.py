@@ -9,7 +9,7 @@ import click
 
 from singa_dask import observe
 from singa_dask.cli.clusters import Signals, patience_of
-from singa_dask.cli.options import CPU, echo, scheduler_options
+from singa_dask.cli.options import CPU, echo, output_option, overwrite_option, scheduler_options
 from singa_dask.redaction import redact
 from singa_dask.shown import STDERR
 
@@ -44,7 +44,8 @@ from singa_dask.shown import STDERR
     type=click.FloatRange(min=0, min_open=True),
     help="End a run after this time of training.",
 )
-@click.option("-o", "--output", metavar="URL", help="Write the report here, else to report.html in the run directory.")
+@overwrite_option
+@output_option("-o", "--output", metavar="URL", help="Write the report here, else to report.html in the run directory.")
 @click.option(
     "--run-dir",
     metavar="URL",
@@ -84,7 +85,7 @@ def compare(
 
     The runs are made one after the other. The report shows time and samples to the target, curves, staleness of
     gradients, traffic and waits. Ctrl-C ends the comparison and writes the report of what was measured; the same
-    command with --run-dir goes on.
+    command with --run-dir goes on, and with -o and --overwrite replaces the report.
     """
     from rich.console import Console
 

@@ -14,7 +14,15 @@ import click
 
 from singa_dask import runtime
 from singa_dask.cli.clusters import Signals, chosen_cluster
-from singa_dask.cli.options import Reading, echo, reading_options, scheduler_options, terminal_width
+from singa_dask.cli.options import (
+    Reading,
+    echo,
+    output_option,
+    overwrite_option,
+    reading_options,
+    scheduler_options,
+    terminal_width,
+)
 from singa_dask.errors import ConfigError, DataError, listed
 
 if TYPE_CHECKING:
@@ -41,7 +49,8 @@ def data() -> None:
 
 @data.command()
 @click.option("--all", "whole", is_flag=True, help="Look at all records, not at a sample of a large store.")
-@click.option(
+@overwrite_option
+@output_option(
     "--png",
     metavar="FILE",
     help="Draw records of each class as pictures, with their labels. Needs pip install 'singa-dask[images]'.",

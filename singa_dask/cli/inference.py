@@ -18,7 +18,16 @@ import click
 
 from singa_dask import observe, runtime, serving
 from singa_dask.cli.clusters import Signals, chosen_cluster
-from singa_dask.cli.options import echo, init_from_option, job_options, json_option, scheduler_options, with_options
+from singa_dask.cli.options import (
+    echo,
+    init_from_option,
+    job_options,
+    json_option,
+    output_option,
+    overwrite_option,
+    scheduler_options,
+    with_options,
+)
 from singa_dask.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -191,7 +200,8 @@ def predict(
     metavar="NAMES",
     help="Compute these over all records, in the place of the job's metrics, e.g. f1_macro,roc_auc.",
 )
-@click.option(
+@overwrite_option
+@output_option(
     "--confusion",
     metavar="FILE",
     help="Write the confusion matrix: a table if it ends in .csv, a picture if in .svg or .png.",
@@ -282,7 +292,8 @@ LENGTH = 1000
     help="1 draws as the net has learnt; less, likely characters more often; at 0 only the likeliest.",
 )
 @click.option("--seed", metavar="N", type=click.IntRange(min=0), help="Draw differently; short for --set seed=N.")
-@click.option("--out", metavar="URL", help="Write to a file, not to standard output.")
+@overwrite_option
+@output_option("--out", metavar="URL", help="Write to a file, not to standard output.")
 def sample(
     job_file: str,
     sets: tuple[str, ...],

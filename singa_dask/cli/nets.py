@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from singa_dask import runtime
-from singa_dask.cli.options import echo, job_options
+from singa_dask.cli.options import echo, job_options, output_option, overwrite_option
 from singa_dask.errors import ConfigError
 from singa_dask.lazy import require
 
@@ -32,7 +32,8 @@ INSTEAD = "-o FILE.dot needs neither."
 @click.option(
     "--phase", type=click.Choice(["train", "val", "test"]), default="train", show_default=True, help="Of which net."
 )
-@click.option(
+@overwrite_option
+@output_option(
     "-o",
     "--output",
     metavar="FILE",

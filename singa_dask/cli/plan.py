@@ -5,7 +5,17 @@ from __future__ import annotations
 import click
 
 from singa_dask import observe, runtime
-from singa_dask.cli.options import TextColumn, cluster_options, echo, job_options, json_option, table, terminal_width
+from singa_dask.cli.options import (
+    TextColumn,
+    cluster_options,
+    echo,
+    job_options,
+    json_option,
+    output_option,
+    overwrite_option,
+    table,
+    terminal_width,
+)
 from singa_dask.redaction import redact
 
 RANKS = {"efficiency": 1, "MiB a process": 2, "threads": 3, "staleness": 4}
@@ -24,14 +34,15 @@ TEXTS = ("topology", "partition", "limited by")
     "host, speed=1.2 of a core beside one of this machine, read=200MB that a host reads of records in a second, and "
     "life=10000h, the mean life of a process.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Write the job with the best plan, for run.")
-@click.option(
+@overwrite_option
+@output_option("-o", "--output", metavar="FILE", help="Write the job with the best plan, for run.")
+@output_option(
     "--html",
     metavar="FILE",
     help="Write a page with the plans, curves over the number of processes, and a simulated step.",
 )
 @click.option("--beside", metavar="TRACE", help="Draw a measured step in that page, too: trace.json of run --profile.")
-@click.option(
+@output_option(
     "--trace", metavar="FILE", help="Write a simulated step of the best plan, as trace.json of run --profile."
 )
 @click.option("--price", type=click.FloatRange(min=0), default=0.0, help="Price of a machine for an hour, for costs.")

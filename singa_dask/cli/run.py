@@ -13,7 +13,17 @@ import click
 
 from singa_dask import observe, runtime
 from singa_dask.cli.clusters import Signals, hidden_from_children, patience_of
-from singa_dask.cli.options import AUTO, LATEST, echo, init_from_option, job_options, json_option, scheduler_options
+from singa_dask.cli.options import (
+    AUTO,
+    LATEST,
+    echo,
+    init_from_option,
+    job_options,
+    json_option,
+    output_option,
+    overwrite_option,
+    scheduler_options,
+)
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, NumericError
 
 if TYPE_CHECKING:
@@ -278,7 +288,8 @@ def detach_run(
 @click.option("--low", type=float, default=1e-6, show_default=True, help="First rate.")
 @click.option("--high", type=float, default=10.0, show_default=True, help="Last rate.")
 @click.option("--steps", type=int, default=100, show_default=True, help="Steps from the first to the last rate.")
-@click.option("-o", "--output", metavar="FILE", help="Draw the curve in a file that ends in .png or .svg.")
+@overwrite_option
+@output_option("-o", "--output", metavar="FILE", help="Draw the curve in a file that ends in .png or .svg.")
 @json_option
 def find_rate(
     job_file: str,

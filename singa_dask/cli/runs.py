@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from singa_dask import observe
-from singa_dask.cli.options import align, echo
+from singa_dask.cli.options import align, echo, output_option, overwrite_option
 from singa_dask.errors import CheckpointError, ConfigError, DataError
 from singa_dask.redaction import readable
 
@@ -55,7 +55,8 @@ def diff(first: str, second: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
-@click.option(
+@overwrite_option
+@output_option(
     "-o",
     "--output",
     metavar="FILE",

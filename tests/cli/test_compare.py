@@ -70,10 +70,10 @@ def test_a_comparison(call: Call, job: Path, tmp_path: Path, monkeypatch: pytest
     assert "accuracy" in (tmp_path / "out.html").read_text()
     assert json.loads((tmp_path / "all/single/seed-7/summary.json").read_text())["state"] == "done"
 
-    again = call(*given, "--until", "accuracy=0.3")
+    again = call(*given, "--overwrite", "--until", "accuracy=0.3")
     assert "1 of" not in again.stderr
     assert json.loads(again.stdout.splitlines()[-1])["topologies"] == found["topologies"]
-    other = call(*given, "--until", "accuracy=0.4")
+    other = call(*given, "--overwrite", "--until", "accuracy=0.4")
     assert other.exit_code == 2
     assert "a run of another comparison is there" in other.stderr
 

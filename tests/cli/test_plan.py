@@ -72,7 +72,7 @@ def test_a_page_shows_the_step_beside_a_measured_one(call: Call, job: Path, tmp_
     assert "<svg" in page.read_text()
     alone = page.read_text().count("PolyCollection")
     assert alone > 0
-    result = call("plan", job, *WHAT_IF, "--html", page, "--beside", trace)
+    result = call("plan", job, *WHAT_IF, "--html", page, "--overwrite", "--beside", trace)
     assert result.exit_code == 0, result.output
     assert page.read_text().count("PolyCollection") == 2 * alone  # the same step
 
