@@ -28,7 +28,7 @@ from singa_dask.data.codecs.record import find_wrong_weight
 from singa_dask.data.codecs.scaling import Moments, Scaling
 from singa_dask.errors import ConfigError, listed
 from singa_dask.jobs.datasets.making import array_of, map_parts, parts_of
-from singa_dask.jobs.job import Job, Net, layer, load
+from singa_dask.jobs.job import Job, Net, as_job, layer
 from singa_dask.jobs.preparing import compute_on
 from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.layers.records import StoreConf, stored_shape
@@ -273,7 +273,7 @@ def _size(sizes: Sequence[Any]) -> int:
 
 def given_job(estimator: Any, n: int, max_iter: int | None, seed: int | None) -> Job:
     """Return the user's job with all input layers reading the ``n`` records of the estimator; see `default_job`."""
-    job = estimator.job if isinstance(estimator.job, Job) else load(estimator.job)
+    job = as_job(estimator.job)
     names = _stores(job)
     if not names or not job.conf.trains:
         raise ConfigError(f"job {job.name!r}: expected a job to train, with an input layer that has a store_conf.")

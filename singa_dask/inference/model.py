@@ -36,7 +36,7 @@ from singa_dask.inference.net import (
 from singa_dask.inference.records import LabelReader, MemoryRecords, as_records
 from singa_dask.inference.stored import labels_of
 from singa_dask.inference.tasks import merge_metrics
-from singa_dask.jobs.job import Job, load
+from singa_dask.jobs.job import Job, as_job
 from singa_dask.jobs.run import Run
 from singa_dask.layers import StoreInput
 from singa_dask.observe.stored_run import run_of
@@ -115,7 +115,7 @@ def find_source(
         resolved = fs.join(run, "resolved.yaml")
         text = decode_text(resolved)
     else:
-        given_job = job if isinstance(job, Job) else load(job)
+        given_job = as_job(job)
         resolved, text = given_job.name, given_job.file.resolved()
     sets = (*(ON_CPU if cpu else ()), *(() if threads is None else (f"threads={threads}",)))
     read = loads(text, resolved, sets, registries=REGISTRIES, with_lines=False)

@@ -429,6 +429,11 @@ def load(
     return Job.of(load_file(path, _changes(set), cluster, REGISTRIES))
 
 
+def as_job(job: Job | str | os.PathLike[str]) -> Job:
+    """Return a job, or the one of a job file."""
+    return job if isinstance(job, Job) else load(job)
+
+
 def _changes(values: Mapping[str, Any] | None) -> Iterable[str]:
     """Return values by key as those of ``--set``; JSON is YAML."""
     return [f"{key}={json.dumps(_plain(value))}" for key, value in (values or {}).items()]

@@ -10,7 +10,7 @@ from typing import Any
 from distributed import Client
 
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.jobs.job import Job, check, complete, load
+from singa_dask.jobs.job import Job, as_job, check, complete
 from singa_dask.jobs.preparing import find_cluster
 from singa_dask.planner.costs import MeasuredCosts
 from singa_dask.planner.links import imagined_cluster, measure_cluster, read_what_if
@@ -58,7 +58,7 @@ def plan(
     ClusterError
         The cluster does not answer.
     """
-    read = (job if isinstance(job, Job) else load(job)).file
+    read = as_job(job).file
     imagined = read_what_if(what_if)
     if what_if and (client or scheduler_file):
         raise ConfigError("--what-if is for a cluster that is not there. Leave it out, or the scheduler.")

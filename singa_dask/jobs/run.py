@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import tempfile
 import threading
 import warnings
@@ -23,7 +24,7 @@ from singa_dask.errors import ClusterError, ConfigError, LostUnitError, NumericE
 from singa_dask.jobs.datasets.binding import check_data, fit_to_data
 from singa_dask.jobs.datasets.hosts import local_parts, placed
 from singa_dask.jobs.datasets.making import as_datasets
-from singa_dask.jobs.job import Job, check, complete, warnings_on
+from singa_dask.jobs.job import Job, as_job, check, complete, warnings_on
 from singa_dask.jobs.pages import run_page
 from singa_dask.jobs.preparing import changes_of, check_client, cluster_of, prepare_run
 from singa_dask.lazy import require
@@ -77,7 +78,7 @@ class RateCurve:
 
 
 def find_rate(
-    job: Job,
+    job: Job | str | os.PathLike[str],
     *,
     low: float = 1e-6,
     high: float = 10.0,
@@ -92,7 +93,7 @@ def find_rate(
 
     Parameters
     ----------
-    job : Job
+    job : Job or path
         Its schedule and ``base_lr`` do not count.
     low, high : float
         First and last rate.
@@ -109,6 +110,7 @@ def find_rate(
     if not (0 < low < high and steps >= MIN_STEPS):
         wrong = f"got {low:g}, {high:g} and {steps} steps"
         raise ConfigError(f"expected 0 < low < high, and at least {MIN_STEPS} steps, {wrong}.")
+    job = as_job(job)
     check(complete(job.file))  # with the places in the job's own file
     rates = np.geomspace(low, high, steps)
     keys: dict[str, Any] = read_plain(job.to_yaml(), "job")
@@ -307,7 +309,8 @@ class Run:
         names = [name.removesuffix(".log") for name in fs.ls(folder)] if fs.exists(folder) else []
         if unit and unit not in names:
             raise ConfigError(f"{self.url}: no messages of {unit!r}. There are some of: {', '.join(names) or 'none'}.")
-        texts = {name: fs.read_bytes(fs.join(folder, f"{name}.log")).decode() for name in ([unit] if unit else names)}
+        contents = {name: fs.read_bytes(fs.join(folder, f"{name}.log")) for name in ([unit] if unit else names)}
+        texts = {name: content.decode(errors="replace") for name, content in contents.items()}
         if unit:
             return texts[unit]
         return "".join(f"{name}: {line}\n" for name, text in texts.items() for line in text.splitlines())
@@ -376,7 +379,7 @@ class RunOptions(TypedDict, total=False):
 
 
 def start(
-    job: Job,
+    job: Job | str | os.PathLike[str],
     *,
     data: Any = None,
     client: Client | str | None = None,
@@ -393,7 +396,7 @@ def start(
 
     Parameters
     ----------
-    job : Job
+    job : Job or path
     data : mapping of str to Any, or Any, optional
         Data of input layers with ``path: dask://NAME``, by name; a single value is that of ``dask://train``. Arrays of
         NumPy, Dask or xarray, frames of pandas or Dask, tables of pyarrow, or pairs (X, y) of these; see `as_dataset`
@@ -427,6 +430,7 @@ def start(
     ClusterError
         It does not fit the cluster.
     """
+    job = as_job(job)
     check_client(client, "sd.train, job")
     checkpoints = (init_from,) if isinstance(init_from, str) else tuple(init_from)
     elsewhere = client is not None
@@ -486,12 +490,12 @@ def start(
     return Run(run.run_url, training)
 
 
-def train(job: Job, **given: Unpack[RunOptions]) -> Run:
+def train(job: Job | str | os.PathLike[str], **given: Unpack[RunOptions]) -> Run:
     """Train a job to its end; Ctrl-C or a notebook's stop button stops it with a checkpoint, and once more at once.
 
     Parameters
     ----------
-    job : Job
+    job : Job or path
     **given
         See `start`.
 

@@ -380,7 +380,7 @@ class MeasuredCosts(Costs):
         return self._at(self._once("add", _added_byte_s), 1, n_busy)
 
     def read_s(self, rows: int, n_busy: int) -> float:
-        return rows * self._at(self._once(self._record, lambda: measure_reading(self._job)[0]), 1, n_busy)
+        return rows * self._at(self._once(self._record, lambda: measure_reading(self._job, warns=False)[0]), 1, n_busy)
 
     def _measure_update(self, n: int, size: int, is_cold: bool = True) -> float:
         updater = UPDATERS.find(self._job.updater.type)(self._job.updater)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import time
 
+import numpy as np
+
 from singa_dask.conf import JobConf, Phase
+from singa_dask.data.codecs.scaling import Scaling, columns_of
 from singa_dask.data.loading import Loader
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.layers.input import StoreReader
+from singa_dask.layers.input import StoreInput, StoreReader
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.planning.nets import build_net
 
@@ -25,15 +28,19 @@ def rows_read(net: NeuralNet) -> int:
     return max((layer.features[0].shape[0] for layer in net.inputs if isinstance(layer, StoreReader)), default=0)
 
 
-def measure_reading(job: JobConf) -> tuple[float, float]:
+def measure_reading(job: JobConf, warns: bool = True) -> tuple[float, float]:
     """Return CPU seconds, and bytes of blocks, that one more record in a batch costs to read.
 
     Records that stay in memory after the first pass cost what they cost from then on. Stores that cannot be opened
-    here count as free; a warning names them.
+    here count as free; if it ``warns``, a warning names them.
     """
     totals = [0.0, 0.0]
     for layer in build_net(job, Phase.TRAIN).inputs:
         if isinstance(layer, StoreReader):
+            if isinstance(layer, StoreInput) and layer.store_conf.standardise:
+                # unknown before the training; any scaling takes as long
+                n = columns_of(layer.features[0].shape[1:])
+                layer.context.class_names.scalings[layer.conf_name] = Scaling(np.zeros(n), np.ones(n))
             try:
                 with layer.open_checked() as store, layer.make_loader(store) as loader:
                     loader.prefetch = False  # so that no batch is read that is not counted
@@ -43,7 +50,8 @@ def measure_reading(job: JobConf) -> tuple[float, float]:
                     totals[0] += (time.process_time() - cpu_s) / n
                     totals[1] += (loader.reader.bytes_read - n_bytes) / n
             except (DataError, ConfigError, NotImplementedError) as error:
-                logger.warning("layer %s: reading its records is not in the plan: %s", layer.name, error)
+                level = logging.WARNING if warns else logging.DEBUG
+                logger.log(level, "layer %s: reading its records is not in the plan: %s", layer.name, error)
     return totals[0], totals[1]
 
 

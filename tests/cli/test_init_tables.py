@@ -323,6 +323,16 @@ def test_texts(call: Call, suffix: str) -> None:
     assert [row["class"] for row in csv.DictReader(io.StringIO(predicted.stdout))] == ["bad", "good", "good"]
 
 
+@pytest.mark.parametrize("data", ["x.jsonl", "*.jsonl"])
+def test_json_lines_take_the_options_of_tables(call: Call, data: str) -> None:
+    table = FRAME.assign(kind=np.array(["a", "b", "c"])[KIND])
+    table.loc[3, "age"] = None
+    table.to_json("x.jsonl", orient="records", lines=True)
+    said = done(call, data, "--label", "kind", "--missing", "mean", "--drop", "fare")
+    assert "features: 1 of numbers, 0 of categories: age" in said
+    assert stores()[0]["missing"] == "mean"
+
+
 @pytest.mark.parametrize("n", [11, 38, 59, 219])
 def test_two_workers_can_share_the_batches(call: Call, n: int) -> None:
     pd.DataFrame({"a": RANDOM.normal(size=n), "kind": np.arange(n) % 2}).to_csv("x.csv", index=False)

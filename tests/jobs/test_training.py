@@ -31,8 +31,8 @@ def values_of(url: Path) -> dict[str, bytes]:
 
 
 def test_a_job_trains_to_the_same_bits_as_by_the_command(job: sd.Job, tmp_path: Path) -> None:
-    run = sd.train(job, run_dir=str(tmp_path / "python"), **QUIET)
     job.save(tmp_path / "job.yaml")
+    run = sd.train(tmp_path / "job.yaml", run_dir=str(tmp_path / "python"), **QUIET)
     arguments = ["run", str(tmp_path / "job.yaml"), "--run-dir", str(tmp_path / "command"), "--quiet"]
     assert CliRunner().invoke(main, arguments).exit_code == 0
     found = values_of(tmp_path / "python")
@@ -55,6 +55,9 @@ def test_what_a_run_tells(job: sd.Job, tmp_path: Path, capsys: pytest.CaptureFix
     assert "starts at step 0" in run.logs("worker-0-0")
     assert "worker-0-0: " not in run.logs("worker-0-0")
     assert run.logs().startswith("server-0-0: ")
+    with (tmp_path / "run/log/worker-0-0.log").open("ab") as log:
+        log.write(b"caf\xe9")  # of a file name, or cut by a kill
+    assert run.logs("worker-0-0").endswith("caf\ufffd")
     with pytest.raises(sd.ConfigError, match="no messages of 'worker-9'"):
         run.logs("worker-9")
     assert "<b>tiny</b>: done, step 6 of 6" in run._repr_html_()

@@ -69,10 +69,10 @@ def test_all_processes_at_once_read_as_one_by_one(record_s: float) -> None:
     assert at_once.waits["records"] == pytest.approx(one_by_one.waits["records"], rel=0.2, abs=1e-3)
 
 
-def job_of(path: Path, memory_mb: int) -> JobConf:
+def job_of(path: Path, memory_mb: int, **keys: object) -> JobConf:
     """Return a job on lines of 16 numbers and a label."""
     raw = mlp().model_dump(mode="json", exclude_unset=True)
-    store = {"path": str(path), "batchsize": 48, "shape": 16, "memory_mb": memory_mb}
+    store = {"path": str(path), "batchsize": 48, "shape": 16, "memory_mb": memory_mb, **keys}
     raw["neuralnet"]["layer"][0] = {"name": "data", "type": "CSVInput", "store_conf": store}
     return JobConf.model_validate(raw)
 
@@ -88,9 +88,19 @@ def test_records_are_read_again_if_memory_has_no_room_for_them(tmp_path: Path, m
     assert len(line) / 2 < n_bytes < 1.5 * len(line)
 
 
+def test_records_that_are_standardised_cost_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their mean and deviation are known only when the job trains."""
+    monkeypatch.setattr(reading, "WARM_UP_S", 0.0)
+    monkeypatch.setattr(reading, "SECONDS", 0.01)
+    path = tmp_path / "records.csv"
+    path.write_text(500 * ("7" + 16 * ",123" + "\n"))
+    assert measure_reading(job_of(path, 64, standardise=True))[0] > 0
+
+
 def test_records_that_are_not_here_count_as_free(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert measure_reading(job_of(tmp_path / "absent.csv", 64)) == (0, 0)
-    assert "reading its records is not in the plan" in caplog.text
+    assert measure_reading(job_of(tmp_path / "absent.csv", 64), warns=False) == (0, 0)
+    assert caplog.text.count("reading its records is not in the plan") == 1
 
 
 def test_what_a_cluster_that_might_be_reads_and_how_long_its_processes_live() -> None:
