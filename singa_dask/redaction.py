@@ -34,10 +34,11 @@ _known: set[str] = set()
 
 def readable(text: str) -> str:
     r"""Return a text that can be encoded: bytes of a file name that are not UTF-8 become ``\xe9``."""
-    return SURROGATE.sub(_escaped, text)
+    return SURROGATE.sub(escaped, text)
 
 
-def _escaped(found: re.Match[str]) -> str:
+def escaped(found: re.Match[str]) -> str:
+    r"""Return a character as Python writes it, and the surrogate of a byte as ``\xe9``."""
     code = ord(found[0])
     return rf"\x{code - 0xDC00:02x}" if 0xDC80 <= code < 0xDD00 else ascii(found[0])[1:-1]
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from singa_dask.redaction import redact
+from singa_dask.redaction import escaped, redact
 
 T = TypeVar("T")
 
@@ -35,13 +35,9 @@ def shown(text: str, one_line: bool = False, coloured: bool = False) -> str:
     if one_line:
         text = text.replace("\n", r"\n").replace("\t", r"\t")
     if not coloured:
-        return CONTROL.sub(_escaped, text)
+        return CONTROL.sub(escaped, text)
     parts = re.split(f"({COLOUR})", text)
-    return "".join(part if i % 2 else CONTROL.sub(_escaped, part) for i, part in enumerate(parts))
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return ascii(found[0])[1:-1]
+    return "".join(part if i % 2 else CONTROL.sub(escaped, part) for i, part in enumerate(parts))
 
 
 class Stderr(io.TextIOBase):

@@ -14,15 +14,8 @@ import click
 
 from singa_dask import runtime
 from singa_dask.cli.clusters import Signals, chosen_cluster
-from singa_dask.cli.options import (
-    Reading,
-    echo,
-    output_option,
-    overwrite_option,
-    reading_options,
-    scheduler_options,
-    terminal_width,
-)
+from singa_dask.cli.options import Reading, echo, reading_options, scheduler_options, terminal_width
+from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.errors import ConfigError, DataError, listed
 
 if TYPE_CHECKING:

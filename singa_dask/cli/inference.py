@@ -18,16 +18,8 @@ import click
 
 from singa_dask import observe, runtime, serving
 from singa_dask.cli.clusters import Signals, chosen_cluster
-from singa_dask.cli.options import (
-    echo,
-    init_from_option,
-    job_options,
-    json_option,
-    output_option,
-    overwrite_option,
-    scheduler_options,
-    with_options,
-)
+from singa_dask.cli.options import echo, init_from_option, job_options, json_option, scheduler_options, with_options
+from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -132,8 +124,8 @@ NOT_CSV = (".arrow", ".feather", ".json", ".jsonl", ".ndjson", ".npy", ".npz", "
     multiple=True,
     help="Layer that has the probabilities, where not just one loss computes them. Repeatable, for several labels.",
 )
-@click.option("--out", metavar="URL", help="Write to this file, not to stdout; with tabs if it ends in .tsv.")
-@click.option("--overwrite", is_flag=True, help="Replace --out if it exists.")
+@overwrite_option
+@output_option("--out", metavar="URL", help="Write to this file, not to stdout; with tabs if it ends in .tsv.")
 @click.option(
     "--topk", metavar="K", type=click.IntRange(min=1), default=1, show_default=True, help="The K likeliest classes."
 )
@@ -144,7 +136,6 @@ def predict(
     backend: str | None,
     layers: tuple[str, ...],
     out: str | None,
-    overwrite: bool,
     topk: int,
     proba: bool,
     keep: str,
@@ -168,19 +159,20 @@ def predict(
         raise click.UsageError("--proba has the probabilities of all classes. Leave --topk out.")
     net = _stored_net(quiet=quiet, **source)
     records = [StoredRecords(url, backend, named=f"--data {url}") for url in urls]
-    place = check_output(out, [*urls, source["job_file"]], overwrite=overwrite, by="--overwrite") if out else None
-    if out and out.lower().endswith(NOT_CSV):
-        raise ConfigError(f"{out}: predictions are CSV. Expected a name that ends in .csv or .tsv.")
+    if out:
+        check_output(out, [*urls, source["job_file"]], overwrite=True, by="--overwrite")
+        if out.lower().endswith(NOT_CSV):
+            raise ConfigError(f"{out}: predictions are CSV. Expected a name that ends in .csv or .tsv.")
     with Signals("stopped"):
         names = [name.strip() for name in keep.split(",") if name.strip()]
         values = net.values(layers, records, topk=0 if proba else topk, keep=names)
     delimiter = "\t" if out and out.lower().endswith(".tsv") else ","
     lines = csv_lines(values.rows(), delimiter)
-    if place is None:
+    if not out:
         for line in lines:
             echo(line, nl=False)
         return
-    fs.write_atomic(place, "".join(lines))
+    fs.write_atomic(fs.absolute(out), "".join(lines))
     if not quiet:
         echo(f"{out}: {sum(each.count for each in values.stores)} records", err=True)
 

@@ -417,16 +417,9 @@ def _format_of(url: str) -> str:
         return _format_of(shard_urls(url)[0])
     backend = detect(url) or ""
     if not backend and fs.is_dir(url):
-        inside = fs.entries(url)
-        if any(name.endswith(".txt") for name, _, _ in inside):
-            raise _several_texts(fs.join(url, "*.txt"))
-        if any(
-            name.endswith(".txt")
-            for folder, is_folder, _ in inside
-            if is_folder
-            for name in fs.ls(fs.join(url, folder))
-        ):
-            raise _several_texts(fs.join(url, "*", "*.txt"))
+        for texts in (fs.join(url, "*.txt"), fs.join(url, "*", "*.txt")):
+            if _is_there(texts):
+                raise _several_texts(texts)
         raise DataError(
             f"{url}: no store of records, and no folder of pictures or with a training set in it. Name a file."
         )

@@ -113,27 +113,6 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the su
 Command = Callable[..., Any]
 
 
-def _check_output(context: click.Context, _: click.Parameter, value: str | None) -> str | None:
-    """Refuse a file to write that exists, before any work."""
-    if value and not context.resilient_parsing:
-        from singa_dask.fs.outputs import check_output
-
-        check_output(value, overwrite=context.meta.get("overwrite", False), by="--overwrite")
-    return value
-
-
-output_option = functools.partial(click.option, callback=_check_output)
-"""Adds an option for a file to write; the command has `overwrite_option`, too."""
-overwrite_option = click.option(
-    "--overwrite",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=lambda context, _, value: context.meta.update(overwrite=value),
-    help="Replace files that exist.",
-)
-
-
 def with_options(command: Command, *decorators: Callable[[Command], Command]) -> Command:
     """Decorate a command; the last one is that which help shows first."""
     return functools.reduce(lambda decorated, decorate: decorate(decorated), decorators, command)

@@ -13,17 +13,8 @@ import click
 
 from singa_dask import observe, runtime
 from singa_dask.cli.clusters import Signals, hidden_from_children, patience_of
-from singa_dask.cli.options import (
-    AUTO,
-    LATEST,
-    echo,
-    init_from_option,
-    job_options,
-    json_option,
-    output_option,
-    overwrite_option,
-    scheduler_options,
-)
+from singa_dask.cli.options import AUTO, LATEST, echo, init_from_option, job_options, json_option, scheduler_options
+from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, NumericError
 
 if TYPE_CHECKING:

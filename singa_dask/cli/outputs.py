@@ -1,0 +1,28 @@
+"""Options for files to write: one that exists is refused before any work, unless ``--overwrite`` is given."""
+
+from __future__ import annotations
+
+import functools
+
+import click
+
+
+def _check_output(context: click.Context, _: click.Parameter, value: str | None) -> str | None:
+    """Refuse a file to write that exists, before any work."""
+    if value and not context.resilient_parsing:
+        from singa_dask.fs.outputs import check_output
+
+        check_output(value, overwrite=context.meta.get("overwrite", False), by="--overwrite")
+    return value
+
+
+output_option = functools.partial(click.option, callback=_check_output)
+"""Adds an option for a file to write; the command has `overwrite_option`, too."""
+overwrite_option = click.option(
+    "--overwrite",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda context, _, value: context.meta.update(overwrite=value),
+    help="Replace files that exist.",
+)
