@@ -82,6 +82,11 @@ def test_pictures(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert {row["class"] for row in rows} <= {SEEN, "dog"}
     assert call("test", *given, "--confusion", "c.csv").exit_code == 0
     assert SEEN in Path("c.csv").read_text()
+    several = call("run", "job.yaml", "--run-dir", f"run{ODD}", "--overwrite", "--cluster", "allreduce")
+    assert several.exit_code == 2
+    said = rf"{tmp_path}/run{SEEN}: the name is not UTF-8, so it cannot be sent. Choose another --run-dir."
+    assert several.stderr.splitlines()[-1] == said
+    assert "Traceback" not in several.stderr
     assert call("data", "inspect", "pics").exit_code == call("show", f"run{ODD}").exit_code == 0
     assert call("plot", f"run{ODD}", "-o", "curves.html").exit_code == 0
 

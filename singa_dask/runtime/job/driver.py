@@ -26,6 +26,7 @@ from singa_dask.conf import ClusterConf, JobConf
 from singa_dask.errors import (
     A_BUG,
     ClusterError,
+    ConfigError,
     DataError,
     LeftLineError,
     ReplacedError,
@@ -37,7 +38,7 @@ from singa_dask.errors import (
 )
 from singa_dask.observe.observers import Observers, open_observers
 from singa_dask.observe.run_directory import RunDirectory
-from singa_dask.redaction import redact
+from singa_dask.redaction import readable, redact
 from singa_dask.runtime.checkpoints.lookup import find, first_steps, has_checkpoints
 from singa_dask.runtime.job.checks import steps_by_task
 from singa_dask.runtime.job.cluster import AT_ONCE, Patience, present_workers
@@ -425,6 +426,8 @@ class JobRun(Submission):
         judge : callable
             Takes the result, and returns the one that is written.
         """
+        if self.run_url != readable(self.run_url) and "inproc:" not in str(getattr(client.scheduler, "address", "")):
+            raise ConfigError(f"{self.run_url}: the name is not UTF-8, so it cannot be sent. Choose another --run-dir.")
         errors: list[BaseException] = []
         warned = False
 
