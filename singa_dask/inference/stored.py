@@ -409,7 +409,8 @@ class _Inference:
             yield self._task, workers.run
             return
         files = [*runtime.files_of(self._wanted.job), *self._task.init_from]
-        runtime.check_seen(workers.client, files)
+        # what is nowhere is told by whoever opens it
+        runtime.check_seen(workers.client, [url for url in files if fs.local_path(url) and fs.exists(url)])
         with placed_job(self._wanted.job, workers.client) as (job, messages):
             yield replace(self._task, job=job.to_json()), runtime.on_dask(workers.client, messages)
 

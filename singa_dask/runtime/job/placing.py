@@ -23,6 +23,7 @@ from singa_dask.api import REGISTRIES
 from singa_dask.comm.dask_servers import Guarded
 from singa_dask.comm.message import Address
 from singa_dask.conf import JobConf, Phase
+from singa_dask.conf.net import PHASES
 from singa_dask.data.codecs.scaling import Moments, Scaling
 from singa_dask.data.loading import HostSpan, Survey, assign_by_host, host_names, same_host
 from singa_dask.data.loading.reader import BadPolicy, BlockReader
@@ -38,7 +39,7 @@ from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.part_files import reading
 from singa_dask.runtime.job.placer import place_first
-from singa_dask.runtime.planning.nets import build_nets, store_of
+from singa_dask.runtime.planning.nets import KEYS, build_nets, store_of
 from singa_dask.runtime.planning.placement import Layout, WorkerFacts, place
 from singa_dask.runtime.units.run_state import InitialState
 
@@ -473,8 +474,11 @@ def check_wanted() -> None:
 
 
 def files_of(job: JobConf) -> list[str]:
-    """Return the paths and URLs of the records that a job reads."""
-    stores = [store for layer in job.neuralnet.layer if (store := store_of(layer))]
+    """Return the paths and URLs of the records that a job reads, in the nets that it has."""
+    tested = {phase for phase, (freq, steps) in KEYS.items() if 0 not in (getattr(job, freq), getattr(job, steps))}
+    phases = {Phase.TRAIN, *tested} if job.trains else {*PHASES.values()}
+    layers = [layer for layer in job.neuralnet.layer if any(map(layer.in_phase, phases))]
+    stores = [store for layer in layers if (store := store_of(layer))]
     return [url for each in stores for url in (each.path, each.mean_file, each.std_file) if url]
 
 

@@ -50,3 +50,8 @@ def test_what_is_there(tmp_path: Path, name: str, is_seen: bool) -> None:
 def test_the_files_of_a_job() -> None:
     job = with_stores(mlp(), lambda store: {"path": "a.arrow", "mean_file": "mean.bin"})
     assert set(files_of(job)) == {"a.arrow", "mean.bin"}
+    layers = [layer.model_copy(update={"include": ["test"]}) for layer in job.neuralnet.layer[:1]]
+    tested = job.with_layers([*layers, *job.neuralnet.layer[1:]])
+    # nobody tests
+    assert files_of(tested.model_copy(update={"test_freq": 0})) == []
+    assert files_of(tested.model_copy(update={"test_freq": 1, "test_steps": 1})) == ["a.arrow", "mean.bin"]
