@@ -45,7 +45,7 @@ from singa_dask.data.stores.table_csv import (
     record_starts,
     split_rows,
 )
-from singa_dask.data.stores.table_part import OpenParts, format_of, table_files
+from singa_dask.data.stores.table_part import OpenParts, check_columns, format_of, table_files
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.range_reader import open_bytes
@@ -87,7 +87,8 @@ class ColumnSurvey:
     def distinct(self) -> pa.Array:
         """Different values, sorted."""
         values = pc.unique(self.present)
-        return values.take(pc.sort_indices(values))
+        sortable = values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
+        return values.take(pc.sort_indices(sortable))
 
     @cached_property
     def numbers(self) -> npt.NDArray[np.float64]:
@@ -251,6 +252,7 @@ def _looked_at(place: str, form: str, text: Mapping[str, Any], parts: OpenParts,
         wanted = {name: kind for name, kind in kinds.items() if name and kind in (*read, *DATES)}
     runs, tables, n_bytes = list[tuple[int, RecordRun]](), list[pa.Table](), 0
     for file in range(len(parts.files)):
+        check_columns(parts(file), form, parts.in_file(file, wanted), parts.files[0].url)
         for run in parts(file).runs(BLOCK_BYTES, 4 * len(kinds)):
             runs.append((file, run))
             n_bytes += run.length

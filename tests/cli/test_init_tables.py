@@ -118,6 +118,36 @@ def test_a_directory_of_a_table(call: Call, form: str) -> None:
     assert call(*run, "--set", "train_steps=2").exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("form", "change", "said"),
+    [
+        ("csv", "lacks", "1.csv: no column 'fare', unlike table/0.csv. Columns: age, kind."),
+        ("csv", "no header", "1.csv: no column 'age', unlike table/0.csv."),
+        ("parquet", "lacks", "1.parquet: no column 'fare', unlike table/0.parquet. Columns: age, kind."),
+        ("parquet", "other", "1.parquet: column 'fare' of type string, in table/0.parquet number."),
+        ("jsonl", "lacks", "1.jsonl: no column 'fare', unlike table/0.jsonl. Columns: age, kind."),
+    ],
+)
+def test_parts_with_other_columns_are_refused(call: Call, form: str, change: str, said: str) -> None:
+    Path("table").mkdir()
+    first = second = FRAME.assign(kind=np.array(["a", "b", "c"])[KIND])
+    second = second.drop(columns="fare") if change == "lacks" else second
+    second = second.assign(fare="high") if change == "other" else second
+    for i, part in enumerate((first, second)):
+        if form == "csv":
+            part.to_csv(f"table/{i}.csv", index=False, header=not i or change != "no header")
+        elif form == "jsonl":
+            part.to_json(f"table/{i}.jsonl", orient="records", lines=True)
+        else:
+            part.to_parquet(f"table/{i}.parquet")
+    assert said in refused(call, "table", "--label", "kind")
+
+
+def test_numbers_of_16_bits(call: Call) -> None:
+    FRAME.assign(half=np.float16(np.arange(N) % 7), kind=KIND).to_parquet("x.parquet")
+    assert "features: 3 of numbers" in done(call, "x.parquet", "--label", "kind")
+
+
 @pytest.mark.parametrize("option", ["--label", "--target", "--separator", "--test"])
 def test_options_of_tables_are_refused_for_a_text(call: Call, option: str) -> None:
     Path("book").write_text("once upon a time\nthere was a fox, and a dog; it ran\n" * 40)

@@ -31,7 +31,6 @@ from singa_dask.data.codecs.table import (
     TableStatistics,
     as_texts,
     missing_of,
-    show_columns,
     whole,
 )
 from singa_dask.data.codecs.tokens import TextConf
@@ -53,6 +52,7 @@ from singa_dask.data.stores.table_part import (
     ParquetPart,
     TableFile,
     TablePart,
+    check_columns,
     format_of,
     kind_of_key,
     read_whole,
@@ -529,24 +529,12 @@ class TableStore(RangeStore):
         first = 0
         for file, part in enumerate(map_ahead(self._parts, range(len(self._files)), threads, n_ahead)):
             if file:
-                self._check_columns(part, self._spec.read_kinds(kinds, features), self._files[file])
+                wanted = self._parts.in_file(file, self._spec.read_kinds(kinds, features))
+                of_any = (*self._spec.categories, *self._spec.texts)
+                check_columns(part, self._format, wanted, self._files[0].url, *of_any)
             for run in part.runs(limit, row_bytes):
                 yield TableBlock(file, run, first, len(self._split.rows(first, run.n)) if self._split else run.n)
                 first += run.n
-
-    def _check_columns(self, part: TablePart, wanted: Mapping[str, str], file: TableFile) -> None:
-        """Check that a file has the columns of the first one."""
-        keys = dict(file.keys)
-        # of CSV, kinds are a guess from the first records; values of other kinds are found when they are read
-        names = (part.kinds if self._format == "parquet" else {}) or dict.fromkeys(part.names, "empty")
-        for name, kind in wanted.items():
-            if name in keys:
-                continue
-            if name not in names:
-                raise DataError(f"{part.url}: no column {name!r}, unlike {self._files[0].url}. {show_columns(names)}")
-            found = "string" if kind == "string" and part.is_text(name) else names[name]
-            if found not in (kind, "empty") and name not in (*self._spec.categories, *self._spec.texts):
-                raise DataError(f"{part.url}: column {name!r} of type {found}, in {self._files[0].url} {kind}.")
 
     # -- records -----------------------------------------------------------------------------------------------
 

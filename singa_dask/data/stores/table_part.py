@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from singa_dask import fs
 from singa_dask.data.codecs.memory import as_column
-from singa_dask.data.codecs.table import column_kind, is_number, refuse_twice
+from singa_dask.data.codecs.table import column_kind, is_number, refuse_twice, show_columns
 from singa_dask.data.stores.arrow import PARQUET_MAGIC, GroupReader, RowGroups
 from singa_dask.data.stores.class_names import hugging_face_names
 from singa_dask.data.stores.columnar import ARROW_MAGIC, PARQUET_SUFFIXES, is_columnar, open_columns
@@ -342,6 +342,18 @@ class _Slot:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.part: TablePart | None = None
+
+
+def check_columns(part: TablePart, form: str, wanted: Mapping[str, str], first: str, *of_any: str) -> None:
+    """Check that a file has columns of the ``first`` one, of the same kinds but for those ``of_any`` kind."""
+    # of CSV, kinds are a guess from the first records; values of other kinds are found when they are read
+    names = (part.kinds if form == "parquet" else {}) or dict.fromkeys(part.names, "empty")
+    for name, kind in wanted.items():
+        if name not in names:
+            raise DataError(f"{part.url}: no column {name!r}, unlike {first}. {show_columns(names)}")
+        found = "string" if kind == "string" and part.is_text(name) else names[name]
+        if found not in (kind, "empty") and name not in of_any:
+            raise DataError(f"{part.url}: column {name!r} of type {found}, in {first} {kind}.")
 
 
 class OpenParts:
