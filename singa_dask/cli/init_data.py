@@ -88,17 +88,18 @@ def survey_arrays(url: str, test_url: str, backend: str, options: InitOptions, f
         trouble.append(f"{like_ids}: {said}")
     n_classes = max(len(names), max(labels, default=0) + 1, 2)
     counts = tuple(labels[i] for i in range(n_classes))
+    output = OutputSurvey(label or "label", "given" if label else "that of the format", counts, names)
     records = RecordSurvey(
         source=url,
         url=url,
         backend=backend,
         shape=shape,
-        outputs=(OutputSurvey(label or "label", "given" if label else "that of the format", counts, names),),
+        outputs=(output,),
         n_records=n_records,
         seed=options.seed,
         values=kind,
         test_url=test_url,
-        n_test=count_test(test_url, backend, keys, facts, url, names) if test_url else 0,
+        n_test=count_test(test_url, backend, keys, facts, url, output) if test_url else 0,
         is_image=is_image,
         mean=mean,
         std=std,

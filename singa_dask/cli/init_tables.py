@@ -432,7 +432,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     with open_store(url, "table", **reading) as store:
         facts = store.table_facts
     more = {"facts": facts.to_dict()} if facts is not None else {}
-    return replace(records, n_test=count_test(test_url, "table", {**reading, **more}, facts, url))
+    return replace(records, n_test=count_test(test_url, "table", {**reading, **more}, facts, url, outputs[0]))
 
 
 def _said_of_spelling(table: TableSurvey, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]) -> list[str]:
@@ -511,7 +511,7 @@ def count_test(
     reading: Mapping[str, Any],
     facts: TableFacts | None,
     url: str,
-    names: Sequence[str] = (),
+    output: OutputSurvey,
 ) -> int:
     """Return the number of records of a test set.
 
@@ -521,9 +521,12 @@ def count_test(
         It has other columns than the training set, categories or classes that this lacks, or a wrong value.
     """
     with open_store(test_url, backend, **reading) as store:
-        label_table(test_url, store.class_names, names, "training")
-        for block in range(min(len(store.blocks), MAX_TEST_BLOCKS) if facts else 0):
-            store.read_block(block)
+        label_table(test_url, store.class_names, output.names, "training")
+        for block in range(min(len(store.blocks), MAX_TEST_BLOCKS) if facts or store.labels_apart else 0):
+            labels = store.read_block(block).get("label") if facts else store.read_labels(block)
+            n, high = len(output.counts), 0 if labels is None or labels.ndim > 1 else labels.max(initial=0)
+            if output.is_label and not output.names and high >= n:
+                raise DataError(f"{test_url}: label {high}. Expected labels from 0 to {n - 1}, as in {url}.")
         difference = store.table_facts.compare(facts) if facts and store.table_facts else ""
         if difference:
             raise DataError(f"{test_url}: {difference} in {url}. Expected the same columns in the same order.")

@@ -77,14 +77,19 @@ def test_a_file_beside_that_has_no_labels_is_what_to_predict(call: Call) -> None
 
 @pytest.mark.parametrize(
     ("column", "said"),
-    [("kind", "line 7, column 'kind': unknown category 'x'"), ("age", "line 7, column 'age': no value")],
+    [
+        ("kind", "line 7, column 'kind': unknown category 'x'"),
+        ("age", "line 7, column 'age': no value"),
+        ("number", "test.csv: label 7. Expected labels from 0 to 2, as in train.csv."),
+    ],
 )
 def test_a_test_set_that_a_run_would_refuse_is_refused(call: Call, column: str, said: str) -> None:
-    table = FRAME.assign(kind=np.array(["a", "b", "c"])[KIND])
+    table = FRAME.assign(kind=np.array(["a", "b", "c"])[KIND], number=KIND)
     table.to_csv("train.csv", index=False)
-    table[column] = table[column].where(table.index != 5, "x" if column == "kind" else np.nan)
+    table[column] = table[column].where(table.index != 5, {"kind": "x", "age": np.nan, "number": 7}[column])
     table[:9].to_csv("test.csv", index=False)
-    assert f"test.csv, {said}" in refused(call, "train.csv", "--label", "kind")
+    label, other = ("number", "kind") if column == "number" else ("kind", "number")
+    assert said in refused(call, "train.csv", "--label", label, "--drop", other)
 
 
 @pytest.mark.parametrize("first", [None, "red"])
