@@ -7,6 +7,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from singa_dask.errors import DataError
 
@@ -108,3 +109,10 @@ class NameNumbers(dict[str, int]):
 
     def __missing__(self, text: str) -> int:
         return self._by_key.get(name_key(text), -1)
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of JSON, an ``object_pairs_hook``; raise a ValueError if a key occurs twice."""
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return found

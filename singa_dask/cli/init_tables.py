@@ -342,8 +342,6 @@ MIN_NUMBERED = 10
 MAX_MEASURED = 1000
 ID = re.compile(r"(?i:id|index|uuid|guid|row|rowid|.*[ _.-]id|unnamed: \d+)|.*[a-z]I[dD]")
 MAX_NAMED = 20
-# blocks of a test set that are read
-MAX_TEST_BLOCKS = 64
 # more columns of numbers are not listed in a job file, if they are all that a table has
 MAX_LISTED = 64
 
@@ -506,12 +504,7 @@ def _with_lags(table: TableSurvey, options: InitOptions) -> TableSurvey:
 
 
 def count_test(
-    test_url: str,
-    backend: str,
-    reading: Mapping[str, Any],
-    facts: TableFacts | None,
-    url: str,
-    output: OutputSurvey,
+    test_url: str, backend: str, reading: Mapping[str, Any], facts: TableFacts | None, url: str, output: OutputSurvey
 ) -> int:
     """Return the number of records of a test set.
 
@@ -522,7 +515,7 @@ def count_test(
     """
     with open_store(test_url, backend, **reading) as store:
         label_table(test_url, store.class_names, output.names, "training")
-        for block in range(min(len(store.blocks), MAX_TEST_BLOCKS) if facts or store.labels_apart else 0):
+        for block in range(len(store.blocks) if facts or store.labels_apart else 0):
             labels = store.read_block(block).get("label") if facts else store.read_labels(block)
             n, high = len(output.counts), 0 if labels is None or labels.ndim > 1 else labels.max(initial=0)
             if output.is_label and not output.names and high >= n:

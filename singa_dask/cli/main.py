@@ -166,9 +166,8 @@ class Verbs(click.Group):
                 echo(f"cannot write: {error.strerror}.", err=True)
                 ctx.exit(1)
             if isinstance(error, UnicodeEncodeError) and error.encoding != "utf-8":
-                character = error.object[error.start]
-                said = f"{error.encoding} of the standard output has no {character!r}. Set PYTHONIOENCODING=utf-8."
-                echo(f"cannot write: {said}", err=True)
+                said = f"{error.encoding} of the standard output has no {error.object[error.start]!r}"
+                echo(f"cannot write: {said}. Set PYTHONIOENCODING=utf-8.", err=True)
                 ctx.exit(1)
             echo(traceback.format_exc(), err=True)
             echo(A_BUG, err=True)

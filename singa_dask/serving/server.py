@@ -32,6 +32,7 @@ from singa_dask.errors import ConfigError, DataError, SingaError
 from singa_dask.inference.model import Model
 from singa_dask.redaction import redact
 from singa_dask.serving.batcher import Batcher, Limits
+from singa_dask.texts import unique_keys
 
 # Bodies of requests and answers: JSON, arrays of NumPy and pictures.
 
@@ -172,7 +173,7 @@ def _checked(n: int, limits: Limits) -> int:
 
 def _parsed(body: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(body)
+        fields = json.loads(body, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise Refused(400, f"the body is not JSON: {error}.") from None
     if not isinstance(fields, dict):

@@ -25,6 +25,7 @@ HUGE = npy(np.zeros((1, 28, 28))).replace(b"(1, 28, 28)", b"(9999999, 28)")
 
 WRONG: list[tuple[int, Any, str, str]] = [
     (400, b"{", "application/json", "the body is not JSON: Expecting property name"),
+    (400, b'{"records": [{"a": 1, "a": 2}]}', "application/json", "the body is not JSON: a key occurs twice"),
     (400, b"[" * 100_000, "application/json", "the body is not JSON"),
     (400, [RECORD], "application/json", "the body is not an object"),
     (400, {"records": 3}, "application/json", "records: expected a list"),

@@ -31,6 +31,7 @@ from singa_dask.data.codecs.table import (
     TableStatistics,
     as_texts,
     missing_of,
+    show_columns,
     whole,
 )
 from singa_dask.data.codecs.tokens import TextConf

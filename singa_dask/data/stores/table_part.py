@@ -42,6 +42,7 @@ from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.patterns import is_pattern
 from singa_dask.fs.range_reader import MARK_BYTES, Bytes, BytesInMemory, Range, open_bytes, refuse_compressed
 from singa_dask.lazy import LazyModule, require
+from singa_dask.texts import unique_keys
 
 pc, pq = LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
 
@@ -84,7 +85,7 @@ def read_whole(url: str, storage_options: fs.Options = None) -> BytesInMemory:
 
 def _array(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
     try:
-        rows = json.loads(data)
+        rows = json.loads(data, object_pairs_hook=unique_keys)
     except ValueError as error:
         raise DataError(f"{url}: not JSON: {error}.") from None
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):

@@ -143,6 +143,13 @@ def test_damaged_files_of_excel_are_named(tmp_path: Path, kind: str) -> None:
         TableStore(str(path))
 
 
+def test_an_object_with_a_key_twice_is_refused(tmp_path: Path) -> None:
+    for name, text in (("x.json", '[{"a": 1, "a": 2}, {"a": 3}]'), ("x.jsonl", '{"a": 1, "a": 2}\n{"a": 3}\n')):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(DataError, match="a key occurs twice"):
+            TableStore(str(tmp_path / name))
+
+
 def test_json_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("[" * 100_000)
     with pytest.raises(DataError, match=r"x\.json: of another format, or damaged: maximum recursion"):
