@@ -63,6 +63,8 @@ class Signals:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self._received and not isinstance(error, SystemExit):  # lost, or replaced by an error of a module in C
+            raise SystemExit(128 + self._received) from error
 
     def hand_to(self, act: Callable[[str], object]) -> None:
         """Call a function with each signal from now on, in a signal handler."""

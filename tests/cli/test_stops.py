@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from singa_dask.cli.clusters import Signals
 from tests.cli.conftest import ROOT, Call
 from tests.runtime.processes import wait_until
 
@@ -120,3 +121,19 @@ def test_ctrl_c_while_a_verb_is_imported(call: Call, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("importlib.import_module", interrupted)
     result = call("run", "job.yaml")
     assert (result.exit_code, result.stderr) == (130, "SIGINT: stopped.\n")
+
+
+@pytest.mark.parametrize("what", ["lost", "replaced"])
+def test_a_signal_whose_error_a_module_in_c_loses_ends_the_program(what: str) -> None:
+    """As pydantic replaces what is raised while it serialises."""
+
+    def raised_in_c() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except SystemExit:
+            if what == "replaced":
+                raise ValueError("not serialised") from None
+
+    with pytest.raises(SystemExit) as raised, Signals("stopped"):
+        raised_in_c()
+    assert raised.value.code == 128 + signal.SIGTERM
