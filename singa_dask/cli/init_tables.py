@@ -627,7 +627,7 @@ def _unfit(column: ColumnSurvey, n: int, is_wide: bool) -> str:
     if column.is_date and len(column.present):
         return "dates: write them as numbers, such as days and weekday, to use them"
     if column.kind == "vector" and len(column.present):
-        return ""
+        return "" if len(pc.unique(pc.list_value_length(column.present))) == 1 else "lists of different lengths"
     if column.kind not in ("number", "boolean", "string"):
         return "no values" if column.kind in ("empty", "vector") else column.kind
     known = len(column.distinct)

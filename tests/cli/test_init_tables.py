@@ -148,9 +148,12 @@ def test_parts_with_other_columns_are_refused(call: Call, form: str, change: str
     assert said in refused(call, "table", "--label", "kind")
 
 
-def test_numbers_of_16_bits(call: Call) -> None:
-    FRAME.assign(half=np.float16(np.arange(N) % 7), kind=KIND).to_parquet("x.parquet")
-    assert "features: 3 of numbers" in done(call, "x.parquet", "--label", "kind")
+def test_numbers_of_16_bits_and_lists_of_several_lengths(call: Call) -> None:
+    lists = {"vector": [[1.0, i] for i in range(N)], "lists": [[1.0] * (i % 3) for i in range(N)]}
+    FRAME.assign(half=np.float16(np.arange(N) % 7), **lists, kind=KIND).to_parquet("x.parquet")
+    said = done(call, "x.parquet", "--label", "kind")
+    assert "features: 4 of numbers, 0 of categories: age, fare, half, vector\n" in said
+    assert "columns left out: lists (lists of different lengths)\n" in said
 
 
 @pytest.mark.parametrize("option", ["--label", "--target", "--separator", "--test"])
