@@ -32,7 +32,7 @@ def in_line(dask_scheduler: Any) -> list[str]:
 def test_a_stale_driver_deletes_and_submits_nothing(client: Client, tmp_path: Path, queue: bool) -> None:
     file = tmp_path / "metrics.jsonl"
     file.write_text('{"event": "metrics"}\n')
-    (tmp_path / "commands.jsonl").touch()  # of a run
+    (tmp_path / "owner.json").write_text("{}")  # a run is there
     directory = RunDirectory(str(tmp_path), "", "", replaces=True)
     lease = Lease(1, has_begun=False)  # it does not know yet
     job = digits("single")
