@@ -31,7 +31,7 @@ import re
 import secrets
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -318,7 +318,7 @@ class RunDirectory:
         self._is_new = not (goes_on or replaces or again)
         self._check_free(again or not is_in_use(fs.join(url, COMMANDS)))
         if (self._is_new or replaces) and not is_run(url):
-            self._refuse_others()
+            self._refuse_others(OWN_NAMES if replaces else OWN_FILES)
         self._replaces = replaces
         self._steps = dict(steps or {})
         self._command = command
@@ -336,9 +336,9 @@ class RunDirectory:
         if self._is_new and is_run(self.url) and fs.exists(fs.join(self.url, "job.yaml")):
             raise ConfigError(f"{self.url}: {ALREADY_THERE}")
 
-    def _refuse_others(self) -> None:
+    def _refuse_others(self, names: Collection[str]) -> None:
         """Refuse a directory where other programs have files that the run would replace or delete."""
-        if others := sorted(OWN_NAMES.intersection(fs.ls(self.url) if fs.exists(self.url) else ())):
+        if others := [name for name in (fs.ls(self.url) if fs.exists(self.url) else ()) if name in names]:
             raise ConfigError(
                 f"{self.url}: not a run directory, but it contains {', '.join(others)}, which a run would replace. "
                 "Choose another --run-dir."

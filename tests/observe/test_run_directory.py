@@ -222,8 +222,16 @@ def test_a_run_that_is_replaced_leaves_nothing_and_other_files_stay(url: str) ->
     assert read(url, "job.yaml") == "new"
 
 
-@pytest.mark.parametrize("name", ["job.yaml", "checkpoint/weights.bin", "log/notes.txt", "summary.json"])
-@pytest.mark.parametrize("replaces", [False, True])
+@pytest.mark.parametrize(
+    ("name", "replaces"),
+    [
+        ("job.yaml", False),
+        ("summary.json", False),
+        ("metrics.jsonl", True),
+        ("log/a", True),
+        ("checkpoint/a.bin", True),
+    ],
+)
 def test_files_of_other_programs_are_neither_replaced_nor_deleted(url: str, name: str, replaces: bool) -> None:
     fs.write_atomic(fs.join(url, *name.split("/")), b"mine")
     said = f"not a run directory, but it contains {name.partition('/')[0]}, which a run would replace"
