@@ -206,7 +206,7 @@ def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
 
 
 def _show(output: OutputSurvey) -> str:
-    from singa_dask.cli.init_tables import show_value
+    from singa_dask.cli.init_columns import show_value
 
     if not output.is_label:
         return f"target: {output.name}, {output.why}. Mean {output.mean:.6g}, deviation {output.std:.6g}"

@@ -1,4 +1,4 @@
-"""What ``init`` makes of a table: its columns and their values, label or targets, features, and what is left out."""
+"""What ``init`` makes of a table: label or targets, features, what is left out, and the test set."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from singa_dask import fs
+from singa_dask.cli.init_columns import MAX_BYTES, ColumnSurvey, TableSurvey, read_table, show_value
 from singa_dask.cli.init_records import (
     MIN_BYTE_RANGE,
     MIN_SPLIT,
@@ -31,306 +29,18 @@ from singa_dask.cli.init_records import (
     with_split,
 )
 from singa_dask.data.codecs.record import is_point, labels_among
-from singa_dask.data.codecs.table import TableFacts, as_floats, as_texts, is_number, missing_of, whole
+from singa_dask.data.codecs.table import TableFacts, as_texts, is_number, missing_of
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.class_names import label_table
 from singa_dask.data.stores.split import SplitConf
-from singa_dask.data.stores.table import LINES, open_part
 from singa_dask.data.stores.table_csv import (
     MISSING,
-    SEPARATORS,
     CsvPart,
-    check_charset,
-    record_starts,
-    split_rows,
 )
-from singa_dask.data.stores.table_part import OpenParts, check_columns, format_of, table_files
-from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError, listed
-from singa_dask.fs.range_reader import open_bytes
 from singa_dask.registry import suggest
-from singa_dask.texts import charset_of, in_order, name_key, plain_name, split_lines
-
-# of larger tables the first records are looked at
-MAX_BYTES = 1 << 28
-HEAD_BYTES = 1 << 16
-BLOCK_BYTES = 1 << 24
-DATES = ("date", "timestamp", "time", "duration")
-# whole numbers of such a name are Unix times, in seconds or parts of them; the least is of 1973
-EPOCH, MIN_EPOCH = re.compile(r"(?i)time|date|epoch|unix|(^|_)ts$"), 1e8
-DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?")
-MAX_SHOWN = 5
-
-
-@dataclass(frozen=True, eq=False)
-class ColumnSurvey:
-    """A column of a table: its position from 1 on, its kind, and its values as far as they were looked at."""
-
-    name: str
-    position: int
-    kind: str
-    values: pa.Array
-    is_index: bool = False
-    fault: str = ""
-
-    @cached_property
-    def present(self) -> pa.Array:
-        """Values that are not missing, texts as plain names."""
-        present = self.values.filter(pa.array(~missing_of(self.values)))
-        if self.kind != "string":
-            return present
-        texts = as_texts(present).dictionary_encode()
-        return pa.array(list(map(plain_name, texts.dictionary.to_pylist())), pa.string()).take(texts.indices)
-
-    @cached_property
-    def distinct(self) -> pa.Array:
-        """Different values, sorted."""
-        values = pc.unique(self.present)
-        sortable = values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
-        return values.take(pc.sort_indices(sortable))
-
-    @cached_property
-    def numbers(self) -> npt.NDArray[np.float64]:
-        """Values that are not missing, of a column of numbers."""
-        return as_floats(self.present)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all values are whole numbers."""
-        return self.kind == "number" and bool((self.numbers == self.numbers.round()).all())
-
-    @property
-    def is_date(self) -> bool:
-        """Whether values are dates, also as text."""
-        if self.kind in DATES:
-            return True
-        return self.kind == "string" and all(DATE.fullmatch(text) for text in self.present[:100].to_pylist())
-
-    @cached_property
-    def times(self) -> list[list[Any]]:
-        """Dates as values that can be sorted, for each way to read them: 1/2/2024 has two; empty for other columns."""
-        values = self.values.to_pylist() if self.is_date else []
-        if self.kind in ("date", "timestamp"):
-            return [values]
-        if EPOCH.search(self.name) and self.is_whole and len(self.present) and self.numbers.min() >= MIN_EPOCH:
-            return [[*self.numbers, *[None] * (len(self.values) - len(self.present))]]
-        texts = [value if isinstance(value, str) and DATE.fullmatch(value) else None for value in values]
-        forms = (False, True) if any(texts) else ()
-        read = [[_time_of(text, month_first) if text else None for text in texts] for month_first in forms]
-        return [times for times in read if all(time is None or time[1] <= 12 for time in times)]
-
-    def show(self) -> str:
-        """Return position, number of different values, and some of them."""
-        shown = ", ".join(show_value(each) for each in self.distinct[:MAX_SHOWN].to_pylist())
-        more = ", ..." if len(self.distinct) > MAX_SHOWN else ""
-        return f"column {self.position}, {len(self.distinct)} different: {shown}{more}"
-
-
-def _time_of(text: str, month_first: bool) -> list[int]:
-    """Return year, month, day and what follows of a date."""
-    first, second, third, *rest = map(int, re.findall(r"\d+", text))
-    if rest and (half := re.search(r"\d\s*([ap])\.?m", text, re.IGNORECASE)):
-        rest[0] = rest[0] % 12 + 12 * (half[1] in "pP")
-    if re.match(r"\d{4}", text):
-        return [first, second, third, *rest]
-    return [third, *((first, second) if month_first else (second, first)), *rest]
-
-
-def show_value(value: Any) -> str:
-    """Return a value as text: short, without line ends."""
-    text = f"{value:.6g}" if isinstance(value, float) else str(value).replace("\n", " ")
-    return f"{text[:30]}..." if len(text) > 33 else text
-
-
-@dataclass(frozen=True, eq=False)
-class TableSurvey:
-    """A table: how it is read, its columns, and where its records are."""
-
-    url: str
-    format: str
-    text: Mapping[str, Any]
-    columns: Sequence[ColumnSurvey]
-    n: int
-    parts: OpenParts
-    kinds: Mapping[str, str]
-    runs: Sequence[tuple[int, RecordRun]] = field(repr=False)
-
-    @cached_property
-    def named(self) -> dict[str, ColumnSurvey]:
-        """Columns by name."""
-        return {each.name: each for each in self.columns}
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all records were looked at."""
-        return all(len(each.values) == self.n for each in self.columns if each.name)
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        """Return the different values of a column as they are written, sorted, those of numbers by value."""
-        different = set[str]()
-        for file, run in self.runs:
-            texts = as_texts(whole(_decoded(self.parts, file, run, {name: "string"}).column(name)))
-            different.update(pc.unique(texts.filter(pa.array(~missing_of(texts)))).to_pylist())
-        return in_order(different)
-
-    def write(self, url: str, rows: Rows) -> None:
-        """Write rows to a file of the same form, CSV record by record as they are; other whole tables to Parquet."""
-        fs.write_atomic(url, self._rows(rows))
-
-    @property
-    def suffix(self) -> str:
-        """Of the files that `write` writes."""
-        return ".csv" if self.format == "csv" else ".parquet"
-
-    def _rows(self, rows: Rows) -> bytes:
-        if self.format == "csv":
-            return b"".join(self._lines(np.sort(rows)))
-        sink = pa.BufferOutputStream()
-        read = pa.table({each.name: each.values for each in self.columns if each.name in self.kinds})
-        pq.write_table(read.take(pa.array(np.sort(rows))), sink)
-        return bytes(sink.getvalue())
-
-    def _lines(self, rows: Rows) -> Iterator[bytes]:
-        first = self.parts(0)
-        yield bytes(first.source.read(0, first.start))
-        at = 0
-        for file, run in self.runs:
-            text = bytes(self.parts(file).source.read(run.offset, run.length))
-            starts = [*record_starts(text, self.text.get("quotes")).tolist(), len(text)]
-            for row in rows[(rows >= at) & (rows < at + run.n)] - at:
-                record = text[starts[row] : starts[row + 1]]
-                yield record if record.endswith(b"\n") else record + b"\n"
-            at += run.n
-
-
-def read_table(place: str, options: InitOptions) -> TableSurvey:
-    """Read the columns of a table.
-
-    Raises
-    ------
-    DataError
-        It cannot be read; says where, and which option helps.
-    UnsureError
-        Its first line may name the columns, or be a record.
-    """
-    files = table_files(place)
-    form = format_of(files)
-    if options.encoding:
-        check_charset(place, options.encoding)
-    try:
-        text = _sniff(files[0].url, options) if form == "csv" else {}
-        parts = OpenParts(files, lambda file: open_part(files[file].url, form, block_bytes=BLOCK_BYTES, **text))
-        part = next((parts(file) for file in range(len(files)) if parts(file).kinds), None)
-        if part is None:
-            raise DataError(f"{place}: no records{' but the header' * (form == 'csv')}.")
-        kinds = {name: "string" if part.is_text(name) else kind for name, kind in part.kinds.items()}
-        kinds |= {name: "string" for name, _ in files[0].keys}
-        return _looked_at(place, form, text, parts, kinds)
-    except DataError as error:
-        if "charset" in str(error) or "UTF-8" in str(error):
-            said = str(error).replace(", or set charset, such as latin-1", "")
-            raise DataError(f"{said} Or give --encoding, such as latin-1 or cp1252.") from None
-        if "quotes: false" in str(error):
-            said = str(error).replace("Set quotes: false", "Give --no-quotes").replace(", true if", ", --quotes if")
-            raise DataError(said) from None
-        raise
-
-
-def _decoded(parts: OpenParts, file: int, run: RecordRun, kinds: Mapping[str, str]) -> pa.Table:
-    return parts.decode(file, run, kinds, parts(file).fetch(run, parts.in_file(file, kinds)))
-
-
-def _looked_at(place: str, form: str, text: Mapping[str, Any], parts: OpenParts, kinds: dict[str, str]) -> TableSurvey:
-    read = ("number", "boolean", "string", "vector", "empty")
-    if form in LINES:
-        # other values of JSON, such as objects, are not read
-        others = ("string", *DATES) if form == "jsonl" else kinds.values()
-        wanted = {name: kind if kind in read else "string" for name, kind in kinds.items() if name}
-        wanted = {name: kind for name, kind in wanted.items() if kinds[name] in (*read, *others)}
-    else:
-        wanted = {name: kind for name, kind in kinds.items() if name and kind in (*read, *DATES)}
-    runs, tables, n_bytes = list[tuple[int, RecordRun]](), list[pa.Table](), 0
-    for file in range(len(parts.files)):
-        check_columns(parts(file), form, parts.in_file(file, wanted), parts.files[0].url)
-        for run in parts(file).runs(BLOCK_BYTES, 4 * len(kinds)):
-            runs.append((file, run))
-            n_bytes += run.length
-            if n_bytes <= MAX_BYTES or not tables:
-                tables.append(_decoded(parts, file, run, wanted))
-    table = pa.concat_tables(tables, promote_options="permissive")
-    part, none = parts(0), pa.nulls(len(table))
-    values = {name: whole(table.column(name)) for name in wanted}
-    columns = [
-        ColumnSurvey(name, i, kind, values.get(name, none), name in part.index, part.faults.get(name, ""))
-        for i, (name, kind) in enumerate(kinds.items(), 1)
-    ]
-    return TableSurvey(place, form, text, columns, sum(run.n for _, run in runs), parts, wanted, runs)
-
-
-# -- text -----------------------------------------------------------------------------------------------
-
-
-def head_lines(place: str, charset: str = "utf-8") -> list[str]:
-    """Return the first lines of a text, as it is or gzipped."""
-    source = open_bytes(place)
-    head = bytes(source.read(0, min(source.size, HEAD_BYTES)))
-    source.close()
-    marked, start = charset_of(head)
-    found = split_lines(head[start:].decode(marked if start else charset, errors="replace"))
-    return found[:-1] if len(head) == HEAD_BYTES else found
-
-
-def _sniff(place: str, options: InitOptions) -> dict[str, Any]:
-    """Return separator, encoding and whether there is a header, as far as they are not the usual ones."""
-    lines = head_lines(place, options.encoding or "utf-8")
-    keys: dict[str, Any] = {}
-    separator = options.separator or separator_of(lines)
-    if len(separator) != 1:
-        raise DataError(f"{place}: --separator {separator!r}. Expected one character.")
-    if separator != ",":
-        keys["separator"] = separator
-    if options.encoding:
-        keys["charset"] = options.encoding
-    if options.quotes is not None:
-        keys["quotes"] = options.quotes
-    rows = [row for row in split_rows(lines, separator, options.quotes) if row and not row[0].startswith("sep=")]
-    if options.header is not None:
-        keys["header"] = options.header
-    elif rows and not _has_header(place, rows[0], rows[1:]):
-        keys["header"] = False
-    return keys
-
-
-def separator_of(lines: Sequence[str]) -> str:
-    """Return the separator that the first line of a table has most of; a blank if it has none."""
-    unquoted = re.sub(r'"[^"]*"', "", lines[0] if lines else "")
-    return max((",", *SEPARATORS), key=unquoted.count) if re.search(r"[,;\t|\x01]", unquoted) else " "
-
-
-def _has_header(place: str, first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether the first line names the columns.
-
-    Raises
-    ------
-    UnsureError
-        It may.
-    """
-    numbers = [is_number(text) for text in first if text.strip()]
-    texts = [i for i, text in enumerate(first) if text.strip() and not is_number(text)]
-    again = sum(first[i] in {row[i] for row in rows if len(row) > i} for i in texts)
-    counted = [text.strip() for text in first] == [str(i) for i in range(len(first))] and len(first) > 2
-    if not any(numbers) and 2 * again <= len(texts):
-        return True
-    if (all(numbers) and not counted) or (texts and 2 * again > len(texts)):
-        return False
-    raise UnsureError(
-        place,
-        f"does its first line name the columns? It has {listed(list(map(show_value, first)), 8)}.",
-        [("the names of the columns", {"header": True}), ("a record", {"header": False})],
-        "Give --header if it does, or --no-header.",
-    )
-
+from singa_dask.texts import in_order, name_key
 
 # texts with more different values than this, or with fewer records for each of them, are no categories
 MAX_CATEGORIES, MIN_RECORDS = 50, 4

@@ -27,13 +27,13 @@ from singa_dask.conf.net import PHASES
 from singa_dask.data.codecs.record import find_wrong_weight
 from singa_dask.data.codecs.scaling import Moments, Scaling
 from singa_dask.errors import ConfigError, listed
+from singa_dask.estimators.categories import categories_of, categories_of_parts
 from singa_dask.jobs.datasets.making import array_of, map_parts, parts_of
 from singa_dask.jobs.job import Job, Net, as_job, layer
 from singa_dask.jobs.preparing import compute_on
 from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.layers.records import StoreConf, stored_shape
 from singa_dask.registry import suggest
-from singa_dask.texts import NameNumbers, distinct_names
 
 C = TypeVar("C", bound=type)
 
@@ -416,7 +416,6 @@ class SparseRecords:
 Parts = list[Any]
 
 FLOATS = (np.float64, np.float32)
-UNKNOWN = ("error", "ignore")
 
 
 class FitRecords(NamedTuple):
@@ -572,9 +571,7 @@ def _checked(estimator: Any, several_axes: bool, reset: bool, x: Any, *y: Any, *
     kinds = (*FLOATS, np.uint8) if several_axes else FLOATS
     options = {"dtype": kinds, "allow_nd": several_axes, "accept_sparse": "csr", **given}
     if reset:
-        columns = [] if several_axes else category_columns(x)
-        found = [values_of(x, columns)] if columns else []
-        estimator._categories = Categories(found, estimator.handle_unknown) if columns else None
+        estimator._categories = None if several_axes else categories_of(x, estimator.handle_unknown)
     _refuse_missing(x, [] if estimator._categories is None else estimator._categories.columns)
     if estimator._categories is None:
         return validate_data(estimator, x, *y, reset=reset, **options)
@@ -592,7 +589,7 @@ def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: b
     options = {"dtype": "numeric", "allow_nd": several_axes, "ensure_min_samples": 0, "reset": reset}
     meta = _meta_of(x)
     if reset:
-        estimator._categories = None if several_axes else _categories_of_parts(x, estimator)
+        estimator._categories = None if several_axes else categories_of_parts(x, meta, estimator)
     if estimator._categories is None:
         x = _of_one_type(x)
         validate_data(estimator, _meta_of(x), **options)
@@ -619,22 +616,6 @@ def _refuse_missing(x: Any, categories: Collection[str]) -> None:
 def _check_named(x: Any) -> None:
     if not hasattr(x, "iloc"):
         raise ValueError("X has no columns by name. Expected a frame with the columns of fit.")
-
-
-def _categories_of_parts(x: Any, estimator: Any) -> Categories | None:
-    """Return the categories of a frame of Dask, if it has any, from a pass over such columns."""
-    meta = _meta_of(x)
-    # whether objects are texts is known of their values alone
-    objects = [name for name, dtype in meta.dtypes.items() if dtype == "object"] if hasattr(meta, "iloc") else []
-    columns = [*dict.fromkeys([*category_columns(meta), *objects])]
-    if not columns:
-        return None
-    found = compute_on(estimator.client, *map_parts(partial(values_of, columns=columns), parts_of(x[columns])))
-    texts = {name for each in found for name in objects if any(isinstance(value, str) for value in each[name][0])}
-    kept = [name for name in columns if name not in objects or name in texts]
-    return (
-        Categories([{name: each[name] for name in kept} for each in found], estimator.handle_unknown) if kept else None
-    )
 
 
 def _of_one_type(x: Any) -> Any:
@@ -744,88 +725,3 @@ def _reduced(parts: list[Any]) -> Any:
     while len(parts) > 1:
         parts = map_parts(ArrayFacts.merged, parts[::2], parts[1::2]) + parts[len(parts) // 2 * 2 :]
     return parts[0]
-
-
-# -- columns of texts and categories in frames of pandas: a number for each category, 1 where a record has it ---
-
-
-def category_columns(x: Any) -> list[str]:
-    """Return the columns of a frame of pandas, or of the meta of one of Dask, that have texts or categories."""
-    if not hasattr(x, "iloc") or getattr(x, "ndim", 0) != 2 or not x.columns.is_unique:
-        return []
-    return [name for name, dtype in x.dtypes.items() if _is_category(str(dtype), x[name])]
-
-
-def _is_category(dtype: str, column: Any) -> bool:
-    # numbers may be objects
-    return dtype.startswith(("category", "str")) or (
-        dtype == "object" and any(isinstance(value, str) for value in column)
-    )
-
-
-def values_of(frame: Any, columns: Sequence[str]) -> dict[str, tuple[list[Any], bool]]:
-    """Return the different values of columns of pandas, and whether one is missing.
-
-    Those of the type category have the values of the type.
-    """
-    found = {}
-    for name in columns:
-        column = frame[name]
-        values = column.cat.categories if hasattr(column, "cat") else column.dropna().unique()
-        found[name] = list(values), bool(column.isna().any())
-    return found
-
-
-class Categories:
-    """One-hot codes of some columns of frames like one.
-
-    A missing value is a category of its own, if there is any. What is no category is refused, or if ``handle_unknown``
-    is ``"ignore"`` all its codes are 0.
-
-    Parameters
-    ----------
-    found : sequence of mapping
-        `values_of` each partition.
-    handle_unknown : str
-
-    Attributes
-    ----------
-    columns : list of str
-        Names of the columns.
-    """
-
-    def __init__(self, found: Sequence[Mapping[str, tuple[list[Any], bool]]], handle_unknown: str) -> None:
-        if handle_unknown not in UNKNOWN:
-            raise ValueError(f"handle_unknown: {handle_unknown!r}. {suggest(str(handle_unknown), UNKNOWN)}")
-        self._refuses = handle_unknown == "error"
-        self.columns = list(found[0])
-        self._known = {name: self._categories(name, [each[name] for each in found]) for name in found[0]}
-
-    @staticmethod
-    def _categories(name: str, found: Sequence[tuple[list[Any], bool]]) -> Array:
-        values = [*dict.fromkeys(value for each, _ in found for value in each)]
-        if len({type(value) for value in values}) > 1:
-            raise ValueError(f"column {name!r} of X has values of several types. Expected texts, or numbers.")
-        values = list(distinct_names(values)) if values and isinstance(values[0], str) else values
-        return np.array([*sorted(values), *([None] if any(missing for _, missing in found) else [])], object)
-
-    def encode(self, frame: Any) -> Array:
-        """Return the numbers of a frame, (n, codes and other columns) float: the codes come first."""
-        columns = []
-        for name, known in self._known.items():
-            values: Any = np.where(frame[name].isna(), None, frame[name].to_numpy(object))
-            names, others = NameNumbers([each for each in known if isinstance(each, str)]), set(values) - set(known)
-            same = {each: known[names[each]] for each in others if isinstance(each, str) and names[each] >= 0}
-            values = np.array([same.get(each, each) for each in values], object) if same else values
-            unknown = sorted(map(str, others - same.keys()))
-            if unknown and self._refuses:
-                raise ValueError(
-                    f"column {name!r} of X has unknown categories: {listed(unknown)}. Known: "
-                    f"{listed(list(map(str, known)))}. Set handle_unknown='ignore' to take them for none of these."
-                )
-            columns += [values == category for category in known]
-        others = frame.drop(columns=list(self._known))
-        if others.shape[1]:
-            options: dict[str, Any] = {"dtype": (np.float64, np.float32), "ensure_min_samples": 0, "input_name": "X"}
-            columns += list(check_array(others, **options).T)
-        return np.stack(columns, axis=1).astype(np.float64)

@@ -48,15 +48,14 @@ def written_down(job: JobConf, outcome: Outcome) -> tuple[list[dict[str, Any]], 
     """Return what a run directory says of the bad records, and the end of the job."""
     layout = plan_processes(job.cluster)
     result = summarise("mlp", "mlp-1", layout, last_event(layout, outcome.reports))
-    url = f"{outcome.url}-told"
-    with RunDirectory(url, "", "") as directory:
+    with RunDirectory(outcome.url, "", "") as directory:
         for event in outcome.events:
             if event["event"] != "metrics":
                 directory.on_event(event)
         directory.finish(result.summary())
-    path = Path(url) / "bad_records.jsonl"
+    path = Path(outcome.url) / "bad_records.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
-    assert json.loads((Path(url) / "summary.json").read_text())["bad_records"] == result.bad_records
+    assert json.loads((Path(outcome.url) / "summary.json").read_text())["bad_records"] == result.bad_records
     return sorted(map(json.loads, lines), key=lambda bad: (bad["row"] is not None, bad["row"])), result
 
 
