@@ -46,7 +46,8 @@ def commands(data: RecordSurvey | TextSurvey, net: str, out: str) -> tuple[str, 
         suffix = posixpath.basename(data.source).partition(".")[2]
         new = "PICTURE" if data.form == "image-folder" else f"NEW.{suffix}".rstrip(".")
         new = shlex.quote(data.unlabelled_url) if data.unlabelled_url else new
-        then = f"predict {job} --init-from {run} --data {new}"
+        keep = f" --keep {shlex.quote(data.key)}" if data.key and "," not in data.key else ""
+        then = f"predict {job} --init-from {run} --data {new}{keep}"
     return f"singa-dask run {job} --run-dir {run}", f"singa-dask {then}"
 
 

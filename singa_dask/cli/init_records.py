@@ -134,6 +134,8 @@ class RecordSurvey:
         Of the texts, if these are what a table has.
     left_out : str
         Columns of a table that are not read, and why.
+    key : str
+        One of these that tells records apart, such as an id.
     split : str
         How the records of the test set were chosen, if it is split off.
     rule : mapping
@@ -164,6 +166,7 @@ class RecordSurvey:
     features: tuple[str, ...] = ()
     measure: TextMeasure | None = None
     left_out: str = ""
+    key: str = ""
     split: str = ""
     rule: Mapping[str, Any] = field(default_factory=dict)
     unlabelled_url: str = ""

@@ -52,6 +52,8 @@ MIN_NUMBERED = 10
 MAX_MEASURED = 1000
 ID = re.compile(r"(?i:id|index|uuid|guid|row|rowid|.*[ _.-]id|unnamed: \d+)|.*[a-z]I[dD]")
 MAX_NAMED = 20
+# why a column is left out that tells records apart
+KEYS = ("texts, another in each record", "an id by its name", "numbers the records")
 # more columns of numbers are not listed in a job file, if they are all that a table has
 MAX_LISTED = 64
 
@@ -78,7 +80,8 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     trouble += _said_of_spelling(table, [*(table.named[each.name] for each in outputs), *features], outputs)
     rows = np.flatnonzero(~np.logical_or.reduce([missing_of(table.named[each.name].values) for each in outputs]))
     train, test, split = _split_rows(table, outputs, rows, options)
-    unlabelled_url = ""
+    key = next((name for name, reason in left_out.items() if reason in KEYS), "")
+    unlabelled_url, there = "", set[str]()
     if test_url and not options.test:
         there = {each.name for each in read_table(test_url, options).columns}
         absent = [each.name for each in outputs if each.name not in there]
@@ -126,6 +129,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         trouble=trouble,
         features=tuple(each.name for each in features),
         left_out=_show_reasons(left_out),
+        key=key if not unlabelled_url or key in there else "",
         unlabelled_url=unlabelled_url,
     )
     if is_copied:
@@ -346,13 +350,13 @@ def _unfit(column: ColumnSurvey, n: int, is_wide: bool) -> str:
     if column.kind == "string":
         if column.fault or (known < n and known <= min(MAX_CATEGORIES, max(n / MIN_RECORDS, 2))):
             return ""
-        return "texts, another in each record" if known == n else f"texts, {known} different: no categories"
+        return KEYS[0] if known == n else f"texts, {known} different: no categories"
     if ID.fullmatch(column.name) and column.is_whole:
-        return "an id by its name"
+        return KEYS[1]
     if _is_like_id(column):
         steps = np.diff(np.sort(column.numbers))
         if steps.min() == steps.max() and (steps[0] == 1 or (np.diff(column.numbers) == steps[0]).all()):
-            return "numbers the records"
+            return KEYS[2]
     return ""
 
 

@@ -75,6 +75,14 @@ def test_a_file_beside_that_has_no_labels_is_what_to_predict(call: Call) -> None
     assert (result.exit_code, "unknown column 'kind'" in result.stderr) == (1, True)
 
 
+def test_the_command_that_predicts_keeps_an_id(call: Call) -> None:
+    FRAME.assign(kind=KIND, customer_id=range(1000, 1000 + len(FRAME))).to_csv("train.csv", index=False)
+    assert done(call, "train.csv", "--label", "kind").endswith("--data NEW.csv --keep customer_id\n")
+    # but of records that have none
+    FRAME[:7].to_csv("test.csv", index=False)
+    assert done(call, "train.csv", "--label", "kind", "--overwrite").endswith("--data test.csv\n")
+
+
 @pytest.mark.parametrize(
     ("column", "said"),
     [

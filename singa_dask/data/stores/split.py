@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -155,10 +156,13 @@ class SplitStore(RangeStore):
         return self._store.named_error(self._of_store[block_id], error)
 
     def record_files(self, first: int, stop: int) -> list[str]:
-        files = self._store.record_files(0, self._store.count)
+        return [file for n in self._numbers[first:stop].tolist() for file in self._store.record_files(n, n + 1)]
+
+    @cached_property
+    def _numbers(self) -> npt.NDArray[np.int64]:
+        """The number in the store of each record."""
         starts = self._store.starts[self._of_store]
-        numbers = np.concatenate([start + rows for start, rows in zip(starts, self._rows, strict=True)])
-        return [files[number] for number in numbers[first:stop].tolist()] if files else []
+        return np.concatenate([start + rows for start, rows in zip(starts, self._rows, strict=True)])
 
     def open_sources(self) -> Sequence[Bytes]:
         return self._store.open_sources()

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
+from PIL import Image
 
 from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.split import SplitConf, SplitStore
@@ -154,3 +155,19 @@ def test_a_part_without_records_is_refused(tmp_path: Path) -> None:
     FRAME.to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(DataError, match="no records are in the part to test on"):
         TableStore(str(tmp_path / "t.csv"), label="class", split={"part": "test", "test_from": N})
+
+
+def test_pictures_have_their_files(tmp_path: Path) -> None:
+    for i in range(20):
+        path = tmp_path / "pictures" / ("odd" if i % 2 else "even") / f"{i:02d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (4, 4), i).save(path)
+    train, test = parts_of(RULES["share"])
+    with open_store(str(tmp_path / "pictures"), channels=1) as store:
+        files = store.record_files(0, 20)
+    for conf in (train, test):
+        with SplitStore(open_store(str(tmp_path / "pictures"), channels=1), conf) as part:
+            names = part.record_files(0, part.count)
+            assert names == [files[row] for row in conf.rows(0, 20)]
+            assert part.record_files(1, 3) == names[1:3]
+            assert [int(Path(name).stem) for name in names] == read_all(part)["pixel"][:, 0, 0, 0].tolist()
