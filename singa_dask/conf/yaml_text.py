@@ -6,6 +6,7 @@ Scalars are read as YAML 1.2 has them: ``1e-3`` is a number; ``on``, ``off``, ``
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -121,10 +122,8 @@ def show(root: Tree, path: Path) -> str:
 
 
 BREAK = re.compile("[\n\r\x85\u2028\u2029]")
-# libyaml writes no surrogates, which stand for bytes of file names: it is given private characters in their place,
-# whose escapes become those of the surrogates
-PRIVATE = 0x100000
-PRIVATES = re.compile(r"(?<!\\)((?:\\\\)*\\)U0010(D[89A-F]\w\w)")
+# libyaml writes no surrogates, which stand for bytes of file names: in their place it is given a word that no text has
+BYTE = f"byte-{secrets.token_hex(8)}-"
 TAG = "tag:yaml.org,2002:"
 # most characters of a mapping that is written in one line, as Python writes it
 BRIEF = 100
@@ -172,8 +171,8 @@ class _BriefDumper(_Dumper):
 
 def _represent(dumper: _Dumper, text: str) -> yaml.ScalarNode:
     """Put a text with any kind of line break in double quotes: PyYAML folds some of them in other styles."""
-    written = SURROGATE.sub(lambda found: chr(ord(found[0]) + PRIVATE), text)
-    style = '"' if BREAK.search(text) or written != text or r"\U0010D" in text else None
+    written = SURROGATE.sub(lambda found: f"{BYTE}{ord(found[0]):04x}", text)
+    style = '"' if BREAK.search(text) or written != text else None
     node: yaml.ScalarNode = dumper.represent_scalar(TAG + "str", written, style=style)
     return node
 
@@ -338,7 +337,7 @@ def dump(value: Any, brief: bool = False) -> str:
     text: str = yaml.dump(
         value, Dumper=dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120
     )
-    return PRIVATES.sub(r"\1u\2", text)
+    return text.replace(BYTE, r"\u")
 
 
 def redact_job(text: str) -> str:
