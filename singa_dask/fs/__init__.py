@@ -18,6 +18,7 @@ import socket
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
@@ -287,9 +288,20 @@ def _look_at(entry: os.DirEntry[str]) -> tuple[str, bool, int]:
         if entry.name.startswith(".") or not entry.is_symlink():
             return entry.name, False, 0
         raise DataError(f"{entry.path}: a link to {os.readlink(entry.path)}, which is not there.") from None
-    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) or entry.name.startswith(".")):
-        raise DataError(f"{entry.path}: a pipe, a socket or a device, not a file.")
+    if not entry.name.startswith("."):
+        _refuse_stream(entry.path, status)
     return entry.name, entry.is_dir(), status.st_size
+
+
+def _refuse_stream(path: str, status: os.stat_result) -> None:
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise DataError(f"{path}: a pipe, a socket or a device, not a file.")
+
+
+def open_local(path: str | Path) -> BufferedReader:
+    """Open a file to read it; a pipe, at which one would wait for somebody to write, is refused."""
+    _refuse_stream(str(path), os.stat(path))
+    return builtins.open(path, "rb")
 
 
 def get_block_locations(
@@ -408,7 +420,7 @@ def read_bytes(url: str, offset: int = 0, length: int | None = None, storage_opt
     with errors_name(url):
         if isinstance(filesystem, LocalFileSystem):
             # several times as fast as fsspec
-            with builtins.open(path, "rb") as file:
+            with open_local(path) as file:
                 file.seek(offset)
                 data = file.read(length)
         else:

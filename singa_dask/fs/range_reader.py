@@ -288,7 +288,7 @@ class RangeReader:
         self._view: memoryview | None = None
         self._reader: Any = None
         if local is not None:
-            with fs.errors_name(url), local.open("rb") as file:
+            with fs.errors_name(url), fs.open_local(local) as file:
                 self._opened = os.fstat(file.fileno())
                 self.size: int = self._opened.st_size
                 self.version = _version_of_local(self._opened)

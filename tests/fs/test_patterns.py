@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from singa_dask import fs
 from singa_dask.errors import DataError
 from singa_dask.fs.patterns import is_pattern, matches
+from singa_dask.fs.range_reader import RangeReader
 
 NAMES = [
     *("a.csv", "b.csv", "train1.csv", "train[1].csv", "what?.csv", ".hidden.csv", "report[2].csv"),
@@ -105,6 +106,10 @@ def test_what_is_no_file_is_named(folder: Path, kind: str) -> None:
     said = "a link to nothing, which is not there" if kind == "link" else "a pipe, a socket or a device, not a file"
     with pytest.raises(DataError, match=f"d/odd: {said}"):
         fs.entries(str(folder / "d"))
+    if kind == "pipe":  # nobody waits for a writer
+        for read in (fs.read_bytes, RangeReader):
+            with pytest.raises(DataError, match=f"d/odd: {said}"):
+                read(str(odd))
     odd.unlink()
     assert [name for name, _, _ in fs.entries(str(folder / "d"))] == [".h", ".lock", "a.csv", "e"]
 
