@@ -34,8 +34,8 @@ pc = LazyModule("pyarrow.compute")
 
 QUOTE, NEWLINE, RETURN = b'"\n\r'
 HEAD_BYTES = 1 << 14
-# stands for a blank of a field that has nothing else; such fields are no numbers
-BLANK, BLANKS = b"\0", [" " * n for n in range(1, 33)]
+# fields of blanks, which are no numbers
+BLANKS = [" " * n for n in range(1, 33)]
 BOM, WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 # the first line of Excel's files
 SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\r?\n')
@@ -235,20 +235,26 @@ def record_starts(text: bytes, quotes: bool | None = None) -> npt.NDArray[np.int
 
 def without_blanks(text: bytes, separator: bytes, quotes: bool | None = None) -> bytes:
     """Return records of several fields without blanks around these, but for quoted ones and fields of blanks."""
-    beside = {b"\n ": b"\n", b" \n": b"\n", b" \r\n": b"\r\n", separator + b" ": separator, b" " + separator: separator}
-    is_clean = not any(each in text for each in beside) and b" " not in (text[:1], text[-1:])
-    if separator == b" " or separator not in text or is_clean or BLANK in text:
+    if separator == b" " or len(separator) != 1 or b" " not in text or separator not in text:
         return text
-    parts = text.split(b'"') if quotes is not False else [text]
-    # a text may be blank
-    field = rb"(?<![^%b\n]) +(?=%b|\r?\n|\Z)" % (re.escape(separator), re.escape(separator))
-    outside = re.sub(field, lambda found: BLANK * len(found[0]), b'"'.join(parts[::2])).strip(b" ")
-    for each, without in beside.items():
-        while each in outside:
-            outside = outside.replace(each, without)
-    outside = outside.replace(BLANK, b" ")
-    parts[::2] = outside.split(b'"') if quotes is not False else [outside]
-    return b'"'.join(parts)
+    data = np.frombuffer(b"\n" + text + b"\n\n", np.uint8)
+    blanks = np.flatnonzero(data == ord(" "))
+    # runs of blanks: the first one, and the one after the last
+    firsts = blanks[np.diff(blanks, prepend=-1) > 1]
+    ends = blanks[np.diff(blanks, append=len(data)) > 1] + 1
+    before, after = data[firsts - 1], data[ends]
+    begins_field = (before == ord(separator)) | (before == NEWLINE)
+    ends_field = (after == ord(separator)) | (after == NEWLINE) | (after == RETURN) & (data[ends + 1] == NEWLINE)
+    # a field of blanks may be meant
+    is_left_out = begins_field != ends_field
+    if not is_left_out.any():
+        return text
+    is_left_out &= np.searchsorted(_quotes(data, quotes), firsts) % 2 == 0
+    left_out = np.zeros(len(data) + 1, np.int8)
+    left_out[firsts[is_left_out]] = 1
+    left_out[ends[is_left_out]] = -1
+    kept: npt.NDArray[np.uint8] = data[np.cumsum(left_out, dtype=np.int8)[:-1] == 0]
+    return kept[1:-2].tobytes()
 
 
 def parse_columns(

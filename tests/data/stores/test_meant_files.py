@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from singa_dask import fs
 from singa_dask.data.stores.opening import detect, open_store
@@ -186,3 +189,22 @@ def test_what_is_in_a_zip_archive_is_said(tmp_path: Path) -> None:
         archive.writestr("train.csv", "a,b\n1,2\n")
     with pytest.raises(DataError, match=r"train\.csv\.zip: a zip archive of train\.csv\. Unpack it\.$"):
         open_store(str(tmp_path / "train.csv.zip"))
+
+
+BYTES = st.binary(min_size=1, max_size=8).filter(lambda name: not {*b"/\0"} & {*name} and name not in (b".", b".."))
+
+
+@settings(max_examples=60)
+@given(st.sets(BYTES, min_size=1, max_size=6))
+def test_tables_in_files_whose_names_are_any_bytes(tmp_path_factory: pytest.TempPathFactory, names: set[bytes]) -> None:
+    folder = tmp_path_factory.mktemp("bytes")
+    shown = [os.fsdecode(name + b".csv") for name in sorted(names)]
+    for number, name in enumerate(shown):
+        table(folder / name, number)
+    assert [values_of(folder / name) for name in shown] == [[number] for number in range(len(shown))]
+    # hidden files, and those that begin with _, are no parts of a directory
+    parts = [number for number, name in enumerate(shown) if name[0] not in "._"]
+    try:
+        assert sorted(values_of(folder)) == parts
+    except DataError as error:
+        assert not parts or "rename them" in str(error)  # as the names of train and test sets
