@@ -24,7 +24,7 @@ from singa_dask.fs.range_reader import decode_text
 from singa_dask.layers import Param
 from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.checkpoint import SavedTensor, write_part
-from singa_dask.runtime.checkpoints.manifest import MANIFEST, write_file, write_manifest
+from singa_dask.runtime.checkpoints.manifest import write_file, write_manifest
 
 KEYS = ("param", "rows", "transpose")
 
@@ -107,8 +107,8 @@ def import_into(
 ) -> str:
     """Write arrays as a checkpoint of a job, and the scalings of its input layers; see `import_weights`."""
     url = fs.absolute(path)
-    if fs.exists(fs.join(url, MANIFEST)):
-        raise ConfigError(f"{path}: a checkpoint is here already. Choose another directory.")
+    if fs.exists(url) and (not fs.is_dir(url) or fs.ls(url)):
+        raise ConfigError(f"{path}: exists already. Expected a new directory, or an empty one, for the checkpoint.")
     params = {name: kept.owner for name, kept in net_of_params(job).logical.items()}
     problems: list[str] = []
     if map is None:

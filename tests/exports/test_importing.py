@@ -48,8 +48,17 @@ def test_equal_names_need_no_map(job: sd.Job, tmp_path: Path, kind: str) -> None
     assert found.keys() == given.keys()
     for name, values in given.items():
         np.testing.assert_array_equal(found[name], values)
-    with pytest.raises(ConfigError, match="a checkpoint is here already"):
+    with pytest.raises(ConfigError, match="out: exists already"):
         sd.import_weights(given, job, tmp_path / "out")
+
+
+def test_a_directory_with_files_is_left_as_it_is(job: sd.Job, tmp_path: Path) -> None:
+    source = tmp_path / "part-0-of-1.safetensors"
+    save_file(arrays(), source)
+    before = source.read_bytes()
+    with pytest.raises(ConfigError, match="exists already"):
+        sd.import_weights(source, job, tmp_path)
+    assert [each.name for each in tmp_path.iterdir() if each.read_bytes() != before] == ["tiny.yaml"]
 
 
 def test_a_map_transposes_and_cuts(job: sd.Job, tmp_path: Path) -> None:
