@@ -198,6 +198,8 @@ def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
         tested = f"{surveyed.n_test} records to test on"
         lines.append(f"{surveyed.test_url}: {tested}" if surveyed.test_url else "no test set is beside it")
     lines += [line for each in surveyed.outputs if (line := _baseline(each))]
+    if surveyed.baseline:
+        lines.append(f"to beat: a linear model {_score(surveyed)}; each record predicted by one of all others")
     batch, steps = training_of(surveyed, net)
     sizes = f" of {' and '.join(map(str, hidden_of(surveyed)))} hidden units" if net == "mlp" else ""
     lines.append(f"net: {net}{sizes}, {steps} steps of {batch} records")
@@ -215,6 +217,11 @@ def _show(output: OutputSurvey) -> str:
     counted = zip(names, output.counts, strict=True)
     parts = [f"{show_value(name)} {count} ({count / total:.0%})" for name, count in counted]
     return f"label: {output.name}, {output.why}. {len(parts)} classes: {listed(parts, MAX_CLASSES)}"
+
+
+def _score(surveyed: RecordSurvey) -> str:
+    score = surveyed.baseline.score if surveyed.baseline else 0.0
+    return f"is right in about {score:.1%}" if surveyed.has_classes else f"is off by about {score:.6g}"
 
 
 def _baseline(output: OutputSurvey) -> str:

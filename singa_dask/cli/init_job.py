@@ -8,7 +8,7 @@ import posixpath
 import re
 import shlex
 
-from singa_dask.cli.init_records import RecordSurvey, TextSurvey
+from singa_dask.cli.init_records import Baseline, RecordSurvey, TextSurvey
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.errors import listed
 
@@ -20,7 +20,11 @@ CONVNET_EPOCHS = 10
 HIDDEN, HIDDEN_OF_MANY = (64, 64), (256, 128)
 # features from which on the hidden layers are those of many
 WIDE = 100
-RATE, WEIGHT_DECAY = 0.001, 0.3
+RATE, LEAST_DROPOUT = 0.001, 0.05
+# weights shrink to this share of e over the training, at most
+MOST_DECAY = 8.0
+# of data that nothing is known of: most can be explained, not all by a linear model
+UNKNOWN = Baseline(0.0, 0.75, 0.8)
 FILTERS = (32, 64, 64, 128, 128)
 # the last pooling leaves this height or width at least
 MIN_POOLED = 4
@@ -140,14 +144,24 @@ def _updater(data: RecordSurvey, net: str, steps: int) -> str:
     if net != "mlp":
         said = "Learns well without much choice; a lower base_lr learns more slowly, and often a little better."
         return f"updater:\n  # {said}\n  type: Adam\n  learning_rate: {{type: Fixed, base_lr: {RATE}}}\n"
+    known = data.baseline or UNKNOWN
+    # the less a linear model does, the further a net has to go from its beginning
+    rate = RATE * (1 + 2 * min(1.0, 3 * known.curved))
+    decay = min(1 / max(known.best, 1 / MOST_DECAY), MOST_DECAY) / (rate * steps / 2)
     return f"""\
 updater:
   # Adam with decoupled weight decay: more of it helps against learning by heart.
   type: AdamW
-  weight_decay: {WEIGHT_DECAY}
+  weight_decay: {decay:.2g}
   # Falls to zero over the training: change_freq are the steps of it.
-  learning_rate: {{type: Cosine, base_lr: {RATE}, cosine_conf: {{change_freq: {steps}}}}}
+  learning_rate: {{type: Cosine, base_lr: {rate:.2g}, cosine_conf: {{change_freq: {steps}}}}}
 """
+
+
+def _dropout_of(data: RecordSurvey) -> float:
+    """Return the share of values that a perceptron drops: half of what cannot be explained."""
+    ratio = round((1 - (data.baseline or UNKNOWN).best) / 2, 2)
+    return ratio if ratio >= LEAST_DROPOUT else 0.0
 
 
 def _names(data: RecordSurvey) -> str:
@@ -254,18 +268,26 @@ def _scaling(data: RecordSurvey) -> list[str]:
 
 def _perceptron(data: RecordSurvey) -> str:
     if len(data.outputs) == 1 or data.has_classes:
-        return _hidden(data, "") + _heads(data, f"relu{len(HIDDEN)}")
+        layers, source = _hidden(data, "")
+        return layers + _heads(data, source)
     said = "    # Each number has layers of its own: their scales differ, and so do the gradients.\n"
     hidden = [_hidden(data, f"_{i}") for i in range(1, len(data.outputs) + 1)]
-    return said + "".join(hidden) + _heads(data, f"relu{len(HIDDEN)}")
+    return said + "".join(layers for layers, _ in hidden) + _heads(data, hidden[0][1].removesuffix("_1"))
 
 
-def _hidden(data: RecordSurvey, suffix: str) -> str:
-    layers, source = "", "data"
+def _hidden(data: RecordSurvey, suffix: str) -> tuple[str, str]:
+    """Return the hidden layers, and the name of the last one."""
+    layers, source, ratio = "", "data", _dropout_of(data)
     for i, n in enumerate(hidden_of(data), 1):
         layers += _scores(f"fc{i}{suffix}", source, n) + _layer(f"relu{i}{suffix}", "ReLU", f"fc{i}{suffix}")
         source = f"relu{i}{suffix}"
-    return layers
+        if ratio:
+            said = "Sets such a share of the values to zero in training, against learning by heart." if i == 1 else ""
+            layers += _layer(
+                f"drop{i}{suffix}", "Dropout", source, f"dropout_conf: {{dropout_ratio: {ratio}}}", said=said
+            )
+            source = f"drop{i}{suffix}"
+    return layers, source
 
 
 def _scores(name: str, source: str, n: int, *lines: str, said: str = "") -> str:

@@ -101,6 +101,29 @@ class OutputSurvey:
 
 
 @dataclass(frozen=True)
+class Baseline:
+    """What models without training explain of records that they have not seen.
+
+    Attributes
+    ----------
+    score : float
+        Of a linear model: share of right classes, or root of the mean squared error.
+    linear, best : float
+        Explained share of the variance of labels or targets, 0 to 1: by a linear model, and by the better one of this
+        and another with a kernel.
+    """
+
+    score: float
+    linear: float
+    best: float
+
+    @property
+    def curved(self) -> float:
+        """Share of what a linear model leaves unexplained that the better model explains."""
+        return (self.best - self.linear) / (1 - self.linear)
+
+
+@dataclass(frozen=True)
 class RecordSurvey:
     """Records with labels.
 
@@ -134,8 +157,10 @@ class RecordSurvey:
         Of the texts, if these are what a table has.
     left_out : str
         Columns of a table that are not read, and why.
+    baseline : Baseline, optional
+        Of a table.
     key : str
-        One of these that tells records apart, such as an id.
+        One of the columns left out that tells records apart, such as an id.
     split : str
         How the records of the test set were chosen, if it is split off.
     rule : mapping
@@ -166,6 +191,7 @@ class RecordSurvey:
     features: tuple[str, ...] = ()
     measure: TextMeasure | None = None
     left_out: str = ""
+    baseline: Baseline | None = None
     key: str = ""
     split: str = ""
     rule: Mapping[str, Any] = field(default_factory=dict)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singa_dask import fs
+from singa_dask.cli.init_baseline import baseline_of
 from singa_dask.cli.init_columns import MAX_BYTES, ColumnSurvey, TableSurvey, read_table, show_value
 from singa_dask.cli.init_records import (
     MIN_BYTE_RANGE,
@@ -132,13 +133,17 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         key=key if not unlabelled_url or key in there else "",
         unlabelled_url=unlabelled_url,
     )
-    if is_copied:
-        records = replace(records, backend=table.suffix[1:])
-        return with_split(records, folder, table.suffix, (train, test, split), table.write)
     if by_rule:
         is_last = bool(split) and train.max() < test.min()
         records = split_by_rule(records, options, int(test.min()) if is_last else 0, split)
-        return replace(records, trouble=[*trouble, *_never_learned(table, outputs, records.rule)])
+        records = replace(records, trouble=[*trouble, *_never_learned(table, outputs, records.rule)])
+        train = rows[np.isin(rows, _learned_rows(table, records.rule))]
+    if not measure:
+        learned = rows if test_url else train
+        records = replace(records, baseline=baseline_of(table, features, outputs, learned))
+    if is_copied:
+        records = replace(records, backend=table.suffix[1:])
+        return with_split(records, folder, table.suffix, (train, test, split), table.write)
     if not test_url:
         return records
     with open_store(url, "table", **reading) as store:
@@ -525,11 +530,17 @@ def _never_learned(table: TableSurvey, outputs: Sequence[OutputSurvey], rule: Ma
     """Yield which classes only records to test on have, if all records were looked at."""
     if not (rule and table.is_whole):
         return
-    rows = pa.array(SplitConf.model_validate({"part": "train", **rule}).rows(0, table.n))
+    rows = pa.array(_learned_rows(table, rule))
     for column in (table.named[each.name] for each in outputs if each.is_label):
         learned = set(pc.unique(column.values.take(rows)).to_pylist())
         if absent := [show_value(each) for each in column.distinct.to_pylist() if each not in learned]:
             yield f"{column.name}: all records of {listed(absent)} are to test on. Give another --seed or --test-split"
+
+
+def _learned_rows(table: TableSurvey, rule: Mapping[str, Any]) -> Rows:
+    """Return the rows to train on by a rule, all without one, among those that were looked at."""
+    n = len(table.columns[0].values)
+    return SplitConf.model_validate({"part": "train", **rule}).rows(0, n) if rule else np.arange(n)
 
 
 def _dates(table: TableSurvey, options: InitOptions) -> list[ColumnSurvey]:
