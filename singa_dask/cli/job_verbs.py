@@ -99,8 +99,7 @@ def logs(job: str, scheduler: str | None, scheduler_file: str | None, unit: str,
 
         def show(event: Mapping[str, Any]) -> None:
             if event["event"] in ("log", "notice") and unit in ("", event["unit"]):
-                name = "" if unit else f"{event['unit']}: "
-                echo(observe.log_line({**event, "message": name + event["message"]}))
+                echo(observe.log_text(event, is_named=not unit))
 
         if row["ended"] is None and follow:
             over = _follow(runtime.Follower(jobs.client, row["id"], show))
@@ -133,13 +132,8 @@ def stack(ctx: click.Context, job: str, scheduler: str | None, scheduler_file: s
         if row and not stacks:
             units = jobs.stacks(row["id"])
             raise ConfigError(f"--unit {unit}: {row['id']} has no such unit. Known: {', '.join(units)}.")
-    for name, facts in stacks.items():
-        what, seconds = facts.get("wait") or ("", 0.0)
-        waits = f", waits for {what} ({seconds:.0f} s)" if what else ""
-        echo(f"{name} on {facts['address']}{waits}")
-        for line in facts.get("stack", [f"  no stack: {facts.get('error')}"]):
-            echo(line)
-        echo()
+    if stacks:
+        echo(observe.stack_text(stacks))
     ctx.exit(0 if any("stack" in facts for facts in stacks.values()) else 1)
 
 

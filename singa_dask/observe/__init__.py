@@ -11,18 +11,19 @@ from singa_dask.lazy import lazy_names
 
 if TYPE_CHECKING:
     from singa_dask.observe.journal import to_json
-    from singa_dask.observe.progress import event_text, join_if_fits, show_metrics, start_progress
-    from singa_dask.observe.run_directory import is_run, log_line, new_job_id, read_summary, short_url
+    from singa_dask.observe.progress import event_text, join_if_fits, log_text, show_metrics, stack_text, start_progress
+    from singa_dask.observe.run_directory import is_run, new_job_id, read_summary, short_url
 
 __all__ = [
     "event_text",
     "is_run",
     "join_if_fits",
-    "log_line",
+    "log_text",
     "new_job_id",
     "read_summary",
     "short_url",
     "show_metrics",
+    "stack_text",
     "start_progress",
     "to_json",
 ]
@@ -31,7 +32,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "journal": ["to_json"],
-        "progress": ["event_text", "join_if_fits", "show_metrics", "start_progress"],
-        "run_directory": ["is_run", "log_line", "new_job_id", "read_summary", "short_url"],
+        "progress": ["event_text", "join_if_fits", "log_text", "show_metrics", "stack_text", "start_progress"],
+        "run_directory": ["is_run", "new_job_id", "read_summary", "short_url"],
     },
 )

@@ -67,6 +67,7 @@ def metrics_line(event: Mapping[str, Any], n_groups: int = 1, left_s: float | No
 
 
 TEXTS = {
+    "bad_record": "bad record: {reason}",
     "checkpoint": "checkpoint of step {step}: {url}",
     "placed": "life {life}: units placed in {n} processes",
     "restart": "life {life}: {reason}",
@@ -79,6 +80,24 @@ def event_text(event: Mapping[str, Any]) -> str:
     facts = {**event, "n": len(event.get("processes", ()))}
     text = TEXTS[kind].format(**facts) if kind in TEXTS else str(event.get("message") or kind)
     return text if unit == "driver" or text.startswith(unit) else f"{unit}: {text}"
+
+
+def log_text(event: Mapping[str, Any], is_named: bool = True) -> str:
+    """Format a log event or a notice as ``2015-11-02 12:00:00 INFO worker-0-0: message``, in local time."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event["time"]))
+    name = f"{event['unit']}: " if is_named else ""
+    return f"{when} {event['level']} {name}{event['message']}"
+
+
+def stack_text(stacks: Mapping[str, Mapping[str, Any]]) -> str:
+    """Format what the units of a job are doing, see `Views.stacks`."""
+    lines: list[str] = []
+    for unit, facts in stacks.items():
+        what, seconds = facts.get("wait") or ("", 0.0)
+        waits = f", waits for {what} ({seconds:.0f} s)" if what else ""
+        lines.append(f"{unit} on {facts['address']}{waits}")
+        lines += [*facts.get("stack", [f"  no stack: {facts.get('error')}"]), ""]
+    return "\n".join(lines)
 
 
 class Progress:

@@ -43,7 +43,7 @@ from singa_dask.conf.yaml_text import redact_job
 from singa_dask.errors import ConfigError, DataError, TakenOverError
 from singa_dask.fs.ownership import OWNER, Ownership
 from singa_dask.observe.journal import Journal, is_in_use, read_objects, to_json
-from singa_dask.observe.progress import layer_metrics
+from singa_dask.observe.progress import layer_metrics, log_text
 from singa_dask.redaction import redact
 
 # The trace of a run that is profiled: ``trace.json``, for https://ui.perfetto.dev and chrome://tracing.
@@ -412,7 +412,7 @@ class RunDirectory:
     def _record(self, event: Mapping[str, Any]) -> None:
         kind = event["event"]
         if kind in ("log", "notice"):
-            self._journal(f"log/{event['unit']}.log").add(log_line(event))
+            self._journal(f"log/{event['unit']}.log").add(log_text(event, is_named=False))
         elif kind in ("metrics", "checkpoint"):
             if kind == "metrics" and event["step"] == self._steps.get(event["group"]):
                 self._journal(METRICS).keep(lambda old: not all(old.get(key) == event[key] for key in SAME))
@@ -577,12 +577,6 @@ def read_summary(url: str) -> dict[str, Any]:
 def first_command(url: str) -> dict[str, Any]:
     """Return the first line of ``commands.jsonl`` of a run; empty if the file is missing, or has none."""
     return next(iter(read_objects(fs.join(url, COMMANDS))), {})
-
-
-def log_line(event: Mapping[str, Any]) -> str:
-    """Format a log event as ``2015-11-02 12:00:00 INFO message``, in local time."""
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event["time"]))
-    return f"{when} {event['level']} {event['message']}"
 
 
 # Whether a run has learnt: its result beside that of the best constant answer, and what curves and layers say.

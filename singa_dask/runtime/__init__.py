@@ -1,7 +1,7 @@
 """Runs jobs: workers and servers as long-running tasks on a Dask cluster, their placement, and the driver.
 
 What verbs call is imported on first use, so that importing this package loads neither Dask nor the nets.
-``dask_setup`` is for ``dask-scheduler --preload singa_dask.runtime``.
+``dask_setup`` is for ``dask scheduler --preload singa_dask.runtime``.
 """
 
 from typing import TYPE_CHECKING

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+import dask
 import pytest
 from click.testing import CliRunner
 
 from singa_dask import __version__, errors
-from singa_dask.cli import main
+from singa_dask.cli import dask_scheduler, main
 from singa_dask.cli.main import VERBS, Verbs
 from tests.cli.conftest import Call
 
@@ -148,6 +149,25 @@ def test_names_of_the_commands(group: str, name: str) -> None:
     command = point.load()
     assert isinstance(command, click.Command)
     assert (command is main) == ("singa" in name)
+
+
+@pytest.mark.parametrize(
+    ("named", "configured", "loaded"),
+    [
+        ([], [], ["singa_dask.runtime"]),
+        ([], "one", ["one", "singa_dask.runtime"]),
+        ([], ["singa_dask.runtime", "one"], ["singa_dask.runtime", "one"]),
+        (["--preload", "json"], ["one"], ["json", "singa_dask.runtime"]),
+    ],
+)
+def test_a_scheduler_has_the_page_of_jobs_from_its_start(
+    named: list[str], configured: Any, loaded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got: dict[str, Any] = {}
+    monkeypatch.setattr(dask_scheduler, "dask_start", lambda **options: got.update(options))
+    with dask.config.set({"distributed.scheduler.preload": configured}):
+        dask_scheduler.scheduler.main(["--port", "1", *named], standalone_mode=False)
+    assert (got["port"], got["preload"]) == ("1", loaded)
 
 
 @pytest.mark.long

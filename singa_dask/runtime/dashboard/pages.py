@@ -10,7 +10,7 @@ import sys
 import time
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -145,10 +145,14 @@ class Activity:
     Attributes
     ----------
     curves : Curves
+    lr : float or None
+        The newest learning rate.
     """
 
     def __init__(self) -> None:
         self.curves = Curves()
+        self.lr: float | None = None
+        self._first: dict[str, Sample] = {}
         self._samples: dict[str, deque[Sample]] = {}
         self._bytes: dict[int, tuple[int, int]] = {}
 
@@ -156,7 +160,9 @@ class Activity:
         """Take an event of the job; metrics are means over the workers of a group."""
         if event["event"] == "metrics":
             self.curves.add(event)
+            self.lr = event.get("lr", self.lr)
         elif event["event"] == "placed":  # units have begun again, perhaps in fewer processes
+            self._first.clear()
             self._samples.clear()
             self._bytes.clear()
 
@@ -178,6 +184,8 @@ class Activity:
                 continue
             if samples and (step < samples[-1].step or step_s < samples[-1].step_s):
                 samples.clear()  # it has started again
+            if not samples:
+                self._first[unit] = sample
             samples.append(sample)
             while len(samples) > 2 and samples[1].time <= time - WINDOW_S:
                 samples.popleft()
@@ -190,9 +198,25 @@ class Activity:
         """Return the bytes that processes have sent to, and received from, each other."""
         return {key: sum(each[i] for each in self._bytes.values()) for i, key in enumerate(("sent", "received"))}
 
+    def left_s(self, n_steps: int) -> float | None:
+        """Return the seconds until the slowest worker has made ``n_steps``, at its mean speed; None if unknown."""
+        pairs = [(self._first[unit], samples[-1]) for unit, samples in self._samples.items()]
+        if not pairs or any(last.step <= first.step for first, last in pairs):
+            return None
+        left = [
+            (last.time - first.time) / (last.step - first.step) * max(n_steps - 1 - last.step, 0)
+            for first, last in pairs
+        ]
+        return round(max(left), 1)
+
     def describe(self) -> dict[str, Any]:
-        """Return ``curves``, see `Curves.describe`; ``bytes``, see `traffic`; ``workers``, see `workers`."""
-        return {"curves": self.curves.describe(), "bytes": self.traffic(), "workers": self.workers()}
+        """Return ``curves``, see `Curves.describe`; ``bytes``, see `traffic`; ``lr``; ``workers``, see `workers`."""
+        return {
+            "curves": self.curves.describe(),
+            "bytes": self.traffic(),
+            "lr": self.lr if self.lr is None else _rounded(self.lr),
+            "workers": self.workers(),
+        }
 
     def workers(self) -> dict[str, dict[str, Any]]:
         """Return what each worker has done in the last seconds.
@@ -246,6 +270,12 @@ class JobsView(Protocol):
 
     def describe(self, job_id: str) -> dict[str, Any] | None:
         """Describe a job; None if it is not known."""
+
+    def log(self, job_id: str) -> str | None:
+        """Return the log of a job as a text; None if it is not known."""
+
+    async def stack_text(self, job_id: str) -> str | None:
+        """Return the stacks of the units of a job as a text; None if it does not run."""
 
     def live(self) -> Iterable[tuple[Mapping[str, Any], Activity]]:
         """Return the row and the activity of each job that has not ended."""
@@ -414,6 +444,22 @@ class _Data(_Handler):
         self.write(self.answers.get(job_id, make))
 
 
+class _Text(_Handler):
+    """The log, or the stacks, of the job with the ``id`` of a request."""
+
+    def initialize(self, make: Callable[[str], str | Awaitable[str | None] | None]) -> None:
+        self.make = make
+
+    async def get(self) -> None:
+        made = self.make(self.get_query_argument("id"))
+        text = made if made is None or isinstance(made, str) else await made
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.set_header("Cache-Control", "no-store")
+        if text is None:
+            self.set_status(404)
+        self.write("The scheduler does not know it, or not any more.\n" if text is None else text)
+
+
 class _Metrics(_Handler):
     """The metrics of jobs alone, for Prometheus."""
 
@@ -451,6 +497,8 @@ def add_page(scheduler: Scheduler, source: JobsView) -> None:
         (f"{BELOW}/singa.js", _File, {"name": "singa.js"}),
         (f"{BELOW}/jobs.json", _Data, {**data, "of_job": False}),
         (f"{BELOW}/job.json", _Data, {**data, "of_job": True}),
+        (f"{BELOW}/log.txt", _Text, {"make": source.log}),
+        (f"{BELOW}/stacks.txt", _Text, {"make": source.stack_text}),
         (f"{BELOW}/metrics", _Metrics, {"source": source}),
     ]
     application.add_handlers(r".*$", routes)

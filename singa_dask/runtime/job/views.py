@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import Scheduler
 
-from singa_dask.observe.progress import event_text
+from singa_dask.observe.progress import event_text, log_text, stack_text
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import Activity
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.limits import limit
-from singa_dask.runtime.job.names import SITE, Op
-from singa_dask.runtime.job.record import JobRecord
+from singa_dask.runtime.job.names import SIGNAL_CODES, SITE, Op
+from singa_dask.runtime.job.record import EventLog, JobRecord
+from singa_dask.shown import shown
 
 if TYPE_CHECKING:
     from singa_dask.runtime.job.jobs import Jobs
@@ -23,14 +24,16 @@ if TYPE_CHECKING:
 ENDED_PAGE = 200
 """Number of jobs that have ended in an answer: the scheduler does nothing else meanwhile."""
 SHOWN_EVENTS = 20
-"""Number of events that `Views.view` returns; metrics do not count."""
-NOT_SHOWN = frozenset(("metrics", "profile", "unit", "over"))
+"""Number of events that `Views.view` returns; steps and metrics do not count."""
+NOT_SHOWN = frozenset(("metrics", "steps", "profile", "unit", "over"))
 ROW = (
     "id", "name", "owner", "run_url", "state", "step", "train_steps", "samples_per_s", "began", "ended", "reason",
     "exit_code", "n_events",
 )  # fmt: skip
 ENDED_JOBS = QUEUED_JOBS = 50
 SHOWN_REASONS = 5
+SHOWN_LINES = 1000
+"""Number of lines of a log on the page: the newest."""
 LONG = 300
 """Characters of a text that are shown: the answers stay small."""
 
@@ -84,16 +87,15 @@ class Views:
         -------
         dict
             A row of `list`, that of `JobRecord.facts`, and ``life``; ``reasons``, why units were started again;
-            ``processes``, see `processes_of`; ``events``, the last without metrics and profiles; ``driver``, the Dask
-            worker of a driver that has not written the summary yet.
+            ``processes``, see `processes_of`; ``events``, the last but steps, metrics and profiles; ``driver``, the
+            Dask worker of a driver that has not written the summary yet.
         """
         record = self._jobs.records.get(job_id)
         ended = self._jobs.history.facts.get(job_id)
         facts = record.facts() if record else self._jobs.waiting.facts().get(job_id, ended)
         if facts is None:
             return None
-        kept = record.events if record else self._jobs.history.events(job_id)
-        last = (event for event in reversed(kept or ()) if event["event"] not in NOT_SHOWN)
+        last = (event for event in reversed(self._events(job_id) or ()) if event["event"] not in NOT_SHOWN)
         view = {**row_of(facts), **facts, "events": list(islice(last, SHOWN_EVENTS))[::-1]}
         view["driver"] = self._jobs.drivers.worker_of(job_id)
         if record is not None:
@@ -170,8 +172,9 @@ class Views:
         Returns
         -------
         dict
-            That of `view` and of `Activity.describe`; ``time``, now; ``reasons`` of the last restarts;
-            ``events``, the newest first, of each ``time``, ``event``, ``level`` and ``text``.
+            That of `view` and of `Activity.describe`; ``time``, now; ``left_s``, seconds to the last step, None if
+            unknown; ``has_log``; ``reasons`` of the last restarts; ``events``, the newest first, of each ``time``,
+            ``event``, ``level`` and ``text``.
         """
         facts = self.view(job_id)
         if facts is None:
@@ -179,9 +182,32 @@ class Views:
         record = self._jobs.records.get(job_id)
         activity = record.activity if record else self._jobs.history.activity(job_id)
         description = {"processes": [], **facts, **activity.describe(), "time": time.time()}
+        description["left_s"] = activity.left_s(facts["train_steps"]) if facts["state"] == "running" else None
+        description["has_log"] = self._events(job_id) is not None
         description["reasons"] = [_cut(reason) for reason in facts.get("reasons", ())[-SHOWN_REASONS:]]
         description["events"] = [_line_of(event) for event in reversed(facts["events"])]
         return description
+
+    def log(self, job_id: str) -> str | None:
+        """Return the newest lines that the units of a job have logged; None if they are not known."""
+        events = self._events(job_id)
+        if events is None:
+            return None
+        newest = islice((event for event in reversed(events) if event["event"] in ("log", "notice")), SHOWN_LINES + 1)
+        lines = [shown(log_text(event)) for event in newest][::-1]
+        if len(lines) > SHOWN_LINES:
+            lines[0] = f"... singa-dask logs {job_id} prints the lines before these."
+        return "\n".join([*lines, ""])
+
+    async def stack_text(self, job_id: str) -> str | None:
+        """Return the stacks of the units of a job as a text; None if it does not run."""
+        stacks = await self.stacks(job_id)
+        return stacks if stacks is None else shown(stack_text(stacks))
+
+    def _events(self, job_id: str) -> EventLog | None:
+        """Return the events of a job that are kept; None if it has none yet, or they are gone."""
+        record = self._jobs.records.get(job_id)
+        return record.events if record else self._jobs.history.events(job_id)
 
     def live(self) -> Iterable[tuple[Mapping[str, Any], Activity]]:
         """Return the facts and the activity of each job that has not ended."""
@@ -189,12 +215,14 @@ class Views:
 
 
 def row_of(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a job in a list, from `JobRecord.facts`."""
+    """Return the row of a job in a list, from `JobRecord.facts`; a job that somebody has killed did not fail."""
     metrics = facts["metrics"].get("train", {})
     loss = next((metrics[name] for name in sorted(metrics) if name.endswith("loss")), None)
     place = f", place {facts['place']}" if "place" in facts else ""
     priority = f", priority {facts['priority']}" if facts.get("priority") else ""
-    return {"loss": loss, "standing": f"{facts['state']}{place}{priority}", **{key: facts[key] for key in ROW}}
+    is_killed = facts["state"] == "failed" and facts["exit_code"] in SIGNAL_CODES.values()
+    standing = f"{'killed' if is_killed else facts['state']}{place}{priority}"
+    return {"loss": loss, "standing": standing, **{key: facts[key] for key in ROW}}
 
 
 def processes_of(record: JobRecord, scheduler: Scheduler) -> list[dict[str, Any]]:
@@ -203,8 +231,9 @@ def processes_of(record: JobRecord, scheduler: Scheduler) -> list[dict[str, Any]
     Returns
     -------
     list of dict
-        For each process ``units``; ``address``, ``name`` and ``host`` of its Dask worker; ``life``; ``steps`` of its
-        worker groups; ``waits``: what a unit waits for, and for how many seconds, if it does so for long.
+        For each process ``units``; ``address``, ``name`` and ``host`` of its Dask worker, and its ``cpu`` in percent
+        of a core, ``memory`` and ``memory_limit`` in bytes, None if unknown; ``life``; ``steps`` of its worker groups;
+        ``waits``: what a unit waits for, and for how many seconds, if it does so for long.
     """
     state = record.state
     processes = []
@@ -212,7 +241,10 @@ def processes_of(record: JobRecord, scheduler: Scheduler) -> list[dict[str, Any]
         known = scheduler.workers.get(facts["address"])
         hosted = known.metrics.get(SITE, {}).get(record.spec.job_id, ()) if known else ()
         mine: Mapping[str, Any] = next((entry for entry in hosted if entry["process"] == process), {})
-        where = {"name": str(known.name), "host": known.host} if known else {"name": "", "host": ""}
+        where: dict[str, Any] = {"name": "", "host": "", "cpu": None, "memory": None, "memory_limit": None}
+        if known:
+            where = {"name": str(known.name), "host": known.host, "memory_limit": known.memory_limit or None}
+            where |= {key: known.metrics.get(key) for key in ("cpu", "memory")}
         more = {"life": state.roster.lives[process], "steps": mine.get("steps", {}), "waits": mine.get("waits", {})}
         processes.append({**facts, **where, **more})
     return processes

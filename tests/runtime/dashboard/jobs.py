@@ -85,7 +85,10 @@ def shown(records: list[JobRecord], n_ended: int = 0) -> Views:
         history.facts = {f"ended-{n}": {**facts, "id": f"ended-{n}"} for n in range(n_ended)}
     workers = {
         address: SimpleNamespace(
-            name=f"w{p}", host=f"10.0.0.{p // 4 + 1}", metrics={SITE: {each: [told(p, 19)] for each in jobs}}
+            name=f"w{p}",
+            host=f"10.0.0.{p // 4 + 1}",
+            metrics={SITE: {each: [told(p, 19)] for each in jobs}, "cpu": 150.3 + p, "memory": 10**9},
+            memory_limit=2 * 10**9,
         )
         for p, address in enumerate(records[0].spec.workers if records else ())
     }

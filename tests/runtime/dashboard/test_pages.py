@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from singa_dask.runtime.dashboard.pages import Activity, JobsCollector, add_dashboard, add_page, as_json
 from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.names import JOBS
+from singa_dask.runtime.job.views import SHOWN_LINES
 from tests.runtime.dashboard.jobs import full, shown
 
 NASTY = '<script>x</script> "a\\b\n'
@@ -50,11 +51,14 @@ def test_the_page_and_its_files_are_served_with_and_without_bokeh(url: str) -> N
     assert requests.get(f"{url}/singa/").url == f"{url}/singa"
     assert requests.get(f"{url}/singa/jobs.json").json()["jobs"] == []
     assert requests.get(f"{url}/singa/job.json", {"id": NASTY}).json() is None
+    for name in ("log", "stacks"):
+        text = requests.get(f"{url}/singa/{name}.txt", {"id": NASTY})
+        assert (text.status_code, text.headers["Content-Type"]) == (404, "text/plain; charset=utf-8")
 
 
 @pytest.mark.cluster
 def test_a_page_changes_nothing(url: str) -> None:
-    for path in ("singa", "singa/singa.js", "singa/jobs.json", "singa/job.json?id=x"):
+    for path in ("singa", "singa/singa.js", "singa/jobs.json", "singa/job.json?id=x", "singa/log.txt?id=x"):
         for method in ("POST", "PUT", "DELETE", "PATCH"):
             assert requests.request(method, f"{url}/{path}").status_code == 405
     assert requests.get(f"{url}/singa/../../setup.cfg").status_code == 404
@@ -156,6 +160,30 @@ def test_a_list_comes_in_pages() -> None:
     assert len({row["id"] for page in pages for row in page}) == 451
 
 
+def test_what_a_job_takes_and_says_is_shown() -> None:
+    record = full("runs", 1)
+    record.add_event({"event": "steps", "steps": {"0": 7}})
+    record.add_event({"event": "over", "reports": {}, "failure": {"reason": "x", "exit_code": 1}, "signal": ""})
+    source = shown([record])
+    job = source.describe("runs")
+    assert job is not None
+    assert [(each["cpu"], each["memory"], each["memory_limit"]) for each in job["processes"][:2]] == [
+        (150.3, 10**9, 2 * 10**9),
+        (151.3, 10**9, 2 * 10**9),
+    ]
+    assert [event["text"] for event in job["events"]][:2] == ["line 29 of a log", "line 28 of a log"]
+    lines = (source.log("runs") or "").splitlines()
+    assert len(lines) == 30
+    assert lines[-1].endswith(" INFO driver: line 29 of a log")
+    for n in range(SHOWN_LINES):
+        record.add_event({"event": "log", "level": "INFO", "message": f"more {n}"})
+    lines = (source.log("runs") or "").splitlines()
+    assert lines[0] == "... singa-dask logs runs prints the lines before these."
+    assert len(lines) == 1 + SHOWN_LINES
+    assert lines[1].endswith("more 0")
+    assert source.log("gone") is None
+
+
 def test_jobs_in_line_are_shown() -> None:
     source = shown([full("runs")])
     facts = {"id": "waits", "name": "waits", "owner": "ann@host", "run_url": "", "topology": {}, "train_steps": 10}
@@ -175,7 +203,8 @@ def test_with_a_token_the_port_tells_nothing_to_others(
     monkeypatch.setattr(logging.getLogger("tornado"), "propagate", True)
     caplog.set_level(logging.DEBUG, "tornado.access")
     with dask.config.set({"distributed.singa-dask.http-token": "se-cret"}):
-        for path in ("singa", "singa/", "singa/jobs.json", "singa/job.json?id=x", "singa/metrics", "singa?token=wrong"):
+        texts = ("singa/log.txt?id=x", "singa/stacks.txt?id=x")
+        for path in ("singa", "singa/", "singa/jobs.json", *texts, "singa/metrics", "singa?token=wrong"):
             refused = requests.get(f"{url}/{path}", headers={"Authorization": "Bearer se-cre"} if "?" in path else {})
             assert (refused.status_code, refused.headers["WWW-Authenticate"]) == (401, "Bearer")
             assert "Authorization: Bearer TOKEN" in refused.text

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from singa_dask.runtime.job.views import Views, _line_of
+from singa_dask.runtime.job.views import ROW, Views, _line_of, row_of
 
 HERE, THERE = "tcp://127.0.0.1:1", "tcp://127.0.0.1:2"
 
@@ -52,12 +52,25 @@ EVENTS = [
     ({"event": "checkpoint", "unit": "worker-0-0", "step": 7, "url": "/r"}, "worker-0-0: checkpoint of step 7: /r"),
     ({"event": "placed", "unit": "driver", "life": 2, "processes": [{}] * 3}, "life 2: units placed in 3 processes"),
     ({"event": "metrics", "unit": "driver"}, "metrics"),
+    (
+        {"event": "bad_record", "unit": "worker-0-0", "reason": "a.csv, line 3: no number"},
+        "worker-0-0: bad record: a.csv, line 3: no number",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("event", "text"), EVENTS)
 def test_what_an_event_says_on_the_page(event: dict[str, Any], text: str) -> None:
     assert _line_of({"time": 1.0, **event})["text"] == text
+
+
+@pytest.mark.parametrize(
+    ("state", "exit_code", "standing"),
+    [("failed", 1, "failed"), ("failed", 137, "killed"), ("failed", 130, "killed"), ("stopped", 143, "stopped")],
+)
+def test_a_job_that_somebody_has_killed_has_not_failed(state: str, exit_code: int, standing: str) -> None:
+    facts = {**dict.fromkeys(ROW, ""), "state": state, "exit_code": exit_code, "metrics": {}}
+    assert row_of(facts)["standing"] == standing
 
 
 def test_a_signal_reaches_a_job_wherever_it_is() -> None:

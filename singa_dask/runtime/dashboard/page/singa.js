@@ -54,8 +54,16 @@ function duration(seconds) {
 }
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 const clock = (time) => new Date(1000 * time).toLocaleTimeString([], { hour12: false });
+/* Returns the time of day, and the date if that is not today's. */
+function moment(time) {
+  const then = new Date(1000 * time);
+  const isToday = then.toDateString() === new Date().toDateString();
+  return isToday ? clock(time) : `${then.toLocaleDateString([], { day: "numeric", month: "short" })}, ${clock(time)}`;
+}
 const words = (name) => ({ samples_per_s: "samples per second" })[name] || name;
-const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
+const plural = (n, word, words = `${word}s`) => `${n} ${n === 1 ? word : words}`;
+/* Returns the word for the colour of a job: a state, but a job that somebody has killed is no error. */
+const kindOfEnd = (job) => (job.standing.startsWith("killed") ? "killed" : job.state);
 const stepOf = (job) => (job.step < 0 ? "–" : integer(job.step));
 
 /* ---- the list ---- */
@@ -68,20 +76,23 @@ function rowOf(job) {
   let row = rows.get(job.id);
   if (!row) {
     row = h("a", { class: "row" }, h("span"), h("span", { class: "name" }), h("span", { class: "share num" }),
-      h("span", { class: "sub num" }));
+      h("span", { class: "sub num" }), h("span", { class: "sub num" }));
     rows.set(job.id, row);
   }
-  const [dot, name, share, sub] = row.children;
+  const [dot, name, share, sub, more] = row.children;
   row.setAttribute("href", `#${encodeURIComponent(job.id)}`);
   row.title = job.id;
   row.className = job.id === chosen ? "row chosen" : "row";
-  dot.className = `dot ${job.state}`;
+  dot.className = `dot ${kindOfEnd(job)}`;
   const facts = [job.standing];
   if (job.state !== "queued") facts.push(`step ${stepOf(job)}`);
-  if (job.state === "queued" && job.reason) facts.push(job.reason);
   if (job.loss !== null) facts.push(`loss ${number(job.loss)}`);
   const percent = job.train_steps && job.ended === null && job.step >= 0 ? `${Math.floor((100 * job.step) / job.train_steps)} %` : "";
-  for (const [place, text] of [[name, job.name], [share, percent], [sub, facts.join(" · ")]]) {
+  const rest = job.ended !== null ? `${moment(job.began)} · ${duration(job.ended - job.began)} · …${job.id.slice(-4)}`
+    : job.state === "queued" ? job.reason : "";
+  more.className = job.state === "queued" ? "sub line1" : "sub num";
+  more.title = job.state === "queued" ? job.reason : "";
+  for (const [place, text] of [[name, job.name], [share, percent], [sub, facts.join(" · ")], [more, rest]]) {
     if (place.textContent !== text) place.textContent = text;
   }
   return row;
@@ -237,7 +248,7 @@ function showCurves(place, job) {
 /* ---- topology ---- */
 
 const UNIT = { width: 42, height: 22, gap: 6 };
-const BOX = { pad: 10, head: 24, gap: 10 };
+const BOX = { pad: 10, head: 40, gap: 10 };
 
 const partsOf = (unit) => unit.split("-");
 const kindOf = (unit) => partsOf(unit)[0];
@@ -269,10 +280,14 @@ function sizeOf(process) {
 
 function processMark(index, process, size, job, x, y) {
   const life = process.life > 0 ? ` · life ${process.life}` : "";
-  const parts = [s("title", {}, `process ${index}${life}\nDask worker ${process.name}\n${process.address}`),
+  const { cpu, memory, memory_limit: limit } = process;
+  const used = memory === null ? [] : [`${Math.round(cpu)} %`, bytes(memory)];
+  const said = used.length ? `\nCPU ${used[0]} of a core, memory ${used[1]}${limit ? ` of ${bytes(limit)}` : ""}` : "";
+  const parts = [s("title", {}, `process ${index}${life}\nDask worker ${process.name}\n${process.address}${said}`),
     s("rect", { class: "process", width: size.width, height: size.height, rx: 8 }),
     s("text", { class: "strong", x: BOX.pad, y: 17 }, `process ${index}`),
-    s("text", { x: size.width - BOX.pad, y: 17, "text-anchor": "end" }, process.life > 0 ? `life ${process.life}` : "")];
+    s("text", { x: size.width - BOX.pad, y: 17, "text-anchor": "end" }, process.life > 0 ? `life ${process.life}` : ""),
+    s("text", { class: limit && memory > 0.8 * limit ? "usage full" : "usage", x: BOX.pad, y: 32 }, used.join(" · "))];
   process.units.forEach((unit, i) => parts.push(unitMark(unit, job,
     BOX.pad + (i % size.perRow) * (UNIT.width + UNIT.gap),
     BOX.head + Math.floor(i / size.perRow) * (UNIT.height + UNIT.gap))));
@@ -308,10 +323,11 @@ function showTopology(place, job) {
     const t = job.topology;
     const caption = `${plural(t.nworker_groups, "worker group")} of ${t.nworkers_per_group}, ` +
       `${plural(t.nserver_groups, "server group")} of ${t.nservers_per_group}, in ` +
-      `${plural(job.processes.length, "process").replace("processs", "processes")} on ${plural(hosts.size, "host")}`;
+      `${plural(job.processes.length, "process", "processes")} on ${plural(hosts.size, "host")}`;
     return [h("h3", {}, "Units", h("span", { class: "muted" }, caption)),
       h("div", { class: "hosts" }, ...[...hosts].map(([host, processes]) => hostMark(host, processes, job, width))),
-      h("div", { class: "legend" }, h("span", {}, "W group.worker, in the colour of its group"), h("span", {}, "S group.server, outlined"))];
+      h("div", { class: "legend" }, h("span", {}, "W group.worker, in the colour of its group"), h("span", {}, "S group.server, outlined"),
+        h("span", {}, "CPU in percent of a core, and memory"))];
   });
 }
 
@@ -357,25 +373,50 @@ function showWorkers(place, job) {
 
 /* ---- the job ---- */
 
+/* Makes a link to a text about a job, with the token of this page. */
+function textLink(word, path, job) {
+  const query = new URLSearchParams({ id: job.id });
+  const token = new URLSearchParams(location.search).get("token");
+  if (token) query.set("token", token);
+  return h("a", { href: `singa/${path}?${query}`, target: "_blank", rel: "noopener" }, word);
+}
+
+/* Shows why a job has ended, or waits: this in one line, until it is unfolded. */
+let reason = null;
+function reasonOf(job) {
+  if (!job.reason) return null;
+  const key = JSON.stringify([job.id, job.state, job.reason]);
+  if (reason === null || reason.key !== key) {
+    reason = job.state === "queued" ? h("details", { class: "reason" }, h("summary", { title: job.reason }, job.reason))
+      : h("p", { class: "reason" }, job.reason);
+    reason.key = key;
+  }
+  return reason;
+}
+
 const stat = (name, value, more) => h("div", {}, h("dt", {}, name), h("dd", { class: "num" }, value, more ? h("small", {}, ` ${more}`) : ""));
 
 function showHead(place, job) {
   const ended = job.ended !== null;
   const seconds = (ended ? job.ended : job.time) - job.began;
   show(place, [job.id, job.name, job.owner, job.run_url, job.standing, job.step, job.train_steps, job.metrics, job.samples_per_s, job.restarts,
-    job.bytes, job.reason, Math.round(seconds)], () => {
+    job.bytes, job.lr, job.left_s, job.has_log, job.reason, Math.round(seconds)], () => {
     const stats = [stat("Step", stepOf(job), job.train_steps ? `of ${integer(job.train_steps)}` : "")];
+    if (job.left_s !== null) stats.push(stat("Time to go", duration(job.left_s)));
     for (const phase of PHASES) {
       for (const [name, value] of Object.entries(job.metrics[phase] || {}).slice(0, 3)) stats.push(stat(`${capital(phase)} ${words(name)}`, number(value)));
     }
-    if (job.samples_per_s !== null) stats.push(stat("Samples/s", number(job.samples_per_s)));
+    if (job.lr !== null) stats.push(stat("Learning rate", number(job.lr)));
+    if (job.samples_per_s) stats.push(stat("Samples/s", number(job.samples_per_s)));
     stats.push(stat("Restarts", integer(job.restarts)));
     if (job.bytes.sent) stats.push(stat("Sent", bytes(job.bytes.sent)));
     const parts = [
-      h("div", { class: "title" }, h("h2", {}, job.name), h("span", { class: "pill" }, h("span", { class: `dot ${job.state}` }), job.standing),
-        h("span", { class: "muted when num" }, job.owner ? `${job.owner} · ` : "", ended ? `ended ${clock(job.ended)} · ran ${duration(seconds)}` : `since ${clock(job.began)} · ${duration(seconds)}`)),
-      h("p", { class: "where muted mono" }, job.run_url || job.id),
-      job.reason ? h("p", { class: "reason" }, job.reason) : null,
+      h("div", { class: "title" }, h("h2", {}, job.name), h("span", { class: "pill" }, h("span", { class: `dot ${kindOfEnd(job)}` }), job.standing),
+        h("span", { class: "muted when num" }, job.owner ? `${job.owner} · ` : "", ended ? `${moment(job.began)} to ${moment(job.ended)} · ran ${duration(seconds)}` : `since ${moment(job.began)} · ${duration(seconds)}`)),
+      h("p", { class: "where muted mono" }, job.id, job.has_log ? textLink("log", "log.txt", job) : "",
+        job.processes.length && !ended ? textLink("stacks", "stacks.txt", job) : ""),
+      job.run_url ? h("p", { class: "where muted mono" }, job.run_url) : null,
+      reasonOf(job),
       h("dl", { class: "stats" }, ...stats)];
     if (job.train_steps && !ended) {
       const done = h("i");
