@@ -40,6 +40,12 @@ def shown(text: str, one_line: bool = False, coloured: bool = False) -> str:
     return "".join(part if i % 2 else CONTROL.sub(escaped, part) for i, part in enumerate(parts))
 
 
+def plural(n: float, noun: str, nouns: str = "") -> str:
+    """Return a number with its noun, as ``1 slice`` or ``2 slices``; ``nouns`` is for those that take no s."""
+    number = f"{n:g}" if isinstance(n, float) else n
+    return f"{number} {noun if n == 1 else nouns or noun + 's'}"
+
+
 class Stderr(io.TextIOBase):
     """The stderr of this process, whichever it is now; it is given up where it cannot be written.
 

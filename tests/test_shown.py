@@ -13,7 +13,7 @@ import pytest
 from singa_dask import redaction
 from singa_dask.cli.options import TextColumn, echo, table
 from singa_dask.observe.progress import LinesProgress, start_progress
-from singa_dask.shown import STDERR, shown
+from singa_dask.shown import STDERR, plural, shown
 
 TITLE = "a\x1b]0;mine\x07\x1b[2J\r\x9b1m\u202eb"
 CLEAN = r"a\x1b]0;mine\x07\x1b[2J\r\x9b1m\u202eb"
@@ -108,3 +108,11 @@ def test_a_stderr_that_cannot_be_written_ends_nothing(
     monkeypatch.setattr(sys, "stderr", good := io.StringIO())  # of another cell of a notebook
     echo("hello", err=True)
     assert (STDERR.lost, good.getvalue()) == ("", "hello\n")
+
+
+@pytest.mark.parametrize(
+    ("n", "said"), [(0, "0 slices"), (1, "1 slice"), (2, "2 slices"), (1.0, "1 slice"), (0.5, "0.5 slices")]
+)
+def test_one_thing_has_no_plural(n: float, said: str) -> None:
+    assert plural(n, "slice") == said
+    assert plural(2, "batch", "batches") == "2 batches"

@@ -17,6 +17,7 @@ from singa_dask.cli.clusters import Signals, chosen_cluster
 from singa_dask.cli.options import Reading, echo, reading_options, scheduler_options, terminal_width
 from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.errors import ConfigError, DataError, listed
+from singa_dask.shown import plural
 
 if TYPE_CHECKING:
     import numpy as np
@@ -127,8 +128,8 @@ def verify(url: str, writes: bool, reading: Reading) -> None:
             part.check_whole()
         check_manifests(store)
         store.check_unchanged()
-    echo(f"{url}: {count} records in {_blocks(n_blocks)}, all can be read")
-    sums = f"checksums of {_blocks(n_sums)} are right" if n_sums else "no manifest: no checksums compared"
+    echo(f"{url}: {plural(count, 'record')} in {plural(n_blocks, 'block')}, all can be read")
+    sums = f"checksums of {plural(n_sums, 'block')} are right" if n_sums else "no manifest: no checksums compared"
     echo(sums)
     if writes:
         backend, options = store_format(url, reading)
@@ -192,10 +193,6 @@ def _show(values: Any, is_text: bool) -> str:
 
 def _rate(value: float, record_bytes: int) -> str:
     return f"{value:,.0f} ({value * record_bytes / 2**20:,.0f})"
-
-
-def _blocks(n: int) -> str:
-    return f"{n} block{'s' if n != 1 else ''}"
 
 
 # -- benchmark -------------------------------------------------------------------------------------------
@@ -389,7 +386,7 @@ def convert(
                 everywhere=everywhere,
             )
     for url, count in written.items() if not quiet else ():
-        echo(f"{url}: {count} records", err=True)
+        echo(f"{url}: {plural(count, 'record')}", err=True)
 
 
 def _replacing(overwrite: bool) -> Callable[[Sequence[str]], None]:

@@ -21,6 +21,7 @@ from singa_dask.cli.clusters import Signals, chosen_cluster
 from singa_dask.cli.options import echo, init_from_option, job_options, json_option, scheduler_options, with_options
 from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.errors import ConfigError
+from singa_dask.shown import plural
 
 if TYPE_CHECKING:
     from singa_dask.inference.stored import Computation, StoredNet, Workers
@@ -99,7 +100,7 @@ def extract(
             steps=steps or 0,
         ):
             if not quiet:
-                echo(f"{url}: {n} records", err=True)
+                echo(f"{url}: {plural(n, 'record')}", err=True)
 
 
 NOT_CSV = (".arrow", ".feather", ".json", ".jsonl", ".ndjson", ".npy", ".npz", ".parquet", ".pq", ".xls", ".xlsx")
@@ -174,7 +175,7 @@ def predict(
         return
     fs.write_atomic(fs.absolute(out), "".join(lines))
     if not quiet:
-        echo(f"{out}: {sum(each.count for each in values.stores)} records", err=True)
+        echo(f"{out}: {plural(sum(each.count for each in values.stores), 'record')}", err=True)
 
 
 @click.command()
@@ -254,8 +255,8 @@ def test(
     }
     if not quiet:
         if tested.bad_records:
-            echo(f"{tested.bad_records} bad records were passed over", err=True)
-        size = f"{tested.n_batches} batches, {tested.n_records} records"
+            echo(f"passed over: {plural(tested.bad_records, 'bad record')}", err=True)
+        size = f"{plural(tested.n_batches, 'batch', 'batches')}, {plural(tested.n_records, 'record')}"
         echo(f"{name.capitalize()}: {observe.show_metrics(tested.metrics)}  ({size})", err=True)
         for layer, urls in outputs.items():
             echo(f"layer {layer}: wrote {', '.join(urls)}", err=True)
@@ -505,8 +506,8 @@ def serve(
             server.wait()
     counts = server.app.counts()
     echo(
-        f"{counts['requests']} requests, {counts['errors']} of them errors; {counts['records']} records in "
-        f"{counts['batches']} batches",
+        f"{plural(counts['requests'], 'request')}, {counts['errors']} of them errors; "
+        f"{plural(counts['records'], 'record')} in {plural(counts['batches'], 'batch', 'batches')}",
         err=True,
     )
 

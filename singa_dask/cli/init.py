@@ -12,6 +12,7 @@ import click
 
 from singa_dask.cli.options import echo
 from singa_dask.errors import ConfigError, DataError, listed
+from singa_dask.shown import plural
 
 if TYPE_CHECKING:
     from singa_dask.cli.init_records import InitOptions, OutputSurvey, RecordSurvey, TextSurvey, UnsureError
@@ -195,14 +196,14 @@ def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     elif surveyed.split:
         lines.append(f"{surveyed.test_url}: {surveyed.split}; the others in {surveyed.url}")
     else:
-        tested = f"{surveyed.n_test} records to test on"
+        tested = f"{plural(surveyed.n_test, 'record')} to test on"
         lines.append(f"{surveyed.test_url}: {tested}" if surveyed.test_url else "no test set is beside it")
     lines += [line for each in surveyed.outputs if (line := _baseline(each))]
     if surveyed.baseline:
         lines.append(f"to beat: a linear model {_score(surveyed)}; each record predicted by one of all others")
     batch, steps = training_of(surveyed, net)
     sizes = f" of {' and '.join(map(str, hidden_of(surveyed)))} hidden units" if net == "mlp" else ""
-    lines.append(f"net: {net}{sizes}, {steps} steps of {batch} records")
+    lines.append(f"net: {net}{sizes}, {plural(steps, 'step')} of {plural(batch, 'record')}")
     for line in lines:
         echo(line, err=True)
 

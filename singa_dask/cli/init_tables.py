@@ -41,6 +41,7 @@ from singa_dask.data.stores.table_csv import (
 )
 from singa_dask.errors import DataError, listed
 from singa_dask.registry import suggest
+from singa_dask.shown import plural
 from singa_dask.texts import in_order, name_key
 
 # texts with more different values than this, or with fewer records for each of them, are no categories
@@ -98,12 +99,12 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     if options.lags and not split:
         raise DataError(f"{url}: --lags: expected more records, no --test, and a share for --test-split.")
     if unlabelled := len(table.columns[0].values) - len(rows):
-        said = f"{unlabelled} records without {' and '.join(each.name for each in outputs)}"
+        said = f"{plural(unlabelled, 'record')} without {' and '.join(each.name for each in outputs)}"
         if by_rule and options.missing != "skip":
             raise DataError(f"{url}: {said}. Give --missing skip to leave out records that lack a value.")
         if not (split or by_rule):
             raise DataError(f"{url}: {said}. Leave them out, or let init write a test set.")
-        trouble.append(f"{said} are left out")
+        trouble.append(f"{said} {'is' if unlabelled == 1 else 'are'} left out")
     is_copied = bool(split) and not by_rule
     is_packed = url.lower().endswith(".gz") and not is_copied
     read_as = "table" if table.format == "whole" or is_packed else backend

@@ -24,6 +24,7 @@ from singa_dask.data.stores.opening import check_manifests
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.types import Arrays, Field, TableColumn
 from singa_dask.errors import DataError, MissingPackageError, listed
+from singa_dask.shown import plural
 
 # Pictures of records: how the values of a record make one, and a sheet of them, a row for each class, by Pillow.
 
@@ -171,7 +172,7 @@ class Pictures:
         n = sum(map(len, self.by_class.values()))
         shape = " x ".join(map(str, self.layout.shape))
         guess = " (a guess; --shape says otherwise)" if self.layout.is_guess else ""
-        return f"{n} pictures of {shape}{guess}"
+        return f"{plural(n, 'picture')} of {shape}{guess}"
 
 
 def draw_sheet(pictures: Pictures, facts: Mapping[str, Any]) -> bytes:
@@ -350,9 +351,9 @@ def value_findings(field: str, statistics: FieldStatistics, names: Mapping[int, 
     """
     texts = []
     if statistics.n_nan:
-        texts.append(f"{field}: {statistics.n_nan} values are NaN")
+        texts.append(f"{field}: {plural(statistics.n_nan, 'value is', 'values are')} NaN")
     if statistics.n_infinite:
-        texts.append(f"{field}: {statistics.n_infinite} values are infinite")
+        texts.append(f"{field}: {plural(statistics.n_infinite, 'value is', 'values are')} infinite")
     empty = np.flatnonzero(statistics.counts == 0)
     if len(empty):
         texts.append(f"{field}: no numbers in {_features(empty, names)}")
@@ -548,7 +549,7 @@ def _manifest(store: Store) -> str:
         check_manifests(store)
     except DataError:
         return "does not fit the data; see data verify"
-    return f"checksums of {n_sums} blocks" if n_sums else "none"
+    return f"checksums of {plural(n_sums, 'block')}" if n_sums else "none"
 
 
 class _Sample:
@@ -750,7 +751,7 @@ def _class_lines(classes: Sequence[Mapping[str, Any]], n_labels: int, n_records:
     lines = [f"{line:{pad}}{bar}".rstrip() for line, bar in zip(lines, bars, strict=True)]
     more = [f"and {len(classes) - MAX_CLASSES} more classes"] if len(classes) > MAX_CLASSES else []
     column = classes[0]["column"]
-    return [f"{len(classes)} classes{f' of {column}' if column else ''}{of}", *lines, *more]
+    return [f"{plural(len(classes), 'class', 'classes')}{f' of {column}' if column else ''}{of}", *lines, *more]
 
 
 def _bar(length: float) -> str:

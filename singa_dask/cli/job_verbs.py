@@ -13,7 +13,7 @@ from singa_dask import observe, runtime
 from singa_dask.cli.clusters import Signals, jobs_of
 from singa_dask.cli.options import TextColumn, ago, cluster_options, echo, job_argument, table, terminal_width
 from singa_dask.errors import CheckpointError, ClusterError, ConfigError, SingaError
-from singa_dask.shown import shown
+from singa_dask.shown import plural, shown
 
 LOOK_S = 0.2
 SHOWN_ENDED, SHOWN_EVENTS = 10, 10
@@ -315,7 +315,8 @@ def find_running(jobs: runtime.RemoteJobs, piece: str, with_units: bool = False)
 
 def end_line(row: Mapping[str, Any]) -> str:
     """Describe how a job has ended, in some lines."""
-    end = observe.join_if_fits(f"{row['state']}: {row['step']} steps", f"see {observe.short_url(row['run_url'])}")
+    steps = plural(row["step"], "step")
+    end = observe.join_if_fits(f"{row['state']}: {steps}", f"see {observe.short_url(row['run_url'])}")
     return f"{row['reason']}\n{end}" if row["reason"] else end
 
 

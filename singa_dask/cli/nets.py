@@ -15,6 +15,7 @@ from singa_dask.cli.options import echo, job_options
 from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.errors import ConfigError
 from singa_dask.lazy import require
+from singa_dask.shown import plural
 
 if TYPE_CHECKING:
     from singa_dask.comm.message import Address
@@ -109,13 +110,13 @@ def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, str
     job.warn(read, nets, strict=strict, embedded=True, more=absent.values())
     if read.job.epochs is not None and not absent and not readers(read.job):
         n_steps = count_steps(read, nets).job.train_steps
-        echo(f"epochs: {read.job.epochs:g}, which are {n_steps} steps of each worker group\n")
+        echo(f"epochs: {read.job.epochs:g}, which are {plural(n_steps, 'step')} of each worker group\n")
     for phase, net in nets.items():
         echo(f"{str(phase.name).lower()} net\n{net.describe()}\n")
     layout = runtime.plan_processes(read.job.cluster)
     threads = runtime.n_threads(read.job, sum(unit.kind == "worker" for unit in layout.units))
     if not (read.job.gpu or read.job.ops == "cupy"):
-        echo(f"on this machine: ops {next(iter(nets.values())).ops.name}, {threads} threads a worker")
+        echo(f"on this machine: ops {next(iter(nets.values())).ops.name}, {plural(threads, 'thread')} a worker")
     for number, units in enumerate(layout.processes):
         echo(f"process {number}: {', '.join(_show_units(read.job, units))}")
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import shlex
+from importlib.util import find_spec
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from singa_dask.cli.clusters import Signals, hidden_from_children, patience_of
 from singa_dask.cli.options import AUTO, LATEST, echo, init_from_option, job_options, json_option, scheduler_options
 from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, NumericError
+from singa_dask.shown import plural
 
 if TYPE_CHECKING:
     from singa_dask.conf import JobFile
@@ -223,15 +225,18 @@ def tell_end(result: runtime.Result, url: str, quiet: bool) -> None:
         if text and (result.state == "failed" or not quiet):
             echo(text, err=True)
     if result.bad_records and not quiet:
-        echo(f"{result.bad_records} bad records were passed over; see {url}/bad_records.jsonl", err=True)
+        echo(f"passed over: {plural(result.bad_records, 'bad record')}; see {url}/bad_records.jsonl", err=True)
     if not quiet:
         n_local, n_remote = (result.bytes.get(name, 0) for name in ("local", "remote"))
         local = f", {100 * n_local / (n_local + n_remote):.0f} % of the records read locally" if n_remote else ""
         memory = f", at most {result.peak_memory / 2**20:.0f} MiB a process" if result.peak_memory else ""
-        end = f"{result.state}: {result.steps} steps in {result.seconds:.1f} s{memory}{local}"
+        end = f"{result.state}: {plural(result.steps, 'step')} in {result.seconds:.1f} s{memory}{local}"
         echo(observe.join_if_fits(end, f"see {observe.short_url(url)}"), err=True)
         run = shlex.quote(observe.short_url(url))
-        echo(observe.join_if_fits(f"look further: singa-dask show {run}", f"singa-dask plot {run}"), err=True)
+        show = f"look further: singa-dask show {run}"
+        # plot draws with packages of an extra
+        can_plot = find_spec("plotille") is not None
+        echo(observe.join_if_fits(show, f"singa-dask plot {run}") if can_plot else show, err=True)
 
 
 # -- detached ----------------------------------------------------------------------------------------------

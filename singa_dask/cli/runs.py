@@ -20,6 +20,7 @@ from singa_dask.cli.options import align, echo
 from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.errors import CheckpointError, ConfigError, DataError
 from singa_dask.redaction import readable
+from singa_dask.shown import plural
 
 if TYPE_CHECKING:
     import numpy as np
@@ -226,9 +227,9 @@ def _rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if facts["best"]:
         yield "best", "{metric} = {value:.4f} at step {step}".format(**facts["best"])
     if facts["resumes"]:
-        yield "resumed", f"{facts['resumes']} time{'s' if facts['resumes'] > 1 else ''}"
+        yield "resumed", plural(facts["resumes"], "time")
     if facts.get("restarts"):
-        again = f"{facts['recomputed_steps']} steps computed again, {facts['lost_s']:.1f} s lost"
+        again = f"{plural(facts['recomputed_steps'], 'step')} computed again, {facts['lost_s']:.1f} s lost"
         yield "restarts", f"{facts['restarts']}: {again}"
     if facts.get("bad_records"):
         yield "bad records", str(facts["bad_records"])
@@ -241,8 +242,7 @@ def describe_topology(topology: Mapping[str, Any]) -> str:
     if not topology:
         return ""
     parts = [
-        f"{topology[f'n{kind}_groups']} {kind} group{'s' if topology[f'n{kind}_groups'] != 1 else ''} of "
-        f"{topology[f'n{kind}s_per_group']}"
+        f"{plural(topology[f'n{kind}_groups'], f'{kind} group')} of {topology[f'n{kind}s_per_group']}"
         for kind in ("worker", "server")
     ]
     n_processes = len(topology.get("processes", ()))
@@ -348,7 +348,7 @@ def _facts(values: np.ndarray, version: int) -> dict[str, Any]:
 
 def _not_finite(url: str, params: Mapping[str, Mapping[str, Any]]) -> list[str]:
     wrong = {name: each["not_finite"] for name, each in params.items() if each["not_finite"]}
-    return [f"{url}: param {name!r}: {n} values are not finite." for name, n in wrong.items()]
+    return [f"{url}: param {name!r}: {plural(n, 'value is', 'values are')} not finite." for name, n in wrong.items()]
 
 
 def _checkpoint_lines(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -370,7 +370,7 @@ def _checkpoint_lines(facts: Mapping[str, Any]) -> Iterator[str]:
         rows.append((name, _shape(each["shape"]), each["dtype"], str(each["version"]), *numbers))
     yield from align(rows, range(3, 7))
     n_values = sum(math.prod(each["shape"]) for each in facts["params"].values())
-    yield f"{len(facts['params'])} params, {n_values:,} values"
+    yield f"{plural(len(facts['params']), 'param')}, {n_values:,} values"
 
 
 def _shape(shape: list[int]) -> str:

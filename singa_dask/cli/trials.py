@@ -39,7 +39,7 @@ from singa_dask.runtime import Driver, Patience, Result, local_cluster, plan_pro
 from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.placement import Layout, cpu_count
-from singa_dask.shown import shown
+from singa_dask.shown import plural, shown
 from singa_dask.version import __version__
 
 RESULT = "compare.json"
@@ -160,8 +160,8 @@ def choose_cluster(
             n_threads = max(layout.n_threads for layout in layouts)
             with hidden_from_children():
                 client = stack.enter_context(local_cluster(n_processes, n_threads, processes=n_processes > 1))
-            n_cores = cpu_count()
-            what = f"a cluster of {n_processes} processes on one machine with {n_cores} core{'s' * (n_cores > 1)}"
+            size = plural(n_processes, "process", "processes")
+            what = f"a cluster of {size} on one machine with {plural(cpu_count(), 'core')}"
         yield client, what
 
 

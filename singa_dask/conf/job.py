@@ -27,6 +27,7 @@ from singa_dask.conf.model import (
 )
 from singa_dask.conf.net import LayerConf, NetConf, check_phases, read_wiring
 from singa_dask.registry import Registry, suggest
+from singa_dask.shown import plural
 
 # Topology: groups of workers and of servers, and the processes they live in (SINGA's ClusterProto).
 
@@ -505,7 +506,7 @@ class JobConf(Conf):
     @property
     def length(self) -> str:
         """How long it trains, in words."""
-        return f"{self.train_steps} steps" if self.epochs is None else f"{self.epochs:g} epochs"
+        return plural(self.train_steps, "step") if self.epochs is None else plural(self.epochs, "epoch")
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:

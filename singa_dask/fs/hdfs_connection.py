@@ -77,7 +77,7 @@ KINDS = (
 # what the client says of a file with erasure coding
 CODES = ("ErasureCodingError", "UnsupportedErasureCodingPolicy")
 NOT_RESTORED = (
-    '"): DataNodes of this file do not answer, and what they hold is not restored from its erasure coding. hdfs-native '
+    ". DataNodes of this file do not answer, and what they hold is not restored from its erasure coding. hdfs-native "
     "restores Reed-Solomon codes while enough DataNodes answer, and no XOR. Start them, or, if Hadoop wrote the file, "
     "read it with client: webhdfs."
 )
@@ -108,8 +108,7 @@ _SILENT_UNTIL: dict[str, float] = {}
 def os_error(error: BaseException, where: str) -> OSError:
     """Convert an error of hdfs-native to an `OSError` whose text begins with ``where``."""
     text = str(error)
-    # the rest is a Java stack trace
-    said = re.split(r"\\n|\n", text)[0].removesuffix('")')
+    said = _said(text)
     if isinstance(error, OSError):
         kind: type[OSError] = type(error)
         number = errno.ENOENT if isinstance(error, FileNotFoundError) else error.errno or errno.EIO
@@ -120,7 +119,7 @@ def os_error(error: BaseException, where: str) -> OSError:
             return with_errno(OSError, errno.EIO, text)
         return with_errno(PermissionError, errno.EACCES, text)
     if DATANODES_FAILED in text:
-        places = sorted(set(re.findall(r'ip_addr: \\*"([^"\\]*).*?xfer_port: (\d+)', said)))
+        places = sorted(set(re.findall(r'ip_addr: \\*"([^"\\]*).*?xfer_port: (\d+)', text)))
         addresses = ", ".join(":".join(place) for place in places)
         return with_errno(OSError, errno.EIO, f"{where}: {DATANODES_FAILED}: {addresses}.")
     if any(name in text for name in CODES):
@@ -129,6 +128,20 @@ def os_error(error: BaseException, where: str) -> OSError:
         if name in text:
             return with_errno(kind, number, f"{where}: {said}")
     return with_errno(OSError, errno.EIO, f"{where}: {said}")
+
+
+def _said(text: str) -> str:
+    """Return the message of hdfs-native, ``RPCError("org.apache.NAME", "TEXT")``, as ``NAME: TEXT`` without a stack."""
+    quoted = [re.sub(r"\\(.)", _unescaped, each) for each in re.findall(r'"((?:[^"\\]|\\.)*)"', text)]
+    kind = re.match(r"(\w+)\(", text)
+    if kind is None or len(quoted) != 1 + (kind[1] == "RPCError"):
+        return re.split(r"\\n|\n", text)[0]
+    name, message = kind[1], quoted[-1].partition("\n")[0]
+    return f"{quoted[0].rpartition('.')[2] if name == 'RPCError' else name}: {message}"
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return {"n": "\n", "t": "\t", "r": "\r"}.get(match[1], match[1])
 
 
 def check_gssapi(where: str) -> None:

@@ -11,6 +11,7 @@ from singa_dask.layers import Layer, Param
 from singa_dask.layers.connection import BridgeDst, BridgeSrc, Concate, Slice
 from singa_dask.net.neuralnet import NeuralNet
 from singa_dask.net.wiring import Node
+from singa_dask.shown import plural
 
 SMALL = {"BridgeDst": "", "BridgeSrc": "", "Concate": "joined", "Slice": "cut", "Split": "split"}
 """Types that only pass on, and what is written on those that partitioning has put in."""
@@ -130,7 +131,7 @@ class Picture:
         if n_bridges:
             n_bytes = sum(edge.forward + edge.back for edge in edges)
             lines.append(
-                f"{n_bridges} bridge{'s'[: n_bridges > 1]} between {n_workers} workers: {n_bytes:,} bytes a step, "
+                f"{plural(n_bridges, 'bridge')} between {n_workers} workers: {n_bytes:,} bytes a step, "
                 "data forward and gradients back"
             )
         alike = n_workers > 1 and not net.is_partitioned

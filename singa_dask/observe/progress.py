@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import IO, TYPE_CHECKING, Any
 
 from singa_dask.lazy import LazyModule
-from singa_dask.shown import STDERR, shown
+from singa_dask.shown import STDERR, plural, shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,7 +69,7 @@ def metrics_line(event: Mapping[str, Any], n_groups: int = 1, left_s: float | No
 TEXTS = {
     "bad_record": "bad record: {reason}",
     "checkpoint": "checkpoint of step {step}: {url}",
-    "placed": "life {life}: units placed in {n} processes",
+    "placed": "life {life}: units placed in {n}",
     "restart": "life {life}: {reason}",
 }
 
@@ -77,7 +77,7 @@ TEXTS = {
 def event_text(event: Mapping[str, Any]) -> str:
     """Describe an event that is neither metrics nor steps, with the name of its unit if it has one."""
     kind, unit = event["event"], event.get("unit", "driver")
-    facts = {**event, "n": len(event.get("processes", ()))}
+    facts = {**event, "n": plural(len(event.get("processes", ())), "process", "processes")}
     text = TEXTS[kind].format(**facts) if kind in TEXTS else str(event.get("message") or kind)
     return text if unit == "driver" or text.startswith(unit) else f"{unit}: {text}"
 

@@ -320,8 +320,8 @@ def test_records_without_a_label_elsewhere(call: Call, there: str) -> None:
     url = write_there(there, frame, "csv")
     refused = call("init", url, "--label", "kind")
     assert refused.exit_code == 1
-    assert "1 records without kind. Give --missing skip to leave out records that lack a value." in refused.stderr
-    assert "1 records without kind are left out" in init(call, url, "--label", "kind", "--missing", "skip")
+    assert "1 record without kind. Give --missing skip to leave out records that lack a value." in refused.stderr
+    assert "1 record without kind is left out" in init(call, url, "--label", "kind", "--missing", "skip")
     found = [open_records(StoreConf.model_validate(conf), "table") for conf in stores()]
     assert sum(store.count for store in found) == n - 1
     for store in found:

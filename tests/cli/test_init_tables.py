@@ -621,7 +621,7 @@ def test_a_test_set_of_each_class(call: Call) -> None:
     pd.testing.assert_frame_equal(both, whole)
     assert [store["path"] for store in stores()] == ["job-data/train.csv", "job-data/test.csv"]
     assert "job-data/test.csv: 30 at random, as many of each class, seed 7; the others in job-data/train.csv" in said
-    assert "warning: 1 records without kind are left out.\n" in said
+    assert "warning: 1 record without kind is left out.\n" in said
     assert "features: 2 of numbers, 0 of categories: age, fare\n" in said
     again = Path("job-data/test.csv").read_bytes()
     done(call, "x.csv", "--label", "kind", "--test-split", "0.25", "--seed", "7", "--overwrite")

@@ -150,7 +150,7 @@ def test_values_that_make_trouble(call: Call, tmp_path: Path) -> None:
     data = floats(50, (4,))["data"]
     data[3, 0], data[4, 0], data[:, 3] = np.nan, np.inf, np.nan
     found = trouble(call, tmp_path, data=data)
-    assert found == ["data: 51 values are NaN", "data: 1 values are infinite", "data: no numbers in value 3"]
+    assert found == ["data: 51 values are NaN", "data: 1 value is infinite", "data: no numbers in value 3"]
 
 
 def test_equal_records(call: Call, tmp_path: Path) -> None:

@@ -122,6 +122,14 @@ def test_a_run_leaves_a_directory_and_a_summary(
     assert made.given["resume"] is None
 
 
+def test_what_is_named_after_a_run_works_without_extras(
+    call: Call, job: Path, driver: type[FakeDriver], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("singa_dask.cli.run.find_spec", lambda name: None)
+    result = call("run", job, "--run-dir", tmp_path / "run")
+    assert result.stderr.splitlines()[-1] == f"look further: singa-dask show {tmp_path / 'run'}"
+
+
 def test_it_is_told_how_much_was_read_locally(call: Call, job: Path, driver: type[FakeDriver], tmp_path: Path) -> None:
     moved = {"sent": 0, "received": 0, "local": 975, "remote": 25}
     driver.ends = staticmethod(lambda self: result_of(bytes=moved))
@@ -140,7 +148,7 @@ def test_it_is_told_how_much_memory_was_used(call: Call, job: Path, driver: type
 def test_bad_records_are_told_once_at_the_end(call: Call, job: Path, driver: type[FakeDriver], tmp_path: Path) -> None:
     driver.ends = staticmethod(lambda self: result_of(bad_records=3))
     result = call("run", job, "--run-dir", tmp_path / "run")
-    told = f"3 bad records were passed over; see {tmp_path / 'run'}/bad_records.jsonl"
+    told = f"passed over: 3 bad records; see {tmp_path / 'run'}/bad_records.jsonl"
     assert result.stderr.splitlines()[-3:-1] == [told, f"done: 6 steps in 1.2 s; see {tmp_path / 'run'}"]
 
 

@@ -23,7 +23,7 @@ def test_the_restarts_are_used_up(nannies: Machines, tmp_path: Path) -> None:
     result = run.result
     assert (result.state, result.exit_code, result.restarts) == ("failed", 4, 1), result
     assert result.reason.count("Lost: worker-0-0, server-0-0.") == 2
-    assert "restarted 1 times without a later step (cluster.max_restarts)" in result.reason
+    assert "restarted 1 time without a later step (cluster.max_restarts)" in result.reason
     assert result.error == ""
 
 

@@ -21,7 +21,7 @@ import pytest
 from singa_dask import fs
 from singa_dask.errors import DataError
 from singa_dask.fs import hdfs_connection
-from singa_dask.fs.hdfs_connection import HdfsConnection, os_error
+from singa_dask.fs.hdfs_connection import NOT_RESTORED, HdfsConnection, os_error
 
 
 @pytest.mark.parametrize(
@@ -160,24 +160,45 @@ def test_other_filesystems_have_no_locations(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raised", "kind"),
+    ("raised", "kind", "said"),
     [
         (
-            RuntimeError('RPCError("org.apache.hadoop.security.AccessControlException", "no\\n\\tat x")'),
+            RuntimeError(
+                'RPCError("org.apache.hadoop.security.AccessControlException", "Permission denied: user=bob, '
+                'access=WRITE, inode=\\"/data\\":ann:staff:drwxr-xr-x\\n\\tat x")'
+            ),
             PermissionError,
+            'AccessControlException: Permission denied: user=bob, access=WRITE, inode="/data":ann:staff:drwxr-xr-x',
         ),
-        (RuntimeError('RPCError("org.apache.hadoop.fs.FileAlreadyExistsException", "there")'), FileExistsError),
-        (FileNotFoundError("gone\n\tat org.apache.hadoop"), FileNotFoundError),
-        (RuntimeError("DataTransferError(x)"), OSError),
-        (RuntimeError('InvalidArgument("Kerberos principal is required")'), OSError),
+        (
+            RuntimeError('RPCError("org.apache.hadoop.fs.FileAlreadyExistsException", "there")'),
+            FileExistsError,
+            "FileAlreadyExistsException: there",
+        ),
+        (FileNotFoundError("gone\n\tat org.apache.hadoop"), FileNotFoundError, "gone"),
+        (RuntimeError("DataTransferError(x)"), OSError, "DataTransferError(x)"),
+        (
+            RuntimeError('IOError(Os { code: 111, kind: ConnectionRefused, message: "Connection refused" })'),
+            OSError,
+            "IOError: Connection refused",
+        ),
+        (
+            RuntimeError('InvalidArgument("Kerberos principal is required")'),
+            OSError,
+            "InvalidArgument: Kerberos principal is required",
+        ),
+        (
+            RuntimeError('ErasureCodingError("not enough shards")'),
+            OSError,
+            f"ErasureCodingError: not enough shards{NOT_RESTORED}",
+        ),
     ],
 )
-def test_errors_lose_their_java_stack_and_gain_a_number(raised: Exception, kind: type[OSError]) -> None:
+def test_errors_lose_their_java_stack_and_gain_a_number(raised: Exception, kind: type[OSError], said: str) -> None:
     error = os_error(raised, "hdfs://nn/x")
     assert type(error) is kind
     assert error.errno
-    assert str(error).startswith("hdfs://nn/x: ")
-    assert "\tat" not in str(error)
+    assert str(error) == f"hdfs://nn/x: {said}"
 
 
 def _gssapi(said: str) -> RuntimeError:

@@ -24,6 +24,7 @@ from singa_dask.data.order import draw, permutation
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays, Block
 from singa_dask.errors import Aborted, DataError
+from singa_dask.shown import plural
 
 PAGE_BYTES = 4096
 # random records that may be bad before the next good one is taken
@@ -134,10 +135,9 @@ class BadLog:
                 self._blocks.add(bad.block)
             self._new.append(bad)
         if records and len(self.records) > self.max_bad:
-            raise DataError(
-                f"{self.url}: {len(self.records)} bad records, more than the {self.max_bad} that max_bad allows. "
-                f"The last: {records[-1]}."
-            )
+            found = plural(len(self.records), "bad record")
+            last = f"The last: {records[-1]}."
+            raise DataError(f"{self.url}: {found}, more than the {self.max_bad} that max_bad allows. {last}")
 
     def take(self) -> list[BadRecord]:
         """Return the records added since the last call; of a block that is bad as a whole, only the first record."""

@@ -31,6 +31,7 @@ from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.range_reader import decode_text
 from singa_dask.lazy import LazyModule
 from singa_dask.redaction import readable
+from singa_dask.shown import plural
 from singa_dask.texts import NameNumbers, distinct_names, split_lines
 
 # Decodes images to (channels, height, width) with Pillow (the extra ``singa-dask[images]``), most JPEG files with
@@ -436,8 +437,9 @@ class ImageFolderStore(_ImageStore):
             others = [name for name in others if not _has_suffix(name)]
         if files and others:
             where = "folders of classes" if self.class_names else "the folder"
-            LOG.warning("%s: %d files or folders are no images in %s and are left out: %s. Images end in %s.",
-                        self.url, len(others), where, listed(others), ", ".join(IMAGE_SUFFIXES))  # fmt: skip
+            left = plural(len(others), "file or folder", "files or folders")
+            LOG.warning("%s: left out, as no images: %s in %s: %s. Images end in %s.",
+                        self.url, left, where, listed(others), ", ".join(IMAGE_SUFFIXES))  # fmt: skip
         numbers = NameNumbers(classes)
         return files, [numbers[text] for text in texts]
 

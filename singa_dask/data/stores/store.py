@@ -27,6 +27,7 @@ from singa_dask.fs.io_threads import map_ahead, open_threads
 from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.range_reader import Bytes, scan_ahead
 from singa_dask.registry import Registry, suggest
+from singa_dask.shown import plural
 
 # directory of manifests, next to the data
 MANIFEST_DIR = "_singa"
@@ -344,7 +345,8 @@ class Store(ABC):
 
     def describe_left_out(self) -> str:
         """Return how many records are left out, as values are missing; empty if all are read."""
-        said = f"{self.url}: {self.left_out} records with missing values are left out; {self.count} are read."
+        left_out = plural(self.left_out, "record is", "records are")
+        said = f"{self.url}: {left_out} left out for missing values; {self.count} are read."
         return said if self.left_out else ""
 
     @property

@@ -42,6 +42,7 @@ from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.patterns import is_pattern
 from singa_dask.fs.range_reader import MARK_BYTES, Bytes, BytesInMemory, Range, open_bytes, refuse_compressed
 from singa_dask.lazy import LazyModule, require
+from singa_dask.shown import plural
 from singa_dask.texts import unique_keys
 
 pc, pq = LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
@@ -114,7 +115,12 @@ def _sheet(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
         )
     if errors := [cell for cell in cells if cell.data_type == "e"]:
         first = f"{errors[0].value} in {errors[0].coordinate}"
-        LOG.warning("%s: %d cells with errors are missing values. The first is %s.", where, len(errors), first)
+        LOG.warning(
+            "%s: read as missing: %s. The first is %s.",
+            where,
+            plural(len(errors), "cell with an error", "cells with errors"),
+            first,
+        )
     values = [tuple(None if cell.data_type == "e" else cell.value for cell in row) for row in sheet]
     rows = [row for row in values if any(value is not None for value in row)]
     if len(rows) < 2:

@@ -34,6 +34,7 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.mapped_file import RangeFile
 from singa_dask.fs.range_reader import SCANNED_BYTES, Bytes, ReadAhead, scan_ahead
+from singa_dask.shown import plural
 from singa_dask.texts import NameNumbers, decode
 
 LOG = logging.getLogger(__name__)
@@ -255,7 +256,7 @@ class TarStore(RangeStore):
             LOG.warning("%s: the index in its manifest is ignored: it is damaged.", self.url)
         index = scan_tar(source, (*VALUE_SUFFIXES, self._label_suffix))
         if left_out := {name: n for name, n in index.others.items() if name not in TEXT_SUFFIXES}:
-            LOG.warning("%s: %d files are left out.%s", self.url, sum(left_out.values()), index.found_suffixes())
+            LOG.warning("%s: left out: %s.%s", self.url, plural(sum(left_out.values()), "file"), index.found_suffixes())
         return index
 
     @property

@@ -17,6 +17,7 @@ from singa_dask.comm.dask_servers import load_on_scheduler
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, ReplacedError, listed
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import JOBS, NOTICES, SIGNAL_CODES, TAKEN_OVER, Op, this_user
+from singa_dask.shown import plural
 
 LOOK_S = 1.0
 WAIT_S = 1.0
@@ -200,7 +201,8 @@ class Follower:
         numbers = [event["n"] for event in events if "n" in event]
         n_missing = numbers[-1] - self.n - len(numbers) if numbers and self.n >= 0 else 0
         if n_missing:
-            self.warn(f"{n_missing} events of the job are missing: the scheduler keeps warnings and the newest others.")
+            missing = plural(n_missing, "event of the job is", "events of the job are")
+            self.warn(f"{missing} missing: the scheduler keeps warnings and the newest others.")
         for event in events:
             self._take(event)
         return GATHER_S if 0 < len(numbers) < MANY else 0.0

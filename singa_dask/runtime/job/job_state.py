@@ -17,6 +17,7 @@ from singa_dask.runtime.job.names import NOTICES, SIGNAL_CODES
 from singa_dask.runtime.job.placer import Placer, RestartPoints, Restarts, Roster, buddies_of
 from singa_dask.runtime.job.replacement import Life, Replacement, host_actions, processes_to_replace, run_actions
 from singa_dask.runtime.planning.placement import WorkerFacts, pack, plan_processes
+from singa_dask.shown import plural
 
 SILENT_TOGETHER_S = 1.0
 """How much later a Dask worker is found silent that has been cut off together with another one: two looks."""
@@ -482,7 +483,8 @@ class JobState:
             self.restarts.recomputed_steps += max(0, reached - (step or 0))
             facts = {"event": "restart", "life": roster.life, "step": step or 0, "lost": lost, "from": what}
             self._actions.append(ev.Tell({**facts, "reason": self._ended_by}))
-            self._warn(f"life {roster.life} of the job starts from {what}, in {len(roster.workers)} processes.")
+            size = plural(len(roster.workers), "process", "processes")
+            self._warn(f"life {roster.life} of the job starts from {what}, in {size}.")
         self._tell_placed()
         self._life.buddies = buddies_of(roster, self._workers)
         self._actions += host_actions(roster, range(len(roster.workers)), start, self._life.buddies)

@@ -31,6 +31,7 @@ from singa_dask.runtime.job.site import read_clock
 from singa_dask.runtime.job.sites import Heartbeats
 from singa_dask.runtime.job.views import Views
 from singa_dask.runtime.planning.placement import WorkerFacts, plan_processes
+from singa_dask.shown import plural
 
 TICK_S = 0.5
 DEPARTURE_LOOK_S = 0.1
@@ -186,8 +187,8 @@ class Jobs(SchedulerPlugin):
         if self.waiting.is_stopped(job.job_id):
             return {"refused": "somebody has stopped the job."}
         if ahead := self.waiting.ahead_of(job.job_id, job.priority):
-            waiting = f"{len(ahead)} job{'s' if len(ahead) > 1 else ''} of this priority or a higher one"
-            return {"refused": f"{waiting} wait in line for this cluster, {ahead[0]} first. To wait, say --queue."}
+            waiting = f"in line for this cluster: {plural(len(ahead), 'job')} of this priority or a higher one"
+            return {"refused": f"{waiting}, {ahead[0]} first. To wait, pass --queue."}
         record = JobRecord(job)
         try:
             self._check_workers(record.state)

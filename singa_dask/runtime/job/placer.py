@@ -12,6 +12,7 @@ from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.planning.placement import Layout, WorkerFacts, pack, place
+from singa_dask.shown import plural
 
 FIRST_S = 5.0
 """How long a Dask worker that could not host a process, or end it in time, is not used. Twice as long each time."""
@@ -192,7 +193,7 @@ class Placer:
                 raise ClusterError(f"Waited {waited:.0f} s for Dask workers: {why}") from error
             if waited >= TELL_S and not self._has_told:
                 self._has_told = True
-                warn(f"the job waits for Dask workers, {self._patience_s / 60:g} minutes at most: {why}")
+                warn(f"the job waits for Dask workers, {plural(self._patience_s / 60, 'minute')} at most: {why}")
             return None
         self._expects_nanny = False
         return placement
@@ -530,7 +531,7 @@ class Restarts:
         if not self._max:
             return "cluster.max_restarts is 0."
         if step <= self._best and self._n_in_place >= self._max:
-            return f"The job was restarted {self._max} times without a later step (cluster.max_restarts)."
+            return f"The job was restarted {plural(self._max, 'time')} without a later step (cluster.max_restarts)."
         return ""
 
     def add(self, reason: str, step: int) -> None:

@@ -33,6 +33,7 @@ from singa_dask.runtime.job.names import SIGNAL_CODES
 from singa_dask.runtime.planning.placement import Layout, plan_processes
 from singa_dask.runtime.units.server import MORE
 from singa_dask.runtime.units.trainer import facts_of_workers
+from singa_dask.shown import plural
 
 logger = logging.getLogger(__name__)
 
@@ -293,8 +294,7 @@ def _reason_of(failure: Mapping[str, Any], reports: Mapping[str, Mapping[str, An
     reason, unit = str(failure["reason"]), str(failure.get("unit"))
     alike = [name for name, report in reports.items() if "cause" in report and report["cause"] == failure.get("cause")]
     n_others = len(set(alike) - {unit})
-    others = f"{n_others} other{'s' if n_others > 1 else ''}"
-    return reason.replace(unit, f"{unit} and {others}", 1) if n_others else reason
+    return reason.replace(unit, f"{unit} and {plural(n_others, 'other')}", 1) if n_others else reason
 
 
 def _merge_layers(tables: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:

@@ -37,6 +37,7 @@ from singa_dask.net import NeuralNet
 from singa_dask.ops import OPS, NumpyOps, get_ops
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.planning.nets import build_net, find_ops
+from singa_dask.shown import plural
 
 Gain = Callable[[Sequence[int], Sequence[str], Mapping[int, str]], np.ndarray]
 
@@ -202,12 +203,12 @@ def place(
         wanted = ", ".join(str(len(units)) for units in layout.processes)
         there = ", ".join(f"{address}: {free[address]} of {workers[address].nthreads}" for address in order)
         matching = "" if layout.cluster.workers.is_any else " that match cluster.workers"
-        several = "s" if len(layout.processes) > 1 else ""
         whole = sorted((known.nthreads for known in workers.values()), reverse=True)
         sizes = [len(layout.processes[process]) for process in needs]
         fits_later = len(whole) >= len(sizes) and all(map(operator.ge, whole, sizes))
+        needed = plural(len(layout.processes), "Dask worker")
         raise ClusterError(
-            f"the job does not fit: it needs {len(layout.processes)} Dask worker{several} with {wanted} free threads; "
+            f"the job does not fit: it needs {needed} with {wanted} free threads; "
             f"{len(workers)}{matching} can be used (free threads: {there or 'none'}). "
             f"{'It fits once others are done: run --queue waits for that. ' * fits_later}"
             "Start more workers (dask-worker ADDRESS --nthreads N), or change the job's cluster block."

@@ -27,6 +27,7 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, read_states, r
 from singa_dask.runtime.checkpoints.lookup import InitialValues
 from singa_dask.runtime.planning.nets import Nets, phase_name
 from singa_dask.runtime.planning.placement import JobPlan
+from singa_dask.shown import plural
 from singa_dask.training import initial_values
 
 Emit = Callable[[dict[str, Any]], "Future[Any] | None"]
@@ -400,7 +401,7 @@ class InitialState:
         replaced = [url for url, version in files.items() if known.get(url, version) != version]
         if self.resumed is None or not replaced:
             return
-        url, more = replaced[0], f", and {len(replaced) - 1} others" if replaced[1:] else ""
+        url, more = replaced[0], f", and {plural(len(replaced) - 1, 'other')}" if replaced[1:] else ""
         what = f"{url}{more}: replaced since {self.resumed.url} was made: version {files[url]}, before {known[url]}."
         if self._recovers:
             raise DataError(f"{what} To go on with the new file, resume the run.")

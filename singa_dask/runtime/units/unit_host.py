@@ -49,6 +49,7 @@ from singa_dask.runtime.units.run_state import Channel, Emit, InitialState, Rejo
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.worker import Worker
 from singa_dask.runtime.units.worker_params import HostMirror, WorkerParams
+from singa_dask.shown import plural
 
 # Which job a thread works for, so that the log messages of the jobs of one process do not mix.
 
@@ -574,7 +575,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         stack.enter_context(placement.limit_thread(threads))
         stack.enter_context(placement.explain_memory_errors(nets.each))
         stack.enter_context(ops.activate())
-        on = ops.device if placement.is_gpu(ops.device) else f"{threads} threads"
+        on = ops.device if placement.is_gpu(ops.device) else plural(threads, "thread")
         if host.job.threads > threads and not placement.is_gpu(ops.device):
             logger.warning("threads: %d is more than a worker's share of the cores here", host.job.threads)
         logger.info("computes with %s on %s", ops.name, on)
@@ -659,7 +660,7 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
         host.add(server)
         host.router.post(Message("hello", src=address, dst=Address.stub(0)))
         sizes = [piece.size for piece in plan.slices if piece.server == address.id]
-        logger.info("holds %d slices, %d values", len(sizes), sum(sizes))
+        logger.info("holds %s, %s", plural(len(sizes), "slice"), plural(sum(sizes), "value"))
         _serve(host, server, _handler(host, server, initial_state))
     return {"updates": {**server.counts.report(), "refused": server.duplicates}}
 

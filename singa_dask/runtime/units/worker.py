@@ -33,6 +33,7 @@ from singa_dask.runtime.units.profiler import Profiler, Trace
 from singa_dask.runtime.units.run_state import Channel, InitialState, RunState, is_due
 from singa_dask.runtime.units.trainer import Trainer
 from singa_dask.runtime.units.worker_params import WorkerParams
+from singa_dask.shown import plural
 from singa_dask.training.pass_metrics import PassMetrics
 
 # Evaluation: tests and validates a net while it is trained, and ends the training when a metric stops improving.
@@ -186,7 +187,8 @@ class Watch:
         if self._conf is None or self._n_worse < self._conf.patience:
             return ""
         best = "no finite value" if self._best is None else f"{self._best:.6g} at step {self._best_step}"
-        return f"early stopping: {self._conf.metric} has not improved {self._n_worse} times in a row. Best: {best}."
+        worse = plural(self._n_worse, "time")
+        return f"early stopping: {self._conf.metric} has not improved {worse} in a row. Best: {best}."
 
     def add(self, phase: str, step: int, measured: Sequence[Mapping[str, Sequence[float]]]) -> None:
         """Add the (sum, count) of the metrics of a test, from each worker of the group.

@@ -184,7 +184,7 @@ def test_a_folder_names_what_it_leaves_out(tmp_path: Path, caplog: pytest.LogCap
         assert store.read_labels(0).tolist() == [0, 0, 1]
     (warning,) = [record.getMessage() for record in caplog.records]
     assert (
-        "4 files or folders are no images in folders of classes and are left out: README.md, cat/3.heic, "
+        "left out, as no images: 4 files or folders in folders of classes: README.md, cat/3.heic, "
         "dog/notes.txt, empty/." in warning
     )
 
@@ -229,7 +229,7 @@ def test_a_tar_says_what_it_leaves_out(tmp_path: Path, caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING), open_store(str(tmp_path / "x.tar"), "webdataset") as store:
         assert store.count == 4
     (warning,) = [record.getMessage() for record in caplog.records]
-    assert "x.tar: 2 files are left out. Its files end in: .json, .jp2." in warning
+    assert "x.tar: left out: 2 files. Its files end in: .json, .jp2." in warning
 
 
 @pytest.mark.pairs

@@ -146,5 +146,5 @@ def test_the_first_worker_and_a_conversion_say_how_many_records_are_left_out(
     told = list[str]()
     options = {"label": "y", "features": "x", "missing": missing}
     convert("table", [str(tmp_path / "x.csv")], str(tmp_path / "x.arrow"), reading=options, log=told.append)
-    said = f"{tmp_path}/x.csv: 2 records with missing values are left out; 2 are read."
+    said = f"{tmp_path}/x.csv: 2 records are left out for missing values; 2 are read."
     assert caplog.messages == told == ([said] if missing == "skip" else [])

@@ -164,7 +164,7 @@ def test_cells_of_sheets_that_have_no_value(tmp_path: Path, caplog: pytest.LogCa
     with TableStore(str(tmp_path / "errors.xlsx"), features="x", label="y", missing="skip") as store:
         assert store.class_names == ("a",)
         np.testing.assert_array_equal(read_all(store)["data"][:, 0], [1, 4])
-    errors = "2 cells with errors are missing values. The first is #N/A in B3."
+    errors = "read as missing: 2 cells with errors. The first is #N/A in B3."
     assert [each for each in caplog.messages if "cells" in each] == [f"{tmp_path}/errors.xlsx, sheet Sheet: {errors}"]
     # as Excel stores a formula whose value is an empty text, and as programs store formulas that do not compute
     for value, kind in (("<v></v>", ' t="str"'), ("<v>a</v>", ' t="str"'), ("<v></v>", ""), ("", "")):
