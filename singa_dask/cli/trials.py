@@ -308,7 +308,7 @@ class _Watch:
         with self._lock:
             if not self.reason and self.driver is not None:
                 self.reason = reason
-                self.driver.stop()
+                self.driver.stop(by="compare")
 
     def close(self) -> None:
         if self._timer is not None:

@@ -82,7 +82,9 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         values = locals()
         self.__dict__ |= {name: values[name] for name in SingaEstimator._get_param_names()}
 
-    def fit(self: E, X: Any, y: Any, sample_weight: Any = None) -> E:
+    def fit(
+        self: E, X: Any, y: Any, sample_weight: Any = None, *, on_epoch: Callable[[int, float], Any] | None = None
+    ) -> E:
         """Train a net: a new one, or with ``warm_start`` the fitted one.
 
         Parameters
@@ -95,6 +97,8 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         sample_weight : (n,) array or series, optional
             Weight of each record in the loss, from 0 on; by default 1. Records of weight 0 are left out. With X of Dask
             of the same partitions. A ``job`` needs a WeightInput for it.
+        on_epoch : callable, optional
+            Takes the number of each epoch, from 1, and its loss. An error of it ends the training, and is raised.
 
         Returns
         -------
@@ -109,7 +113,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             The training has failed.
         """
         goes_on = self.warm_start and self.__sklearn_is_fitted__()
-        return self._fit(X, y, sample_weight, self.max_iter, goes_on)
+        return self._fit(X, y, sample_weight, self.max_iter, goes_on, on_epoch=on_epoch)
 
     def predict(self, X: Any) -> Any:
         """Predict the class of each record, (n,), its labels, (n, labels), or its targets, (n,) or (n, targets).
@@ -137,6 +141,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         goes_on: bool,
         classes: Any = None,
         partial: bool = False,
+        on_epoch: Callable[[int, float], Any] | None = None,
     ) -> E:
         """Train a net for some epochs: the fitted one, or a new one, of these classes if they are given."""
         arguments.check_parameters(self, max_iter, partial)
@@ -170,12 +175,19 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         stopping = Stopping(self.tol, self.n_iter_no_change)
         if by_workers:
             parts = {arguments.DATA: rows} if held_out is None else {arguments.DATA: rows, arguments.HELD_OUT: held_out}
-            curve, n_epochs = self._train(job, data, parts, goes_on, stopping)
+            curve, n_epochs = self._train(job, data, parts, goes_on, stopping, on_epoch)
         else:
             fit = LocalFit(job, data, rows, self._net.values if goes_on else {}, self._has_classes)
             if held_out is not None:
                 stopping.score = self._scorer(fit, data[0], records, held_out)
-            curve, n_epochs = fit.run(job.conf.disp_freq, stopping, self._show)
+
+            def tell(epoch: int, loss: float) -> None:
+                if self.verbose:
+                    print(f"epoch {epoch}: loss {loss:.6g}", file=STDERR)
+                if on_epoch is not None:
+                    on_epoch(epoch, loss)
+
+            curve, n_epochs = fit.run(job.conf.disp_freq, stopping, tell)
             self._net = fit.net
         self.loss_curve_, self.n_iter_ = before[0] + curve, before[1] + n_epochs
         self.best_loss_ = None if self.early_stopping else stopping.best_loss
@@ -183,14 +195,25 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         self.best_validation_score_ = stopping.best_score if self.early_stopping else None
         return self
 
-    def _train(self, job: Job, data: Any, parts: Any, goes_on: bool, stopping: Stopping) -> tuple[list[float], int]:
+    def _train(
+        self,
+        job: Job,
+        data: Any,
+        parts: Any,
+        goes_on: bool,
+        stopping: Stopping,
+        on_epoch: Callable[[int, float], Any] | None,
+    ) -> tuple[list[float], int]:
         """Train by workers and servers; return the losses and the number of epochs. ``stopping`` takes the scores."""
         losses: dict[int, float] = {}
         scores: dict[int, float] = {}
 
         def note(event: Mapping[str, Any]) -> None:
             if event["event"] == "metrics" and event["phase"] == "train" and event["group"] == 0:
-                losses[event["step"]] = sum(value for name, value in event.items() if name.endswith("loss"))
+                step, loss = event["step"], sum(value for name, value in event.items() if name.endswith("loss"))
+                losses[step] = loss
+                if on_epoch is not None and step:
+                    on_epoch(math.ceil(step / job.conf.disp_freq), loss)
             if event["event"] == "metrics" and event["phase"] == "test":
                 scores[event["step"]] = event[job.conf.metrics[-1]]
 
@@ -241,10 +264,6 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         x, y = x[rows], records.y[rows]
         weights = None if records.weights is None else records.weights[rows]
         return lambda: self._score(y, self._decoded(fit.net.outputs(x), False), weights)
-
-    def _show(self, epoch: int, loss: float) -> None:
-        if self.verbose:
-            print(f"epoch {epoch}: loss {loss:.6g}", file=STDERR)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_net")

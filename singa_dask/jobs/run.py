@@ -35,6 +35,7 @@ from singa_dask.observe.stored_run import StoredRun, facts_of
 from singa_dask.redaction import redact
 from singa_dask.runtime import Driver, Result, plan_processes
 from singa_dask.runtime.job.cluster import check_processes
+from singa_dask.runtime.job.names import RUN_STOP
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -177,7 +178,7 @@ class Training:
         self.ended: futures.Future[Result] = futures.Future()
         self._carry_out = carry_out
         self._driver: Driver | None = None
-        self._stops = 0
+        self._stops: list[str] = []
         self._lock = threading.Lock()
         threading.Thread(target=self._run, name="singa-dask run", daemon=True).start()
 
@@ -193,15 +194,15 @@ class Training:
         """Let the driver stop the job when this is asked for."""
         with self._lock:
             self._driver = driver
-            for _ in range(self._stops):
-                driver.stop()
+            for by in self._stops:
+                driver.stop(by)
 
-    def stop(self) -> None:
-        """Stop the job with a checkpoint; the second time, end it at once."""
+    def stop(self, by: str) -> None:
+        """Stop the job with a checkpoint; the second time, end it at once. ``by``: what is named as the reason."""
         with self._lock:
-            self._stops += 1
+            self._stops.append(by)
             if self._driver is not None:
-                self._driver.stop()
+                self._driver.stop(by)
 
 
 class Run:
@@ -293,9 +294,12 @@ class Run:
         ConfigError
             The run was not started by this process.
         """
+        self._stop(RUN_STOP)
+
+    def _stop(self, by: str) -> None:
         if self._training is None:
             raise ConfigError(f"{self.url}: this run was not started here. Stop it by singa-dask stop.")
-        self._training.stop()
+        self._training.stop(by)
 
     def logs(self, unit: str = "") -> str:
         """Return the messages of a unit such as ``worker-0-0``, or of all units, each with its name before it.
@@ -483,7 +487,7 @@ def start(
     try:
         training.has_begun.wait()
     except KeyboardInterrupt:
-        training.stop()
+        training.stop("SIGINT")
         raise
     if training.ended.done():
         training.ended.result()  # raises the error of a job that could not be started
@@ -514,11 +518,11 @@ def train(job: Job | str | os.PathLike[str], **given: Unpack[RunOptions]) -> Run
     try:
         run.wait()
     except KeyboardInterrupt:
-        run.stop()
+        run._stop("SIGINT")
         try:
             run.wait()
         except KeyboardInterrupt:
-            run.stop()
+            run._stop("SIGINT")
             run.wait()
         # a new one: its traceback does not show where this thread waited
         raise KeyboardInterrupt(f"{run.url}: the job is {run.state} at step {run.summary.get('steps', 0)}.") from None

@@ -67,6 +67,22 @@ def test_a_classifier(iris: tuple[Array, Array], temporary: Path, capfd: pytest.
     assert not np.array_equal(clone(found).set_params(random_state=4).fit(x, y).predict_proba(x), probabilities)
 
 
+@pytest.mark.parametrize("cluster", [None, "single"])
+def test_each_epoch_is_told(iris: tuple[Array, Array], cluster: str | None) -> None:
+    x, y = iris
+    told: list[tuple[int, float]] = []
+    net = sd.SingaClassifier(hidden_layer_sizes=(4,), batch_size=50, max_iter=3, random_state=1, cluster=cluster)
+    net.fit(x, y, on_epoch=lambda epoch, loss: told.append((epoch, loss)))
+    assert [epoch for epoch, _ in told] == [1, 2, 3]
+    assert all(type(loss) is float and 0 < loss < 3 for _, loss in told)
+
+    def fail(epoch: int, loss: float) -> None:
+        raise KeyError(f"of epoch {epoch}")
+
+    with pytest.raises(KeyError, match="of epoch 1"):
+        net.fit(x, y, on_epoch=fail)
+
+
 def test_a_regressor() -> None:
     generator = np.random.default_rng(0)
     x = generator.normal(5, 100, (120, 3))

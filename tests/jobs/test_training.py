@@ -135,6 +135,7 @@ def test_a_run_is_stopped_and_goes_on(job: sd.Job, tmp_path: Path) -> None:
     result = run.wait()
     assert result is not None
     assert result.state == run.state == "stopped"
+    assert (result.reason, result.exit_code) == ("stopped by run.stop()", 130)
     reached = result.steps
     more = job.replace({"train_steps": reached + 3})
     again = sd.train(more, run_dir=str(tmp_path / "run"), resume=True, **QUIET)

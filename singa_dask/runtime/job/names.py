@@ -25,7 +25,9 @@ NOTICES = ("SIGUSR1", "SIGUSR2", "SIGXCPU")
 """Signals by which batch systems announce the end. They may come repeatedly, so a second one does not abort a job."""
 STOPS = ("SIGINT", "SIGTERM", "SIGHUP", *NOTICES)
 """Signals that stop a job with a checkpoint."""
-SIGNAL_CODES = {name: 128 + signal.Signals[name] for name in (*STOPS, "SIGKILL")}
+RUN_STOP = "run.stop()"
+"""What stops a job from Python, as Ctrl-C does, the signal of its code."""
+SIGNAL_CODES = {name: 128 + signal.Signals[name] for name in (*STOPS, "SIGKILL")} | {RUN_STOP: 128 + signal.SIGINT}
 """Exit codes of jobs that a signal has ended."""
 
 
