@@ -20,7 +20,6 @@ __all__ = [
     "write_cifar",
     "write_flowers",
     "write_photos",
-    "write_table",
     "write_tfrecords",
 ]
 
@@ -54,19 +53,6 @@ def write_flowers(folder: Path, n: int = 20) -> None:
         (folder / name).mkdir(parents=True)
         for i in range(n):
             (folder / name / f"{i}.png").write_bytes(png(random.integers(0, 256, (3, 70, 80), dtype=np.uint8)))
-
-
-def write_table(folder: Path) -> None:
-    """Write a table of flowers of three classes, and one without them whose columns are in another order."""
-    random = np.random.default_rng(1)
-    kinds = np.arange(300) % 3
-    sizes = random.normal(size=(300, 2)) + np.column_stack([kinds, -kinds]) * 3
-    rows = [
-        f"{i},{length:.2f},{width:.2f},{'red' if i % 2 else 'white'},seen at {i},{('lily', 'rose', 'tulip')[kind]}"
-        for i, ((length, width), kind) in enumerate(zip(sizes, kinds, strict=True))
-    ]
-    (folder / "flowers.csv").write_text("\n".join(["id,length,width,colour,note,kind", *rows, ""]))
-    (folder / "new-flowers.csv").write_text("colour,width,length\nred,0,1\n")
 
 
 def write_churn(url: str) -> None:
