@@ -238,7 +238,9 @@ def measure(store: Store, batch_size: int = 256, shuffle: Shuffle = "none", roun
     name = _values_of(store)
     field = store.schema[name]
     if store.count < batch_size:
-        raise DataError(f"{store.url}: {store.count} records are less than a batch of {batch_size}.")
+        raise DataError(
+            f"{store.url}: {plural(store.count, 'record is', 'records are')} less than a batch of {batch_size}."
+        )
     if store.count * field.size_bytes > MAX_BYTES:
         raise DataError(f"{store.url}: more than 1 GiB. Measure a part of it, e.g. one that convert --limit makes.")
     records = np.concatenate([store.read_block(block.id)[name] for block in store.blocks])

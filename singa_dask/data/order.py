@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.errors import DataError
+from singa_dask.shown import plural
 
 # Orders of records, and the random numbers that they are made of: pure functions of a seed and a purpose.
 #
@@ -140,12 +141,14 @@ class GroupRecords:
         self.start, end = span or (group * total // n_groups, (group + 1) * total // n_groups)
         self.count = end - self.start
         if not self.count:
-            raise DataError(f"{total} records are too few for {n_groups} groups: group {group} would have none.")
+            few = plural(total, "record is", "records are")
+            raise DataError(f"{few} too few for {n_groups} groups: group {group} would have none.")
         self.period = self.rows_per_epoch(batch_size)
         if not self.period:
+            few = f"group {group} has {plural(self.count, 'record')}, less than a batch of {batch_size}"
             raise DataError(
-                f"{self.count} records for group {group} are less than a batch of {batch_size}: last_batch: drop_last "
-                "would drop all of them. Expected at least a whole batch. Set last_batch to pad or wrap."
+                f"{few}: last_batch: drop_last would drop all of them. Expected at least a whole batch. Set last_batch "
+                "to pad or wrap."
             )
         self.skip = skip if last_batch == "wrap" else skip - skip % batch_size
 

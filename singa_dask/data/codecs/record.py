@@ -17,6 +17,7 @@ from singa_dask.data.codecs import protobuf
 from singa_dask.data.codecs.protobuf import BYTES, FIXED32, VARINT, MessageField
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError, listed
+from singa_dask.shown import plural
 
 # Labels: which field of records they are, and their conversion to 32-bit integers.
 
@@ -194,7 +195,8 @@ def flat_lists(column: pa.Array, shape: Sequence[int], where: str, first: int = 
     flat, n_lists = column, 1
     for size in shape:
         if flat.null_count:
-            raise DataError(f"{where}: {flat.null_count} {'records' if flat is column else 'lists'} are null.")
+            what = "record" if flat is column else "list"
+            raise DataError(f"{where}: {plural(flat.null_count, f'{what} is', f'{what}s are')} null.")
         if not pa.types.is_fixed_size_list(flat.type):
             lengths = np.diff(np.from_dlpack(flat.offsets))
             if wrong := np.flatnonzero(lengths != size).tolist():
@@ -202,7 +204,7 @@ def flat_lists(column: pa.Array, shape: Sequence[int], where: str, first: int = 
                 raise DataError(f"{where}, record {record}: {lengths[wrong[0]]} values, expected {size}.")
         flat, n_lists = flat.flatten(), n_lists * size
     if flat.null_count:
-        raise DataError(f"{where}: {flat.null_count} values are null.")
+        raise DataError(f"{where}: {plural(flat.null_count, 'value is', 'values are')} null.")
     return flat
 
 

@@ -45,6 +45,7 @@ from singa_dask.errors import DataError
 from singa_dask.fs.mapped_file import RangeFile
 from singa_dask.fs.range_reader import Bytes, Range, check_decompressed, limit_of
 from singa_dask.lazy import LazyModule
+from singa_dask.shown import plural
 
 pq = LazyModule("pyarrow.parquet")
 
@@ -242,7 +243,7 @@ def check_described(url: str, schema: pa.Schema, fields: Mapping[str, Field]) ->
 def column_array(column: pa.Array, field: Field, where: str, first: int = 0) -> npt.NDArray[Any]:
     """Return a column of integers, or of fixed-size binary, as an array; its first record is the ``first`` one."""
     if column.null_count:
-        raise DataError(f"{where}: {column.null_count} records are null.")
+        raise DataError(f"{where}: {plural(column.null_count, 'record is', 'records are')} null.")
     if not field.shape:
         # column.to_numpy() would import pandas, if installed
         return as_labels(np.from_dlpack(column), where, first)

@@ -30,6 +30,7 @@ from singa_dask.data.stores.store import rows_per_block
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError, listed
 from singa_dask.lazy import LazyModule
+from singa_dask.shown import plural
 
 pc, pq = LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
 
@@ -382,7 +383,7 @@ class FrameWriter:
         else:
             columns = [as_column(y, f"{where}, y")]
         if len(columns) != len(self.outputs):
-            raise DataError(f"{where}: y has {len(columns)} columns, expected {len(self.outputs)}.")
+            raise DataError(f"{where}: y has {plural(len(columns), 'column')}, expected {len(self.outputs)}.")
         for name, column in zip(self.outputs, columns, strict=True):
             if pa.types.is_integer(column.type) and len(column) and pc.any(pc.less(column, 0)).as_py():
                 row = pc.index(pc.less(column, 0), True).as_py()

@@ -28,6 +28,7 @@ from singa_dask.runtime.checkpoints.lookup import InitialValues
 from singa_dask.runtime.planning import placement
 from singa_dask.runtime.planning.nets import Nets, add_passes, build_net, build_nets
 from singa_dask.runtime.units.run_state import InitialState
+from singa_dask.shown import plural
 from singa_dask.training import ALGORITHMS, check_initialisers
 from singa_dask.training.pass_metrics import PassMetrics
 
@@ -291,7 +292,7 @@ def worker_warnings(job: JobConf) -> list[Problem]:
     if not job.trains or n_workers <= n_cores:
         return []
     key = "nworkers_per_group" if cluster.nworkers_per_group > 1 else "nworker_groups"
-    message = f"the job has {n_workers} workers, and this machine {n_cores} cores: they wait for each other."
+    message = f"the job has {n_workers} workers, and this machine {plural(n_cores, 'core')}: they wait for each other."
     return [Problem(("cluster", key), f"{message} Lower it, or run on more machines with --scheduler.")]
 
 

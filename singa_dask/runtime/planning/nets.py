@@ -19,6 +19,7 @@ from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Ops
 from singa_dask.paths import PATH_KEYS
+from singa_dask.shown import plural
 
 # Passes over all records of a store, each once: whole batches, and the records that are left in a smaller one.
 
@@ -92,7 +93,8 @@ def count_records(net: NeuralNet, phase: Phase) -> int:
         message = f"input layers have different numbers of records: {_shown(counts)}."
         raise _refused(phase, f"{message} Without {{steps}} each record counts once. Set {{steps}}.")
     if n_records < n_workers:
-        message = f"{n_records} records are too few for {n_workers} workers of a group: each needs one at least."
+        message = f"{plural(n_records, 'record is', 'records are')} too few for {n_workers} workers of a group: "
+        message += "each needs one at least."
         raise _refused(phase, f"{message} Lower nworkers_per_group, or set {{steps}}.")
     return n_records
 

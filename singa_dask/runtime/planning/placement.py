@@ -210,7 +210,7 @@ def place(
         raise ClusterError(
             f"the job does not fit: it needs {needed} with {wanted} free threads; "
             f"{len(workers)}{matching} can be used (free threads: {there or 'none'}). "
-            f"{'It fits once others are done: run --queue waits for that. ' * fits_later}"
+            f"{'It fits once others are done, for which run --queue waits. ' * fits_later}"
             "Start more workers (dask-worker ADDRESS --nthreads N), or change the job's cluster block."
         )
     if gain is not None:

@@ -245,7 +245,7 @@ def test_the_last_batch() -> None:
     np.testing.assert_array_equal(drop.rows(0, n_steps=3), [[3, 4, 5], [0, 1, 2], [3, 4, 5]])
     np.testing.assert_array_equal(pad.rows(0, n_steps=3), [[3, 4, 5], [6, 0, 1], [0, 1, 2]])
     np.testing.assert_array_equal(Sampler([1], 4, last_batch="pad").rows(0, n_steps=2), [[0] * 4] * 2)
-    with pytest.raises(DataError, match="7 records for group 0 are less than a batch of 8"):
+    with pytest.raises(DataError, match="group 0 has 7 records, less than a batch of 8"):
         Sampler([4, 3], 8, last_batch="drop_last")
 
 

@@ -178,8 +178,8 @@ def test_parquet_records_that_are_no_records(tmp_path: Path) -> None:
     for columns, message in (
         ({"a": ["x"]}, "/x.parquet: no column of fixed-size binary or lists of numbers. Columns: a."),
         ({"x": [[1.0, 2.0], [1.0]]}, "/x.parquet, block 0, x, record 1: 1 values, expected 2."),
-        ({"x": [[1.0], None]}, "/x.parquet, block 0, x: 1 records are null."),
-        ({"x": [[1.0], [None]]}, "/x.parquet, block 0, x: 1 values are null."),
+        ({"x": [[1.0], None]}, "/x.parquet, block 0, x: 1 record is null."),
+        ({"x": [[1.0], [None]]}, "/x.parquet, block 0, x: 1 value is null."),
         (
             {"x": [[1.0]], "y": [1 << 40]},
             f"/x.parquet, block 0, y, record 0: the label {1 << 40} does not fit in 32 bits.",
