@@ -19,7 +19,7 @@ from singa_dask.fs.patterns import is_pattern
 from singa_dask.registry import suggest
 
 # options that only tables with named columns have, and the formats that these are in
-TABLE_OPTIONS = ("target", "missing", "categories", "encoding", "texts")
+TABLE_OPTIONS = ("target", "missing", "categories", "encoding", "texts", "numbers", "na_values")
 NAMED = ("features", "label")
 
 

@@ -15,13 +15,14 @@ import pyarrow as pa
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.memory import (
     as_array,
-    as_column,
+    as_columns,
     as_stored,
     as_table,
     check_numbers,
     class_numbers,
     is_frame,
 )
+from singa_dask.data.codecs.numbers import Spelling
 from singa_dask.data.codecs.record import is_numeric, value_name
 from singa_dask.data.codecs.table import (
     TableEncoder,
@@ -95,24 +96,26 @@ def as_records(
     DataError
         They do not fit.
     """
-    x = _as_table(x.compute() if is_of(x, "dask.dataframe", "DataFrame") else x, name)
+    spelling = conf.spelling if facts is None else conf.spelling.over(facts.spelling)
+    x = _as_table(x.compute() if is_of(x, "dask.dataframe", "DataFrame") else x, name, spelling)
     if is_frame(x):
         x = x if hasattr(x, "iloc") else as_table(x, name)
         if facts is not None:
-            return _Frame(x, _spec(conf, facts, outputs), facts, name, skips, conf.standardise)
+            spec = replace(_spec(conf, facts, outputs), spelling=spelling)
+            return _Frame(x, spec, facts, name, skips, conf.standardise)
         x = _numbers_of(x, name)
     elif _is_pictures(x):
         return _Pictures(x, conf, name)
     return _Rows(x, conf, facts, name)
 
 
-def _as_table(x: Any, name: str) -> Any:
+def _as_table(x: Any, name: str, spelling: Spelling) -> Any:
     """Return a dict of columns, or dicts of values by column, as a table; other data as they are."""
     if isinstance(x, (list, tuple)) and len(x) and isinstance(x[0], Mapping):
         x = _columns_of_rows(x, name)
     elif not isinstance(x, Mapping):
         return x
-    columns = {str(column): as_column(values, f"{name}, column {str(column)!r}") for column, values in x.items()}
+    columns = as_columns({str(column): values for column, values in x.items()}, name, spelling)
     try:
         return pa.table(columns)
     except (pa.ArrowException, ValueError) as error:
@@ -230,7 +233,9 @@ class _Frame(MemoryRecords):
             part = self._frame.select(self._indices).slice(first, stop - first)
         else:
             part = self._frame.select(self._indices).take(pa.array(self._rows[first:stop]))
-        table = as_table(part, self._name)
+        spelling, row = self._spec.spelling, lambda row: f"{self._name}, row {self._row(first + row)}"
+        table = as_table(part, self._name, spelling)
+        table = spelling.read(table, self._spec.categories, row, self._spec.texts)
         kinds = {name: _kind_of(table.column(name)) for name in table.column_names}
         self._spec.check(self._name, kinds, self._facts.features)
         return table

@@ -550,7 +550,7 @@ class StoredNet:
         """Return columns of a table as texts, read as the job reads its own."""
         conf = next(store for layer in self.read.job.neuralnet.layer if (store := layer.given_block(StoreConf)))
         options = {name: getattr(conf, name) for name in ("separator", "charset", "header", "quotes")}
-        return read_texts(fs.absolute(url), names, conf.storage_options, **options)
+        return read_texts(fs.absolute(url), names, conf.storage_options, spelling=conf.spelling, **options)
 
     def _have_values(self, layers: Sequence[str], topk: int) -> bool:
         """Return whether layers have values, or probabilities of labels, instead of classes."""

@@ -151,6 +151,8 @@ def CSVInput(
     categories: Mapping[str, Any] = ...,
     encoding: Literal["one_hot", "index"] = ...,
     texts: Mapping[str, Any] = ...,
+    numbers: Mapping[str, Any] = ...,
+    na_values: Sequence[str] = ...,
     header: bool | None = ...,
     quotes: bool | None = ...,
     charset: str = ...,
@@ -266,6 +268,12 @@ def CSVInput(
     texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
     vocabulary is learned from the training data, and kept in checkpoints.
 
+    numbers: Columns of a table whose numbers are texts, and how these are written: ``{price: {thousands: ",",
+    unit: "$"}}``. Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
+
+    na_values: Words that mean a missing value in all columns of a table but texts, such as unknown. One that is
+    listed in ``categories`` is a name there.
+
     header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
     columns of a table are called 1, 2, ... by their positions.
 
@@ -316,6 +324,8 @@ def CSVOutput(
     categories: Mapping[str, Any] = ...,
     encoding: Literal["one_hot", "index"] = ...,
     texts: Mapping[str, Any] = ...,
+    numbers: Mapping[str, Any] = ...,
+    na_values: Sequence[str] = ...,
     header: bool | None = ...,
     quotes: bool | None = ...,
     charset: str = ...,
@@ -429,6 +439,12 @@ def CSVOutput(
 
     texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
     vocabulary is learned from the training data, and kept in checkpoints.
+
+    numbers: Columns of a table whose numbers are texts, and how these are written: ``{price: {thousands: ",",
+    unit: "$"}}``. Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
+
+    na_values: Words that mean a missing value in all columns of a table but texts, such as unknown. One that is
+    listed in ``categories`` is a name there.
 
     header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
     columns of a table are called 1, 2, ... by their positions.
@@ -1196,6 +1212,8 @@ def RecordInput(
     categories: Mapping[str, Any] = ...,
     encoding: Literal["one_hot", "index"] = ...,
     texts: Mapping[str, Any] = ...,
+    numbers: Mapping[str, Any] = ...,
+    na_values: Sequence[str] = ...,
     header: bool | None = ...,
     quotes: bool | None = ...,
     charset: str = ...,
@@ -1310,6 +1328,12 @@ def RecordInput(
     texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
     vocabulary is learned from the training data, and kept in checkpoints.
 
+    numbers: Columns of a table whose numbers are texts, and how these are written: ``{price: {thousands: ",",
+    unit: "$"}}``. Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
+
+    na_values: Words that mean a missing value in all columns of a table but texts, such as unknown. One that is
+    listed in ``categories`` is a name there.
+
     header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
     columns of a table are called 1, 2, ... by their positions.
 
@@ -1360,6 +1384,8 @@ def RecordOutput(
     categories: Mapping[str, Any] = ...,
     encoding: Literal["one_hot", "index"] = ...,
     texts: Mapping[str, Any] = ...,
+    numbers: Mapping[str, Any] = ...,
+    na_values: Sequence[str] = ...,
     header: bool | None = ...,
     quotes: bool | None = ...,
     charset: str = ...,
@@ -1474,6 +1500,12 @@ def RecordOutput(
 
     texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
     vocabulary is learned from the training data, and kept in checkpoints.
+
+    numbers: Columns of a table whose numbers are texts, and how these are written: ``{price: {thousands: ",",
+    unit: "$"}}``. Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
+
+    na_values: Words that mean a missing value in all columns of a table but texts, such as unknown. One that is
+    listed in ``categories`` is a name there.
 
     header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
     columns of a table are called 1, 2, ... by their positions.
@@ -1752,6 +1784,8 @@ def WeightInput(
     categories: Mapping[str, Any] = ...,
     encoding: Literal["one_hot", "index"] = ...,
     texts: Mapping[str, Any] = ...,
+    numbers: Mapping[str, Any] = ...,
+    na_values: Sequence[str] = ...,
     header: bool | None = ...,
     quotes: bool | None = ...,
     charset: str = ...,
@@ -1868,6 +1902,12 @@ def WeightInput(
 
     texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
     vocabulary is learned from the training data, and kept in checkpoints.
+
+    numbers: Columns of a table whose numbers are texts, and how these are written: ``{price: {thousands: ",",
+    unit: "$"}}``. Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
+
+    na_values: Words that mean a missing value in all columns of a table but texts, such as unknown. One that is
+    listed in ``categories`` is a name there.
 
     header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
     columns of a table are called 1, 2, ... by their positions.

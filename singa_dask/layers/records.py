@@ -42,7 +42,7 @@ from singa_dask.layers.augmentation import AugmentConf
 from singa_dask.ops.contract import Array, DType
 
 # keys of store_conf that name columns
-NAMING = ("features", "label", "target", "weight", "categories", "texts", "missing")
+NAMING = ("features", "label", "target", "weight", "categories", "texts", "numbers", "na_values", "missing")
 # keys of store_conf that are options of some formats; those of lines of numbers go to CSVInput
 FORMAT_KEYS = (*NAMING, "encoding", *ImageOptions.model_fields)
 
@@ -174,7 +174,7 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
     def is_table(self) -> bool:
         """Whether the records are columns of a table, by name."""
         columns = self.features or self.label_columns or self.target or self.weight or self.categories
-        return bool(columns or self.texts) or self.missing != "error"
+        return bool(columns or self.texts or self.numbers or self.na_values) or self.missing != "error"
 
     @property
     def needs_label(self) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.arrays import Array
+from singa_dask.data.codecs.numbers import NumberForm, Spelling
 from singa_dask.data.codecs.record import find_wrong_label, is_numeric
 from singa_dask.data.codecs.table import refuse_twice
 from singa_dask.errors import DataError, listed
@@ -179,6 +181,8 @@ def _is_another_number(name: str, number: int) -> bool:
 # Frames: tables with named columns.
 
 
+# texts among numbers that are named
+MAX_WORDS = 5
 HINT = "Convert it to numbers or strings, or leave it out."
 
 
@@ -189,8 +193,10 @@ def is_frame(value: Any) -> bool:
     return hasattr(value, "__arrow_c_stream__") and (hasattr(value, "columns") or hasattr(value, "schema"))
 
 
-def as_table(value: Any, where: str) -> pa.Table:
+def as_table(value: Any, where: str, spelling: Spelling | None = None) -> pa.Table:
     """Return a frame as an Arrow table: of pandas without its index, NaN as null, bytes that are UTF-8 as texts.
+
+    ``spelling`` says what texts among numbers mean; without it there are none.
 
     Raises
     ------
@@ -201,8 +207,8 @@ def as_table(value: Any, where: str) -> pa.Table:
         kind = f"{type(value).__module__}.{type(value).__name__}"
         raise DataError(f"{where}: an object of type {kind}, expected a frame.")
     if hasattr(value, "iloc"):
-        names = enumerate(names_of(value.columns, where))
-        table = pa.table({name: as_column(value.iloc[:, i], f"{where}, column {name!r}") for i, name in names})
+        columns = {name: value.iloc[:, i] for i, name in enumerate(names_of(value.columns, where))}
+        table = pa.table(as_columns(columns, where, spelling))
     else:
         table = value if isinstance(value, pa.Table) else pa.table(value)
         refuse_twice(table.column_names, where)
@@ -228,13 +234,41 @@ def names_of(columns: Any, where: str) -> list[str]:
     return names
 
 
-def as_column(values: Any, where: str) -> pa.Array | pa.ChunkedArray:
-    """Return values of pandas, NumPy or Arrow as a column."""
+def as_columns(
+    columns: Mapping[str, Any], where: str, spelling: Spelling | None
+) -> dict[str, pa.Array | pa.ChunkedArray]:
+    """Return columns of values of pandas, NumPy or Arrow; for ``spelling`` see `as_table`."""
+    found = {}
+    for name, values in columns.items():
+        known = (spelling.words_of(name), spelling.numbers.get(name)) if spelling else ()
+        found[name] = as_column(values, f"{where}, column {name!r}", *known)
+    return found
+
+
+def as_column(
+    values: Any, where: str, na_values: Collection[str] | None = None, form: NumberForm | None = None
+) -> pa.Array | pa.ChunkedArray:
+    """Return values of pandas, NumPy or Arrow as a column.
+
+    Among numbers, ``na_values`` are texts for missing values, and others are written in a ``form``, if there is one;
+    None: there are no texts among numbers.
+    """
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return values
     try:
         column = pa.array(values, from_pandas=True)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        if na_values is not None and (words := _texts_among_numbers(values)):
+            numbers = form.parse(pa.array(words)).to_pylist() if form else ()
+            known = {word: number for word, number in zip(words, numbers, strict=False) if number is not None}
+            known |= {word: None for word in words if word.strip() in na_values}
+            if unknown := [word for word in words if word not in known]:
+                are_words = len(unknown) <= MAX_WORDS and not re.search(r"\d", "".join(unknown))
+                said = f"Set na_values: [{', '.join(unknown)}] if they mean missing values." if are_words else HINT
+                raise DataError(f"{where}: texts among numbers: {listed(unknown, MAX_WORDS)}. {said}") from None
+            return pa.array(
+                [known.get(each, each) if isinstance(each, str) else each for each in values], from_pandas=True
+            )
         kinds = () if hasattr(values, "dtype") else sorted({type(each).__name__ for each in values if each is not None})
         kind = " and ".join(kinds) or getattr(values, "dtype", type(values).__name__)
         raise DataError(
@@ -243,3 +277,10 @@ def as_column(values: Any, where: str) -> pa.Array | pa.ChunkedArray:
     # objects that are all missing; those of other partitions are texts
     is_missing = pa.types.is_null(column.type) and getattr(getattr(values, "dtype", None), "kind", "") == "O"
     return column.cast(pa.string()) if is_missing else column
+
+
+def _texts_among_numbers(values: Any) -> list[str]:
+    """Return the different texts of a column of numbers and texts; none if it has values of other kinds, too."""
+    found = {type(each) for each in values if each is not None}
+    is_mixed = str in found and all(issubclass(each, (str, int, float, np.number)) for each in found)
+    return list(dict.fromkeys(each for each in values if isinstance(each, str))) if is_mixed else []

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
 from singa_dask.data.codecs.record import (
     find_wrong_label,
     find_wrong_weight,
@@ -155,6 +156,8 @@ class TableFacts:
         Number of values of each feature that is a vector or a text.
     texts : mapping of str to TextCodec
         What numbers the tokens of each feature that is a text.
+    spelling : Spelling
+        How numbers and missing values are written as text.
     """
 
     features: tuple[str, ...]
@@ -164,6 +167,7 @@ class TableFacts:
     encoding: str = "one_hot"
     widths: Mapping[str, int] = field(default_factory=dict)
     texts: Mapping[str, TextCodec] = field(default_factory=dict)
+    spelling: Spelling = NO_SPELLING
 
     def values_of(self, name: str) -> list[str]:
         """Return the names of the values that a feature has in a record: itself, ``name=category`` or ``name[0]``."""
@@ -215,6 +219,7 @@ class TableFacts:
             "encoding": self.encoding,
             **({"widths": dict(self.widths)} if self.widths else {}),
             **({"texts": {name: asdict(text) for name, text in self.texts.items()}} if self.texts else {}),
+            **self.spelling.to_dict(),
         }
 
     @classmethod
@@ -229,6 +234,7 @@ class TableFacts:
             str(found["encoding"]),
             {name: int(width) for name, width in found.get("widths", {}).items()},
             {name: TextCodec.from_dict(text) for name, text in found.get("texts", {}).items()},
+            Spelling.from_dict(found),
         )
 
 
@@ -262,6 +268,8 @@ class TableSpec:
     texts : mapping of str to TextCodec
         Features whose values are texts, with what numbers their tokens; vocabularies are learned from the training
         data.
+    spelling : Spelling
+        How numbers and missing values are written as text.
     """
 
     features: tuple[str, ...] = ()
@@ -272,6 +280,7 @@ class TableSpec:
     encoding: str = "one_hot"
     weight: str = ""
     texts: Mapping[str, TextCodec] = field(default_factory=dict)
+    spelling: Spelling = NO_SPELLING
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> TableSpec:
@@ -287,6 +296,7 @@ class TableSpec:
             options["encoding"],
             options.get("weight", ""),
             {name: TextCodec.from_dict(text) for name, text in options.get("texts", {}).items()},
+            Spelling.from_dict(options),
         )
         if options["has_label"]:
             return spec
@@ -327,7 +337,7 @@ class TableSpec:
         others = self.outputs
         if not self.features:
             numeric = ("number", "boolean")
-            named = {*self.categories, *self.texts}
+            named = {*self.categories, *self.texts, *self.spelling.numbers}
             found = [name for name, kind in kinds.items() if kind in numeric or name in named]
             chosen = [name for name in found if name and name not in (*others, *index)]
             vectors = [name for name, kind in kinds.items() if kind == "vector" and name not in others]
@@ -358,7 +368,7 @@ class TableSpec:
 
     def read_kinds(self, kinds: Mapping[str, str], features: Sequence[str]) -> dict[str, str]:
         """Return the kind in which each column is read."""
-        named = dict.fromkeys([*self.categories, *self.texts], "string")
+        named = dict.fromkeys([*self.categories, *self.texts, *self.spelling.numbers], "string")
         return {name: named.get(name, kinds[name]) for name in (*features, *self.outputs)}
 
     def check(self, url: str, kinds: Mapping[str, str], names: Sequence[str]) -> None:
@@ -383,7 +393,7 @@ class TableSpec:
             found[name] = use
             if name not in kinds:
                 raise DataError(f"{url}: unknown column {name!r}. {_hint(name, kinds)}{show_columns(kinds)}")
-            is_named = name in self.label or name in self.categories or name in self.texts
+            is_named = name in (*self.label, *self.categories, *self.texts, *self.spelling.numbers)
             _check_kind(f"{url}: column {name!r}", kinds[name], is_named, is_feature=name in names)
 
 
@@ -412,10 +422,10 @@ def _check_kind(where: str, kind: str, is_named: bool, is_feature: bool) -> None
         name = where.rpartition("column ")[2]
         raise DataError(
             f"{where} holds strings, expected numbers. If they are names, set categories: {{{name}: []}}; if they are "
-            f"texts, texts: {{{name}: {{length: ...}}}}."
+            f"texts, texts: {{{name}: {{length: ...}}}}; if they are numbers, numbers: {{{name}: {{}}}}."
         )
     if kind == "string":
-        raise DataError(f"{where} holds strings, expected numbers.")
+        raise DataError(f"{where} holds strings, expected numbers. Set numbers if these are written as text.")
     hint = "Store days or seconds as numbers." if kind in ("date", "timestamp", "time", "duration") else ""
     hint = "If they are texts in UTF-8, name the column in categories or texts." if kind.endswith("binary") else hint
     raise DataError(f"{where} holds values of type {kind}, expected numbers{' or strings' * is_named}. {hint}".rstrip())
@@ -566,6 +576,7 @@ class TableStatistics:
             self._spec.encoding,
             self._widths,
             {name: text.learned(self._tokens.get(name, {})) for name, text in self._spec.texts.items()},
+            self._spec.spelling,
         )
 
     def _checked(self, known: TableFacts) -> TableFacts:

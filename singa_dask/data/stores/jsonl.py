@@ -9,9 +9,10 @@ import codecs
 import contextlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -379,12 +380,21 @@ class JsonPart(TablePart):
     """
 
     def __init__(
-        self, url: str, storage_options: fs.Options = None, block_bytes: int = BLOCK_BYTES, tolerant: bool = False
+        self,
+        url: str,
+        storage_options: fs.Options = None,
+        block_bytes: int = BLOCK_BYTES,
+        tolerant: bool = False,
+        na_values: Sequence[str] = (),
+        listed: Mapping[str, Collection[str]] = MappingProxyType({}),
     ) -> None:
         self.url, self.source = url, open_bytes(url, storage_options)
+        self._na_values, self._listed = na_values, listed
         self.start = _after_mark(self.source)
         first = next(self.runs(block_bytes, 0), None)
         self._first = bytes(self.source.read(first.offset, first.length)) if first else b""
+        if na_values and _parse(self._first, None) is None:
+            self._first = self._without_words(self._first)
         self._types = _types_of(self._first)
         self.names = tuple(self._types)
         if first and not tolerant and _parse(self._first, None) is None:
@@ -417,10 +427,30 @@ class JsonPart(TablePart):
         return (Range(self.source, run.offset, run.length),)
 
     def decode(self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
-        table = _parse(data[0], self._schema(kinds))
+        text, schema = data[0], self._schema(kinds)
+        table = _parse(text, schema)
+        if table is None and self._na_values:
+            text = memoryview(self._without_words(bytes(text)))
+            table = _parse(text, schema)
         if table is None or len(table) != run.n:
-            raise self._error(bytes(data[0]), run, kinds)
+            raise self._error(bytes(text), run, kinds)
         return table.select(list(kinds))
+
+    def _without_words(self, text: bytes) -> bytes:
+        """Return lines with null in place of words for missing values, which columns of numbers could not hold."""
+        words = {
+            json.dumps(word, ensure_ascii=is_ascii).encode() for word in self._na_values for is_ascii in (False, True)
+        }
+        lines = text.split(b"\n")
+        found = [i for i, line in enumerate(lines) if any(word in line for word in words)]
+        for i in found:
+            with contextlib.suppress(ValueError):
+                record = _load_object(lines[i])
+                for key, value in record.items():
+                    if value in self._na_values and value not in self._listed.get(key, ()):
+                        record[key] = None
+                lines[i] = json.dumps(record).encode()
+        return b"\n".join(lines)
 
     def rows(
         self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]
@@ -478,7 +508,9 @@ def _fault_of(line: bytes, schema: pa.Schema) -> str:
     for name, wanted in zip(schema.names, schema.types, strict=True):
         kind, value = column_kind(wanted), found.get(name)
         if value is not None and column_kind(_type_of([value])) != kind:
-            return f"column {name!r} is {value!r:.40}, expected a {kind}, as in most of the first lines"
+            said = f"column {name!r} is {value!r:.40}, expected a {kind}, as in most of the first lines"
+            is_word = kind == "number" and isinstance(value, str)
+            return f"{said}. Set na_values: [{value:.40}] if it means a missing value" if is_word else said
     return "a key occurs twice, or a text is not Unicode, or a number is no integer as those of the first lines"
 
 

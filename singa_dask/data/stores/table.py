@@ -23,6 +23,7 @@ import pyarrow as pa
 from singa_dask import fs
 from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Finding, Many, Size, raw_value
+from singa_dask.data.codecs.numbers import MISSING, NO_SPELLING, NumberConf, Spelling
 from singa_dask.data.codecs.record import bisect_rows
 from singa_dask.data.codecs.table import (
     TableEncoder,
@@ -46,7 +47,7 @@ from singa_dask.data.stores.range_store import (
 )
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.data.stores.store import BLOCK_BYTES, STORES, StoreOptions
-from singa_dask.data.stores.table_csv import MISSING, CsvPart
+from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_part import (
     WHOLE_SUFFIXES,
     OpenParts,
@@ -141,20 +142,26 @@ class TableIndex:
         }
 
 
-def open_part(url: str, format: str, storage_options: fs.Options = None, **options: Any) -> TablePart:
+def open_part(
+    url: str, format: str, storage_options: fs.Options = None, spelling: Spelling = NO_SPELLING, **options: Any
+) -> TablePart:
     """Open one file of a table; ``options`` are those of a `CsvPart`."""
     if format == "csv":
-        return CsvPart(url, storage_options, **options)
+        return CsvPart(url, storage_options, na_values=spelling.na_values, **options)
     if format == "jsonl":
-        chosen = {name: options[name] for name in ("block_bytes", "tolerant") if name in options}
-        part: TablePart = jsonl.JsonPart(url, storage_options, **chosen)
+        chosen = {name: options[name] for name in ("block_bytes", "tolerant", "listed") if name in options}
+        part: TablePart = jsonl.JsonPart(url, storage_options, na_values=spelling.na_values, **chosen)
         return part
-    source = read_whole(url, storage_options) if format == "whole" else None
+    source = read_whole(url, storage_options, spelling) if format == "whole" else None
     return ParquetPart(url, storage_options, source)
 
 
 def read_texts(
-    url: str, names: Sequence[str], storage_options: fs.Options = None, **options: Any
+    url: str,
+    names: Sequence[str],
+    storage_options: fs.Options = None,
+    spelling: Spelling = NO_SPELLING,
+    **options: Any,
 ) -> dict[str, list[str]]:
     """Return the values of columns of a table as texts, by column; missing ones are empty.
 
@@ -163,6 +170,8 @@ def read_texts(
     url : str
     names : sequence of str
     storage_options : mapping, optional
+    spelling : Spelling
+        How missing values are written in columns of numbers.
     **options
         Of a `CsvPart`.
 
@@ -173,7 +182,10 @@ def read_texts(
     """
     files = table_files(url, storage_options)
     form = format_of(files, storage_options)
-    opened = OpenParts(files, lambda file: open_part(files[file].url, form, storage_options, **options))
+    if form == "csv":
+        # words are what is written
+        options |= {"listed": dict.fromkeys(names, spelling.na_values)}
+    opened = OpenParts(files, lambda file: open_part(files[file].url, form, storage_options, spelling, **options))
     found: dict[str, list[str]] = {name: [] for name in names}
     kinds = dict.fromkeys(names, "string")
     with contextlib.closing(opened) as parts:
@@ -248,6 +260,12 @@ class NamedColumns(StoreOptions):
     texts: dict[str, TextConf] = KeyField(default={})
     """Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The vocabulary
     is learned from the training data, and kept in checkpoints."""
+    numbers: dict[str, NumberConf] = KeyField(default={})
+    """Columns of a table whose numbers are texts, and how these are written: ``{price: {thousands: ",", unit: "$"}}``.
+    Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers."""
+    na_values: list[str] = KeyField(default=[])
+    """Words that mean a missing value in all columns of a table but texts, such as unknown. One that is listed in
+    ``categories`` is a name there."""
     header: bool | None = None
     """Whether a CSV file begins with a line of column names; detected if not given. If it is false, the columns of a
     table are called 1, 2, ... by their positions."""
@@ -256,6 +274,12 @@ class NamedColumns(StoreOptions):
     is not given, quoted texts of several lines are refused where each of their lines could be a record."""
     charset: str = "utf-8"
     """Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
+
+    @property
+    def spelling(self) -> Spelling:
+        """How numbers and missing values are written."""
+        numbers = {name: form.model_dump() for name, form in self.numbers.items()}
+        return Spelling.from_dict({"numbers": numbers, "na_values": self.na_values})
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
@@ -314,9 +338,10 @@ class TableStore(RangeStore):
         labels = [name for name in checked["label"] if name]
         checked["label"] = labels if len(labels) > 1 else "".join(labels)
         checked["texts"] = {name: text.model_dump() for name, text in checked["texts"].items()}
+        checked["numbers"] = {name: form.model_dump() for name, form in checked["numbers"].items()}
         checked["split"] = checked["split"] and checked["split"].model_dump()
         # manifests lack these options where they have their defaults
-        for name in ("tolerant", "weight", "header", "quotes", "charset", "texts", "split"):
+        for name in ("tolerant", "weight", "header", "quotes", "charset", "texts", "split", "numbers", "na_values"):
             if checked[name] == TableOptions.model_fields[name].default:
                 del checked[name]
         return checked
@@ -333,6 +358,8 @@ class TableStore(RangeStore):
         self._spec = TableSpec.from_options(options)
         self._split = SplitConf(**options["split"]) if "split" in options else None
         self._known = TableFacts.from_dict(options["facts"]) if options["facts"] else None
+        if self._known:
+            self._spec = replace(self._spec, spelling=self._spec.spelling.over(self._known.spelling))
         # before a file is opened: one that is replaced meanwhile has another version
         file = self._index_file()
         if options["has_label"]:
@@ -364,7 +391,8 @@ class TableStore(RangeStore):
     def _open_part(self, file: int) -> TablePart:
         names = ("separator", "charset", "header", "quotes", "block_bytes", "tolerant")
         options = {name: self.options[name] for name in names if name in self.options}
-        part = open_part(self._files[file].url, self._format, self.storage_options, listed=self._listed, **options)
+        options |= {"listed": self._listed, "spelling": self._spec.spelling}
+        part = open_part(self._files[file].url, self._format, self.storage_options, **options)
         # one that was closed meanwhile, as only some are kept open
         found = (part.source.size, part.source.origin, getattr(part.source, "version", ""))
         if self._opened.setdefault(file, found) != found:
@@ -373,12 +401,14 @@ class TableStore(RangeStore):
 
     @cached_property
     def _listed(self) -> dict[str, list[str]]:
-        """Return names of categories and classes that CSV has for missing values elsewhere, such as NA, by column."""
+        """Return names of categories and classes that stand for missing values elsewhere, such as NA, by column."""
         facts = self.options.get("facts") or {}
         names = {**self.options["categories"], **facts.get("categories", {}), **dict(facts.get("labels", ()))}
-        found = {
-            column: [word for each in of if (word := plain_name(each)) in MISSING[1:]] for column, of in names.items()
-        }
+        na_values = self._spec.spelling.na_values
+        known = {*MISSING[1:], *na_values}
+        found = {column: [word for each in of if (word := plain_name(each)) in known] for column, of in names.items()}
+        # a text is what it is
+        found |= {column: list(na_values) for column in self._spec.texts}
         return {column: words for column, words in found.items() if words}
 
     def open_sources(self) -> Sequence[Bytes]:
@@ -433,6 +463,8 @@ class TableStore(RangeStore):
         if known:
             # a column may have values in the training data alone
             kinds = {name: "number" if kind == "empty" else kind for name, kind in kinds.items()}
+        elif absent := [name for name in spec.spelling.numbers if name not in kinds]:
+            raise DataError(f"{self.url}: numbers has {absent[0]!r}, which is no column. {show_columns(kinds)}")
         features = known.features if known else spec.select(self.url, kinds, part.index)
         if known and spec.features and spec.select(self.url, kinds, part.index) != features:
             raise DataError(f"{self.url}: features differ from those of training: {', '.join(features)}.")
@@ -508,7 +540,7 @@ class TableStore(RangeStore):
                 raise DataError(f"{self._files[0].url}: column {key!r} is also a directory {key}=....")
             kinds[key] = kind_of_key(self._files, i)
         names = {name: known for name in self._spec.label if (known := part.class_names(name))}
-        named = {*self._spec.label, *self._spec.categories, *self._spec.texts}
+        named = {*self._spec.label, *self._spec.categories, *self._spec.texts, *self._spec.spelling.numbers}
         return kinds | dict.fromkeys(filter(part.is_text, named), "string"), part, names
 
     def _check_faults(self, faults: Mapping[str, str], kinds: Mapping[str, str]) -> None:
@@ -517,7 +549,8 @@ class TableStore(RangeStore):
         for name, fault in faults.items():
             is_text = kinds[name] == "string"
             is_named = name in spec.outputs or any(fnmatch.fnmatchcase(name, each) for each in spec.features)
-            if is_text and (name in (*spec.label, *spec.categories, *spec.texts) or (spec.features and not is_named)):
+            is_read = name in (*spec.label, *spec.categories, *spec.texts, *spec.spelling.numbers)
+            if is_text and (is_read or (spec.features and not is_named)):
                 continue
             if is_text or is_named or name in spec.categories:
                 raise DataError(f"{self.url}: column {name!r}: {fault}")
@@ -531,7 +564,7 @@ class TableStore(RangeStore):
         for file, part in enumerate(map_ahead(self._parts, range(len(self._files)), threads, n_ahead)):
             if file:
                 wanted = self._parts.in_file(file, self._spec.read_kinds(kinds, features))
-                of_any = (*self._spec.categories, *self._spec.texts)
+                of_any = (*self._spec.categories, *self._spec.texts, *self._spec.spelling.numbers)
                 check_columns(part, self._format, wanted, self._files[0].url, *of_any)
             for run in part.runs(limit, row_bytes):
                 yield TableBlock(file, run, first, len(self._split.rows(first, run.n)) if self._split else run.n)
@@ -572,17 +605,25 @@ class TableStore(RangeStore):
 
     def _table(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
         table = self._parts.decode(piece.file, piece.run, columns, data)
-        return table.take(self._split.rows(piece.first, piece.run.n)) if self._split else table
+        table = table.take(self._split.rows(piece.first, piece.run.n)) if self._split else table
+        return self._spec.spelling.read(table, self._listed, self._place(piece, data), self._spec.texts)
 
     def _some_rows(
         self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]
     ) -> Callable[[int, int], pa.Table]:
         """Return a function: first, stop -> some rows of a piece that cannot be decoded; it raises if one is bad."""
-        rows = self._parts.rows(piece.file, piece.run, columns, data)
-        if self._split is None:
-            return rows
-        chosen = self._split.rows(piece.first, piece.run.n)
-        return lambda first, stop: rows(chosen[first], chosen[stop - 1] + 1).take(chosen[first:stop] - chosen[first])
+        rows, place = self._parts.rows(piece.file, piece.run, columns, data), self._place(piece, data)
+        chosen = self._split.rows(piece.first, piece.run.n) if self._split else None
+
+        def read(first: int, stop: int) -> pa.Table:
+            if chosen is None:
+                table = rows(first, stop)
+            else:
+                table = rows(chosen[first], chosen[stop - 1] + 1).take(chosen[first:stop] - chosen[first])
+            where = (lambda row: place(first + row)) if stop - first == 1 else str
+            return self._spec.spelling.read(table, self._listed, where, self._spec.texts)
+
+        return read
 
     def _n_rows(self, piece: TableBlock) -> int:
         """Return the number of rows of a piece that are of the part to read."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from singa_dask import fs
+from singa_dask.data.codecs.numbers import MISSING
 from singa_dask.data.codecs.table import column_kind, is_number, refuse_twice, whole
 from singa_dask.data.stores.store import BLOCK_BYTES
 from singa_dask.data.stores.table_part import TablePart
@@ -40,10 +41,6 @@ BOM, WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 # the first line of Excel's files
 SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\r?\n')
 SEPARATORS = (";", "\t", "|", ",", "\x01")
-# fields that stand for no number, as pandas has them, "?", and that of Hive, MySQL and PostgreSQL
-MISSING = (
-    "", "#N/A", "#NA", "-nan", "-NaN", "<NA>", "?", "N/A", "NA", "NULL", "NaN", "None", "\\N", "n/a", "nan", "null"
-)  # fmt: skip
 AS_CHARACTERS = "Set quotes: false if quotes are characters here"
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 UTF8 = "utf-8"
@@ -265,6 +262,7 @@ def parse_columns(
     skip_wrong: bool = False,
     listed: Listed = MappingProxyType({}),
     with_blanks: bool = False,
+    na_values: Sequence[str] = (),
 ) -> pa.Table:
     """Parse a run of records.
 
@@ -280,6 +278,8 @@ def parse_columns(
         By column of strings: values that are not missing, although they are called like that.
     with_blanks : bool
         Whether to keep blanks around fields that are not quoted.
+    na_values : sequence of str
+        Further words for missing values.
 
     Raises
     ------
@@ -293,7 +293,7 @@ def parse_columns(
     options = pyarrow.csv.ConvertOptions(
         include_columns=list(columns),
         column_types=types and {name: types[name] for name in columns},
-        null_values=[*MISSING, *BLANKS],
+        null_values=[*MISSING, *BLANKS, *na_values],
         strings_can_be_null=False,
     )
     table = pyarrow.csv.read_csv(
@@ -315,7 +315,7 @@ def parse_columns(
     )
     found: dict[str, Any] = dict(zip(table.column_names, table.columns, strict=True))
     for name in (name for name, column in found.items() if pa.types.is_string(column.type)):
-        missing = pa.array([word for word in MISSING if word not in listed.get(name, ())], pa.string())
+        missing = pa.array([word for word in (*MISSING, *na_values) if word not in listed.get(name, ())], pa.string())
         found[name] = pc.if_else(pc.is_in(found[name], missing), None, found[name])
     return pa.table(found)
 
@@ -334,7 +334,9 @@ def decimal_comma(texts: Sequence[str]) -> str:
     return ""
 
 
-def find_wrong(text: bytes, header: CsvHeader, numbers: Sequence[str]) -> tuple[int, str] | None:
+def find_wrong(
+    text: bytes, header: CsvHeader, numbers: Sequence[str], na_values: Sequence[str] = ()
+) -> tuple[int, str] | None:
     """Return index and fault of the first invalid record of a run; None if all seem valid.
 
     Parameters
@@ -357,8 +359,8 @@ def find_wrong(text: bytes, header: CsvHeader, numbers: Sequence[str]) -> tuple[
         if len(fields) != len(header.names):
             return i, f": {len(fields)} fields, expected {len(header.names)}, as in the header"
         for name, index in wanted:
-            fault = fault_of(fields[index].strip())
-            if fault:
+            field = fields[index].strip()
+            if field not in na_values and (fault := fault_of(field)):
                 return i, f", column {name!r}: {fault}"
     return None
 
@@ -399,8 +401,9 @@ class CsvPart(TablePart):
         header: bool | None = None,
         listed: Listed = MappingProxyType({}),
         quotes: bool | None = None,
+        na_values: Sequence[str] = (),
     ) -> None:
-        self.url, self._listed = url, listed
+        self.url, self._listed, self._na_values = url, listed, na_values
         self.source = open_bytes(url, storage_options)
         self._header = read_header(url, self.source.scan, self.source.size, separator, charset, header, quotes)
         self._block_bytes, self._tolerant = block_bytes, tolerant
@@ -415,7 +418,7 @@ class CsvPart(TablePart):
             return {}
         text = bytes(self.source.read(first.offset, first.length))
         try:
-            table = parse_columns(text, self._header, None, skip_wrong=self._tolerant)
+            table = parse_columns(text, self._header, None, skip_wrong=self._tolerant, na_values=self._na_values)
         except (pa.ArrowException, ValueError) as error:
             raise self._error(text, first, (), error) from None
         columns = dict(zip(self._header.names, table.columns, strict=True))
@@ -464,7 +467,7 @@ class CsvPart(TablePart):
             self._refuse_joined(text, run)
         numbers = [name for name, kind in kinds.items() if kind in ("number", "empty")]
         try:
-            table = parse_columns(text, self._header, _types(kinds), list(kinds), listed=self._listed)
+            table = self._parse(text, kinds)
         except (pa.ArrowException, KeyError, ValueError) as error:
             raise self._error(text, run, numbers, error) from None
         if len(table) != run.n:
@@ -473,6 +476,10 @@ class CsvPart(TablePart):
         if not numbers and self._header.names[0] != "1":  # elsewhere a name is no number, or there is no header
             self._refuse_header(table, text, run)
         return table
+
+    def _parse(self, text: bytes, kinds: Mapping[str, str]) -> pa.Table:
+        types = {name: TYPES[kind] for name, kind in kinds.items()}
+        return parse_columns(text, self._header, types, list(kinds), listed=self._listed, na_values=self._na_values)
 
     def _refuse_escapes(self, text: bytes, run: RecordRun) -> None:
         """Refuse quotes within quotes that are escaped by a backslash: their records would be cut elsewhere."""
@@ -540,7 +547,7 @@ class CsvPart(TablePart):
             if stop - first == 1:
                 line = run.line + text.count(b"\n", 0, starts[first])
                 return self.decode(RecordRun(run.offset + starts[first], len(part), 1, line), kinds, [memoryview(part)])
-            table = parse_columns(part, self._header, _types(kinds), list(kinds), listed=self._listed)
+            table = self._parse(part, kinds)
             if len(table) != stop - first:
                 raise ValueError(f"{len(table)} records, expected {stop - first}")
             return table
@@ -548,7 +555,7 @@ class CsvPart(TablePart):
         return decode
 
     def _error(self, text: bytes, run: RecordRun, numbers: Sequence[str], error: Exception) -> DataError:
-        wrong = find_wrong(text, self._header, numbers)
+        wrong = find_wrong(text, self._header, numbers, self._na_values)
         if wrong is None:
             return DataError(f"{self.url}, lines from {run.line} on: {str(error).rstrip('.')}.")
         return DataError(f"{self._line(text, run, wrong[0])}{wrong[1]}.")
@@ -562,10 +569,6 @@ class CsvPart(TablePart):
 
     def place(self, run: RecordRun, data: Sequence[memoryview]) -> Callable[[int], str]:
         return lambda row: self._line(bytes(data[0]), run, row)
-
-
-def _types(kinds: Mapping[str, str]) -> dict[str, pa.DataType]:
-    return {name: TYPES[kind] for name, kind in kinds.items()}
 
 
 def _whole_bytes(data: memoryview) -> bytes:

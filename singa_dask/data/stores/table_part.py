@@ -28,7 +28,8 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 
 from singa_dask import fs
-from singa_dask.data.codecs.memory import as_column
+from singa_dask.data.codecs.memory import as_columns
+from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
 from singa_dask.data.codecs.table import column_kind, is_number, refuse_twice, show_columns
 from singa_dask.data.stores.arrow import PARQUET_MAGIC, GroupReader, RowGroups
 from singa_dask.data.stores.class_names import hugging_face_names
@@ -57,7 +58,7 @@ LOG = logging.getLogger(__name__)
 DAMAGE = (AttributeError, LookupError, RecursionError, SyntaxError, ValueError, zipfile.BadZipFile, zlib.error)
 
 
-def read_whole(url: str, storage_options: fs.Options = None) -> BytesInMemory:
+def read_whole(url: str, storage_options: fs.Options = None, spelling: Spelling = NO_SPELLING) -> BytesInMemory:
     """Return a table as a Parquet file in memory.
 
     Raises
@@ -77,8 +78,7 @@ def read_whole(url: str, storage_options: fs.Options = None) -> BytesInMemory:
             raise
         raise DataError(f"{url}: of another format, or damaged: {error}.") from error
     refuse_twice(names, url)
-    pairs = zip(names, columns, strict=True)
-    table = pa.table({name: as_column(values, f"{url}, column {name!r}") for name, values in pairs})
+    table = pa.table(as_columns(dict(zip(names, columns, strict=True)), url, spelling))
     written = io.BytesIO()
     pq.write_table(table, written, row_group_size=ROWS)
     return BytesInMemory(url, written.getvalue(), (len(data), checksum_of(data)))

@@ -66,7 +66,7 @@ def test_json(tmp_path: Path) -> None:
     assert detect(str(tmp_path / "x.json")) == "table"
     for text, said in (
         ('{"a": [1]}', r"expected an array of objects, as pandas writes it by to_json\(orient='records'\)"),
-        ('[{"a": 1}, {"a": "b"}]', "column 'a': values of type int and str cannot be a column"),
+        ('[{"a": 1}, {"a": "b"}]', r"column 'a': texts among numbers: b. Set na_values: \[b\] if they"),
         ('[{"a": 1}, {"a": 18446744073709551616}]', "column 'a': values of type int cannot be a column: .* too large"),
         ("[", "not JSON: "),
     ):

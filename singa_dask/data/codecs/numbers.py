@@ -1,0 +1,187 @@
+"""Numbers that are written as text: with separators of thousands, decimal commas, currencies and percent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+import pyarrow as pa
+
+from singa_dask.conf.model import Conf, Field, Finding, raw_value
+from singa_dask.errors import DataError
+from singa_dask.lazy import LazyModule
+
+pc = LazyModule("pyarrow.compute")
+
+# fields that stand for no number, as pandas has them, "?", and that of Hive, MySQL and PostgreSQL
+MISSING = (
+    "", "#N/A", "#NA", "-nan", "-NaN", "<NA>", "?", "N/A", "NA", "NULL", "NaN", "None", "\\N", "n/a", "nan", "null"
+)  # fmt: skip
+# the sign of a number by what stands around it, \0, without blanks and unit
+SIGNS = {"\0": 1.0, "+\0": 1.0, "-\0": -1.0, "\0-": -1.0, "(\0)": -1.0}
+# a blank of any width, and other marks that have several characters, in the syntax of RE2
+BLANK = r"[\s\x{a0}\x{2007}\x{2009}\x{202f}]"
+MARKS = {" ": BLANK, "'": "['\u2019]"}
+
+
+class NumberConf(Conf):
+    """How the numbers of a column are written as text: a column of ``numbers``."""
+
+    thousands: Annotated[str, Field(max_length=1)] = ""
+    """Separator between groups of digits. A blank stands for one of any width, and ``'`` for either apostrophe."""
+    decimal: Literal[".", ","] = "."
+    """Mark between whole number and decimals."""
+    unit: str = ""
+    """Text before or behind each number, such as ``$``, ``EUR`` or ``%``. It is left out: 12.5 % is 12.5."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Refuse marks that say two things."""
+        thousands, unit = raw_value(data, "thousands", str, ""), raw_value(data, "unit", str, "")
+        if thousands == raw_value(data, "decimal", str, "."):
+            yield ("thousands",), f"{thousands!r} is the decimal mark, too. Set decimal to the other one."
+        if re.search(r"[\d+()-]", thousands):
+            yield ("thousands",), f"{thousands!r} is a digit or a sign. Expected a separator such as ','."
+        if re.search(r"[\d+()-]", unit):
+            yield ("unit",), f"{unit!r} has digits or signs. Expected a text such as '$' or '%'."
+
+
+@dataclass(frozen=True)
+class NumberForm:
+    """How numbers are written as text: ``thousands``, ``decimal`` and ``unit`` as `NumberConf` has them."""
+
+    thousands: str = ""
+    decimal: str = "."
+    unit: str = ""
+
+    @cached_property
+    def _pattern(self) -> str:
+        """Pattern of RE2 of a number: groups of three digits, or of two before the last three, as in India."""
+        mark = MARKS.get(self.thousands, re.escape(self.thousands))
+        grouped = rf"[1-9]\d{{0,2}}(?:{mark}\d{{3}})+|[1-9]\d?(?:{mark}\d{{2}})+{mark}\d{{3}}|" if mark else ""
+        around = "|".join([r"[-+\x{2212}()]", BLANK, *([re.escape(self.unit.strip())] if self.unit.strip() else [])])
+        decimals = rf"(?P<decimals>{re.escape(self.decimal)}\d*)?(?P<exponent>[eE][-+]?\d+)?"
+        return rf"^(?P<before>(?:{around})*)(?P<whole>{grouped}\d*){decimals}(?P<after>(?:{around})*)$"
+
+    def _sign(self, around: str) -> float:
+        """Return the sign of a number by the text around it; 0 if this is no sign, or lacks the unit."""
+        text, unit = "".join(around.split()).replace("\u2212", "-"), "".join(self.unit.split())
+        return SIGNS.get(text.replace(unit, ""), 0.0) if not unit or text.count(unit) == 1 else 0.0
+
+    def parse(self, texts: pa.Array) -> pa.Array:
+        """Return texts as float64, null where a text is not written so."""
+        parts = pc.extract_regex(texts, self._pattern)
+        before, whole, decimals, exponent, after = (
+            parts.field(parts.type.get_field_index(name))
+            for name in ("before", "whole", "decimals", "exponent", "after")
+        )
+        around = pc.binary_join_element_wise(before, after, "\0").dictionary_encode()
+        signs = pa.array([self._sign(text) for text in around.dictionary.to_pylist()], pa.float64()).take(
+            around.indices
+        )
+        digits = pc.replace_substring_regex(whole, r"\D", "")
+        behind = pc.utf8_slice_codeunits(decimals, 1)
+        is_number = pc.and_(
+            pc.greater(pc.add(pc.utf8_length(digits), pc.utf8_length(behind)), 0), pc.not_equal(signs, 0)
+        )
+        number = pc.binary_join_element_wise("0", digits, ".", behind, "0", exponent, "")
+        return pc.multiply(pc.if_else(is_number, number, None).cast(pa.float64()), signs)
+
+    def fault_of(self, text: str) -> str:
+        """Return why a text is no number."""
+        marks = [f"thousands {self.thousands!r}"] if self.thousands else []
+        marks += [f"unit {self.unit!r}"] if self.unit else []
+        return f"{text!r} is not a number with {', '.join([*marks, f'decimal {self.decimal!r}'])}"
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How the values of a table are written, wherever they come from: files, frames or JSON.
+
+    Attributes
+    ----------
+    numbers : mapping of str to NumberForm
+        By column of numbers that are written as text.
+    na_values : tuple of str
+        Words that mean a missing value, but where they are listed as a category or a class.
+    """
+
+    numbers: Mapping[str, NumberForm] = field(default_factory=dict)
+    na_values: tuple[str, ...] = ()
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Spelling:
+        """Return what a job or a checkpoint says."""
+        numbers = {name: NumberForm(**form) for name, form in (found.get("numbers") or {}).items()}
+        return cls(numbers, tuple(found.get("na_values") or ()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it, without what is empty."""
+        default, forms = asdict(NumberForm()), {name: asdict(form) for name, form in self.numbers.items()}
+        numbers = {name: {key: form[key] for key in form if form[key] != default[key]} for name, form in forms.items()}
+        return ({"numbers": numbers} if numbers else {}) | ({"na_values": [*self.na_values]} if self.na_values else {})
+
+    def over(self, known: Spelling) -> Spelling:
+        """Return it with what is known of the training data, of columns that it says nothing of."""
+        words = dict.fromkeys((*known.na_values, *self.na_values))
+        return Spelling({**known.numbers, **self.numbers}, tuple(words))
+
+    def words_of(self, column: str, listed: Mapping[str, Collection[str]] = MappingProxyType({})) -> list[str]:
+        """Return the words for missing values in a column, some of whose values may be ``listed`` as categories."""
+        words = [*self.na_values, *(MISSING if column in self.numbers else ())]
+        return [word for word in words if word not in listed.get(column, ())]
+
+    def read(
+        self,
+        table: pa.Table,
+        listed: Mapping[str, Collection[str]],
+        where: Callable[[int], str],
+        skipped: Collection[str],
+    ) -> pa.Table:
+        """Return columns with numbers in place of texts that say them, and null in place of words for missing values.
+
+        Parameters
+        ----------
+        table : pyarrow.Table
+        listed : mapping of str to collection of str
+            By column: categories and classes, which are not missing, although they may be called like that.
+        where : callable
+            Row -> its place, for an error.
+        skipped : collection of str
+            Columns of texts, which stay as they are.
+
+        Raises
+        ------
+        DataError
+            A text is not a number as ``numbers`` says.
+        """
+        for i, name in enumerate(table.column_names if self.numbers or self.na_values else ()):
+            column = None if name in skipped else _as_strings(table.column(i))
+            if column is None:
+                continue
+            if words := self.words_of(name, listed):
+                is_word = pc.is_in(pc.utf8_trim_whitespace(column), pa.array(words, pa.string()))
+                column = pc.if_else(is_word, None, column)
+            if form := self.numbers.get(name):
+                numbers = form.parse(column)
+                wrong = pc.and_(column.is_valid(), numbers.is_null())
+                if (row := pc.index(wrong, True).as_py()) >= 0:
+                    raise DataError(f"{where(row)}, column {name!r}: {form.fault_of(column[row].as_py())}.")
+                column = numbers
+            table = table.set_column(i, name, column)
+        return table
+
+
+NO_SPELLING = Spelling()
+
+
+def _as_strings(column: pa.ChunkedArray) -> pa.Array | None:
+    """Return a column of strings as one array; None for a column of other values."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    found: pa.Array | None = column.cast(pa.string()).combine_chunks() if is_text else None
+    return found
