@@ -15,7 +15,9 @@ from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.shown import plural
 
 if TYPE_CHECKING:
-    from singa_dask.cli.init_records import InitOptions, OutputSurvey, RecordSurvey, TextSurvey, UnsureError
+    from collections.abc import Sequence
+
+    from singa_dask.cli.init_records import InitOptions, Note, OutputSurvey, RecordSurvey, TextSurvey, UnsureError
 
 NETS = ("mlp", "convnet", "word-rnn", "char-rnn")
 # features and classes that are named
@@ -49,6 +51,11 @@ def _names(context: click.Context, option: click.Parameter, value: Any) -> tuple
 )
 @click.option("--quotes/--no-quotes", default=None, help="Whether fields of CSV may be quoted; refused where unclear.")
 @click.option("--missing", metavar="WHAT", default="", help="Features without a value: error, skip, mean or a number.")
+@click.option(
+    "--na-values", metavar="WORDS", callback=_names, help="Words that mean a missing value, by commas: unknown,n.a."
+)
+@click.option("--thousands", metavar="CHAR", default="", help="Separates thousands, where numbers do not tell.")
+@click.option("--decimal", metavar="CHAR", default="", help="Decimal mark, where numbers do not tell.")
 @click.option(
     "--classes", metavar="NAMES", callback=_names, help="The values of the label in the order of the classes."
 )
@@ -188,8 +195,6 @@ def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
         texts = sum(name in surveyed.reading.get("categories", ()) for name in surveyed.features)
         kinds = f"{len(surveyed.features) - texts} of numbers, {texts} of categories"
         lines.append(f"features: {kinds}: {listed(surveyed.features, MAX_FEATURES)}")
-    if surveyed.left_out:
-        lines.append(f"columns left out: {surveyed.left_out}")
     lines += [f"warning: {text}." for text in surveyed.trouble]
     if surveyed.rule:
         lines.append(f"to test on: {surveyed.split}; chosen as they are read, nothing is copied")
@@ -204,8 +209,16 @@ def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     batch, steps = training_of(surveyed, net)
     sizes = f" of {' and '.join(map(str, hidden_of(surveyed)))} hidden units" if net == "mlp" else ""
     lines.append(f"net: {net}{sizes}, {plural(steps, 'step')} of {plural(batch, 'record')}")
-    for line in lines:
+    for line in [*lines, *_note_lines(surveyed.notes)]:
         echo(line, err=True)
+
+
+def _note_lines(notes: Sequence[Note]) -> list[str]:
+    """Return a table of what is read in a way of its own, filled or left out."""
+    from singa_dask.cli.options import align
+
+    rows = [(each.column, str(each.n), each.found, each.done) for each in notes]
+    return align([("column", "values", "found", "done"), *rows], right=[1]) if rows else []
 
 
 def _show(output: OutputSurvey) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +21,7 @@ from singa_dask.cli.init_records import (
     Rows,
     UnsureError,
 )
+from singa_dask.data.codecs.numbers import NumberForm, Spelling
 from singa_dask.data.codecs.table import as_floats, as_texts, is_number, missing_of, whole
 from singa_dask.data.stores.table import LINES, open_part
 from singa_dask.data.stores.table_csv import (
@@ -43,11 +45,17 @@ DATES = ("date", "timestamp", "time", "duration")
 EPOCH, MIN_EPOCH = re.compile(r"(?i)time|date|epoch|unix|(^|_)ts$"), 1e8
 DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?")
 MAX_SHOWN = 5
+# texts with more different values than this, or with fewer records for each of them, are no categories
+MAX_CATEGORIES, MIN_RECORDS = 50, 4
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnSurvey:
-    """A column of a table: its position from 1 on, its kind, and its values as far as they were looked at."""
+    """A column of a table: its position from 1 on, its kind, and its values as far as they were looked at.
+
+    Of texts that are numbers, ``forms`` are the ways to read them, and ``example`` is one of them; ``words`` are texts
+    among numbers that may mean missing values.
+    """
 
     name: str
     position: int
@@ -55,6 +63,9 @@ class ColumnSurvey:
     values: pa.Array
     is_index: bool = False
     fault: str = ""
+    forms: tuple[NumberForm, ...] = ()
+    example: str = ""
+    words: tuple[str, ...] = ()
 
     @cached_property
     def present(self) -> pa.Array:
@@ -101,6 +112,11 @@ class ColumnSurvey:
         forms = (False, True) if any(texts) else ()
         read = [[_time_of(text, month_first) if text else None for text in texts] for month_first in forms]
         return [times for times in read if all(time is None or time[1] <= 12 for time in times)]
+
+    def are_categories(self, n: int) -> bool:
+        """Return whether the values are few enough to be categories in ``n`` records."""
+        known = len(self.distinct)
+        return known < n and known <= min(MAX_CATEGORIES, max(n / MIN_RECORDS, 2))
 
     def show(self) -> str:
         """Return position, number of different values, and some of them."""
@@ -202,17 +218,27 @@ def read_table(place: str, options: InitOptions) -> TableSurvey:
         check_charset(place, options.encoding)
     try:
         text = _sniff(files[0].url, options) if form == "csv" else {}
-        parts = OpenParts(files, lambda file: open_part(files[file].url, form, block_bytes=BLOCK_BYTES, **text))
+        reading = {**text, "spelling": Spelling(na_values=options.na_values), "block_bytes": BLOCK_BYTES}
+        parts = OpenParts(files, lambda file: open_part(files[file].url, form, **reading))
         part = next((parts(file) for file in range(len(files)) if parts(file).kinds), None)
         if part is None:
             raise DataError(f"{place}: no records{' but the header' * (form == 'csv')}.")
         kinds = {name: "string" if part.is_text(name) else kind for name, kind in part.kinds.items()}
         kinds |= {name: "string" for name, _ in files[0].keys}
-        return _looked_at(place, form, text, parts, kinds)
+        table = _looked_at(place, form, text, parts, kinds)
+        if not options.na_values:
+            return table
+        spelling, read = Spelling(na_values=options.na_values), [each for each in table.columns if each.name in kinds]
+        found = spelling.read(pa.table({each.name: each.values for each in read}), {}, str, (options.text,))
+        columns = [replace(each, values=whole(found[each.name])) if each in read else each for each in table.columns]
+        return replace(table, columns=columns)
     except DataError as error:
         if "charset" in str(error) or "UTF-8" in str(error):
             said = str(error).replace(", or set charset, such as latin-1", "")
             raise DataError(f"{said} Or give --encoding, such as latin-1 or cp1252.") from None
+        if words := re.search(r"Set na_values: \[(.*?)\]", str(error)):
+            given = shlex.quote(",".join([*options.na_values, *words[1].split(", ")]))
+            raise DataError(str(error).replace(words[0], f"Add --na-values {given}")) from None
         if "quotes: false" in str(error):
             said = str(error).replace("Set quotes: false", "Give --no-quotes").replace(", true if", ", --quotes if")
             raise DataError(said) from None

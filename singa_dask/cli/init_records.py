@@ -6,7 +6,7 @@ import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,16 @@ from singa_dask.errors import DataError
 from singa_dask.redaction import readable
 
 Rows = npt.NDArray[np.int64]
+
+
+class Note(NamedTuple):
+    """What ``init`` found of a column, of how many values, and what is done with these."""
+
+    column: str
+    found: str
+    n: int
+    done: str
+
 
 # numbers from 0 to 255 are as bytes if they reach this
 MIN_BYTE_RANGE = 100
@@ -56,6 +66,9 @@ class InitOptions:
     classes: tuple[str, ...] = ()
     header: bool | None = None
     quotes: bool | None = None
+    na_values: tuple[str, ...] = ()
+    thousands: str = ""
+    decimal: str = ""
     lags: int = 0
     test_split: float = 0.2
     seed: int = 1
@@ -65,7 +78,8 @@ class InitOptions:
 
     def of_tables(self) -> str:
         """Return an option that only tables take, if one is given."""
-        names = ("target", "features", "text", "drop", "encoding", "missing", "classes", "lags")
+        names = ["target", "features", "text", "drop", "encoding", "missing", "classes", "lags"]
+        names += ["na_values", "thousands", "decimal"]
         given = [name for name in names if getattr(self, name)]
         given += [name for name in ("header", "quotes") if getattr(self, name) is not None]
         return given[0] if given else ""
@@ -157,6 +171,8 @@ class RecordSurvey:
         Of the texts, if these are what a table has.
     left_out : str
         Columns of a table that are not read, and why.
+    notes : sequence of Note
+        How values of a table are read, and which ones are filled or left out.
     baseline : Baseline, optional
         Of a table.
     key : str
@@ -191,6 +207,7 @@ class RecordSurvey:
     features: tuple[str, ...] = ()
     measure: TextMeasure | None = None
     left_out: str = ""
+    notes: Sequence[Note] = ()
     baseline: Baseline | None = None
     key: str = ""
     split: str = ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,20 @@ import pyarrow.compute as pc
 
 from singa_dask import fs
 from singa_dask.cli.init_baseline import baseline_of
-from singa_dask.cli.init_columns import MAX_BYTES, ColumnSurvey, TableSurvey, read_table, show_value
+from singa_dask.cli.init_columns import (
+    MAX_BYTES,
+    MAX_CATEGORIES,
+    ColumnSurvey,
+    TableSurvey,
+    read_table,
+    show_value,
+)
+from singa_dask.cli.init_numbers import refuse_faults, with_numbers
 from singa_dask.cli.init_records import (
     MIN_BYTE_RANGE,
     MIN_SPLIT,
     InitOptions,
+    Note,
     OutputSurvey,
     RecordSurvey,
     Rows,
@@ -29,23 +38,19 @@ from singa_dask.cli.init_records import (
     stratify,
     with_split,
 )
+from singa_dask.data.codecs.numbers import MISSING, Spelling
 from singa_dask.data.codecs.record import is_point, labels_among
 from singa_dask.data.codecs.table import TableFacts, as_texts, is_number, missing_of
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.class_names import label_table
 from singa_dask.data.stores.split import SplitConf
-from singa_dask.data.stores.table_csv import (
-    MISSING,
-    CsvPart,
-)
+from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.errors import DataError, listed
 from singa_dask.registry import suggest
 from singa_dask.shown import plural
 from singa_dask.texts import in_order, name_key
 
-# texts with more different values than this, or with fewer records for each of them, are no categories
-MAX_CATEGORIES, MIN_RECORDS = 50, 4
 # whole numbers with at most FEW different values are classes; with more than MANY, which seldom repeat, they are values
 FEW, MANY = 10, 100
 # at least so many records make a numbering
@@ -54,6 +59,8 @@ MIN_NUMBERED = 10
 MAX_MEASURED = 1000
 ID = re.compile(r"(?i:id|index|uuid|guid|row|rowid|.*[ _.-]id|unnamed: \d+)|.*[a-z]I[dD]")
 MAX_NAMED = 20
+# columns that are left out for one reason and named
+MAX_SHARED = 6
 # why a column is left out that tells records apart
 KEYS = ("texts, another in each record", "an id by its name", "numbers the records")
 # more columns of numbers are not listed in a job file, if they are all that a table has
@@ -71,6 +78,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         An option does not fit, or there is nothing to learn.
     """
     table = read_table(url, options)
+    table = with_numbers(table, options, _names_in(table, options))
     if options.lags:
         table = _with_lags(table, options)
     outputs, features, left_out = _choose(table, options)
@@ -79,7 +87,9 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     width = sum(widths.get(each.name, len(reading.get("categories", {}).get(each.name, "1"))) for each in features)
     said = "another whole number in each record. Give --drop if it is an id"
     trouble = [f"{each.name}: {said}" for each in features if _is_like_id(each)]
-    trouble += _said_of_spelling(table, [*(table.named[each.name] for each in outputs), *features], outputs)
+    used = [*(table.named[each.name] for each in outputs), *features]
+    trouble += _doubts(used, outputs)
+    notes = [*_forms(used), *_spelled(table, used, outputs, reading), *_left_out(table, left_out)]
     rows = np.flatnonzero(~np.logical_or.reduce([missing_of(table.named[each.name].values) for each in outputs]))
     train, test, split = _split_rows(table, outputs, rows, options)
     key = next((name for name, reason in left_out.items() if reason in KEYS), "")
@@ -104,7 +114,6 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
             raise DataError(f"{url}: {said}. Give --missing skip to leave out records that lack a value.")
         if not (split or by_rule):
             raise DataError(f"{url}: {said}. Leave them out, or let init write a test set.")
-        trouble.append(f"{said} {'is' if unlabelled == 1 else 'are'} left out")
     is_copied = bool(split) and not by_rule
     is_packed = url.lower().endswith(".gz") and not is_copied
     read_as = "table" if table.format == "whole" or is_packed else backend
@@ -131,6 +140,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         trouble=trouble,
         features=tuple(each.name for each in features),
         left_out=_show_reasons(left_out),
+        notes=notes,
         key=key if not unlabelled_url or key in there else "",
         unlabelled_url=unlabelled_url,
     )
@@ -153,34 +163,80 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     return replace(records, n_test=count_test(test_url, "table", {**reading, **more}, facts, url, outputs[0]))
 
 
-def _said_of_spelling(table: TableSurvey, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]) -> list[str]:
-    """Return what is lost of values of CSV, with counts, and classes that differ by a full stop."""
-    may_be_codes = len(used) <= MAX_LISTED
+def _names_in(table: TableSurvey, options: InitOptions) -> list[str]:
+    """Return columns whose texts are names or words, even if they are numbers: the label, and texts."""
+    labels = _resolved(table, options.label, "--label")
+    if not (labels or options.target):
+        labels = [name for name in labels_among([*table.named]) if len(table.named[name].distinct) <= MANY]
+    return [*labels, *(_resolved(table, (options.text,), "--text") if options.text else ())]
+
+
+def _doubts(used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]) -> Iterator[str]:
+    """Yield which numbers may be meant otherwise, and which classes differ by a full stop."""
+    for each in used:
+        if each.example and not each.forms:
+            yield f"{each.name}: its points are decimal ones, as in {each.example}. Give --thousands . if they are not"
+    for output in outputs:
+        alike = [name for name in output.names if name.endswith(".") and name[:-1] in output.names]
+        yield from (f"{output.name}: {name[:-1]!r} and {name!r} are different classes" for name in alike)
+
+
+def _forms(used: Sequence[ColumnSurvey]) -> Iterator[Note]:
+    """Yield how numbers that are written as text are read."""
+    for each in (each for each in used if each.forms):
+        keys = [f"{key} {value!r}" for key, value in asdict(each.forms[0]).items() if value and value != "."]
+        number = each.forms[0].parse(pa.array([each.example]))[0].as_py()
+        done = f"{number:.10g}{f' ({listed(keys)})' if keys else ''}"
+        yield Note(each.name, f"numbers written as {each.example!r}", len(each.present), f"read as {done}")
+
+
+def _left_out(table: TableSurvey, left_out: Mapping[str, str]) -> Iterator[Note]:
+    """Yield which columns are left out, and why."""
+    for reason in dict.fromkeys(filter(None, left_out.values())):
+        names = [name for name, why in left_out.items() if why == reason]
+        shown = [" ".join(name.split()) or "a column without a name" for name in names]
+        n = sum(len(table.named[name].present) for name in names)
+        yield Note(listed(shown, MAX_SHARED), reason, n, "left out")
+
+
+def _spelled(
+    table: TableSurvey, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], reading: Mapping[str, Any]
+) -> Iterator[Note]:
+    """Yield what is done with missing values, and what is lost of values of CSV."""
+    may_be_codes, na_values = len(used) <= MAX_LISTED, reading.get("na_values", ())
+    named = [each.name for each in outputs]
     wanted = [each for each in used if each.kind == "string" or len(each.present) < len(each.values)
               or (each.is_whole and may_be_codes)]  # fmt: skip
-    words, blanks, zeros, n = Counter[str](), Counter[str](), Counter[str](), 0
+    words, blanks, zeros, n = defaultdict[str, Counter[str]](Counter), Counter[str](), Counter[str](), 0
     for part, run in ((table.parts(file), run) for file, run in table.runs):
         known = {*part.names} if n < len(table.columns[0].values) else set()
         names, n = [each.name for each in wanted if each.name in known], n + run.n
         for name, column in part.written(run, names).items() if isinstance(part, CsvPart) and names else ():
             plain = pc.utf8_trim_whitespace(column)
             blanks[name] += pc.sum(pc.not_equal(plain, column)).as_py()
-            if table.named[name].kind == "number" and name not in [each.name for each in outputs]:
+            if table.named[name].kind == "number" and name not in named:
                 zeros[name] += pc.sum(pc.match_substring_regex(plain, r"^-?0\d+$")).as_py()
-            found = pc.value_counts(plain.filter(pc.is_in(plain, pa.array(MISSING[1:])))).to_pylist()
-            words.update({f"{name} {each['values']!r}": each["counts"] for each in found})
-    counted = {
-        "words that are missing values": words,
-        "blanks that are no part of values": +blanks,
-        "numbers lose their leading zeros (list codes in categories)": +zeros,
-    }
-    said = [
-        f"{what}: {listed([f'{each} ({n})' for each, n in sorted(found.items())], MAX_NAMED)}"
-        for what, found in counted.items()
-        if found
-    ]
-    alike = [(each, name) for each in outputs for name in each.names if name.endswith(".") and name[:-1] in each.names]
-    return said + [f"{each.name}: {name[:-1]!r} and {name!r} are different classes" for each, name in alike]
+            found = pc.value_counts(plain.filter(pc.is_in(plain, pa.array([*MISSING[1:], *na_values])))).to_pylist()
+            words[name].update({repr(each["values"]): each["counts"] for each in found})
+    for each in used:
+        if missing := len(each.values) - len(each.present):
+            said = [f"{word} ({count})" for word, count in sorted(words[each.name].items())]
+            done = "record left out" if each.name in named else _filled(each, reading)
+            yield Note(each.name, f"no value{f': {listed(said)}' * bool(said)}", missing, done)
+    yield from (
+        Note(name, "blanks around values", count, "no part of them") for name, count in sorted((+blanks).items())
+    )
+    done = "lost; list codes in categories"
+    yield from (Note(name, "numbers with leading zeros", count, done) for name, count in sorted((+zeros).items()))
+
+
+def _filled(column: ColumnSurvey, reading: Mapping[str, Any]) -> str:
+    """Return what is done with missing values of a feature."""
+    missing = reading.get("missing", "error")
+    if column.name in reading.get("categories", ()) and missing != "skip":
+        return "category ''"
+    words = {"mean": "the mean of the training data", "skip": "record left out", "error": "refused by run"}
+    return words.get(missing, f"{missing:g}" if isinstance(missing, float) else "")
 
 
 def _with_lags(table: TableSurvey, options: InitOptions) -> TableSurvey:
@@ -286,16 +342,13 @@ def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey
         raise _unsure_of_text(table, like_texts)
     if not features:
         raise DataError(f"{table.url}: no columns for features. Left out: {_show_reasons(left_out)}. Give --features.")
-    faulty = next((each for each in features if each.fault), None)
-    if faulty:
-        fault = faulty.fault.replace(", or set features without this column", "")
-        raise DataError(f"{table.url}: column {faulty.name!r}: {fault} Or leave it out by --drop.")
+    refuse_faults(table, [*(table.named[each.name] for each in outputs if not each.is_label), *features], options)
     return outputs, features, left_out
 
 
 def _has_words(column: ColumnSurvey) -> bool:
     """Return whether values are texts of several words."""
-    if column.kind != "string":
+    if column.kind != "string" or column.fault:
         return False
     return TextMeasure.of_columns([{"": column.present[:MAX_MEASURED]}])[""].median >= MIN_WORDS
 
@@ -354,7 +407,7 @@ def _unfit(column: ColumnSurvey, n: int, is_wide: bool) -> str:
     if known < 2:
         return "no values" if not known else "" if is_wide and column.kind == "number" else "constant"
     if column.kind == "string":
-        if column.fault or (known < n and known <= min(MAX_CATEGORIES, max(n / MIN_RECORDS, 2))):
+        if column.fault or column.are_categories(n):
             return ""
         return KEYS[0] if known == n else f"texts, {known} different: no categories"
     if ID.fullmatch(column.name) and column.is_whole:
@@ -396,12 +449,15 @@ def _reading(
     for key, is_label in (("label", True), ("target", False)):
         if chosen := [each.name for each in outputs if each.is_label == is_label]:
             reading[key] = chosen[0] if is_label and len(chosen) == 1 else chosen
+    columns = [table.named[each.name] for each in outputs]
     gaps = [each for each in features if len(each.present) < len(each.values)]
     categories = {each.name: [*([""] if each in gaps else []), *in_order(each.distinct.to_pylist())] for each in texts}
     # of several labels one may lack a class in the training set
     kinds = ("number", "string") if len(outputs) > 1 else ("number",)
     by_value = [each for each in outputs if each.names and table.named[each.name].kind in kinds]
     categories |= {each.name: list(each.names) for each in by_value}
+    spelling = Spelling({each.name: form for each in (*columns, *features) for form in each.forms}, options.na_values)
+    reading |= spelling.to_dict()
     if options.classes:
         categories[outputs[0].name] = list(options.classes)
     if categories:
@@ -451,8 +507,8 @@ def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, optio
         raise DataError(f"{place} has {known} different values of kind {column.kind}. Expected classes, or numbers.")
     if said == "target" or (column.kind == "number" and not _has_classes(table, column, said)):
         if column.kind == "string":
-            fault = f" {column.fault}" if column.fault else ""
-            raise DataError(f"{place} has text.{fault} Expected numbers for --target; --label takes classes.")
+            refuse_faults(table, [column], options)
+            raise DataError(f"{place} has text. Expected numbers for --target; --label takes classes.")
         numbers = column.numbers
         if said != "target":
             why = f"{why}; {known} different numbers are predicted as such{', --label takes classes' * (not said)}"

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from singa_dask.cli.init_numbers import say_forms
 from singa_dask.cli.options import TextColumn, table
 from singa_dask.cli.tasks import counted
 from singa_dask.data.codecs.record import show_schema
@@ -511,7 +513,7 @@ def inspect_store(
         "columns": list(map(sample.column, store.table_columns)),
         "texts": _texts(store, _chosen(store, whole)),
         "layout": layout and asdict(layout),
-        "trouble": sample.findings(layout),
+        "trouble": [*sample.findings(layout), *_unread_numbers(store, _chosen(store, whole))],
     }
 
 
@@ -536,6 +538,18 @@ def _texts(store: Store, blocks: Sequence[int]) -> dict[str, dict[str, int]]:
         found = TextMeasure.of_columns(store.read_texts(block, names) for block in blocks if names)
         return {name: asdict(measure) for name, measure in found.items() if measure.median >= MIN_WORDS}
     return {}
+
+
+def _unread_numbers(store: Store, blocks: Sequence[int]) -> list[str]:
+    """Return which columns that are not read have numbers that are written as text."""
+    names = [each.name for each in store.table_columns if each.kind == "string" and not each.field and each.name]
+    if not names or not isinstance(store, TableStore):
+        return []
+    # blocks that cannot be read are said to be
+    with contextlib.suppress(DataError):
+        found = [store.read_texts(block, names) for block in blocks]
+        return [said for name in names if (said := say_forms(name, pa.concat_arrays([each[name] for each in found])))]
+    return []
 
 
 def _n_files(store: Store) -> int:

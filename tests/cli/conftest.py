@@ -118,3 +118,10 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
 
     list_changes()
     return list_changes
+
+
+def noted(said: str) -> list[str]:
+    """Return the lines of the table of what ``init`` fills or leaves out, with single blanks."""
+    lines = [" ".join(line.split()) for line in said.splitlines()]
+    first = lines.index("column values found done") if "column values found done" in lines else len(lines)
+    return lines[first : next((i for i, line in enumerate(lines) if ": a job with net " in line), len(lines))]

@@ -380,6 +380,8 @@ def fault_of(field: str) -> str:
 
 # records that are looked at for decimal commas
 SHOWN_ROWS = 1000
+# words among numbers that are named
+MAX_WORDS = 8
 TYPES = {"number": pa.float64(), "boolean": pa.bool_(), "string": pa.string(), "empty": pa.float64()}
 
 
@@ -444,14 +446,16 @@ class CsvPart(TablePart):
         if not pa.types.is_string(column.type):
             return ""
         texts = column.drop_null().to_pylist()
-        advice = "Write numbers with a decimal point, or set features without this column."
         if text := decimal_comma(texts[:SHOWN_ROWS]):
+            advice = "Set numbers, with decimal: ',' for this column, or features without it."
             return f"{text!r} has a decimal comma. {advice}"
         if self._tolerant or not has_numbers(texts):
             return ""
-        advice = "Leave missing values empty, or set features without this column."
-        fault = next((fault for text in texts if (fault := fault_of(text.strip()))), "values of several kinds")
-        return f"{fault}. {advice}"
+        faults = {text.strip(): fault for text in dict.fromkeys(texts) if (fault := fault_of(text.strip()))}
+        advice = "Set features without this column."
+        if faults and len(faults) <= MAX_WORDS and not re.search(r"\d", "".join(faults)):
+            advice = f"Set na_values: [{', '.join(faults)}] for missing values, or features without this column."
+        return f"{next(iter(faults.values()), 'values of several kinds')}. {advice}"
 
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
         chunks = scan_ahead(self.source, self._header.start, self.source.size, block_bytes)

@@ -1,0 +1,239 @@
+"""Columns of numbers that are written as text: money, percent, decimal commas, and words among numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import unicodedata
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from singa_dask.cli.init_columns import ColumnSurvey, TableSurvey, show_value
+from singa_dask.cli.init_records import InitOptions, UnsureError
+from singa_dask.data.codecs.numbers import BLANK, MISSING, NumberForm, Spelling
+from singa_dask.data.codecs.table import as_texts
+from singa_dask.data.stores.table_csv import CsvPart
+from singa_dask.errors import DataError
+
+PLAIN, IN_POINTS = NumberForm(), NumberForm(".", ",")
+# separators of thousands and decimal marks that are tried, with what has to be between digits for them
+FORMS = (("", "."), (",", "."), ("", ","), (".", ","), (" ", "."), (" ", ","), ("'", "."), ("'", ","))
+MARKS = {"": "", ",": r"\d,\d", ".": r"\d\.\d", " ": rf"\d{BLANK}\d", "'": r"\d['\x{2019}]\d"}
+CODES = frozenset("AUD BRL CAD CHF CNY CZK DKK EUR GBP HKD HUF ILS INR JPY KRW MXN NOK NZD PLN SEK TRY USD ZAR".split())
+UNITS = frozenset(["%", "\u2030", "Fr.", "Rs.", "Rs", "kr.", "kr", "z\u0142", "K\u010d", "Ft", "lei"])
+# what is around a number beside its unit
+AROUND = "+-\u2212() \t\u00a0\u2007\u2009\u202f"
+ENDS = r"^(?P<before>[^0-9]*)[0-9](?:.*[0-9])?(?P<after>[^0-9]*)$"
+# a number with a decimal point, or with a point between thousands; and one that is the same in both
+TWO_WAYS, ONE_WAY = r"^-?[1-9]\d{0,2}\.\d{3}$", r"^-?\d{1,3}$"
+# words among numbers that are named
+MAX_WORDS = 8
+
+
+def with_numbers(table: TableSurvey, options: InitOptions, names: Collection[str]) -> TableSurvey:
+    """Return a table whose columns of numbers that are written as text have numbers; ``names`` are columns of names."""
+    columns = [each if each.name in names else _read(each, table.format, options) for each in table.columns]
+    has_commas = table.text.get("separator") == ";" or any(
+        form.decimal == "," for each in columns for form in each.forms
+    )
+    if table.format == "csv":
+        columns = [each if each.name in names else _points(each, table, options, has_commas) for each in columns]
+    kinds = {each.name: each.kind for each in columns if each.forms}
+    return replace(table, columns=columns, kinds={**table.kinds, **kinds})
+
+
+def _read(column: ColumnSurvey, format: str, options: InitOptions) -> ColumnSurvey:
+    """Return a column of texts with their numbers, or what is wrong with some; as it is if most are no numbers."""
+    if column.kind != "string" or column.is_date:
+        return column
+    different, best = _best_forms(column.present.filter(pc.invert(pc.is_in(column.present, pa.array(MISSING)))))
+    if not best:
+        return column
+    form, numbers = best[0]
+    wrong = different.filter(numbers.is_null()).to_pylist()
+    if form == PLAIN and format != "csv":
+        is_code = (
+            column.are_categories(len(column.values)) or pc.any(pc.match_substring_regex(different, r"^0\d")).as_py()
+        )
+        if is_code or len(_words(wrong)) < len(wrong):
+            return column
+    if wrong:
+        words = _words(wrong)
+        return replace(column, fault=_fault(column, wrong), words=words if len(words) == len(wrong) else ())
+    # forms that read all values alike are one
+    ways = [each for i, each in enumerate(best) if not any(each[1].equals(other[1]) for other in best[:i])]
+    forms = [each for each, _ in ways]
+    said = [each for each in forms if len(forms) > 1 and _is_said(each, options)]
+    form = (said or forms)[0]
+    example = max(different[:1000].to_pylist(), key=len)
+    values = form.parse(as_texts(column.values))
+    return replace(column, kind="number", values=values, forms=tuple(said or forms), fault="", example=example)
+
+
+def _best_forms(texts: pa.Array) -> tuple[pa.Array, list[tuple[NumberForm, pa.Array]]]:
+    """Return the different texts, and the forms in which most are numbers, with these; none if half of them are not."""
+    counted = pc.value_counts(texts)
+    different, counts = counted.field("values"), counted.field("counts").to_numpy()
+
+    def count(chosen: pa.Array) -> int:
+        return int(counts[np.asarray(chosen.to_numpy(zero_copy_only=False), np.bool_)].sum())
+
+    if 2 * count(pc.match_substring_regex(different, r"\d")) <= len(texts):
+        return different, []
+    found = [(form, form.parse(different)) for form in _forms_of(different)]
+    n_read = [count(numbers.is_valid()) for _, numbers in found]
+    is_best = 2 * max(n_read) > len(texts)
+    return different, [each for each, n in zip(found, n_read, strict=True) if is_best and n == max(n_read)]
+
+
+def say_forms(name: str, texts: pa.Array) -> str:
+    """Return how the numbers of a column of texts may be read; empty if it has others."""
+    different, best = _best_forms(texts)
+    forms = [form for form, numbers in best if not numbers.null_count]
+    if not forms:
+        return ""
+    keys = [Spelling({name: form}).to_dict()["numbers"][name] for form in forms]
+    ways = " or ".join(f"numbers: {{{name}: {json.dumps(key, ensure_ascii=False)}}}" for key in keys)
+    return f"{name}: numbers that are written as text, such as {different[0].as_py()!r}. To read them, set {ways}"
+
+
+def _forms_of(texts: pa.Array) -> Iterator[NumberForm]:
+    """Yield the forms of numbers whose separators are in some texts, with their unit."""
+    ends = pc.extract_regex(texts, ENDS).drop_null()
+    counted = pc.value_counts(pc.binary_join_element_wise(ends.field(0), ends.field(1), "\0")).to_pylist()
+    around = {each["values"]: each["counts"] for each in counted}
+    most = max(around, key=lambda each: around[each], default="\0")
+    unit = next((found for each in most.split("\0") if (found := _unit(each))), "")
+    is_there = {
+        mark: not pattern or pc.any(pc.match_substring_regex(texts, pattern)).as_py() for mark, pattern in MARKS.items()
+    }
+    yield from (
+        NumberForm(mark, decimal, unit)
+        for mark, decimal in FORMS
+        if is_there[mark] and (decimal == "." or is_there[","])
+    )
+
+
+def _unit(text: str) -> str:
+    """Return the currency or percent in what stands before or behind a number; empty if there is none."""
+    for found in (text.strip(AROUND), text.strip(AROUND + ".,")):
+        symbols = [unicodedata.category(character) for character in found]
+        is_currency = symbols.count("Sc") == 1 and {*symbols} <= {"Sc", "Lu"} and len(found) <= 4
+        if is_currency or found in UNITS or found.upper() in CODES:
+            return found
+    return ""
+
+
+def _is_said(form: NumberForm, options: InitOptions) -> bool:
+    """Return whether a form is that of ``--thousands`` and ``--decimal``, if one is given."""
+    given = options.thousands or options.decimal
+    return (
+        bool(given)
+        and form.thousands == (options.thousands or form.thousands)
+        and form.decimal == (options.decimal or form.decimal)
+    )
+
+
+# -- what is wrong ----------------------------------------------------------------------------------------
+
+
+def _words(wrong: Sequence[str]) -> tuple[str, ...]:
+    """Return the texts that may be words for missing values, of a few: without digits and commas."""
+    return tuple(text for text in wrong if not re.search(r"[\d,]", text)) if len(wrong) <= MAX_WORDS else ()
+
+
+def _fault(column: ColumnSurvey, wrong: Sequence[str]) -> str:
+    texts = pc.utf8_trim_whitespace(as_texts(column.values))
+    n = {text: pc.sum(pc.equal(texts, text)).as_py() for text in wrong[:MAX_WORDS]}
+    shown = [
+        f"{show_value(text)!r} ({n[text]}, the first in record {pc.index(texts, text).as_py() + 1})"
+        for text in sorted(n, key=lambda each: -n[each])
+    ]
+    more = f" and {len(wrong) - MAX_WORDS} more" if len(wrong) > MAX_WORDS else ""
+    return f"most values are numbers, but not {', '.join(shown)}{more}."
+
+
+def refuse_faults(table: TableSurvey, columns: Sequence[ColumnSurvey], options: InitOptions) -> None:
+    """Refuse columns that are used and have values that cannot be read, or can be read in two ways.
+
+    Raises
+    ------
+    DataError
+        Names the columns, some values and records, and the whole option that reads them.
+    UnsureError
+        Numbers of a column can be read in two ways.
+    """
+    if faulty := [each for each in columns if each.fault]:
+        faults = [f"column {each.name!r}: {each.fault}" for each in faulty]
+        names = shlex.quote(",".join(each.name for each in faulty))
+        words = [word for each in faulty for word in each.words]
+        given = shlex.quote(",".join(dict.fromkeys([*options.na_values, *words])))
+        advice = f"Add --na-values {given} for missing values, or --drop {names}."
+        if not all(each.words for each in faulty):
+            advice = f"Write all values of a column in one way, or add --drop {names}."
+        raise DataError(f"{table.url}: {' '.join(faults)} {advice}")
+    for column in columns:
+        if len(column.forms) > 1:
+            choices = list[tuple[str, dict[str, str]]]()
+            for form in column.forms:
+                said = {"thousands": form.thousands} if form.thousands else {"decimal": form.decimal}
+                choices.append((f"{form.parse(pa.array([column.example]))[0].as_py():.10g}", said))
+            how = [f"--{name} {mark} for {shown}" for shown, said in choices for name, mark in said.items()]
+            question = f"is {column.example!r} of column {column.name!r} {' or '.join(shown for shown, _ in choices)}?"
+            raise UnsureError(table.url, question, choices, f"Give {', or '.join(how)}; it holds for all such columns.")
+
+
+# -- points between thousands -------------------------------------------------------------------------------
+
+
+def _points(column: ColumnSurvey, table: TableSurvey, options: InitOptions, has_commas: bool) -> ColumnSurvey:
+    """Return a column of numbers of CSV that may have a point between thousands, with the ways to read it."""
+    if column.kind != "number" or column.forms or not column.name or not _may_have_points(column.numbers):
+        return column
+    parts, example = list[pa.Array](), ""
+    for texts in _written(table, column):
+        parts.append(texts)
+        has_two = pc.match_substring_regex(texts, TWO_WAYS)
+        example = example or next(iter(texts.filter(has_two)[:1].to_pylist()), "")
+        is_missing = pc.is_in(texts, pa.array([*MISSING, *options.na_values]))
+        is_same = pc.or_(is_missing, pc.match_substring_regex(texts, ONE_WAY))
+        if not example or not pc.all(pc.or_(is_same, has_two)).as_py():
+            return column
+    if not parts:
+        return column
+    texts = pa.chunked_array(parts).combine_chunks()
+    if options.thousands == "." or options.decimal == ",":
+        return replace(column, values=IN_POINTS.parse(texts), forms=(IN_POINTS,), example=example)
+    if options.thousands or options.decimal:
+        return column
+    return replace(column, forms=(PLAIN, IN_POINTS) if has_commas else (), example=example)
+
+
+def _may_have_points(numbers: np.ndarray) -> bool:
+    """Return whether numbers may be thousands: of three decimals at most, from 1 to 1000."""
+    size, thousands = np.abs(numbers), numbers * 1000
+    is_whole = numbers == numbers.round()
+    return bool(
+        len(numbers)
+        and (size < 1000).all()
+        and (is_whole | (size >= 1)).all()
+        and (np.abs(thousands - thousands.round()) < 1e-6).all()
+    )
+
+
+def _written(table: TableSurvey, column: ColumnSurvey) -> Iterator[pa.Array]:
+    """Yield the values of a column of CSV that were looked at, as they are written, by runs of records."""
+    n = 0
+    for file, run in table.runs:
+        if n == len(column.values):
+            return
+        part, n = table.parts(file), n + run.n
+        written = part.written(run, [column.name]) if isinstance(part, CsvPart) and column.name in part.names else {}
+        if not written:
+            return
+        yield pc.utf8_trim_whitespace(written[column.name])
