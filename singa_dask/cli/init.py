@@ -29,6 +29,20 @@ def _names(context: click.Context, option: click.Parameter, value: Any) -> tuple
     return tuple(name.strip() for name in (value or "").split(",") if name.strip())
 
 
+class _Mark(click.ParamType):
+    """One of some characters, or none."""
+
+    name = "char"
+
+    def __init__(self, marks: str) -> None:
+        self._marks = marks
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in ("", *self._marks):
+            self.fail(f"{value!r}. Expected one of {' '.join(map(repr, self._marks))}.", param, ctx)
+        return str(value)
+
+
 @click.command()
 @click.argument("data", metavar="DATA")
 @click.option("-o", "--out", metavar="FILE", default="job.yaml", show_default=True, help="Job file to write.")
@@ -54,8 +68,8 @@ def _names(context: click.Context, option: click.Parameter, value: Any) -> tuple
 @click.option(
     "--na-values", metavar="WORDS", callback=_names, help="Words that mean a missing value, by commas: unknown,n.a."
 )
-@click.option("--thousands", metavar="CHAR", default="", help="Separates thousands, where numbers do not tell.")
-@click.option("--decimal", metavar="CHAR", default="", help="Decimal mark, where numbers do not tell.")
+@click.option("--thousands", type=_Mark(",.' "), default="", help="Separates thousands, where numbers do not tell.")
+@click.option("--decimal", type=_Mark(",."), default="", help="Decimal mark, where numbers do not tell.")
 @click.option(
     "--classes", metavar="NAMES", callback=_names, help="The values of the label in the order of the classes."
 )

@@ -43,6 +43,7 @@ BLOCK_BYTES = 1 << 24
 DATES = ("date", "timestamp", "time", "duration")
 # whole numbers of such a name are Unix times, in seconds or parts of them; the least is of 1973
 EPOCH, MIN_EPOCH = re.compile(r"(?i)time|date|epoch|unix|(^|_)ts$"), 1e8
+COMPACT_DATES = 19000101, 21001231
 DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?")
 MAX_SHOWN = 5
 # texts with more different values than this, or with fewer records for each of them, are no categories
@@ -98,7 +99,18 @@ class ColumnSurvey:
         """Whether values are dates, also as text."""
         if self.kind in DATES:
             return True
+        if self.kind == "number":
+            return self._has_compact_dates
         return self.kind == "string" and all(DATE.fullmatch(text) for text in self.present[:100].to_pylist())
+
+    @property
+    def _has_compact_dates(self) -> bool:
+        """Whether all values are dates such as 20240131."""
+        low, high = (self.numbers.min(), self.numbers.max()) if len(self.numbers) else (0, 0)
+        if low < COMPACT_DATES[0] or high > COMPACT_DATES[1] or not self.is_whole:
+            return False
+        months, days = self.numbers // 100 % 100, self.numbers % 100
+        return bool(((months >= 1) & (months <= 12) & (days >= 1) & (days <= 31)).all())
 
     @cached_property
     def times(self) -> list[list[Any]]:
@@ -106,7 +118,8 @@ class ColumnSurvey:
         values = self.values.to_pylist() if self.is_date else []
         if self.kind in ("date", "timestamp"):
             return [values]
-        if EPOCH.search(self.name) and self.is_whole and len(self.present) and self.numbers.min() >= MIN_EPOCH:
+        is_time = EPOCH.search(self.name) and self.is_whole and len(self.present) and self.numbers.min() >= MIN_EPOCH
+        if is_time or (self.kind == "number" and self.is_date):
             return [[*self.numbers, *[None] * (len(self.values) - len(self.present))]]
         texts = [value if isinstance(value, str) and DATE.fullmatch(value) else None for value in values]
         forms = (False, True) if any(texts) else ()

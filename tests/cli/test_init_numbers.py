@@ -242,6 +242,23 @@ def test_codes_and_names_stay(call: Call) -> None:
     assert "2 classes: 10% " in init(call, "x.csv")
 
 
+def test_compact_dates_order_records(call: Call) -> None:
+    days = pd.date_range("2023-01-01", periods=N).strftime("%Y%m%d")
+    frame = pd.DataFrame({"x": AGES, "day": days, "amount": 20240000 + AGES, "kind": KIND})
+    frame.astype({"day": int}).to_csv("x.csv", index=False)
+    frame.to_parquet("x.parquet")
+    for url in ("x.csv", "x.parquet"):
+        result = call("init", url, "--label", "kind", "--overwrite")
+        assert f"day {N} {DATES}" in noted(result.stderr)
+        assert "the last 40 by day; the others in" in result.stderr
+        assert store_conf().features == ["x", "amount"]
+
+
+def test_marks_that_are_none(call: Call) -> None:
+    for option in ("--thousands=;", "--decimal=x"):
+        assert "Expected one of ',' '.'" in call("init", "x.csv", option).output
+
+
 def test_targets(call: Call) -> None:
     texts, numbers = made(LOCALES["de-DE"])["money"]
     pd.DataFrame({"x": AGES, "price": texts}).to_csv("x.csv", index=False, sep=";")

@@ -64,7 +64,7 @@ class NumberForm:
         mark = MARKS.get(self.thousands, re.escape(self.thousands))
         grouped = rf"[1-9]\d{{0,2}}(?:{mark}\d{{3}})+|[1-9]\d?(?:{mark}\d{{2}})+{mark}\d{{3}}|" if mark else ""
         around = "|".join([r"[-+\x{2212}()]", BLANK, *([re.escape(self.unit.strip())] if self.unit.strip() else [])])
-        decimals = rf"(?P<decimals>{re.escape(self.decimal)}\d*)?(?P<exponent>[eE][-+]?\d+)?"
+        decimals = rf"(?P<decimals>{re.escape(self.decimal)}\d+)?(?P<exponent>[eE][-+]?\d+)?"
         return rf"^(?P<before>(?:{around})*)(?P<whole>{grouped}\d*){decimals}(?P<after>(?:{around})*)$"
 
     def _sign(self, around: str) -> float:

@@ -153,7 +153,9 @@ def test_pandas_reads_the_same_numbers(tmp_path: Path, thousands: str) -> None:
             [1234, 1234567, 1234.5, None],
         ),
         ({"thousands": "'"}, ["1'234", "1\u2019234.50", "12345-"], [1234, 1234.5, -12345]),
-        ({}, ["(5)", ".5", "5.", "", "-", ".", "inf", "0x1", "1_0", "\u0663"], [-5, 0.5, 5, *[None] * 7]),
+        # a dash in place of no cents is no sign
+        ({}, ["5.-", "5.\u2013", "5.", "5-"], [None, None, None, -5]),
+        ({}, ["(5)", ".5", "5.0", "", "-", ".", "inf", "0x1", "1_0", "\u0663"], [-5, 0.5, 5, *[None] * 7]),
     ],
 )
 def test_how_numbers_are_written(form: dict[str, str], texts: list[str], numbers: list[float | None]) -> None:
