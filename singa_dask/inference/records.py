@@ -31,6 +31,7 @@ from singa_dask.data.codecs.table import (
     as_floats,
     column_kind,
     missing_rows,
+    refuse_absent,
     whole,
 )
 from singa_dask.data.stores.image import decode_image, image_pixels
@@ -215,6 +216,7 @@ class _Frame(MemoryRecords):
         self._rows: npt.NDArray[np.int64] | None = None
         columns, wanted = x.column_names if isinstance(x, pa.Table) else list(map(str, x.columns)), {*self._columns}
         self._indices = [index for index, column in enumerate(columns) if column in wanted]
+        refuse_absent(name, columns, facts.features)
         spec.check(name, dict.fromkeys(columns, "number"), facts.features)
         self._encoder = TableEncoder(replace(spec, missing="error") if spec.missing == "skip" else spec, facts)
         if is_wide:
@@ -243,23 +245,19 @@ class _Frame(MemoryRecords):
     def _present(self) -> npt.NDArray[np.int64]:
         """Return the rows without missing values."""
         rows = [
-            first + np.flatnonzero(~self._missing(self._slice(first, min(first + CHUNK_ROWS, self.n))))
+            first + np.flatnonzero(~missing_rows(part, self._columns, self._spec.texts))
             for first in range(0, self.n, CHUNK_ROWS)
+            for part in [self._slice(first, min(first + CHUNK_ROWS, self.n))]
         ]
         return np.concatenate([np.empty(0, np.int64), *rows])
 
-    def _missing(self, table: pa.Table) -> npt.NDArray[np.bool_]:
-        return missing_rows(table, self._columns, self._spec.texts)
-
     def read(self, first: int, stop: int) -> Arrays:
         table = self._slice(first, stop)
-        if self._spec.missing == "skip" and self._rows is None:
-            missing = self._missing(table)
+        for column in self._columns if self._spec.missing == "skip" and self._rows is None else ():
+            missing = missing_rows(table, [column], self._spec.texts)
             if missing.any():
-                row = first + int(missing.argmax())
-                raise DataError(
-                    f"{self._name}, row {row}: a value is missing. The job skips such records: leave it out."
-                )
+                where = f"{self._name}, row {first + int(missing.argmax())}, column {column!r}"
+                raise DataError(f"{where}: no value. The job skips such records: leave it out.")
         return self._encoder.encode(table, lambda row: f"{self._name}, row {self._row(first + row)}")
 
     def _row(self, index: int) -> int:

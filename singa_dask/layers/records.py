@@ -424,7 +424,7 @@ def _open_by_name(conf: StoreConf, backend: str | None, facts: TableFacts, plain
             part = CsvPart(table_files(conf.path, options)[0].url, options, conf.separator)
             part.source.close()
             header = list(part.names)
-    if not header and (kind != "parquet" or plain is not None):
+    if not header and backend != "table" and (kind != "parquet" or plain is not None):
         return None
     labels = list(facts.labels) or [name for name in header[:1] if name not in facts.features]
     columns = {"features": list(facts.features), "label": labels if conf.has_label else []}

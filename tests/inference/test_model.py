@@ -283,7 +283,7 @@ def test_columns_of_a_stream_are_found_by_name(species: str) -> None:
     assert (model.extract(Stream(frame), "fc") == wanted).all()
     assert (model.extract(pa.Table.from_pandas(frame).to_reader(), "fc") == wanted).all()
     encoded = pd.DataFrame(model.extract(frame, "data"), columns=["blue", "green", "red", "mass"])
-    with pytest.raises(DataError, match=r"x: unknown column 'mass'. Columns: blue, green, red, weight"):
+    with pytest.raises(DataError, match=r"x: columns 'mass', 'colour' are missing. Columns: blue, green, red, weight"):
         model.extract(Stream(encoded.rename(columns={"mass": "weight"})), "fc")
     assert model.test(frame, Stream(frame[["species"]])) == model.test(frame)
 
@@ -314,7 +314,7 @@ def test_columns_that_do_not_fit(species: str, change: dict[str, Any], message: 
 
 def test_columns_that_are_missing(species: str) -> None:
     model = sd.load_model(species)
-    with pytest.raises(DataError, match=r"x: unknown column 'mass'. Columns: size, colour"):
+    with pytest.raises(DataError, match=r"x: column 'mass' is missing. Columns: size, colour"):
         model.predict(table(9)[:2].drop(columns="mass"))
     with pytest.raises(DataError, match=r"2 columns, which become 4 values of a record. Give a DataFrame"):
         model.predict(np.zeros((3, 2)))

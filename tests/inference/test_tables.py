@@ -122,7 +122,7 @@ def test_a_test_set_may_write_the_same_values_in_another_way(
 
 def test_a_test_set_must_mean_the_same(tables: tuple[str, str]) -> None:
     Path(tables[1]).write_text("kind,size\nbig,1\n")
-    with pytest.raises(ConfigError, match=r"test.csv: unknown column 'place'. Columns: kind, size"):
+    with pytest.raises(ConfigError, match=r"test.csv: column 'place' is missing. Columns: kind, size"):
         prepare(job_of(*tables))
     with pytest.raises(ConfigError, match=r"train.csv: records \(place=north, place=south, size\) of \(3,\), expected"):
         prepare(job_of(*tables, shape=[2]))

@@ -256,7 +256,14 @@ def as_column(
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return values
     try:
-        column = pa.array(values, from_pandas=True)
+        try:
+            column = pa.array(values, from_pandas=True)
+        except OverflowError:
+            # integers from 2**63 on
+            try:
+                column = pa.array(values, pa.uint64())
+            except (pa.ArrowException, OverflowError):
+                column = pa.array([float(each) if isinstance(each, int) else each for each in values])
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         if na_values is not None and (words := _texts_among_numbers(values)):
             numbers = form.parse(pa.array(words)).to_pylist() if form else ()

@@ -57,6 +57,13 @@ def refuse_twice(names: Sequence[str], where: str) -> None:
         raise DataError(f"{where}: column {twice!r} occurs twice. Rename one.")
 
 
+def refuse_absent(url: str, columns: Collection[str], wanted: Sequence[str]) -> None:
+    """Raise a `DataError` if data lacks columns that a net was trained on."""
+    if absent := [repr(name) for name in wanted if name not in columns]:
+        what = f"columns {listed(absent)} are" if len(absent) > 1 else f"column {absent[0]} is"
+        raise DataError(f"{url}: {what} missing. {show_columns(list(columns))}")
+
+
 def check_label_type(url: str, column: pa.Field) -> None:
     """Raise a `DataError` for a column whose type is none of numbers: it cannot have the labels of arrays."""
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
@@ -106,6 +113,9 @@ def as_floats(column: pa.Array) -> npt.NDArray[np.float64]:
     """Return numbers and booleans as float64, NaN where there is no value."""
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
+    if pa.types.is_decimal(column.type):
+        # the nearest float, as texts have it: a cast of decimals rounds twice
+        column = column.cast(pa.string())
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 
 

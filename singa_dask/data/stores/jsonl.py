@@ -8,6 +8,8 @@ from __future__ import annotations
 import codecs
 import contextlib
 import json
+import re
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +39,8 @@ from singa_dask.texts import NameNumbers, distinct_names
 pc = LazyModule("pyarrow.compute")
 
 BOM = codecs.BOM_UTF8
+# or a string, which may have it inside
+NAN = re.compile(rb'"(?:[^"\\]|\\.)*"|\bNaN\b')
 # types of columns, by kind; others are numbers
 KINDS = {"string": pa.string(), "boolean": pa.bool_(), "vector": pa.list_(pa.float64())}
 PIXEL_KEYS = ("pixel", "pixels", "image", "images")
@@ -250,7 +254,9 @@ def _value(found: dict[str, Any], key: str) -> Any:
     value = found.get(key)
     if value is None:
         known = listed(list(found))
-        raise ValueError(f"{key} is null, expected a value" if key in found else f"has no key {key!r}. Keys: {known}")
+        raise ValueError(
+            f"{key} is null, expected a value" if key in found else f"column {key!r} is missing. Columns: {known}"
+        )
     return value
 
 
@@ -278,7 +284,9 @@ def _parse(text: memoryview | bytes, schema: pa.Schema | None) -> pa.Table | Non
         # the parser does not look whether texts are UTF-8
         table.validate(full=True)
     except (pa.ArrowException, KeyError):
-        return None
+        # as Python writes missing numbers
+        plain = NAN.sub(lambda found: found[0] if found[0] != b"NaN" else b"null", bytes(text))
+        return _parse(plain, schema) if plain != bytes(text) else None
     return table
 
 
@@ -480,7 +488,13 @@ def _types_of(text: bytes) -> dict[str, pa.DataType]:
     """Return the type of each column: of all values, or if they differ, or lines are wrong, of most values."""
     table = _parse(text, None)
     if table is not None:
-        return dict(zip(table.schema.names, table.schema.types, strict=True))
+        types = dict(zip(table.schema.names, table.schema.types, strict=True))
+        # integers that are no int64 keep their digits, which may be the name of a category
+        floats = [name for name, kind in types.items() if kind == pa.float64()]
+        for name in [name for name in floats if 2.0**63 <= (pc.max(table[name]).as_py() or 0) <= 2.0**64]:
+            if _parse(text, pa.schema({name: pa.uint64()})) is not None:
+                types[name] = pa.uint64()
+        return types
     found = defaultdict[str, dict[str, list[Any]]](dict)
     for line in text.split(b"\n"):
         with contextlib.suppress(ValueError):
@@ -507,6 +521,8 @@ def _fault_of(line: bytes, schema: pa.Schema) -> str:
         return str(error)
     for name, wanted in zip(schema.names, schema.types, strict=True):
         kind, value = column_kind(wanted), found.get(name)
+        if isinstance(value, int | float) and abs(value) > sys.float_info.max:
+            return f"column {name!r}: {value!r:.40} does not fit in a float of 32 bits"
         if value is not None and column_kind(_type_of([value])) != kind:
             said = f"column {name!r} is {value!r:.40}, expected a {kind}, as in most of the first lines"
             is_word = kind == "number" and isinstance(value, str)

@@ -32,6 +32,7 @@ from singa_dask.data.codecs.table import (
     TableStatistics,
     as_texts,
     missing_of,
+    refuse_absent,
     show_columns,
     whole,
 )
@@ -461,6 +462,7 @@ class TableStore(RangeStore):
         spec, known = self._spec, self._known
         kinds, part, names = self._kinds()
         if known:
+            refuse_absent(self.url, kinds, known.features)
             # a column may have values in the training data alone
             kinds = {name: "number" if kind == "empty" else kind for name, kind in kinds.items()}
         elif absent := [name for name in spec.spelling.numbers if name not in kinds]:

@@ -477,7 +477,8 @@ class CsvPart(TablePart):
         if len(table) != run.n:
             fault = ValueError(f"{len(table)} records, expected {run.n}")
             raise self._error(text, run, numbers, fault)
-        if not numbers and self._header.names[0] != "1":  # elsewhere a name is no number, or there is no header
+        # a number or a boolean is not a name, and without a header the names are 1, 2, ...
+        if {*kinds.values()} <= {"string"} and self._header.names[0] != "1":
             self._refuse_header(table, text, run)
         return table
 

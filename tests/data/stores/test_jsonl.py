@@ -71,7 +71,7 @@ def test_a_number_for_each_key(tmp_path: Path) -> None:
         "Give features, of the keys a, b, c, species, kind.",
     )
     refused(path, data, "x.jsonl, line 1: kind is 'cat', expected a number.", features=["a", "kind"])
-    refused(path, data, "x.jsonl, line 1: has no key 'd'. Keys: a, b, kind, c, species.", features=["a", "d"])
+    refused(path, data, "x.jsonl, line 1: column 'd' is missing. Columns: a, b, kind, c, species.", features=["a", "d"])
     refused(path, data, "x.jsonl, line 1: a is both a feature and the label.", features="a", label="a")
 
 
@@ -125,7 +125,7 @@ def test_blocks_and_files_elsewhere(tmp_path: Path) -> None:
         (b'{"features": [1, 2, null], "label": 1}', "features has values that are not numbers"),
         (b'{"features": [1, 2, 1e300], "label": 1}', "features has a value that is too large for float32"),
         (b'{"features": null, "label": 1}', "features is null, expected a value"),
-        (b'{"features": [1, 2, 3]}', "has no key 'label'. Keys: features"),
+        (b'{"features": [1, 2, 3]}', "column 'label' is missing. Columns: features"),
         (b'{"features": [1, 2, 3], "label": "cat"}', "the label 'cat', expected an integer like in the first line"),
         (b'{"features": [1, 2, 3], "label": 1.5}', "the label 1.5, expected an integer like in the first line"),
         (b'{"features": [1, 2, 3], "label": 4294967299}', "the label 4294967299 does not fit in 32 bits"),

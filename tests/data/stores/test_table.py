@@ -103,7 +103,7 @@ def test_facts_of_the_training_data_are_used(csv: Path, tmp_path: Path) -> None:
             read_all(store)
     with table_of(other, "colour,weight,length\nred,1,7\n", **options, facts=facts, has_label=False) as store:
         assert list(store.schema) == ["data"]
-    with pytest.raises(DataError, match="unknown column 'length'"):
+    with pytest.raises(DataError, match="column 'length' is missing"):
         table_of(other, "kind,colour,weight\napple,red,1\n", label="kind", facts=facts, categories={"colour": []})
 
 
@@ -369,3 +369,8 @@ def test_numbers_are_no_vectors_however_many_records_there_are() -> None:
     encoder = TableEncoder(TableSpec(("x",)), TableFacts(("x",), widths={"x": 3}))
     with pytest.raises(DataError, match=r"column 'x': values of type double, expected vectors of 3"):
         encoder.encode(pa.table({"x": [1.0, 2.0, 3.0]}), lambda row: f"row {row}")
+
+
+def test_booleans_alone_are_no_header(csv: Path) -> None:
+    with table_of(csv, "flag\nTrue\nfalse\n", features="flag") as store:
+        assert read_all(store)["data"].tolist() == [[1], [0]]

@@ -67,11 +67,25 @@ def test_json(tmp_path: Path) -> None:
     for text, said in (
         ('{"a": [1]}', r"expected an array of objects, as pandas writes it by to_json\(orient='records'\)"),
         ('[{"a": 1}, {"a": "b"}]', r"column 'a': texts among numbers: b. Set na_values: \[b\] if they"),
-        ('[{"a": 1}, {"a": 18446744073709551616}]', "column 'a': values of type int cannot be a column: .* too large"),
+        (f'[{{"a": 1}}, {{"a": 1{400 * "0"}}}]', "column 'a': values of type int cannot be a column: .* too large"),
         ("[", "not JSON: "),
     ):
         with pytest.raises(DataError, match=said):
             opened(tmp_path / "x.json", text.encode())
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.jsonl"])
+def test_numbers_of_json(tmp_path: Path, name: str) -> None:
+    """Integers from 2**63 on, NaN as Python writes it, and infinite numbers."""
+    rows = ['{"a": 18446744073709551615, "b": 1.5, "c": "NaN"}', '{"a": -1, "b": NaN, "c": "7"}']
+    text = "\n".join(rows) if name == "x.jsonl" else f"[{', '.join(rows)}]"
+    with opened(tmp_path / name, text.encode(), features=["a", "b", "c"], categories={"c": ["NaN", "7"]}) as store:
+        wanted = [[2.0**64, 1.5, 1, 0], [-1, 1.5, 0, 1]]
+        np.testing.assert_array_equal(read_all(store)["data"], np.array(wanted, np.float32))
+    rows = ['{"a": 1.5}', '{"a": 1e999}']
+    text = "\n".join(rows) if name == "x.jsonl" else f"[{', '.join(rows)}]"
+    with pytest.raises(DataError, match="column 'a': inf does not fit in a float of 32 bits"):
+        opened(tmp_path / name, text.encode(), features=["a"]).read_block(0)
 
 
 GOOD = b'{"n": 1, "t": "a b", "k": 3}\n{"n": 2, "t": "b", "k": 4}\n{"t": "c", "n": null, "k": 4}\n'
