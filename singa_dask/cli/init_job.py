@@ -47,7 +47,8 @@ def commands(data: RecordSurvey | TextSurvey, net: str, out: str) -> tuple[str, 
     if isinstance(data, TextSurvey):
         then = f"sample {job} --init-from {run} --length 400"
     else:
-        suffix = posixpath.basename(data.source).partition(".")[2]
+        # of a directory of tables, its format
+        suffix = posixpath.basename(data.source).partition(".")[2] or (data.form if data.features else "")
         new = "PICTURE" if data.form == "image-folder" else f"NEW.{suffix}".rstrip(".")
         new = shlex.quote(data.unlabelled_url) if data.unlabelled_url else new
         keep = f" --keep {shlex.quote(data.key)}" if data.key and "," not in data.key else ""

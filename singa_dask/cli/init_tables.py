@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
+import posixpath
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -128,7 +129,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         source=url,
         url=url,
         backend=read_as,
-        form=url.lower().removesuffix(".gz").rpartition(".")[2] if is_copied else read_as,
+        form=posixpath.splitext(url.lower().removesuffix(".gz"))[1][1:] or table.format if is_copied else read_as,
         shape=(width,),
         outputs=tuple(outputs),
         n_records=table.n,

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import functools
 import io
+import math
 import os
 import posixpath
 import secrets
@@ -26,7 +27,7 @@ from singa_dask.data.stores import STORES, Store, open_store
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.data.stores.table import read_texts
 from singa_dask.data.types import Arrays
-from singa_dask.errors import ConfigError, DataError, Problem, SingaError
+from singa_dask.errors import ConfigError, DataError, Problem, SingaError, listed
 from singa_dask.fs.outputs import check_output
 from singa_dask.inference.net import (
     build,
@@ -91,6 +92,34 @@ def _place_names(predicted: Sequence[Predicted]) -> list[str]:
     """Return the names of the columns that say which record a row is of."""
     files = [each.files for each in predicted]
     return ["file"] * (len(predicted) > 1 or any(files)) + ["record"] * (not all(files))
+
+
+def _value_names(
+    layers: Sequence[str], names: Sequence[Sequence[str]], sizes: Sequence[int], topk: int, others: Sequence[str]
+) -> list[str]:
+    """Return the names of the columns with the values of layers; a layer's name precedes them if they are not unique.
+
+    Parameters
+    ----------
+    layers : sequence of str
+    names : sequence of sequence of str
+        Classes, labels or targets of each layer.
+    sizes : sequence of int
+        Number of values of each layer; not needed with ``topk``.
+    topk : int
+    others : sequence of str
+        Columns before them.
+    """
+    best = [f"{name}_{i}" if i > 1 else name for i in range(1, topk + 1) for name in ("class", "number", "probability")]
+    own = (
+        [best] * len(layers)
+        if topk
+        else [
+            list(known) if len(known) == n else list(map(str, range(n))) for known, n in zip(names, sizes, strict=True)
+        ]
+    )
+    is_prefixed = len(layers) > 1 or not {*others}.isdisjoint(own[0])
+    return [f"{layer}.{name}" if is_prefixed else name for layer, of in zip(layers, own, strict=True) for name in of]
 
 
 def _records(predicted: Sequence[Predicted]) -> Iterator[tuple[list[str], list[npt.NDArray[Any]]]]:
@@ -278,12 +307,9 @@ class LayerValues(NamedTuple):
         if len(counts) > 1:
             raise ConfigError(f"layers {', '.join(self.layers)} have different time steps. Predict them one by one.")
         n_steps = counts.pop()
-        header = [*_place_names(self.stores), *self.stores[0].kept, *["step"] * (n_steps > 1)]
-        for prefix in self._prefixes():
-            for rank in range(1, self.topk + 1):
-                suffix = f"_{rank}" if rank > 1 else ""
-                header += [f"{prefix}{name}{suffix}" for name in ("class", "number", "probability")]
-        yield header
+        places = _place_names(self.stores)
+        named = _value_names(self.layers, self.class_names, [], self.topk, places)
+        yield [*places, *self.stores[0].kept, *["step"] * (n_steps > 1), *named]
         for place, arrays in _records(self.stores):
             best = [values.reshape(-1, self.topk, 2) for values in arrays]
             for step in range(n_steps):
@@ -295,17 +321,12 @@ class LayerValues(NamedTuple):
                 yield row
 
     def _value_rows(self) -> Iterator[list[str]]:
-        header = [*_place_names(self.stores), *self.stores[0].kept]
-        first = self.stores[0].parts[0].arrays
-        for prefix, names, arrays in zip(self._prefixes(), self.class_names, first, strict=True):
-            n = arrays["data"][0].size
-            header += [f"{prefix}{name}" for name in (names if len(names) == n else range(n))]
-        yield header
+        places = _place_names(self.stores)
+        sizes = [arrays["data"][0].size for arrays in self.stores[0].parts[0].arrays]
+        named = _value_names(self.layers, self.class_names, sizes, 0, places)
+        yield [*places, *self.stores[0].kept, *named]
         for place, records in _records(self.stores):
             yield [*place, *(f"{value:.7g}" for values in records for value in values.reshape(-1))]
-
-    def _prefixes(self) -> list[str]:
-        return [f"{layer}." if len(self.layers) > 1 else "" for layer in self.layers]
 
     def array(self) -> npt.NDArray[np.float32]:
         """Return the values of the first layer, (n, *shape), for the first store."""
@@ -388,11 +409,19 @@ class _Inference:
         self._task = replace(self._task, job=job.to_json())
 
     def compute(
-        self, workers: Workers, steps: int, show: Callable[[Computation], Computation]
+        self,
+        workers: Workers,
+        steps: int,
+        show: Callable[[Computation], Computation],
+        check: Callable[[NetFacts], None] = lambda facts: None,
     ) -> tuple[NetFacts, list[TaskResult]]:
-        """Compute so many batches, or all records if ``steps`` is 0; return the results in the order of the records."""
+        """Compute so many batches, or all records if ``steps`` is 0; return the results in the order of the records.
+
+        ``check`` is called before them.
+        """
         with self._located(), self._with_datasets(workers) as (task, run):
             (facts,) = run([functools.partial(inspect_net, task)])
+            check(facts)
             n_threads = runtime.n_threads(self._wanted.job, workers.n_beside)
             tasks = plan_tasks(replace(task, n_threads=n_threads), facts, steps, workers.n)
 
@@ -527,24 +556,40 @@ class StoredNet:
         phase = Phase.TEST
         layers = tuple(dict.fromkeys(layers)) or (predicted_layer(self.read.job, phase),)
         are_values = topk > 0 and self._have_values(layers, topk)
-        topk = 0 if are_values else topk
+        topk, keep = 0 if are_values else topk, tuple(dict.fromkeys(keep))
         kept = self._kept(layers, phase)
         sources: list[StoredRecords | None] = [*stores] or [None]
         inferences = [
             self._inference(phase, records, **kept, labels=False, topk=topk, files=bool(stores)) for records in sources
         ]
         columns = [self._columns(records.url, keep) if records and keep else {} for records in sources]
+
+        def names_of(facts: NetFacts) -> tuple[tuple[str, ...], ...]:
+            if not are_values:
+                return facts.class_names
+            return tuple(target_names(self.read.job, phase, layer) for layer in layers)
+
+        def check(facts: NetFacts) -> None:
+            """Refuse to keep a column whose name is that of one of the predictions."""
+            shaped = [next(each for each in inferences[0].net.layers if each.conf_name == layer) for layer in layers]
+            sizes = [math.prod(each.features[0].shape[1:]) * each.site.n_steps for each in shaped]
+            places = ["file"] * (len(sources) > 1) + ["record"]
+            steps = ["step"] * (topk > 0 and any(each.site.n_steps > 1 for each in shaped))
+            given = [*places, *steps, *_value_names(layers, names_of(facts), sizes, topk, places)]
+            if clash := next((name for name in keep if name in given), None):
+                raise ConfigError(
+                    f"--keep: a column of the predictions is called {clash!r}, too. Rename the column of the data, or "
+                    f"keep another one. Columns of the predictions: {listed(given)}."
+                )
+
         predicted = []
         with self.workers() as workers:
             for records, inference, values in zip(sources, inferences, columns, strict=True):
-                facts, results = inference.compute(workers, 0, self.show)
+                facts, results = inference.compute(workers, 0, self.show, check)
                 predicted.append(Predicted(records.url if records else "", results, values))
                 if any(len(texts) != predicted[-1].count for texts in values.values()):
                     raise DataError(f"{predicted[-1].url}: changed while it was read.")
-        names = facts.class_names
-        if are_values:
-            names = tuple(target_names(self.read.job, phase, layer) for layer in layers)
-        return LayerValues(layers, topk, predicted, names, inferences[0].net)
+        return LayerValues(layers, topk, predicted, names_of(facts), inferences[0].net)
 
     def _columns(self, url: str, names: Sequence[str]) -> dict[str, list[str]]:
         """Return columns of a table as texts, read as the job reads its own."""

@@ -124,7 +124,8 @@ def test_a_directory_of_a_table(call: Call, form: str) -> None:
         part = FRAME.assign(kind=KIND)[i * 40 : (i + 1) * 40]
         part.to_csv(f"table/{i}.part.csv", index=False) if form == "csv" else part.to_parquet(f"table/part.{i}.parquet")
     said = done(call, "table", "--label", "kind", "-o", "job.yaml")
-    assert "table: 120 " in said
+    assert f"table: 120 {form} records" in said
+    assert said.endswith(f"--data NEW.{form}\n")
     assert "features: 2 of numbers" in said
     assert "records      120 in 3 files" in call("data", "inspect", "table").stdout
     run = said.splitlines()[-2].split()[1:]
