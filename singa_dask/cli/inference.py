@@ -167,6 +167,9 @@ def predict(
     with Signals("stopped"):
         names = [name.strip() for name in keep.split(",") if name.strip()]
         values = net.values(layers, records, topk=0 if proba else topk, keep=names)
+    for each in values.stores if not quiet else ():
+        if each.first:
+            echo(f"{each.url}: the first {each.first} records are only history, and not predicted", err=True)
     delimiter = "\t" if out and out.lower().endswith(".tsv") else ","
     lines = csv_lines(values.rows(), delimiter)
     if not out:

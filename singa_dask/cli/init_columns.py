@@ -21,6 +21,7 @@ from singa_dask.cli.init_records import (
     Rows,
     UnsureError,
 )
+from singa_dask.data.codecs.lags import DATE, times_of
 from singa_dask.data.codecs.numbers import NumberForm, Spelling
 from singa_dask.data.codecs.table import as_floats, as_texts, is_number, missing_of, whole
 from singa_dask.data.stores.table import LINES, open_part
@@ -44,7 +45,6 @@ DATES = ("date", "timestamp", "time", "duration")
 # whole numbers of such a name are Unix times, in seconds or parts of them; the least is of 1973
 EPOCH, MIN_EPOCH = re.compile(r"(?i)time|date|epoch|unix|(^|_)ts$"), 1e8
 COMPACT_DATES = 19000101, 21001231
-DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?")
 MAX_SHOWN = 5
 # texts with more different values than this, or with fewer records for each of them, are no categories
 MAX_CATEGORIES, MIN_RECORDS = 50, 4
@@ -121,10 +121,7 @@ class ColumnSurvey:
         is_time = EPOCH.search(self.name) and self.is_whole and len(self.present) and self.numbers.min() >= MIN_EPOCH
         if is_time or (self.kind == "number" and self.is_date):
             return [[*self.numbers, *[None] * (len(self.values) - len(self.present))]]
-        texts = [value if isinstance(value, str) and DATE.fullmatch(value) else None for value in values]
-        forms = (False, True) if any(texts) else ()
-        read = [[_time_of(text, month_first) if text else None for text in texts] for month_first in forms]
-        return [times for times in read if all(time is None or time[1] <= 12 for time in times)]
+        return times_of(values)
 
     def are_categories(self, n: int) -> bool:
         """Return whether the values are few enough to be categories in ``n`` records."""
@@ -136,16 +133,6 @@ class ColumnSurvey:
         shown = ", ".join(show_value(each) for each in self.distinct[:MAX_SHOWN].to_pylist())
         more = ", ..." if len(self.distinct) > MAX_SHOWN else ""
         return f"column {self.position}, {len(self.distinct)} different: {shown}{more}"
-
-
-def _time_of(text: str, month_first: bool) -> list[int]:
-    """Return year, month, day and what follows of a date."""
-    first, second, third, *rest = map(int, re.findall(r"\d+", text))
-    if rest and (half := re.search(r"\d\s*([ap])\.?m", text, re.IGNORECASE)):
-        rest[0] = rest[0] % 12 + 12 * (half[1] in "pP")
-    if re.match(r"\d{4}", text):
-        return [first, second, third, *rest]
-    return [third, *((first, second) if month_first else (second, first)), *rest]
 
 
 def show_value(value: Any) -> str:

@@ -247,6 +247,8 @@ def _reading(data: RecordSurvey) -> list[str]:
             f"# The first {tokens} of a text, in small letters, numbered by how frequent they are in training data;",
             f"# 0 is any other one, and -1 stands where a text has ended.{hint}",
         ]
+    if "lags" in data.reading:
+        lines += ["# Earlier values of a time series: predict makes these columns of records that lack them."]
     if "layout" in data.reading:
         lines += ["# The store has height, width, channels."]
     return lines + [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in data.reading.items()]

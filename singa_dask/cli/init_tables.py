@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import itertools
 import posixpath
 import re
 from collections import Counter, defaultdict
@@ -39,9 +38,10 @@ from singa_dask.cli.init_records import (
     stratify,
     with_split,
 )
+from singa_dask.data.codecs.lags import LagsConf, is_sorted
 from singa_dask.data.codecs.numbers import MISSING, Spelling
 from singa_dask.data.codecs.record import is_point, labels_among
-from singa_dask.data.codecs.table import TableFacts, as_texts, is_number, missing_of
+from singa_dask.data.codecs.table import TableFacts, as_texts, is_number, missing_of, whole
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.class_names import label_table
@@ -80,10 +80,13 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     """
     table = read_table(url, options)
     table = with_numbers(table, options, _names_in(table, options))
+    lags = None
     if options.lags:
-        table = _with_lags(table, options)
+        table, lags = _with_lags(table, options)
     outputs, features, left_out = _choose(table, options)
     reading = _reading(table, options, features, outputs)
+    if lags:
+        reading["lags"] = lags.model_dump()
     widths = {each.name: table.parts(0).width(each.name) for each in features if each.kind == "vector"}
     width = sum(widths.get(each.name, len(reading.get("categories", {}).get(each.name, "1"))) for each in features)
     said = "another whole number in each record. Give --drop if it is an id"
@@ -240,8 +243,8 @@ def _filled(column: ColumnSurvey, reading: Mapping[str, Any]) -> str:
     return words.get(missing, f"{missing:g}" if isinstance(missing, float) else "")
 
 
-def _with_lags(table: TableSurvey, options: InitOptions) -> TableSurvey:
-    """Return a time series whose records also have the last values of what is predicted, NAME_lag1 to NAME_lagN.
+def _with_lags(table: TableSurvey, options: InitOptions) -> tuple[TableSurvey, LagsConf]:
+    """Return a time series whose records also have the last values of what is predicted, and how they are made.
 
     It begins with the first record that has N records before it.
 
@@ -268,16 +271,15 @@ def _with_lags(table: TableSurvey, options: InitOptions) -> TableSurvey:
         fault = f" {n}: it has {table.n} records. Expected more"
     if fault:
         raise DataError(f"{table.url}: --lags{fault}.")
-    columns, kinds = [replace(each, values=each.values[n:]) for each in table.columns], dict(table.kinds)
-    for name in names:
-        of = table.named[name]
-        for k in range(1, n + 1):
-            lag = ColumnSurvey(f"{name}_lag{k}", len(columns) + 1, of.kind, of.values[n - k : len(of.values) - k])
-            if lag.name in kinds:
-                raise DataError(f"{table.url}: --lags {n}: it has a column {lag.name!r} already.")
-            kinds[lag.name] = of.kind
-            columns.append(lag)
-    return TableSurvey(table.url, "parquet", {}, columns, table.n - n, table.parts, kinds, table.runs)
+    lags = LagsConf(columns=names, n=n, order=sorted_by.name if sorted_by else "")
+    if twice := next((name for name in lags.names if name in table.kinds), ""):
+        raise DataError(f"{table.url}: --lags {n}: it has a column {twice!r} already.")
+    added = lags.add(table.url, pa.table({name: table.named[name].values for name in names}))
+    columns = [replace(each, values=each.values[n:]) for each in table.columns]
+    kinds = dict(table.kinds) | {f"{name}_lag{k}": table.kinds[name] for name in names for k in range(1, n + 1)}
+    for name in lags.names:
+        columns.append(ColumnSurvey(name, len(columns) + 1, kinds[name], whole(added.column(name))[n:]))
+    return TableSurvey(table.url, "parquet", {}, columns, table.n - n, table.parts, kinds, table.runs), lags
 
 
 def count_test(
@@ -609,9 +611,5 @@ def _dates(table: TableSurvey, options: InitOptions) -> list[ColumnSurvey]:
 
 def _sorted_by(table: TableSurvey, options: InitOptions) -> ColumnSurvey | None:
     """Return a column of dates in the order of which the records are."""
-    found = [each for each in _dates(table, options) if any(map(_is_sorted, each.times))]
+    found = [each for each in _dates(table, options) if any(map(is_sorted, each.times))]
     return max(found, key=lambda each: len(each.distinct), default=None)
-
-
-def _is_sorted(times: Sequence[Any]) -> bool:
-    return None not in times and all(before <= after for before, after in itertools.pairwise(times))

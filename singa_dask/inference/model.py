@@ -17,6 +17,7 @@ from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
 from singa_dask.arrays import Array
 from singa_dask.conf import JobFile, Phase, loads
+from singa_dask.data.codecs.lags import LagsConf
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.types import Arrays
 from singa_dask.errors import CheckpointError, ConfigError, DataError
@@ -247,7 +248,9 @@ class Model:
         x : ndarray, DataFrame, Table, sequence of pictures, or dict of these
             Records, by name of the input layer if there are several: an array ``(n, *shape)`` as the job reads them,
             before its mean and std; a pandas DataFrame, pyarrow Table, dict of columns or list of dicts with the
-            columns of the training data, in any order; pictures as bytes, e.g. of PNG or JPEG, or of Pillow.
+            columns of the training data, in any order; pictures as bytes, e.g. of PNG or JPEG, or of Pillow. With
+            ``lags`` in ``store_conf`` records are in order, the oldest first, and the first ``n`` of them are the
+            history of the others: only these are predicted.
         layer : str, optional
             With the probabilities, if the net has several such layers; or with the values.
 
@@ -378,6 +381,10 @@ class Model:
         features = self._features(self._net(layer))
         facts = self._facts_of(features)
         return tuple(features.store_conf.shape), facts.features if facts is not None else ()
+
+    def lags(self, layer: str) -> LagsConf | None:
+        """Return how lags of a time series are made of the records before; None if there are none."""
+        return self._features(self._net(layer)).store_conf.lags
 
     def example(self, layer: str) -> dict[str, Any] | None:
         """Return a record of a table by column: zeros and first categories. None if it has vectors or many columns."""

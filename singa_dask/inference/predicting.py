@@ -16,7 +16,7 @@ from distributed import Client
 from singa_dask.arrays import Array
 from singa_dask.comm.dask_servers import Guarded
 from singa_dask.conf import Phase
-from singa_dask.errors import ConfigError, DataError
+from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.inference.model import Model, find_source, load_model
 from singa_dask.inference.net import has_classes, predicted_layer
 from singa_dask.inference.records import is_of
@@ -76,6 +76,7 @@ def predict(
     _refuse_stored(backend=backend)
     trained = _model(model)
     name = layer or trained.output
+    _check_history(trained, name, data)
     if proba:
         return _map(functools.partial(trained.predict_proba, layer=name), data, client, trained.class_names_of(name))
     return _map(functools.partial(trained.predict, layer=name), data, client, trained.targets_of(name))
@@ -120,7 +121,9 @@ def extract(
         [(url, _)] = stored.write(os.fspath(out), [layer], to=to, overwrite=overwrite, records=records)
         return url
     _refuse_stored(backend=backend, out=out, to=to)
-    return _map(functools.partial(_model(model).extract, layer=layer), data, client)
+    trained = _model(model)
+    _check_history(trained, layer, data)
+    return _map(functools.partial(trained.extract, layer=layer), data, client)
 
 
 def test(
@@ -171,6 +174,7 @@ def test(
         _refuse_client(client)
         return trained.test(data, y, metrics)
     check_client(client, "sd.test, model, data, y")
+    _check_history(trained, "", data)
     parts = parts_of(data)
     labels = [None] * len(parts) if y is None else parts_of(y) if _is_dask(y) else []
     if len(labels) != len(parts):
@@ -236,6 +240,17 @@ def _is_dask(data: Any) -> bool:
     return is_of(data, "dask.array", "Array") or is_of(data, "dask.dataframe", "DataFrame", "Series")
 
 
+def _check_history(model: Model, layer: str, data: Any) -> None:
+    """Refuse partitions of Dask where a record needs those before it, which may be in another partition."""
+    if is_of(data, "dask.dataframe", "DataFrame"):
+        lags = model.lags(layer)
+        if lags is not None and {*lags.names}.isdisjoint(data.columns):
+            raise DataError(
+                f"data: a record needs the {lags.n} before it, and partitions of Dask are read one by one. Give "
+                f"data.compute(), or add the columns {listed(lags.names)}."
+            )
+
+
 def _map(function: Callable[[Any], Array], data: Any, client: Client | str | None, names: tuple[str, ...] = ()) -> Any:
     """Return what a function of some records makes of all data; of collections of Dask lazily, without a client."""
     if is_of(data, "dask.array", "Array"):
@@ -290,8 +305,10 @@ def _on_frame(function: Callable[[Any], Array], names: tuple[str, ...], frame: A
     """Return what a function makes of a frame of pandas, with its index."""
     pandas = sys.modules["pandas"]
     values = function(frame)
+    # the first records may be history of the others alone
+    index = frame.index[len(frame) - len(values) :]
     if values.ndim == 1:
-        return pandas.Series(values, index=frame.index, name=names[0] if len(names) == 1 else "prediction")
+        return pandas.Series(values, index=index, name=names[0] if len(names) == 1 else "prediction")
     values = values.reshape(len(values), int(np.prod(values.shape[1:])))
     columns = names if len(names) == values.shape[1] else [str(i) for i in range(values.shape[1])]
-    return pandas.DataFrame(values, index=frame.index, columns=list(columns))
+    return pandas.DataFrame(values, index=index, columns=list(columns))

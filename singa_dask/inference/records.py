@@ -103,7 +103,8 @@ def as_records(
         x = x if hasattr(x, "iloc") else as_table(x, name)
         if facts is not None:
             spec = replace(_spec(conf, facts, outputs), spelling=spelling)
-            return _Frame(x, spec, facts, name, skips, conf.standardise)
+            x, first = _with_lags(x, conf, facts, spec, name)
+            return _Frame(x, first, spec, facts, name, skips, conf.standardise)
         x = _numbers_of(x, name)
     elif _is_pictures(x):
         return _Pictures(x, conf, name)
@@ -207,13 +208,29 @@ def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
     return TableSpec(facts.features, labels, target, missing, known, facts.encoding, weight, facts.texts)
 
 
-class _Frame(MemoryRecords):
-    """The rows of a frame, with the columns encoded."""
+def _with_lags(x: Any, conf: StoreConf, facts: TableFacts, spec: TableSpec, name: str) -> tuple[Any, int]:
+    """Return a frame with the lags of its records if it lacks them, and the index of the first that has all."""
+    columns, lags = x.column_names if isinstance(x, pa.Table) else [*map(str, x.columns)], conf.lags
+    if lags is None or not {*columns}.isdisjoint(lags.names):
+        return x, 0
+    refuse_absent(name, columns, [*(each for each in facts.features if each not in lags.names), *lags.columns])
+    wanted = {*facts.features, *lags.sources, *conf.label_columns, *conf.target, conf.weight}
+    indices = [index for index, column in enumerate(columns) if column in wanted]
+    table = as_table(x.select(indices) if isinstance(x, pa.Table) else x.iloc[:, indices], name, spec.spelling)
+    table = spec.spelling.read(table, spec.categories, lambda row: f"{name}, row {row}", spec.texts)
+    return lags.add(name, table), lags.n
 
-    def __init__(self, x: Any, spec: TableSpec, facts: TableFacts, name: str, skips: bool, is_wide: bool) -> None:
+
+class _Frame(MemoryRecords):
+    """The rows of a frame from one on, with the columns encoded."""
+
+    def __init__(
+        self, x: Any, first: int, spec: TableSpec, facts: TableFacts, name: str, skips: bool, is_wide: bool
+    ) -> None:
         self._frame, self._spec, self._facts, self._name = x, spec, facts, name
         self._columns = [*facts.features, *spec.outputs]
-        self._rows: npt.NDArray[np.int64] | None = None
+        self._rows = np.arange(first, len(x)) if first else None
+        self._skips = spec.missing == "skip" and skips
         columns, wanted = x.column_names if isinstance(x, pa.Table) else list(map(str, x.columns)), {*self._columns}
         self._indices = [index for index, column in enumerate(columns) if column in wanted]
         refuse_absent(name, columns, facts.features)
@@ -221,10 +238,11 @@ class _Frame(MemoryRecords):
         self._encoder = TableEncoder(replace(spec, missing="error") if spec.missing == "skip" else spec, facts)
         if is_wide:
             self._encoder.schema["data"] = Field(np.dtype(np.float64), self._encoder.schema["data"].shape)
-        self.n = len(x)
-        if spec.missing == "skip" and skips:
-            self._rows = self._present()
-            self.n = len(self._rows)
+        self.n = len(x) - first
+        if self._skips:
+            present = self._present()
+            self._rows = present if self._rows is None else self._rows[present]
+            self.n = len(present)
 
     def _slice(self, first: int, stop: int) -> pa.Table:
         """Return some rows of the columns that are read."""
@@ -253,10 +271,10 @@ class _Frame(MemoryRecords):
 
     def read(self, first: int, stop: int) -> Arrays:
         table = self._slice(first, stop)
-        for column in self._columns if self._spec.missing == "skip" and self._rows is None else ():
+        for column in self._columns if self._spec.missing == "skip" and not self._skips else ():
             missing = missing_rows(table, [column], self._spec.texts)
             if missing.any():
-                where = f"{self._name}, row {first + int(missing.argmax())}, column {column!r}"
+                where = f"{self._name}, row {self._row(first + int(missing.argmax()))}, column {column!r}"
                 raise DataError(f"{where}: no value. The job skips such records: leave it out.")
         return self._encoder.encode(table, lambda row: f"{self._name}, row {self._row(first + row)}")
 

@@ -68,11 +68,14 @@ class Predicted:
         In order. For each time step, records have pairs of class and probability, the most likely first.
     kept : mapping of str to list of str
         Columns of the records, to write beside the predictions.
+    first : int
+        Number of the first record: those before it are only its history.
     """
 
     url: str
     parts: Sequence[TaskResult]
     kept: Mapping[str, Sequence[str]]
+    first: int = 0
 
     @property
     def count(self) -> int:
@@ -128,7 +131,7 @@ def _records(predicted: Sequence[Predicted]) -> Iterator[tuple[list[str], list[n
     for each in predicted:
         own = each.files
         arrays = (rows for done in each.parts for rows in zip(*(one["data"] for one in done.arrays), strict=True))
-        for number, rows in enumerate(arrays):
+        for number, rows in enumerate(arrays, each.first):
             place = {"file": own[number] if own else each.url, "record": "" if own else str(number)}
             yield [*map(place.__getitem__, names), *(values[number] for values in each.kept.values())], list(rows)
 
@@ -586,8 +589,9 @@ class StoredNet:
         with self.workers() as workers:
             for records, inference, values in zip(sources, inferences, columns, strict=True):
                 facts, results = inference.compute(workers, 0, self.show, check)
-                predicted.append(Predicted(records.url if records else "", results, values))
-                if any(len(texts) != predicted[-1].count for texts in values.values()):
+                first = facts.n_history
+                predicted.append(Predicted(records.url if records else "", results, values, first))
+                if any(len(texts) != first + predicted[-1].count for texts in values.values()):
                     raise DataError(f"{predicted[-1].url}: changed while it was read.")
         return LayerValues(layers, topk, predicted, names_of(facts), inferences[0].net)
 

@@ -196,6 +196,8 @@ class NetFacts(NamedTuple):
         Bytes of outputs for one record.
     class_names : tuple of tuple of str
         For each layer of the task: names of its classes by label; empty if the checkpoint has none.
+    n_history : int
+        Number of records before the first one that is read.
     """
 
     n_records: int | None
@@ -203,6 +205,7 @@ class NetFacts(NamedTuple):
     sequential: str
     record_bytes: int
     class_names: tuple[tuple[str, ...], ...] = ()
+    n_history: int = 0
 
 
 def inspect_net(task: InferenceTask) -> NetFacts:
@@ -232,6 +235,7 @@ def inspect_net(task: InferenceTask) -> NetFacts:
             sequential=sequential[0] if sequential else "",
             record_bytes=1 if task.topk else n_bytes,
             class_names=tuple(map(net.context.class_names.known_for, task.labels_of_layers)),
+            n_history=max((layer.n_history for layer in stores), default=0),
         )
 
 

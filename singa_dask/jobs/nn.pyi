@@ -153,6 +153,7 @@ def CSVInput(
     texts: Mapping[str, Any] = ...,
     numbers: Mapping[str, Any] = ...,
     na_values: Sequence[str] = ...,
+    lags: Mapping[str, Any] | None = ...,
     header: bool | None = ...,
     quotes: bool | None = ...,
     charset: str = ...,
@@ -274,6 +275,9 @@ def CSVInput(
     na_values: Words that mean a missing value in all columns of a table but texts, such as unknown. One that is
     listed in ``categories`` is a name there.
 
+    lags: Earlier values of columns of a time series, which are made of the records before: ``{columns: load, n:
+    3}`` adds load_lag1 to load_lag3 to a table that lacks them.
+
     header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
     columns of a table are called 1, 2, ... by their positions.
 
@@ -326,6 +330,7 @@ def CSVOutput(
     texts: Mapping[str, Any] = ...,
     numbers: Mapping[str, Any] = ...,
     na_values: Sequence[str] = ...,
+    lags: Mapping[str, Any] | None = ...,
     header: bool | None = ...,
     quotes: bool | None = ...,
     charset: str = ...,
@@ -445,6 +450,9 @@ def CSVOutput(
 
     na_values: Words that mean a missing value in all columns of a table but texts, such as unknown. One that is
     listed in ``categories`` is a name there.
+
+    lags: Earlier values of columns of a time series, which are made of the records before: ``{columns: load, n:
+    3}`` adds load_lag1 to load_lag3 to a table that lacks them.
 
     header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
     columns of a table are called 1, 2, ... by their positions.
@@ -1214,6 +1222,7 @@ def RecordInput(
     texts: Mapping[str, Any] = ...,
     numbers: Mapping[str, Any] = ...,
     na_values: Sequence[str] = ...,
+    lags: Mapping[str, Any] | None = ...,
     header: bool | None = ...,
     quotes: bool | None = ...,
     charset: str = ...,
@@ -1334,6 +1343,9 @@ def RecordInput(
     na_values: Words that mean a missing value in all columns of a table but texts, such as unknown. One that is
     listed in ``categories`` is a name there.
 
+    lags: Earlier values of columns of a time series, which are made of the records before: ``{columns: load, n:
+    3}`` adds load_lag1 to load_lag3 to a table that lacks them.
+
     header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
     columns of a table are called 1, 2, ... by their positions.
 
@@ -1386,6 +1398,7 @@ def RecordOutput(
     texts: Mapping[str, Any] = ...,
     numbers: Mapping[str, Any] = ...,
     na_values: Sequence[str] = ...,
+    lags: Mapping[str, Any] | None = ...,
     header: bool | None = ...,
     quotes: bool | None = ...,
     charset: str = ...,
@@ -1506,6 +1519,9 @@ def RecordOutput(
 
     na_values: Words that mean a missing value in all columns of a table but texts, such as unknown. One that is
     listed in ``categories`` is a name there.
+
+    lags: Earlier values of columns of a time series, which are made of the records before: ``{columns: load, n:
+    3}`` adds load_lag1 to load_lag3 to a table that lacks them.
 
     header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
     columns of a table are called 1, 2, ... by their positions.
@@ -1786,6 +1802,7 @@ def WeightInput(
     texts: Mapping[str, Any] = ...,
     numbers: Mapping[str, Any] = ...,
     na_values: Sequence[str] = ...,
+    lags: Mapping[str, Any] | None = ...,
     header: bool | None = ...,
     quotes: bool | None = ...,
     charset: str = ...,
@@ -1908,6 +1925,9 @@ def WeightInput(
 
     na_values: Words that mean a missing value in all columns of a table but texts, such as unknown. One that is
     listed in ``categories`` is a name there.
+
+    lags: Earlier values of columns of a time series, which are made of the records before: ``{columns: load, n:
+    3}`` adds load_lag1 to load_lag3 to a table that lacks them.
 
     header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
     columns of a table are called 1, 2, ... by their positions.

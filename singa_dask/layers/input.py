@@ -315,6 +315,8 @@ class StoreInput(StoreReader):
     """Name of the label to read, if records have several."""
     n_records: int | None = None
     """Records of the store, once `check_source` or `count` has opened it."""
+    n_history = 0
+    """`Store.n_history`, as soon as it is known."""
     passed = 0
     """Records to pass over at the start, beside those of ``random_skip``."""
     span: tuple[int, int] | None = None
@@ -562,7 +564,7 @@ class StoreInput(StoreReader):
         """Return how many records the store has; opens it once, with the errors of `survey`."""
         if self.n_records is None:
             with self.open_checked() as store:
-                self.n_records = store.count
+                self.n_records, self.n_history = store.count, store.n_history
         return self.n_records
 
     def steps_per_epoch(self, batch_size: int = 0) -> Fraction:

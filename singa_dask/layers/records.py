@@ -42,7 +42,7 @@ from singa_dask.layers.augmentation import AugmentConf
 from singa_dask.ops.contract import Array, DType
 
 # keys of store_conf that name columns
-NAMING = ("features", "label", "target", "weight", "categories", "texts", "numbers", "na_values", "missing")
+NAMING = ("features", "label", "target", "weight", "categories", "texts", "numbers", "na_values", "missing", "lags")
 # keys of store_conf that are options of some formats; those of lines of numbers go to CSVInput
 FORMAT_KEYS = (*NAMING, "encoding", *ImageOptions.model_fields)
 

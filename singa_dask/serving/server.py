@@ -439,6 +439,8 @@ class App:
             predictions = model.probabilities_of(values, layer) if asked.proba else model.predictions_of(values, layer)
             return Response(to_npy(predictions), media_type=NPY)
         answer = {"predictions": model.predictions_of(values, layer).tolist()}
+        if n_history := asked.n - len(values):
+            answer["history"] = n_history
         if model.has_classes(layer) and (classes := model.class_names_of(layer)):
             answer["classes"] = classes
         if asked.proba:

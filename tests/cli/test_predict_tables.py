@@ -5,12 +5,16 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import singa_dask as sd
+from singa_dask.serving import Limits, ModelServer
 from tests.cli.conftest import Call
+from tests.serving.conftest import ask
 
 N = 90
 RNG = np.random.default_rng(0)
@@ -92,3 +96,85 @@ def test_no_two_columns_have_one_name(call: Call, job: str) -> None:
     assert call("run", "other.yaml", "--run-dir", "other", "--set", "train_steps=5").exit_code == 0
     result = call("predict", "other.yaml", "--init-from", "other", "--data", "new.csv", "--proba")
     assert list(table(result.stdout)) == ["record", "loss.less", "loss.record"]
+
+
+# -- a time series -----------------------------------------------------------------------------------------------
+
+SERIES = pd.DataFrame(
+    {"time": pd.date_range("2024-01-30", periods=60, freq="7h"), "wind": RNG.normal(size=60).round(3)}
+)
+SERIES["load"] = SERIES["wind"].cumsum().round(4)
+SERIES["state"] = np.where(SERIES["load"].diff() > 0, "up", "down")
+# the newest record is to be predicted, and has no value yet
+HISTORY = (
+    SERIES[-9:]
+    .assign(load=[*SERIES["load"][-9:-1], None], state=[*SERIES["state"][-9:-1], None])
+    .reset_index(drop=True)
+)
+
+
+@pytest.fixture(params=[("--target", "load"), ("--label", "state")])
+def series(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """Return what a job predicts, which was run, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    option, name = request.param
+    SERIES.to_csv("series.csv", index=False)
+    made = call("init", "series.csv", option, name, "--lags", 2, "--features", f"wind,{name}_lag*")
+    assert made.exit_code == 0, made.output
+    assert call("run", "job.yaml", "--run-dir", "run", "--set", "train_steps=30").exit_code == 0
+    return str(name)
+
+
+def test_lags_are_made_of_the_history(call: Call, series: str) -> None:
+    shifted = HISTORY.assign(**{f"{series}_lag{k}": HISTORY[series].shift(k) for k in (1, 2)})[2:]
+    model = sd.load_model("run")
+    wanted, extracted = model.predict(shifted), model.extract(shifted, model.output)
+    assert len(wanted) == 7
+    texts = HISTORY.assign(time=HISTORY["time"].astype(str))
+    rows = texts.astype(object).where(texts.notna(), None).to_dict("records")
+    for data in (HISTORY, pa.Table.from_pandas(HISTORY), rows, HISTORY.to_dict("list")):
+        assert model.extract(data, model.output).tobytes() == extracted.tobytes()
+    found = sd.predict(model, HISTORY)
+    assert (found.index.tolist(), found.tolist()) == (list(range(2, 9)), wanted.tolist())
+    HISTORY.to_csv("new.csv", index=False)
+    HISTORY.to_parquet("new.parquet", row_group_size=4)
+    HISTORY.to_json("new.jsonl", orient="records", lines=True, date_format="iso", double_precision=15)
+    Path("parts").mkdir()
+    for i in range(3):
+        HISTORY[3 * i : 3 * i + 3].to_csv(f"parts/{i}.csv", index=False)
+    shifted.to_csv("shifted.csv", index=False)
+    for name in ("new.csv", "new.parquet", "new.jsonl", "parts"):
+        assert sd.predict("run", name).tolist() == wanted.tolist()
+        said = call("predict", "job.yaml", "--init-from", "run", "--data", name, "--keep", "wind")
+        assert said.stderr == f"{name}: the first 2 records are only history, and not predicted\n"
+        written = table(said.stdout)
+        assert written["record"].tolist() == [str(i) for i in range(2, 9)]
+        assert written["wind"].astype(float).tolist() == HISTORY["wind"][2:].tolist()
+    # a table that has the lags is read as it is
+    said = call("predict", "job.yaml", "--init-from", "run", "--data", "shifted.csv")
+    assert (said.stderr, len(table(said.stdout))) == ("", 7)
+    assert sd.predict("run", "shifted.csv").tolist() == wanted.tolist()
+    with ModelServer(model, Limits(8)) as server:
+        answers = [ask(server.url, given={"records": rows[:n]}).json for n in (9, 2)]
+    assert (answers[0]["predictions"], answers[0]["history"]) == (wanted.tolist(), 2)
+    assert answers[1]["error"].startswith("records: 2 records. Expected more than 2: ")
+
+
+def test_what_is_no_history_is_refused(call: Call, series: str) -> None:
+    model = sd.load_model("run")
+    for change, said in (
+        (HISTORY[::-1], "its records are not in the order of time. Sort them by it."),
+        (HISTORY.drop(columns=series), f"column '{series}' is missing. Columns: "),
+        (HISTORY.drop(columns="wind"), "column 'wind' is missing. Columns: "),
+        (HISTORY[:2], "2 records. Expected more than 2: "),
+    ):
+        change.to_csv("new.csv", index=False)
+        result = call("predict", "job.yaml", "--init-from", "run", "--data", "new.csv")
+        assert result.exit_code != 0 and result.stderr.startswith(f"--data new.csv: {said}"), result.output
+        with pytest.raises(sd.DataError, match=f"x: {said}"):
+            model.predict(change)
+    lazy = dd.from_pandas(HISTORY, npartitions=2)
+    with pytest.raises(
+        sd.DataError, match=r"data: a record needs the 2 before it, and partitions of Dask .*compute\(\)"
+    ):
+        sd.predict(model, lazy)

@@ -96,6 +96,8 @@ class Store(ABC):
         Whether ``data`` is rounded from values of more than 32 bits; see `widen`.
     left_out : int
         Number of records that are not read, as they have missing values.
+    n_history : int
+        Number of records at the beginning that are not read, as they are only earlier values of others.
     truncation : str
         Describes what is missing at the end of a truncated file that was opened with ``truncated=True``; else empty.
 
@@ -131,6 +133,7 @@ class Store(ABC):
     is_converted: bool = False
     rounds_data: bool = False
     left_out: int = 0
+    n_history: int = 0
     truncation: str = ""
     schema: dict[str, Field]
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 from singa_dask import fs
 from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Finding, Many, Size, raw_value
+from singa_dask.data.codecs.lags import LagsConf
 from singa_dask.data.codecs.numbers import MISSING, NO_SPELLING, NumberConf, Spelling
 from singa_dask.data.codecs.record import bisect_rows
 from singa_dask.data.codecs.table import (
@@ -46,7 +47,7 @@ from singa_dask.data.stores.range_store import (
     rest_of,
     summed_bytes,
 )
-from singa_dask.data.stores.split import SplitConf
+from singa_dask.data.stores.split import Rows, SplitConf
 from singa_dask.data.stores.store import BLOCK_BYTES, STORES, StoreOptions
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_part import (
@@ -57,6 +58,7 @@ from singa_dask.data.stores.table_part import (
     TablePart,
     check_columns,
     format_of,
+    in_memory,
     kind_of_key,
     read_whole,
     table_files,
@@ -267,6 +269,9 @@ class NamedColumns(StoreOptions):
     na_values: list[str] = KeyField(default=[])
     """Words that mean a missing value in all columns of a table but texts, such as unknown. One that is listed in
     ``categories`` is a name there."""
+    lags: LagsConf | None = None
+    """Earlier values of columns of a time series, which are made of the records before: ``{columns: load, n: 3}`` adds
+    load_lag1 to load_lag3 to a table that lacks them."""
     header: bool | None = None
     """Whether a CSV file begins with a line of column names; detected if not given. If it is false, the columns of a
     table are called 1, 2, ... by their positions."""
@@ -327,6 +332,7 @@ class TableStore(RangeStore):
     block = TableOptions
     block_options = (
         "features", "label", "target", "categories", "has_label", "block_bytes", "weight", "texts", "quotes", "split",
+        "lags",
     )  # fmt: skip
     suffixes = WHOLE_SUFFIXES
     lists_files = True
@@ -340,9 +346,11 @@ class TableStore(RangeStore):
         checked["label"] = labels if len(labels) > 1 else "".join(labels)
         checked["texts"] = {name: text.model_dump() for name, text in checked["texts"].items()}
         checked["numbers"] = {name: form.model_dump() for name, form in checked["numbers"].items()}
-        checked["split"] = checked["split"] and checked["split"].model_dump()
+        for name in ("split", "lags"):
+            checked[name] = checked[name] and checked[name].model_dump()
         # manifests lack these options where they have their defaults
-        for name in ("tolerant", "weight", "header", "quotes", "charset", "texts", "split", "numbers", "na_values"):
+        short = ("tolerant", "weight", "header", "quotes", "charset", "texts", "split", "lags", "numbers", "na_values")
+        for name in short:
             if checked[name] == TableOptions.model_fields[name].default:
                 del checked[name]
         return checked
@@ -358,6 +366,7 @@ class TableStore(RangeStore):
         self._format = options["format"] or format_of(self._files, self.storage_options)
         self._spec = TableSpec.from_options(options)
         self._split = SplitConf(**options["split"]) if "split" in options else None
+        self._chosen: Callable[[int, int], Rows] | None = self._split.rows if self._split else None
         self._known = TableFacts.from_dict(options["facts"]) if options["facts"] else None
         if self._known:
             self._spec = replace(self._spec, spelling=self._spec.spelling.over(self._known.spelling))
@@ -366,12 +375,44 @@ class TableStore(RangeStore):
         if options["has_label"]:
             names = (*self._parts(0).names, *(name for name, _ in self._files[0].keys))
             self._spec = self._spec.with_label(self.url, names)
+        if "lags" in options:
+            self._add_lags(LagsConf(**options["lags"]))
         index = _read_index(file) if file else None
         if index is None:
             index = self._scan()
             if file and sum(piece.run.length for piece in index.pieces) >= MIN_INDEXED_BYTES:
                 _write_index(file, index, self.url)
         self._use(index)
+
+    def _add_lags(self, lags: LagsConf) -> None:
+        """Read the records of a table that has no lags as a table in memory that has them, from record `n` on."""
+        names = [*self._parts(0).names, *(name for name, _ in self._files[0].keys)]
+        if not {*lags.names}.isdisjoint(names):
+            return
+        known = self._known.features if self._known else ()
+        refuse_absent(self.url, names, [*(name for name in known if name not in lags.names), *lags.columns])
+        form, others = self._format, ("number", "boolean", "string", "vector", "empty")
+        # dates in texts stay texts
+        wanted = {name: kind if kind in others or form not in LINES else "string" for name, kind in self._read_kinds()}
+        tables = []
+        for file in range(len(self._files)):
+            part, inside = self._parts(file), self._parts.in_file(file, wanted)
+            check_columns(part, form, inside, self._files[0].url, *wanted)
+            for run in part.runs(GROUP_BYTES, 4 * len(wanted)):
+                data = part.fetch(run, inside)
+                table, place = self._parts.decode(file, run, wanted, data), part.place(run, data)
+                tables.append(self._spec.spelling.read(table, self._listed, place, self._spec.texts))
+        table = lags.add(self.url, pa.concat_tables(tables, promote_options="permissive"))
+        source = in_memory(self.url, table)
+        self._files[1:], self._files[0], self._format = [], TableFile(self.url), "whole"
+        self._parts = OpenParts(self._files, lambda file: ParquetPart(self.url, self.storage_options, source))
+        self.n_history, of_part = lags.n, self._chosen or (lambda first, n: np.arange(n))
+        self._chosen = lambda first, n: (rows := of_part(first, n))[rows >= lags.n - first]
+
+    def _read_kinds(self) -> Iterable[tuple[str, str]]:
+        """Return the kind in which each column is read: those of categories as they are written."""
+        kinds, _, _ = self._kinds()
+        return (kinds | {name: "string" for name in self._spec.categories if name in kinds}).items()
 
     def _index_file(self) -> Path | None:
         """Return the path of the index in the cache: its name is a hash of the table's URL, options and versions.
@@ -569,7 +610,7 @@ class TableStore(RangeStore):
                 of_any = (*self._spec.categories, *self._spec.texts, *self._spec.spelling.numbers)
                 check_columns(part, self._format, wanted, self._files[0].url, *of_any)
             for run in part.runs(limit, row_bytes):
-                yield TableBlock(file, run, first, len(self._split.rows(first, run.n)) if self._split else run.n)
+                yield TableBlock(file, run, first, len(self._chosen(first, run.n)) if self._chosen else run.n)
                 first += run.n
 
     # -- records -----------------------------------------------------------------------------------------------
@@ -607,7 +648,7 @@ class TableStore(RangeStore):
 
     def _table(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
         table = self._parts.decode(piece.file, piece.run, columns, data)
-        table = table.take(self._split.rows(piece.first, piece.run.n)) if self._split else table
+        table = table.take(self._chosen(piece.first, piece.run.n)) if self._chosen else table
         return self._spec.spelling.read(table, self._listed, self._place(piece, data), self._spec.texts)
 
     def _some_rows(
@@ -615,7 +656,7 @@ class TableStore(RangeStore):
     ) -> Callable[[int, int], pa.Table]:
         """Return a function: first, stop -> some rows of a piece that cannot be decoded; it raises if one is bad."""
         rows, place = self._parts.rows(piece.file, piece.run, columns, data), self._place(piece, data)
-        chosen = self._split.rows(piece.first, piece.run.n) if self._split else None
+        chosen = self._chosen(piece.first, piece.run.n) if self._chosen else None
 
         def read(first: int, stop: int) -> pa.Table:
             if chosen is None:
@@ -629,12 +670,12 @@ class TableStore(RangeStore):
 
     def _n_rows(self, piece: TableBlock) -> int:
         """Return the number of rows of a piece that are of the part to read."""
-        return len(self._split.rows(piece.first, piece.run.n)) if self._split else piece.run.n
+        return len(self._chosen(piece.first, piece.run.n)) if self._chosen else piece.run.n
 
     def _place(self, piece: TableBlock, data: Sequence[memoryview]) -> Callable[[int], str]:
         """Return a function: row of a piece -> its place in the file, for errors."""
         place = self._parts(piece.file).place(piece.run, data)
-        chosen = self._split.rows(piece.first, piece.run.n) if self._split else None
+        chosen = self._chosen(piece.first, piece.run.n) if self._chosen else None
         return place if chosen is None else lambda row: place(int(chosen[row]))
 
     def read_texts(self, block_id: int, names: Sequence[str]) -> dict[str, pa.Array]:

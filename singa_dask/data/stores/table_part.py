@@ -79,9 +79,14 @@ def read_whole(url: str, storage_options: fs.Options = None, spelling: Spelling 
         raise DataError(f"{url}: of another format, or damaged: {error}.") from error
     refuse_twice(names, url)
     table = pa.table(as_columns(dict(zip(names, columns, strict=True)), url, spelling))
+    return in_memory(url, table, (len(data), checksum_of(data)))
+
+
+def in_memory(url: str, table: pa.Table, origin: tuple[int, int] | None = None) -> BytesInMemory:
+    """Return a table as a Parquet file in memory; ``origin`` are size and checksum of what it was made of."""
     written = io.BytesIO()
     pq.write_table(table, written, row_group_size=ROWS)
-    return BytesInMemory(url, written.getvalue(), (len(data), checksum_of(data)))
+    return BytesInMemory(url, written.getvalue(), origin)
 
 
 def _array(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
