@@ -44,7 +44,7 @@ def test_records_that_are_no_history(frame: pd.DataFrame, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "days", [list(range(6)), [f"{day:%d/%m/%Y}" for day in DAYS], [f"{day:%m/%d/%y}" for day in DAYS]]
+    "days", [list(range(6)), [f"{day:%d/%m/%Y}" for day in DAYS], [f"{day:%m/%d/%y}" for day in DAYS], [*"fedcba"]]
 )
 def test_records_in_order(days: list[Any]) -> None:
     lags = LagsConf(columns=["load"], n=2, order="day")
