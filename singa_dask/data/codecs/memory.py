@@ -258,12 +258,10 @@ def as_column(
     try:
         try:
             column = pa.array(values, from_pandas=True)
-        except OverflowError:
-            # integers from 2**63 on
-            try:
-                column = pa.array(values, pa.uint64())
-            except (pa.ArrowException, OverflowError):
-                column = pa.array([float(each) if isinstance(each, int) else each for each in values])
+        except (pa.ArrowInvalid, OverflowError):
+            if not all(each is None or type(each) in (int, float) for each in values):
+                raise
+            column = _as_numbers(values)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         if na_values is not None and (words := _texts_among_numbers(values)):
             numbers = form.parse(pa.array(words)).to_pylist() if form else ()
@@ -284,6 +282,14 @@ def as_column(
     # objects that are all missing; those of other partitions are texts
     is_missing = pa.types.is_null(column.type) and getattr(getattr(values, "dtype", None), "kind", "") == "O"
     return column.cast(pa.string()) if is_missing else column
+
+
+def _as_numbers(values: Sequence[float | None]) -> pa.Array:
+    """Return integers from 2**63 on, and large ones among floats, as a column, with all digits if it has no others."""
+    try:
+        return pa.array(values, pa.uint64())
+    except (pa.ArrowException, OverflowError):
+        return pa.array([None if each is None else float(each) for each in values], from_pandas=True)
 
 
 def _texts_among_numbers(values: Any) -> list[str]:

@@ -77,10 +77,11 @@ def test_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["x.json", "x.jsonl"])
 def test_numbers_of_json(tmp_path: Path, name: str) -> None:
     """Integers from 2**63 on, NaN as Python writes it, and infinite numbers."""
-    rows = ['{"a": 18446744073709551615, "b": 1.5, "c": "NaN"}', '{"a": -1, "b": NaN, "c": "7"}']
+    rows = ['{"a": 18446744073709551615, "b": 9007199254740993, "c": "NaN"}', '{"a": -1, "b": NaN, "c": "7"}']
+    rows += ['{"a": null, "b": 0.5, "c": "7"}']
     text = "\n".join(rows) if name == "x.jsonl" else f"[{', '.join(rows)}]"
     with opened(tmp_path / name, text.encode(), features=["a", "b", "c"], categories={"c": ["NaN", "7"]}) as store:
-        wanted = [[2.0**64, 1.5, 1, 0], [-1, 1.5, 0, 1]]
+        wanted = [[2.0**64, 2.0**53, 1, 0], [-1, 2.0**52 + 0.25, 0, 1], [2.0**63, 0.5, 0, 1]]
         np.testing.assert_array_equal(read_all(store)["data"], np.array(wanted, np.float32))
     rows = ['{"a": 1.5}', '{"a": 1e999}']
     text = "\n".join(rows) if name == "x.jsonl" else f"[{', '.join(rows)}]"
