@@ -29,7 +29,7 @@ def _names(context: click.Context, option: click.Parameter, value: Any) -> tuple
     return tuple(name.strip() for name in (value or "").split(",") if name.strip())
 
 
-class _Mark(click.ParamType):
+class _Mark(click.types.StringParamType):
     """One of some characters, or none."""
 
     name = "char"

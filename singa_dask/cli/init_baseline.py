@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from singa_dask.cli.init_columns import ColumnSurvey, TableSurvey
 from singa_dask.cli.init_records import Baseline, OutputSurvey, Rows
-from singa_dask.data.codecs.table import as_floats, as_texts, missing_of
+from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of
 
 Floats = npt.NDArray[np.float64]
 

@@ -21,9 +21,9 @@ from singa_dask.cli.init_records import (
     Rows,
     UnsureError,
 )
+from singa_dask.data.codecs.columns import as_floats, as_texts, is_number, missing_of, whole
 from singa_dask.data.codecs.lags import DATE, times_of
 from singa_dask.data.codecs.numbers import NumberForm, Spelling
-from singa_dask.data.codecs.table import as_floats, as_texts, is_number, missing_of, whole
 from singa_dask.data.stores.table import LINES, open_part
 from singa_dask.data.stores.table_csv import (
     SEPARATORS,

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from singa_dask.cli.init_columns import ColumnSurvey, TableSurvey, show_value
 from singa_dask.cli.init_records import InitOptions, UnsureError
+from singa_dask.data.codecs.columns import as_texts
 from singa_dask.data.codecs.numbers import BLANK, MISSING, NumberForm, Spelling
-from singa_dask.data.codecs.table import as_texts
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.errors import DataError
 

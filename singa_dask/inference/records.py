@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.arrays import Array
+from singa_dask.data.codecs.columns import as_floats, column_kind, missing_rows, refuse_absent, whole
 from singa_dask.data.codecs.memory import (
     as_array,
     as_columns,
@@ -24,16 +25,7 @@ from singa_dask.data.codecs.memory import (
 )
 from singa_dask.data.codecs.numbers import Spelling
 from singa_dask.data.codecs.record import is_numeric, value_name
-from singa_dask.data.codecs.table import (
-    TableEncoder,
-    TableFacts,
-    TableSpec,
-    as_floats,
-    column_kind,
-    missing_rows,
-    refuse_absent,
-    whole,
-)
+from singa_dask.data.codecs.table import TableEncoder, TableFacts, TableSpec
 from singa_dask.data.stores.image import decode_image, image_pixels
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from singa_dask.conf.model import Conf, Many, Size
-from singa_dask.data.codecs.table import refuse_absent, whole
+from singa_dask.data.codecs.columns import refuse_absent, whole
 from singa_dask.errors import DataError
 
 DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?")

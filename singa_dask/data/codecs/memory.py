@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.arrays import Array
+from singa_dask.data.codecs.columns import refuse_twice
 from singa_dask.data.codecs.numbers import NumberForm, Spelling
 from singa_dask.data.codecs.record import find_wrong_label, is_numeric
-from singa_dask.data.codecs.table import refuse_twice
 from singa_dask.errors import DataError, listed
 from singa_dask.texts import NameNumbers
 

@@ -1,10 +1,14 @@
-"""Columns of a table as arrays: their kinds, numbers and strings, and which values are missing."""
+"""Records of tables as arrays: `TableEncoder` makes them, and `TableStatistics` learns what that takes.
+
+A `TableSpec` is what a job says; `TableFacts` are what was learned from the training data (means, categories, names of
+classes), so that other data are read in the same way.
+"""
 
 from __future__ import annotations
 
 import fnmatch
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -13,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of, missing_rows, show_columns, whole
 from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
 from singa_dask.data.codecs.record import (
     find_wrong_label,
@@ -30,120 +35,14 @@ from singa_dask.texts import NameNumbers, in_order
 
 pc = LazyModule("pyarrow.compute")
 
-
-def column_kind(kind: pa.DataType) -> str:
-    """Return ``number``, ``boolean``, ``string``, ``vector``, ``empty`` or, for another type, its name in Arrow."""
-    types = pa.types
-    if types.is_dictionary(kind):
-        return column_kind(kind.value_type)
-    if types.is_boolean(kind):
-        return "boolean"
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
-        return "number"
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return "string"
-    if is_list(kind) and column_kind(kind.value_type) in ("number", "boolean"):
-        return "vector"
-    if types.is_null(kind):
-        return "empty"
-    names = {"date": types.is_date, "timestamp": types.is_timestamp, "time": types.is_time}
-    return next((name for name, test in names.items() if test(kind)), str(kind))
-
-
-def refuse_twice(names: Sequence[str], where: str) -> None:
-    """Raise a `DataError` if two columns have the same name."""
-    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
-    if twice is not None:
-        raise DataError(f"{where}: column {twice!r} occurs twice. Rename one.")
-
-
-def refuse_absent(url: str, columns: Collection[str], wanted: Sequence[str]) -> None:
-    """Raise a `DataError` if data lacks columns that a net was trained on."""
-    if absent := [repr(name) for name in wanted if name not in columns]:
-        what = f"columns {listed(absent)} are" if len(absent) > 1 else f"column {absent[0]} is"
-        raise DataError(f"{url}: {what} missing. {show_columns(list(columns))}")
-
-
-def check_label_type(url: str, column: pa.Field) -> None:
-    """Raise a `DataError` for a column whose type is none of numbers: it cannot have the labels of arrays."""
-    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        raise DataError(
-            f"{url}: the label {column.name!r} is of type {column.type}, expected integers: write the index of the "
-            f"class, as pandas.factorize returns it. Or name another column: user_conf: {{label: ...}}."
-        )
-
-
-def whole(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array, not encoded by a dictionary."""
-    chunks = column.chunks or [pa.array([], column.type)]
-    array = chunks[0] if len(chunks) == 1 else pa.chunked_array(chunks).combine_chunks()
-    return array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array
-
-
-def missing_of(column: pa.Array, is_text: bool = False) -> npt.NDArray[np.bool_]:
-    """Return which values are missing: null, NaN, the empty string, or a vector with a missing value.
-
-    So is a string of blanks, unless ``is_text`` says that strings are texts and not names.
-    """
-    kind = column.type
-    if is_list(kind):
-        rows = np.repeat(np.arange(len(column)), pc.fill_null(pc.list_value_length(column), 0).to_numpy())
-        missing = np.asarray(column.is_null().to_numpy(zero_copy_only=False), np.bool_)
-        missing[rows[missing_of(column.flatten())]] = True
-        return missing
-    if pa.types.is_floating(kind):
-        found = pc.is_null(column, nan_is_null=True)
-    elif column_kind(kind) == "string":
-        column = column if is_text else pc.utf8_trim_whitespace(column)
-        found = pc.fill_null(pc.equal(pc.utf8_length(column), 0), True)
-    else:
-        found = pc.is_null(column)
-    return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
-
-
-def missing_rows(table: pa.Table, names: Sequence[str], texts: Collection[str]) -> npt.NDArray[np.bool_]:
-    """Return which rows have no value in one of some columns, of which some are texts."""
-    found = np.zeros(len(table), np.bool_)
-    for name in names:
-        found |= missing_of(whole(table.column(name)), name in texts)
-    return found
-
-
-def as_floats(column: pa.Array) -> npt.NDArray[np.float64]:
-    """Return numbers and booleans as float64, NaN where there is no value."""
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.uint8())
-    if pa.types.is_decimal(column.type):
-        # the nearest float, as texts have it: a cast of decimals rounds twice
-        column = column.cast(pa.string())
-    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
-
-
-def as_texts(column: pa.Array) -> pa.Array:
-    """Return the values of a column as strings: whole numbers as integers, decimals without zeros at their ends."""
-    kind = column.type
-    if pa.types.is_string(kind):
-        return column
-    texts = column.cast(pa.string())
-    if pa.types.is_decimal(kind) and kind.scale > 0:
-        return pc.utf8_rtrim(pc.utf8_rtrim(texts, "0"), ".")
-    if pa.types.is_floating(kind):
-        numbers = column.cast(pa.float64())
-        is_whole = pc.and_(pc.equal(pc.floor(numbers), numbers), pc.less(pc.abs(numbers), 2.0**63))
-        return pc.if_else(is_whole, numbers.cast(pa.int64(), safe=False).cast(pa.string()), texts)
-    return texts
-
-
-def is_number(text: str) -> bool:
-    """Return whether a text is a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-# TableFacts: what is learned from the columns of a table, and stored in checkpoints and converted records.
+LARGEST = float(np.finfo(np.float32).max)
+Where = Callable[[int], str]
+Values = npt.NDArray[Any]
+# maximum number of categories that are learned from a column
+MAX_CATEGORIES = 10_000
+# more categories than this in fewer than twice as many records are no categories
+MANY = 100
+BOOLEANS = ("false", "true")
 
 
 @dataclass(frozen=True)
@@ -439,27 +338,6 @@ def _check_kind(where: str, kind: str, is_named: bool, is_feature: bool) -> None
     hint = "Store days or seconds as numbers." if kind in ("date", "timestamp", "time", "duration") else ""
     hint = "If they are texts in UTF-8, name the column in categories or texts." if kind.endswith("binary") else hint
     raise DataError(f"{where} holds values of type {kind}, expected numbers{' or strings' * is_named}. {hint}".rstrip())
-
-
-def show_columns(names: Mapping[str, str] | Sequence[str]) -> str:
-    """Format the names of columns for a message."""
-    return f"Columns: {listed([name for name in names if name])}."
-
-
-# TableEncoder: makes arrays from the columns of a block. TableStatistics: learns what that takes from training data.
-#
-# A `TableSpec` is what a job says; `TableFacts` is what was learned from the training data (means, categories, names
-# of classes), so that other data are read in the same way.
-
-
-LARGEST = float(np.finfo(np.float32).max)
-Where = Callable[[int], str]
-Values = npt.NDArray[Any]
-# maximum number of categories that are learned from a column
-MAX_CATEGORIES = 10_000
-# more categories than this in fewer than twice as many records are no categories
-MANY = 100
-BOOLEANS = ("false", "true")
 
 
 class TableStatistics:

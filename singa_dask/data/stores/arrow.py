@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask import fs
+from singa_dask.data.codecs.columns import check_label_type
 from singa_dask.data.codecs.record import (
     as_labels,
     as_values,
@@ -34,7 +35,6 @@ from singa_dask.data.codecs.record import (
     is_list,
     salvage_rows,
 )
-from singa_dask.data.codecs.table import check_label_type
 from singa_dask.data.stores.class_names import hugging_face_names, parse_names
 from singa_dask.data.stores.columnar import ARROW_MAGIC, STREAM, is_columnar, open_columns
 from singa_dask.data.stores.image import ImageOptions, decode_image

@@ -23,20 +23,11 @@ import pyarrow as pa
 from singa_dask import fs
 from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Finding, Many, Size, raw_value
+from singa_dask.data.codecs.columns import as_texts, missing_of, refuse_absent, show_columns, whole
 from singa_dask.data.codecs.lags import LagsConf
 from singa_dask.data.codecs.numbers import MISSING, NO_SPELLING, NumberConf, Spelling
 from singa_dask.data.codecs.record import bisect_rows
-from singa_dask.data.codecs.table import (
-    TableEncoder,
-    TableFacts,
-    TableSpec,
-    TableStatistics,
-    as_texts,
-    missing_of,
-    refuse_absent,
-    show_columns,
-    whole,
-)
+from singa_dask.data.codecs.table import TableEncoder, TableFacts, TableSpec, TableStatistics
 from singa_dask.data.codecs.tokens import TextConf
 from singa_dask.data.stores.range_store import (
     Manifest,

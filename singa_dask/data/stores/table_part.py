@@ -28,9 +28,9 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 
 from singa_dask import fs
+from singa_dask.data.codecs.columns import column_kind, is_number, refuse_twice, show_columns
 from singa_dask.data.codecs.memory import as_columns
 from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
-from singa_dask.data.codecs.table import column_kind, is_number, refuse_twice, show_columns
 from singa_dask.data.stores.arrow import PARQUET_MAGIC, GroupReader, RowGroups
 from singa_dask.data.stores.class_names import hugging_face_names
 from singa_dask.data.stores.columnar import ARROW_MAGIC, PARQUET_SUFFIXES, is_columnar, open_columns

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from singa_dask.arrays import Array
+from singa_dask.data.codecs.columns import as_floats, show_columns
 from singa_dask.data.codecs.memory import (
     HINT,
     TEXTS,
@@ -24,7 +25,6 @@ from singa_dask.data.codecs.memory import (
     plain_array,
 )
 from singa_dask.data.codecs.record import find_wrong_weight, is_numeric, value_name
-from singa_dask.data.codecs.table import as_floats, show_columns
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.data.stores.store import rows_per_block
 from singa_dask.data.types import Arrays, Field

@@ -1,0 +1,132 @@
+"""Columns of tables: kinds, names, missing values, and their values as floats and as texts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from singa_dask.data.codecs.record import is_list
+from singa_dask.errors import DataError, listed
+from singa_dask.lazy import LazyModule
+
+pc = LazyModule("pyarrow.compute")
+
+
+def column_kind(kind: pa.DataType) -> str:
+    """Return ``number``, ``boolean``, ``string``, ``vector``, ``empty`` or, for another type, its name in Arrow."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return column_kind(kind.value_type)
+    if types.is_boolean(kind):
+        return "boolean"
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return "number"
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return "string"
+    if is_list(kind) and column_kind(kind.value_type) in ("number", "boolean"):
+        return "vector"
+    if types.is_null(kind):
+        return "empty"
+    names = {"date": types.is_date, "timestamp": types.is_timestamp, "time": types.is_time}
+    return next((name for name, test in names.items() if test(kind)), str(kind))
+
+
+def refuse_twice(names: Sequence[str], where: str) -> None:
+    """Raise a `DataError` if two columns have the same name."""
+    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    if twice is not None:
+        raise DataError(f"{where}: column {twice!r} occurs twice. Rename one.")
+
+
+def refuse_absent(url: str, columns: Collection[str], wanted: Sequence[str]) -> None:
+    """Raise a `DataError` if data lacks columns that a net was trained on."""
+    if absent := [repr(name) for name in wanted if name not in columns]:
+        what = f"columns {listed(absent)} are" if len(absent) > 1 else f"column {absent[0]} is"
+        raise DataError(f"{url}: {what} missing. {show_columns(list(columns))}")
+
+
+def check_label_type(url: str, column: pa.Field) -> None:
+    """Raise a `DataError` for a column whose type is none of numbers: it cannot have the labels of arrays."""
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        raise DataError(
+            f"{url}: the label {column.name!r} is of type {column.type}, expected integers: write the index of the "
+            f"class, as pandas.factorize returns it. Or name another column: user_conf: {{label: ...}}."
+        )
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array, not encoded by a dictionary."""
+    chunks = column.chunks or [pa.array([], column.type)]
+    array = chunks[0] if len(chunks) == 1 else pa.chunked_array(chunks).combine_chunks()
+    return array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array
+
+
+def missing_of(column: pa.Array, is_text: bool = False) -> npt.NDArray[np.bool_]:
+    """Return which values are missing: null, NaN, the empty string, or a vector with a missing value.
+
+    So is a string of blanks, unless ``is_text`` says that strings are texts and not names.
+    """
+    kind = column.type
+    if is_list(kind):
+        rows = np.repeat(np.arange(len(column)), pc.fill_null(pc.list_value_length(column), 0).to_numpy())
+        missing = np.asarray(column.is_null().to_numpy(zero_copy_only=False), np.bool_)
+        missing[rows[missing_of(column.flatten())]] = True
+        return missing
+    if pa.types.is_floating(kind):
+        found = pc.is_null(column, nan_is_null=True)
+    elif column_kind(kind) == "string":
+        column = column if is_text else pc.utf8_trim_whitespace(column)
+        found = pc.fill_null(pc.equal(pc.utf8_length(column), 0), True)
+    else:
+        found = pc.is_null(column)
+    return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def missing_rows(table: pa.Table, names: Sequence[str], texts: Collection[str]) -> npt.NDArray[np.bool_]:
+    """Return which rows have no value in one of some columns, of which some are texts."""
+    found = np.zeros(len(table), np.bool_)
+    for name in names:
+        found |= missing_of(whole(table.column(name)), name in texts)
+    return found
+
+
+def as_floats(column: pa.Array) -> npt.NDArray[np.float64]:
+    """Return numbers and booleans as float64, NaN where there is no value."""
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    if pa.types.is_decimal(column.type):
+        # the nearest float, as texts have it: a cast of decimals rounds twice
+        column = column.cast(pa.string())
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+
+
+def as_texts(column: pa.Array) -> pa.Array:
+    """Return the values of a column as strings: whole numbers as integers, decimals without zeros at their ends."""
+    kind = column.type
+    if pa.types.is_string(kind):
+        return column
+    texts = column.cast(pa.string())
+    if pa.types.is_decimal(kind) and kind.scale > 0:
+        return pc.utf8_rtrim(pc.utf8_rtrim(texts, "0"), ".")
+    if pa.types.is_floating(kind):
+        numbers = column.cast(pa.float64())
+        is_whole = pc.and_(pc.equal(pc.floor(numbers), numbers), pc.less(pc.abs(numbers), 2.0**63))
+        return pc.if_else(is_whole, numbers.cast(pa.int64(), safe=False).cast(pa.string()), texts)
+    return texts
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def show_columns(names: Mapping[str, str] | Sequence[str]) -> str:
+    """Format the names of columns for a message."""
+    return f"Columns: {listed([name for name in names if name])}."
