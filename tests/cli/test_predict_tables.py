@@ -178,3 +178,24 @@ def test_what_is_no_history_is_refused(call: Call, series: str) -> None:
         sd.DataError, match=r"data: a record needs the 2 before it, and partitions of Dask .*compute\(\)"
     ):
         sd.predict(model, lazy)
+
+
+def test_lags_of_money(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lags are made of the numbers that texts say."""
+    monkeypatch.chdir(tmp_path)
+    numbers = SERIES.assign(load=SERIES["load"].round(2) * 1000 + 50_000)
+    texts = numbers.assign(load=[f"${value:,.2f}" for value in numbers["load"]])
+    found = []
+    for frame in (numbers, texts):
+        frame.to_csv("series.csv", index=False)
+        options = ("--target", "load", "--lags", 2, "--features", "wind,load_lag*", "--overwrite")
+        assert call("init", "series.csv", *options).exit_code == 0
+        assert call("run", "job.yaml", "--run-dir", f"run{len(found)}", "--set", "train_steps=5").exit_code == 0
+        model = sd.load_model(f"run{len(found)}")
+        new = frame[-9:].reset_index(drop=True).assign(time=lambda each: each["time"].astype(str))
+        new.to_csv("new.csv", index=False)
+        new.to_parquet("new.parquet")
+        found += [model.predict(new), model.predict(new.to_dict("records"))]
+        found += [sd.predict(model, "new.csv"), sd.predict(model, "new.parquet")]
+    for each in found[1:]:
+        np.testing.assert_array_equal(each, found[0])
