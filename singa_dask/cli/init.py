@@ -200,9 +200,10 @@ def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     if isinstance(surveyed, TextSurvey):
         echo(f"{surveyed.source}: {surveyed.n_characters} characters, {surveyed.n_distinct} different ones", err=True)
         return
-    n = surveyed.n_records + (surveyed.n_test if surveyed.split else 0)
+    n = f"{'about ' * surveyed.is_about}{surveyed.n}"
     echo(f"{surveyed.source}: {n} {surveyed.form} records {surveyed.describe()}", err=True)
-    lines = [_show(each) for each in surveyed.outputs]
+    lines = [f"{surveyed.n_seen} of them, from all its files, were looked at"] if surveyed.is_about else []
+    lines += [_show(each) for each in surveyed.outputs]
     if "texts" in surveyed.reading:
         lines.append(f"text: {surveyed.features[0]}. {surveyed.measure}")
     elif surveyed.features:

@@ -37,8 +37,8 @@ from singa_dask.errors import DataError, listed
 from singa_dask.fs.range_reader import open_bytes
 from singa_dask.texts import charset_of, in_order, plain_name, split_lines
 
-# of larger tables the first records are looked at
-MAX_BYTES = 1 << 28
+# of larger tables so many bytes are looked at, at least so many in each file
+MAX_BYTES, SEEN_BYTES, MIN_BYTES = 1 << 28, 1 << 26, 1 << 16
 HEAD_BYTES = 1 << 16
 BLOCK_BYTES = 1 << 24
 DATES = ("date", "timestamp", "time", "duration")
@@ -143,7 +143,7 @@ def show_value(value: Any) -> str:
 
 @dataclass(frozen=True, eq=False)
 class TableSurvey:
-    """A table: how it is read, its columns, and where its records are."""
+    """A table: how it is read, its columns, and where the records are that were looked at; of ``n``, about, not all."""
 
     url: str
     format: str
@@ -160,12 +160,19 @@ class TableSurvey:
         return {each.name: each for each in self.columns}
 
     @property
+    def n_seen(self) -> int:
+        """Number of records that were looked at."""
+        return len(self.columns[0].values)
+
+    @property
     def is_whole(self) -> bool:
         """Whether all records were looked at."""
-        return all(len(each.values) == self.n for each in self.columns if each.name)
+        return self.n_seen == self.n
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Return the different values of a column as they are written, sorted, those of numbers by value."""
+        if self.named[name].kind == "string":
+            return in_order(self.named[name].distinct.to_pylist())
         different = set[str]()
         for file, run in self.runs:
             texts = as_texts(whole(_decoded(self.parts, file, run, {name: "string"}).column(name)))
@@ -258,14 +265,10 @@ def _looked_at(place: str, form: str, text: Mapping[str, Any], parts: OpenParts,
         wanted = {name: kind for name, kind in wanted.items() if kinds[name] in (*read, *others)}
     else:
         wanted = {name: kind for name, kind in kinds.items() if name and kind in (*read, *DATES)}
-    runs, tables, n_bytes = list[tuple[int, RecordRun]](), list[pa.Table](), 0
     for file in range(len(parts.files)):
         check_columns(parts(file), form, parts.in_file(file, wanted), parts.files[0].url)
-        for run in parts(file).runs(BLOCK_BYTES, 4 * len(kinds)):
-            runs.append((file, run))
-            n_bytes += run.length
-            if n_bytes <= MAX_BYTES or not tables:
-                tables.append(_decoded(parts, file, run, wanted))
+    runs, n = (_lines_of if form in LINES else _groups_of)(parts, 4 * len(kinds))
+    tables = [_decoded(parts, file, run, wanted) for file, run in runs]
     table = pa.concat_tables(tables, promote_options="permissive")
     part, none = parts(0), pa.nulls(len(table))
     values = {name: whole(table.column(name)) for name in wanted}
@@ -273,7 +276,40 @@ def _looked_at(place: str, form: str, text: Mapping[str, Any], parts: OpenParts,
         ColumnSurvey(name, i, kind, values.get(name, none), name in part.index, part.faults.get(name, ""))
         for i, (name, kind) in enumerate(kinds.items(), 1)
     ]
-    return TableSurvey(place, form, text, columns, sum(run.n for _, run in runs), parts, wanted, runs)
+    return TableSurvey(place, form, text, columns, n, parts, wanted, runs)
+
+
+Runs = list[tuple[int, RecordRun]]
+
+
+def _lines_of(parts: OpenParts, row_bytes: int) -> tuple[Runs, int]:
+    """Return runs of records in files of text, of large tables those at the beginning of each, and how many there are.
+
+    Of a large table it is about so many, at least one more than in these runs.
+    """
+    sizes = [parts(file).source.size for file in range(len(parts.files))]
+    if sum(sizes) <= MAX_BYTES:
+        runs = [(file, run) for file in range(len(sizes)) for run in parts(file).runs(BLOCK_BYTES, row_bytes)]
+        return runs, sum(run.n for _, run in runs)
+    found, n = Runs(), 0.0
+    for file, size in enumerate(sizes):
+        wanted, seen, first = max(SEEN_BYTES * size // sum(sizes), MIN_BYTES), 0, len(found)
+        block = min(BLOCK_BYTES, wanted)
+        for run in parts(file).runs(block, row_bytes):
+            found.append((file, run))
+            seen = run.offset + run.length
+            if seen > wanted - block / 2:
+                break
+        n += sum(run.n for _, run in found[first:]) * size / max(seen, 1)
+    return found, max(int(float(f"{n:.3g}")), sum(run.n for _, run in found) + 1)
+
+
+def _groups_of(parts: OpenParts, row_bytes: int) -> tuple[Runs, int]:
+    """Return runs of records in files of columns, of large tables some at equal distances, and how many there are."""
+    runs = [(file, run) for file in range(len(parts.files)) for run in parts(file).runs(BLOCK_BYTES, row_bytes)]
+    n_bytes = sum(run.length for _, run in runs)
+    every = -(-n_bytes // SEEN_BYTES) if n_bytes > MAX_BYTES else 1
+    return runs[::every], sum(run.n for _, run in runs)
 
 
 # -- text -----------------------------------------------------------------------------------------------

@@ -14,8 +14,18 @@ from singa_dask.errors import listed
 
 # of few records, and of more than MANY
 BATCH, LARGE_BATCH, MANY, TEST_BATCH = 32, 64, 5000, 100
+# of more records than HUGE in a table batches grow with them, so that 2, 3, 4, 6 or 8 workers can share one
+HUGE, HUGE_BATCH, MAX_DOUBLINGS = 100_000, 96, 5
+# values in the largest batch
+MAX_VALUES = 1 << 20
 # times that each record is read, at least and at most, within these numbers of steps
 EPOCHS, STEPS = (20, 100), (500, 5000)
+# records that are read in training suffice, if each is read so many times
+MAX_READ, FEW_EPOCHS = 5_000_000, 2
+# a larger table is not read as a whole in a new order, which takes it into memory
+MAX_SHUFFLED = 1 << 26
+# more records than these are tested at the end alone
+MAX_TESTED = 1_000_000
 CONVNET_EPOCHS = 10
 HIDDEN, HIDDEN_OF_MANY = (64, 64), (256, 128)
 # features from which on the hidden layers are those of many
@@ -103,7 +113,7 @@ def _records_job(data: RecordSurvey, net: str, next_steps: str) -> str:
     layers = {"convnet": _convnet, "word-rnn": _word_rnn}.get(net, _perceptron)(data)
     then = f"name the classes of new {kind}" if data.has_classes else f"predict {data.outputs_named} of new {kind}"
     return f"""\
-# A {what} for {data.n_records} {kind} {data.describe()}.
+# A {what} for {"about " * data.is_about}{data.n_records} {kind} {data.describe()}.
 {_names(data)}# Train it, and {then}:
 {next_steps}\
 # Every random number follows from it: initial values, order of records.
@@ -115,7 +125,7 @@ disp_freq: {max(1, steps // 20)}
 {_testing(data, steps)}checkpoint_freq: {max(1, steps // 4)}
 train_one_batch: {{alg: BP}}
 
-{_updater(data, net, steps)}
+{_updater(data, net, batch, steps)}
 neuralnet:
 {unroll}  layer:
 {_inputs(data, batch)}{layers}"""
@@ -123,12 +133,21 @@ neuralnet:
 
 def training_of(data: RecordSurvey, net: str) -> tuple[int, int]:
     """Return records in a batch, and steps of training."""
+    if net == "mlp" and data.n_records > HUGE:
+        batch = _large_batch(data)
+        return batch, max(min(EPOCHS[0], MAX_READ // data.n_records), FEW_EPOCHS) * (data.n_records // batch)
     size = BATCH if net == "mlp" and data.n_records <= MANY else LARGE_BATCH
     batch = _for_groups(min(size, data.n_records // 10))
     epoch = max(1, data.n_records // batch)
     if net != "mlp":
         return batch, max(CONVNET_EPOCHS * epoch, STEPS[0])
     return batch, max(min(EPOCHS[1] * epoch, STEPS[1]), EPOCHS[0] * epoch, STEPS[0])
+
+
+def _large_batch(data: RecordSurvey) -> int:
+    """Return a batch that grows with the records of a table, as far as their width allows."""
+    most = math.log2(max(MAX_VALUES / math.prod(data.shape) / HUGE_BATCH, 1))
+    return HUGE_BATCH << int(min(math.log2(data.n_records / HUGE), most, MAX_DOUBLINGS))
 
 
 def _for_groups(batch: int) -> int:
@@ -141,13 +160,13 @@ def hidden_of(data: RecordSurvey) -> tuple[int, ...]:
     return HIDDEN if math.prod(data.shape) < WIDE else HIDDEN_OF_MANY
 
 
-def _updater(data: RecordSurvey, net: str, steps: int) -> str:
+def _updater(data: RecordSurvey, net: str, batch: int, steps: int) -> str:
     if net != "mlp":
         said = "Learns well without much choice; a lower base_lr learns more slowly, and often a little better."
         return f"updater:\n  # {said}\n  type: Adam\n  learning_rate: {{type: Fixed, base_lr: {RATE}}}\n"
     known = data.baseline or UNKNOWN
     # the less a linear model does, the further a net has to go from its beginning
-    rate = RATE * (1 + 2 * min(1.0, 3 * known.curved))
+    rate = RATE * (1 + 2 * min(1.0, 3 * known.curved)) * math.sqrt(max(batch / LARGE_BATCH, 1))
     decay = min(1 / max(known.best, 1 / MOST_DECAY), MOST_DECAY) / (rate * steps / 2)
     return f"""\
 updater:
@@ -178,6 +197,8 @@ def _testing(data: RecordSurvey, steps: int) -> str:
         said = "# There is no test set, so nobody knows how well the net does on records that it has not learned.\n"
         return said if data.features else f"{said}# To make one, see singa-dask convert --split.\n"
     said = f"# Test every so many steps, on all records of the test set.\ntest_freq: {max(1, steps // 5)}\n"
+    if data.n_test > MAX_TESTED:
+        said = f"# Test at the end alone: there are many records to test on.\ntest_freq: {steps}\ntest_after: 1\n"
     if not data.has_classes:
         return f"{said}# What tests compute beside the loss.\nmetrics: [mae, r2]\n"
     if len(data.outputs) > 1:
@@ -188,7 +209,8 @@ def _testing(data: RecordSurvey, steps: int) -> str:
 def _inputs(data: RecordSurvey, batch: int) -> str:
     if not data.test_url:
         return _input(data, data.url, batch)
-    test = _input(data, data.test_url, _for_groups(min(TEST_BATCH, data.n_test)), "test")
+    size = _large_batch(data) if data.values == "columns" and data.n_records > HUGE else TEST_BATCH
+    test = _input(data, data.test_url, _for_groups(min(size, data.n_test)), "test")
     said = [line for line in test.splitlines(keepends=True) if not line.strip().startswith("#")]
     return _input(data, data.url, batch, "train") + "".join(said)
 
@@ -207,7 +229,11 @@ def _input(data: RecordSurvey, url: str, batch: int, phase: str = "") -> str:
         *_scaling(data),
     ]
     if phase != "test":
-        lines += ["# Read the records in a new order each time.", "shuffle: full"]
+        is_large = 4 * data.n_records * math.prod(data.shape) > MAX_SHUFFLED
+        if is_large and data.values == "columns":
+            lines += ["# Read the records in a new order each time, mixed within windows of blocks.", "shuffle: block"]
+        else:
+            lines += ["# Read the records in a new order each time.", "shuffle: full"]
     kind = "CSVInput" if data.backend in backends_holding("text") else "RecordInput"
     has_one_label = data.has_classes and len(data.outputs) == 1
     anchor = phase or "train"

@@ -154,6 +154,9 @@ class RecordSurvey:
     outputs : tuple of OutputSurvey
         The labels, or what is to be predicted.
     n_records, n_test : int
+        About, of a table that was not looked at as a whole.
+    n_seen : int
+        Number of records that were looked at, of a table.
     seed : int
         Of the split, and of the job.
     values : {"bytes", "small", "columns", "any"}
@@ -209,6 +212,7 @@ class RecordSurvey:
     left_out: str = ""
     notes: Sequence[Note] = ()
     baseline: Baseline | None = None
+    n_seen: int = 0
     key: str = ""
     split: str = ""
     rule: Mapping[str, Any] = field(default_factory=dict)
@@ -225,6 +229,16 @@ class RecordSurvey:
     def outputs_named(self) -> str:
         """Names of the labels, or of what is to be predicted."""
         return " and ".join(each.name for each in self.outputs)
+
+    @property
+    def n(self) -> int:
+        """Number of all records."""
+        return self.n_records + (self.n_test if self.split else 0)
+
+    @property
+    def is_about(self) -> bool:
+        """Whether some of them only were looked at."""
+        return 0 < self.n_seen < self.n
 
     def describe(self) -> str:
         """Return the shape of a record, and what a net learns of it."""
@@ -252,7 +266,7 @@ def stratify(labels: npt.NDArray[Any], options: InitOptions) -> Split:
     counts = [min(round(options.test_split * len(each)), len(each) - 1) for each in chosen]
     test = np.sort(np.concatenate([each[:k] for each, k in zip(chosen, counts, strict=True)]))
     how = f"{len(test)} at random, as many of each class, seed {options.seed}"
-    return np.setdiff1d(np.arange(len(codes)), test), test, how
+    return np.delete(np.arange(len(codes)), test), test, how
 
 
 def with_split(
@@ -271,15 +285,15 @@ def with_split(
     return replace(records, split=how, write=write_both)
 
 
-def split_by_rule(survey: RecordSurvey, options: InitOptions, first_test: int = 0, how: str = "") -> RecordSurvey:
+def split_by_rule(survey: RecordSurvey, options: InitOptions, first_test: int = 0, order: str = "") -> RecordSurvey:
     """Return what was found with a test set that is a part of the store: about a share of it, or the last records.
 
     Parameters
     ----------
     first_test : int
         Number of the first record to test on, if these are the last ones.
-    how : str
-        In words, if so.
+    order : str
+        That of the records in words, if so.
     """
     if survey.n_records < MIN_SPLIT:
         return survey
@@ -287,7 +301,7 @@ def split_by_rule(survey: RecordSurvey, options: InitOptions, first_test: int = 
     n_test = len(SplitConf.model_validate({"part": "test", **rule}).rows(0, survey.n_records))
     if not 0 < n_test < survey.n_records:
         return survey
-    how = how if first_test else f"{n_test} at random, seed {abs(options.seed)}"
+    how = f"the last {n_test}{order}" if first_test else f"{n_test} at random, seed {abs(options.seed)}"
     n_train = survey.n_records - n_test
     return replace(survey, test_url=survey.url, split=how, rule=rule, n_records=n_train, n_test=n_test)
 

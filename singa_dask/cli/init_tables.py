@@ -6,7 +6,7 @@ import fnmatch
 import posixpath
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -96,7 +96,9 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     trouble += _doubts(used, outputs)
     notes = [*_forms(used), *_spelled(table, used, outputs, reading), *_left_out(table, left_out)]
     rows = np.flatnonzero(~np.logical_or.reduce([missing_of(table.named[each.name].values) for each in outputs]))
-    train, test, split = _split_rows(table, outputs, rows, options)
+    # what is elsewhere, or large, is not copied
+    is_ruled = fs.local_path(url) is None or not table.is_whole
+    train, test, split = _split_rows(table, outputs, rows, options, is_ruled)
     key = next((name for name, reason in left_out.items() if reason in KEYS), "")
     unlabelled_url, there = "", set[str]()
     if test_url and not options.test:
@@ -105,9 +107,8 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         if absent and there.issuperset(each.name for each in features):
             unlabelled_url, test_url = test_url, ""
             trouble.append(f"{unlabelled_url} has no {listed(absent)}: it is not a test set, but records to predict")
-    # what is elsewhere, or large, is not copied
-    by_rule = bool(split) and not (test_url or options.lags) and (fs.local_path(url) is None or not table.is_whole)
-    if test_url or not table.is_whole or not len(test):
+    by_rule = bool(split) and not (test_url or options.lags) and is_ruled
+    if test_url or not len(test):
         split = ""
     if options.lags and not _dates(table, options):
         trouble.append("no column of dates: the records are taken as one series, the oldest first")
@@ -137,6 +138,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         shape=(width,),
         outputs=tuple(outputs),
         n_records=table.n,
+        n_seen=table.n_seen,
         seed=options.seed,
         values="small" if measure else "bytes" if _are_pixels(features) else "columns",
         measure=measure,
@@ -151,7 +153,9 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     )
     if by_rule:
         is_last = bool(split) and train.max() < test.min()
-        records = split_by_rule(records, options, int(test.min()) if is_last else 0, split)
+        # as far in the table as in what was looked at
+        first = round(int(test.min()) * table.n / table.n_seen) if is_last else 0
+        records = split_by_rule(records, options, first, split.removeprefix(f"the last {len(test)}"))
         records = replace(records, trouble=[*trouble, *_never_learned(table, outputs, records.rule)])
         train = rows[np.isin(rows, _learned_rows(table, records.rule))]
     if not measure:
@@ -316,7 +320,7 @@ def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey
     chosen = _resolved(table, options.features, "--features")
     text = _resolved(table, (options.text,), "--text") if options.text else []
     is_wide = len(table.columns) > MAX_LISTED
-    left_out = {each.name: _unfit(each, table.n, is_wide) for each in table.columns if each.name not in named}
+    left_out = {each.name: _unfit(each, table.n_seen, is_wide) for each in table.columns if each.name not in named}
     left_out |= dict.fromkeys(dropped, "dropped")
     outputs = [_output(table, table.named[name], "given", "label" if labels else "target", options) for name in named]
     if not named:
@@ -518,10 +522,10 @@ def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, optio
             why = f"{why}; {known} different numbers are predicted as such{', --label takes classes' * (not said)}"
         return OutputSurvey(name, why, mean=float(numbers.mean()), std=float(numbers.std()) or 1.0)
     if known > MANY and 2 * known > len(column.present):
-        raise DataError(f"{place} has {known} different values in {table.n} records. Expected classes, which repeat.")
+        said = f"{known} different values in {table.n_seen} records"
+        raise DataError(f"{place} has {said}. Expected classes, which repeat.")
     if not said and column.kind == "number" and known > 2:
         why = f"{why}; {known} different numbers are classes, --target predicts them as numbers"
-    values = column.numbers.tolist() if column.kind == "number" else map(name_key, as_texts(column.present).to_pylist())
     texts = ("false", "true") if column.kind == "boolean" else table.texts(name)
     if column.kind == "number" and len(texts) != known and table.is_whole:
         raise DataError(f"{place}: {listed(texts, 6)}, which are {known} different numbers. Write each in one way.")
@@ -530,8 +534,12 @@ def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, optio
         if sorted(options.classes) != sorted(texts):
             raise DataError(f"{place} has {listed(texts, MAX_NAMED)}. Expected these in --classes, in an order.")
         texts = options.classes
-    counted = Counter(values)
-    counts = tuple(counted[float(text) if column.kind == "number" else name_key(text)] for text in texts)
+    read: Callable[[str], float | str] = float if column.kind == "number" else name_key
+    values = column.numbers if column.kind == "number" else as_texts(column.present)
+    counted = Counter[float | str]()
+    for each in pc.value_counts(values).to_pylist():
+        counted[read(each["values"])] += each["counts"]
+    counts = tuple(counted[read(text)] for text in texts)
     return OutputSurvey(name, why, counts, () if is_counted and not options.classes else texts)
 
 
@@ -565,14 +573,17 @@ def _has_classes(table: TableSurvey, column: ColumnSurvey, said: str) -> bool:
 
 
 def _split_rows(
-    table: TableSurvey, outputs: Sequence[OutputSurvey], rows: Rows, options: InitOptions
+    table: TableSurvey, outputs: Sequence[OutputSurvey], rows: Rows, options: InitOptions, is_ruled: bool
 ) -> tuple[Rows, Rows, str]:
-    """Return rows to train and to test on, and how they were chosen: by time if a column of dates orders them."""
+    """Return rows to train and to test on, and how they were chosen: by time if a column of dates orders them.
+
+    Of others a rule chooses later, if ``is_ruled``.
+    """
     n_test = round(options.test_split * len(rows))
     if not 0 < n_test < len(rows) or len(rows) < MIN_SPLIT:
         return rows, rows[:0], ""
     dates = _sorted_by(table, options)
-    if dates and 2 * len(dates.distinct) < table.n:
+    if dates and 2 * len(dates.distinct) < table.n_seen:
         dates = None
     labels = [table.named[each.name] for each in outputs if each.is_label]
     # what is learned has to have all classes
@@ -580,10 +591,12 @@ def _split_rows(
         return rows[:-n_test], rows[-n_test:], f"the last {n_test}{f' by {dates.name}' if dates else ''}"
     if dates and all(len(pc.unique(each.values.take(rows[:-n_test]))) == len(each.distinct) for each in labels):
         return rows[:-n_test], rows[-n_test:], f"the last {n_test} by {dates.name}"
-    if not labels:
+    if is_ruled or not labels:
         order = np.random.default_rng(options.seed).permutation(rows)
         return order[n_test:], order[:n_test], f"{n_test} at random, seed {options.seed}"
-    train, test, how = stratify(np.array(as_texts(labels[0].values.take(rows)).to_pylist(), object), options)
+    encoded = as_texts(labels[0].values.take(rows)).dictionary_encode()
+    ranks = np.argsort(np.argsort(np.array(encoded.dictionary.to_pylist(), object)))
+    train, test, how = stratify(ranks[encoded.indices.to_numpy()], options)
     return rows[train], rows[test], how
 
 

@@ -19,11 +19,14 @@ from singa_dask import fs
 from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Field, Finding, Many, NonNegative, Positive, Size, raw_value
 from singa_dask.data.stores import STORES
-from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.errors import ConfigError, DataError, Problem, listed
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes
 from singa_dask.layers.feature import RecordIds, Traits
 from singa_dask.layers.records import StoreConf
 from singa_dask.ops.contract import Array
+
+# classes that an error names
+MAX_SHOWN = 10
 
 
 class Loss(Layer):
@@ -132,6 +135,7 @@ class SoftmaxLoss(Loss):
     traits = Loss.traits.replace(
         consumes=("data", "labels"), metrics=("loss", "accuracy"), predicts="classes", mixes_labels=True
     )
+    _is_compared = False
     factors: Buffer | None = None
     """Factors of the loss and of the gradient of each row, (2, N); None if all rows count alike."""
     _known: Array | None = None
@@ -180,6 +184,8 @@ class SoftmaxLoss(Loss):
         return super().labels(source, n_classes) if self._labels is None else self._labels
 
     def prepare(self, phase: Phase) -> None:
+        if not self._is_compared:
+            self._compare_classes()
         if self.factors is None:
             self.labels(1, self.n_classes)
             self._prepare_mixed(self.sources[1].records)
@@ -200,6 +206,16 @@ class SoftmaxLoss(Loss):
         if shard.count > 1 and phase & Phase.TRAIN and self.sources[0].grad is not None:
             for other in self._others:
                 self.context.bridges.send(other, self._key(shard.index), [self._sums], ["sums"])
+
+    def _compare_classes(self) -> None:
+        """Check that all classes of the labels have scores, those too that no record of the first steps has."""
+        self._is_compared, source = True, self.conf.srclayers[1]
+        names = self.context.class_names.by_layer.get(source, ())
+        if len(names) > self.n_classes and self.ignored is None:
+            raise DataError(
+                f"layer {self.name}: {len(names)} classes from {source!r}, {listed(names, MAX_SHOWN)}, but scores for "
+                f"{self.n_classes}. Give the layer of the scores num_output: {len(names)}."
+            )
 
     def _prepare_mixed(self, records: RecordIds) -> None:
         """Take over labels and shares of rows that are mixed of two records."""

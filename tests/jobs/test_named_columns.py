@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import singa_dask as sd
 from singa_dask.cli import main
-from singa_dask.errors import CheckpointError, DataError
+from singa_dask.errors import CheckpointError, DataError, UnitError
 from singa_dask.serving import Limits, ModelServer
 from tests.jobs.conftest import KEYS
 from tests.selection import mostly_long
@@ -163,3 +163,14 @@ def test_names_stay_in_checkpoints(run: str, data: pd.DataFrame, tmp_path: Path)
     assert sd.load_model(more).test(table)["accuracy"] > 0.9
     with pytest.raises(CheckpointError):
         sd.load_model(more, step=5)
+
+
+def test_a_class_without_a_score_is_refused_before_it_is_met(data: pd.DataFrame, tmp_path: Path) -> None:
+    names = np.array(["low", "high", "odd"])
+    data.assign(kind=names[[*data["kind"][:-1], 2]]).to_csv(tmp_path / "train.csv", index=False)
+    store = {"path": str(tmp_path / "train.csv"), "batchsize": 10, "shape": [4], "label": "kind"}
+    layers = [sd.layer("CSVInput", name="data", store_conf=store), sd.layer("InnerProduct", num_output=2)]
+    layers += [sd.layer("SoftmaxLoss", srclayers=["innerproduct", "data"])]
+    wanted = r"step 0: layer softmaxloss: 3 classes from 'data', high, low, odd, but scores for 2\. .* num_output: 3\."
+    with pytest.raises(UnitError, match=wanted):
+        sd.train(sd.Job(sd.Net(layers), train_steps=2, **KEYS), run_dir=str(tmp_path / "run"), progress=False)
