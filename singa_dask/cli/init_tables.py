@@ -460,8 +460,8 @@ def _reading(
     columns = [table.named[each.name] for each in outputs]
     gaps = [each for each in features if len(each.present) < len(each.values)]
     categories = {each.name: [*([""] if each in gaps else []), *in_order(each.distinct.to_pylist())] for each in texts}
-    # of several labels one may lack a class in the training set
-    kinds = ("number", "string") if len(outputs) > 1 else ("number",)
+    # of several labels one may lack a class in the training set, and of a large table they are not looked for again
+    kinds = ("number", "string") if len(outputs) > 1 or not table.is_whole else ("number",)
     by_value = [each for each in outputs if each.names and table.named[each.name].kind in kinds]
     categories |= {each.name: list(each.names) for each in by_value}
     spelling = Spelling({each.name: form for each in (*columns, *features) for form in each.forms}, options.na_values)

@@ -65,7 +65,8 @@ def test_all_parts_are_looked_at(call: Call, form: str) -> None:
     assert n == pytest.approx(N, rel=0.02)
     assert 0 < seen < 0.6 * N
     conf = load("job.yaml").job.neuralnet.layer[0].given_block(StoreConf)
-    assert conf is not None and conf.categories == {"shop": ["east", "north", "south", "west"]}
+    assert conf is not None
+    assert conf.categories == {"shop": ["east", "north", "south", "west"], "kind": ["high", "low"]}
     assert call("run", "job.yaml", "--set", "train_steps=2", "--run-dir", "run", "--quiet").exit_code == 0
 
 

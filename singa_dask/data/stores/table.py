@@ -11,11 +11,12 @@ import json
 import logging
 import operator
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -77,6 +78,7 @@ MAX_INDICES = 1000
 GROUP_BYTES = 1 << 26
 # formats whose records are ranges of text
 LINES = ("csv", "jsonl")
+PART_OPTIONS = ("separator", "charset", "header", "quotes", "block_bytes", "tolerant")
 # remote files that are opened at the same time; gzipped ones are held in memory
 OPENED_AHEAD = {"csv": 4, "jsonl": 4, "parquet": 32, "whole": 4}
 
@@ -195,28 +197,44 @@ def read_texts(
     return found
 
 
-def _read_index(file: Path) -> TableIndex | None:
-    """Return the index that a file holds; None if it is missing or damaged."""
+Found = TypeVar("Found")
+Runs = Mapping[int, Sequence[RecordRun]]
+
+
+def _runs_from(found: Sequence[Sequence[int]]) -> Runs:
+    """Return the runs of each file that JSON has."""
+    runs = defaultdict[int, list[RecordRun]](list)
+    for file, *run in found:
+        runs[file].append(RecordRun(*run))
+    if not runs:
+        raise ValueError("no runs")
+    return runs
+
+
+def _read(file: Path, made: Callable[[Any], Found]) -> Found | None:
+    """Return what a file in the cache holds; None if it is missing or damaged."""
     try:
-        index = TableIndex.from_dict(json.loads(file.read_bytes()))
+        found = made(json.loads(file.read_bytes()))
     except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
         LOG.debug("%s: no index can be read: %s: %s", file, type(error).__name__, error)
         return None
     with contextlib.suppress(OSError):
         os.utime(file)
-    return index
+    return found
 
 
-def _write_index(file: Path, index: TableIndex, table: str) -> None:
-    """Write an index, and delete those that were not used for longest; an error is only logged."""
+def _write(contents: Mapping[Path, Any], table: str) -> None:
+    """Write files in the cache, and delete those that were not used for longest; an error is only logged."""
+    folder = next(iter(contents)).parent
     try:
         # names of columns and classes may be confidential
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fs.write_atomic(str(file), json.dumps(index.to_dict(), separators=(",", ":")))
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for file, content in contents.items():
+            fs.write_atomic(str(file), json.dumps(content, separators=(",", ":")))
     except OSError as error:
         LOG.info("%s: its index is not stored, so each process scans the table: %s", table, error)
     with contextlib.suppress(OSError):
-        for old in sorted(file.parent.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-MAX_INDICES]:
+        for old in sorted(folder.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-MAX_INDICES]:
             old.unlink()
 
 
@@ -362,17 +380,21 @@ class TableStore(RangeStore):
         if self._known:
             self._spec = replace(self._spec, spelling=self._spec.spelling.over(self._known.spelling))
         # before a file is opened: one that is replaced meanwhile has another version
-        file = self._index_file()
+        files = self._cache_files()
         if options["has_label"]:
             names = (*self._parts(0).names, *(name for name, _ in self._files[0].keys))
             self._spec = self._spec.with_label(self.url, names)
         if "lags" in options:
             self._add_lags(LagsConf(**options["lags"]))
-        index = _read_index(file) if file else None
+        index = _read(files[0], TableIndex.from_dict) if files else None
         if index is None:
-            index = self._scan()
-            if file and sum(piece.run.length for piece in index.pieces) >= MIN_INDEXED_BYTES:
-                _write_index(file, index, self.url)
+            runs = _read(files[1], _runs_from) if files and self._format in LINES else None
+            index = self._scan(runs)
+            if files and sum(piece.run.length for piece in index.pieces) >= MIN_INDEXED_BYTES:
+                contents: dict[Path, Any] = {files[0]: index.to_dict()}
+                if runs is None and self._format in LINES:
+                    contents[files[1]] = [(piece.file, *piece.run) for piece in index.pieces]
+                _write(contents, self.url)
         self._use(index)
 
     def _add_lags(self, lags: LagsConf) -> None:
@@ -405,10 +427,11 @@ class TableStore(RangeStore):
         kinds, _, _ = self._kinds()
         return (kinds | {name: "string" for name in self._spec.categories if name in kinds}).items()
 
-    def _index_file(self) -> Path | None:
-        """Return the path of the index in the cache: its name is a hash of the table's URL, options and versions.
+    def _cache_files(self) -> tuple[Path, Path] | None:
+        """Return the paths of the index and of the runs in the cache: hashes of the table's URL, options and versions.
 
-        Returns None if a file has no version, or belongs to a dataset of one job.
+        The runs are the same for a part to train on and one to test on. Returns None if a file has no version, or
+        belongs to a dataset of one job.
         """
         if self.url.startswith(SCHEME):
             return None
@@ -417,13 +440,17 @@ class TableStore(RangeStore):
             urls += [text.tokenizer for text in self._spec.texts.values() if text.tokenizer]
         threads = io_threads(urls[0])
         versions = list(map_ahead(lambda url: version(url, self.storage_options), urls, threads, threads.n))
-        options = json.dumps(self.options, sort_keys=True, default=str)
-        key = key_of(INDEX_VERSION, __version__, fs.absolute(self.url), options, urls, versions)
-        return cache_folder(self.storage_options.get(fs.CACHE)) / TABLES / f"{key}.json" if all(versions) else None
+        if not all(versions):
+            return None
+        n, folder = len(self._files), cache_folder(self.storage_options.get(fs.CACHE)) / TABLES
+        of_runs = [self.options.get(name) for name in (*PART_OPTIONS, "format")]
+        keys = (self.options, urls, versions), (of_runs, urls[:n], versions[:n])
+        kept = [json.dumps(key, sort_keys=True, default=str) for key in keys]
+        index, runs = (key_of(INDEX_VERSION, __version__, fs.absolute(self.url), key) for key in kept)
+        return folder / f"{index}.json", folder / f"{runs}-runs.json"
 
     def _open_part(self, file: int) -> TablePart:
-        names = ("separator", "charset", "header", "quotes", "block_bytes", "tolerant")
-        options = {name: self.options[name] for name in names if name in self.options}
+        options = {name: self.options[name] for name in PART_OPTIONS if name in self.options}
         options |= {"listed": self._listed, "spelling": self._spec.spelling}
         part = open_part(self._files[file].url, self._format, self.storage_options, **options)
         # one that was closed meanwhile, as only some are kept open
@@ -489,8 +516,8 @@ class TableStore(RangeStore):
 
     # -- the scan --------------------------------------------------------------------------------------------------
 
-    def _scan(self) -> TableIndex:
-        """Find the blocks, and learn from the columns what no facts are given of."""
+    def _scan(self, runs: Runs | None) -> TableIndex:
+        """Find the blocks, unless the runs are known, and learn from the columns what no facts are given of."""
         spec, known = self._spec, self._known
         kinds, part, names = self._kinds()
         if known:
@@ -516,7 +543,7 @@ class TableStore(RangeStore):
         # the width of a record, before its categories are known
         row_bytes = 4 * sum(widths.get(name, 1) for name in features)
         wanted = self._spec.read_kinds(kinds, features)
-        pieces: Iterable[TableBlock] = self._runs(kinds, features, row_bytes)
+        pieces: Iterable[TableBlock] = self._runs(kinds, features, row_bytes, runs)
         if statistics.needed:
             pieces = self._learn(statistics, pieces, wanted, row_bytes)
         return TableIndex(kinds, part.index, tuple(pieces), statistics.finish())
@@ -589,7 +616,9 @@ class TableStore(RangeStore):
             if is_text or is_named or name in spec.categories:
                 raise DataError(f"{self.url}: column {name!r}: {fault}")
 
-    def _runs(self, kinds: Mapping[str, str], features: Sequence[str], row_bytes: int) -> Iterator[TableBlock]:
+    def _runs(
+        self, kinds: Mapping[str, str], features: Sequence[str], row_bytes: int, runs: Runs | None
+    ) -> Iterator[TableBlock]:
         """Yield pieces that have all of their records that are of the part to read."""
         is_local = fs.local_path(self._files[0].url) is not None
         limit = self._block_bytes if self._format in LINES else GROUP_BYTES
@@ -600,7 +629,7 @@ class TableStore(RangeStore):
                 wanted = self._parts.in_file(file, self._spec.read_kinds(kinds, features))
                 of_any = (*self._spec.categories, *self._spec.texts, *self._spec.spelling.numbers)
                 check_columns(part, self._format, wanted, self._files[0].url, *of_any)
-            for run in part.runs(limit, row_bytes):
+            for run in part.runs(limit, row_bytes) if runs is None else runs.get(file, ()):
                 yield TableBlock(file, run, first, len(self._chosen(first, run.n)) if self._chosen else run.n)
                 first += run.n
 

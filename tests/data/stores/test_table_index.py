@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from singa_dask import fs
@@ -42,7 +43,7 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the URL of each table that is scanned."""
     scanned: list[str] = []
     scan = TableStore._scan
-    monkeypatch.setattr(TableStore, "_scan", lambda store: scanned.append(store.url) or scan(store))
+    monkeypatch.setattr(TableStore, "_scan", lambda store, runs: scanned.append(store.url) or scan(store, runs))
     return scanned
 
 
@@ -52,7 +53,11 @@ def opened(path: Path | str, **options: Any) -> tuple[tuple[str, ...], dict[str,
 
 
 def indices(cache: Path) -> list[Path]:
-    return sorted((cache / "tables").glob("*"))
+    return sorted(set((cache / "tables").glob("*")) - set(runs(cache)))
+
+
+def runs(cache: Path) -> list[Path]:
+    return sorted((cache / "tables").glob("*-runs.json"))
 
 
 def test_a_table_is_scanned_once(path: Path, scans: list[str], cache: Path) -> None:
@@ -89,8 +94,8 @@ def test_a_table_that_is_replaced_while_it_is_scanned(
     fs.write_atomic(url, (HEADER + ROWS).encode())
     scan = TableStore._scan
 
-    def scan_and_replace(store: TableStore) -> table.TableIndex:
-        index = scan(store)
+    def scan_and_replace(store: TableStore, runs: table.Runs | None) -> table.TableIndex:
+        index = scan(store, runs)
         fs.write_atomic(url, (HEADER + ROWS.replace("apple", "mango")).encode())
         return index
 
@@ -112,6 +117,27 @@ def test_another_tokenizer(path: Path, scans: list[str], tmp_path: Path) -> None
         made.save(str(tmp_path / "tokenizer.json"))
         found.append(opened(path, **options)[1]["data"][0].tolist())
     assert found == [[0, 1, -1], [1, 0, -1]] and len(scans) == 2
+
+
+def test_parts_have_their_runs_from_one_scan(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both parts are together the table; the second one is found without a scan of the file for ends of records."""
+    read: list[str] = []
+    find = table.CsvPart.runs
+    monkeypatch.setattr(table.CsvPart, "runs", lambda part, *sizes: read.append(part.url) or find(part, *sizes))
+
+    def part(name: str) -> Any:
+        return opened(path, block_bytes=300, split={"part": name, "test_share": 0.3, "seed": 1})[1]["data"]
+
+    parts = [part("train"), part("test")]
+    assert (len(read), len(runs(cache)), len(indices(cache))) == (1, 1, 2)
+    assert sorted(np.concatenate(parts).tolist()) == sorted(opened(path)[1]["data"].tolist())
+    for content in (b"", b"[]", b"[[0]]"):
+        for file in (*runs(cache), *indices(cache)):
+            file.write_bytes(content)
+        np.testing.assert_array_equal(part("train"), parts[0])
+        np.testing.assert_array_equal(part("test"), parts[1])
+    path.write_text(HEADER + "".join(ROWS.splitlines(keepends=True)[:100]))
+    assert 0 < len(part("train")) < len(parts[0])
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"\xff", b'{"kinds": 1, "numbering": [], "pieces": []}'])
@@ -150,7 +176,7 @@ def test_the_cache_of_the_job_is_used(path: Path, cache: Path, tmp_path: Path) -
 
 
 def test_what_was_not_used_for_longest_goes_first(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "MAX_INDICES", 2)
+    monkeypatch.setattr(table, "MAX_INDICES", 3)
     files = []
     for missing in (0, 1):
         opened(path, missing=missing)
