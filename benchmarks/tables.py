@@ -90,7 +90,7 @@ def measure(table: Table, seed: int) -> tuple[bool, list[float]]:
         os.chdir(folder)
         try:
             table.load().to_csv("data.csv", index=False)
-            _call("init", "data.csv", "--seed", str(seed), *table.options)
+            _call("init", "data.csv", "--copy", "--seed", str(seed), *table.options)
             _call("run", "job.yaml", "--run-dir", "run", "--quiet")
             said = _call("predict", "job.yaml", "--init-from", "run", "--data", "job-data/test.csv")
             return _compare(pd.read_csv(io.StringIO(said)), seed)

@@ -87,6 +87,11 @@ class _Mark(click.types.StringParamType):
     show_default=True,
     help="Share of the records to test on, where there is no test set.",
 )
+@click.option(
+    "--copy/--no-copy",
+    default=False,
+    help="Write files of the records to train and to test on; else both are read from DATA.  [default: no-copy]",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the job, and of the records to test on.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE, and the files of a split, if they exist.")
 def init(data: str, out: str, overwrite: bool, **others: Any) -> None:
@@ -97,9 +102,9 @@ def init(data: str, out: str, overwrite: bool, **others: Any) -> None:
     shape, batch size, scaling and number of classes, a comment for what you may want to change, and a perceptron (mlp),
     a convolutional net for images, a recurrent net of words (word-rnn) for a column of texts, or one of characters
     (char-rnn) for a text. A test set is taken if it
-    lies beside the training set and is called alike: train and test, or t10k, val, valid, validation, dev. Else records
-    are split: the files lie beside FILE. Of pictures they are lists. Data elsewhere, such as on HDFS, and tables and
-    arrays of more than 256 MiB are not copied: the nets to train and to test read parts of one store.
+    lies beside the training set and is called alike: train and test, or t10k, val, valid, validation, dev. Else the
+    nets to train and to test read parts of one store, and nothing is copied. --copy writes files of both parts beside
+    FILE, or for data elsewhere, such as on HDFS, beside DATA. Of pictures they are lists.
 
     The label is the column that --label names, or the only one called label, labels, y, class, target or targets; else
     you are asked. The other columns of numbers are features, and so are those of strings that are categories. Others,
@@ -108,7 +113,7 @@ def init(data: str, out: str, overwrite: bool, **others: Any) -> None:
     """
     from singa_dask import fs
     from singa_dask.cli.init_job import commands, default_net, write_job
-    from singa_dask.cli.init_records import InitOptions, RecordSurvey
+    from singa_dask.cli.init_records import InitOptions, RecordSurvey, copies_folder
     from singa_dask.fs.outputs import check_output
 
     place = check_output(out, [data], overwrite=overwrite, by="--overwrite")
@@ -120,6 +125,7 @@ def init(data: str, out: str, overwrite: bool, **others: Any) -> None:
     if options != InitOptions(**others) and not click.confirm(f"Write {out}?", default=True, err=True):
         return
     if isinstance(surveyed, RecordSurvey) and surveyed.write:
+        folder = copies_folder(surveyed.source, folder)
         if fs.exists(fs.absolute(folder)) and not overwrite:
             raise ConfigError(f"{folder}: exists already. Expected none. Give --overwrite to replace its files.")
         surveyed.write(fs.absolute(folder))

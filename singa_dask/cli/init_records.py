@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import posixpath
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -71,6 +72,7 @@ class InitOptions:
     decimal: str = ""
     lags: int = 0
     test_split: float = 0.2
+    copy: bool = False
     seed: int = 1
     net: str | None = None
     test: str = ""
@@ -250,23 +252,38 @@ class RecordSurvey:
         return f"of {shape} values with {len(counts)} labels of {' and '.join(counts)} classes"
 
 
-# fewer records are not split, and arrays with more bytes, or on other hosts, not copied
+# fewer records are not split, and arrays with more bytes not copied
 MIN_SPLIT = 10
 MAX_COPIED = 1 << 28
+NOT_COPIED = f"--copy: more than {MAX_COPIED >> 20} MiB are not copied. Leave it out."
+# draws of a test set that are tried, and records in all of them
+MAX_DRAWS, MAX_DRAWN = 1000, 1_000_000
 Split = tuple[Rows, Rows, str]
 """Rows to train and to test on, and how they were chosen."""
+
+
+def _tested(counts: Rows, share: float) -> Rows:
+    """Return how many records of each class are to test on: of a class with one record, it is learned."""
+    wanted: Rows = np.minimum(np.rint(share * counts), counts - 1).astype(np.int64)
+    return wanted
 
 
 def stratify(labels: npt.NDArray[Any], options: InitOptions) -> Split:
     """Choose as many records of each class."""
     random, codes = np.random.default_rng(options.seed), np.unique(labels, return_inverse=True)[1]
-    ends = np.cumsum(np.bincount(codes))[:-1]
-    chosen = [random.permutation(rows) for rows in np.split(np.argsort(codes, kind="stable"), ends)]
-    # of a class with one record, it is learned
-    counts = [min(round(options.test_split * len(each)), len(each) - 1) for each in chosen]
+    n = np.bincount(codes)
+    chosen = [random.permutation(rows) for rows in np.split(np.argsort(codes, kind="stable"), np.cumsum(n)[:-1])]
+    counts = _tested(n, options.test_split)
     test = np.sort(np.concatenate([each[:k] for each, k in zip(chosen, counts, strict=True)]))
     how = f"{len(test)} at random, as many of each class, seed {options.seed}"
     return np.delete(np.arange(len(codes)), test), test, how
+
+
+def copies_folder(url: str, folder: str) -> str:
+    """Return the folder of copies: beside the job file, or for data elsewhere beside these."""
+    if fs.local_path(url) is not None:
+        return folder
+    return fs.join(posixpath.dirname(re.split(r"[*?[]", url.rstrip("/"))[0]), posixpath.basename(folder))
 
 
 def with_split(
@@ -280,42 +297,79 @@ def with_split(
         for name, rows in zip(names, (train, test), strict=True):
             write(fs.join(place, name), rows)
 
-    url, test_url = (fs.join(folder, name) for name in names)
+    url, test_url = (fs.join(copies_folder(records.source, folder), name) for name in names)
     records = replace(records, url=url, test_url=test_url, n_records=len(train), n_test=len(test))
     return replace(records, split=how, write=write_both)
 
 
-def split_by_rule(survey: RecordSurvey, options: InitOptions, first_test: int = 0, order: str = "") -> RecordSurvey:
+def split_by_rule(
+    survey: RecordSurvey,
+    options: InitOptions,
+    labels: npt.NDArray[Any] | None = None,
+    test_from: int = 0,
+    order: str = "",
+) -> RecordSurvey:
     """Return what was found with a test set that is a part of the store: about a share of it, or the last records.
 
     Parameters
     ----------
-    first_test : int
+    labels : array, optional
+        Class of each record, if all were looked at: of each class about the same share is to test on.
+    test_from : int
         Number of the first record to test on, if these are the last ones.
     order : str
         That of the records in words, if so.
     """
+    rule = {"test_from": test_from} if test_from else {"test_share": options.test_split, "seed": abs(options.seed)}
     if survey.n_records < MIN_SPLIT:
         return survey
-    rule = {"test_from": first_test} if first_test else {"test_share": options.test_split, "seed": abs(options.seed)}
-    n_test = len(SplitConf.model_validate({"part": "test", **rule}).rows(0, survey.n_records))
+    if labels is not None and not test_from:
+        codes = np.unique(labels, return_inverse=True)[1]
+        wanted = _tested(np.bincount(codes), options.test_split)
+        if not wanted.any():
+            return survey
+        rule["seed"] = _even_seed(codes, wanted, options)
+    # a time series with lags begins with records that are only history
+    n_test = len(SplitConf.model_validate({"part": "test", **rule}).rows(options.lags, survey.n_records))
     if not 0 < n_test < survey.n_records:
         return survey
-    how = f"the last {n_test}{order}" if first_test else f"{n_test} at random, seed {abs(options.seed)}"
+    of_each = ", about the same share of each class" * (labels is not None and survey.has_classes)
+    how = f"the last {n_test}{order}" if test_from else f"{n_test} at random{of_each}, seed {rule['seed']}"
     n_train = survey.n_records - n_test
     return replace(survey, test_url=survey.url, split=how, rule=rule, n_records=n_train, n_test=n_test)
 
 
+def _even_seed(codes: Rows, wanted: Rows, options: InitOptions) -> int:
+    """Return that of some seeds that leaves most classes to be learned, and draws most nearly so many records of each.
+
+    A rule does not look at classes, so small tables would have uneven parts.
+    """
+    n, seed = np.bincount(codes), abs(options.seed)
+    more = np.random.default_rng(seed).integers(1 << 31, size=min(MAX_DRAWS, MAX_DRAWN // len(codes)))
+
+    def unevenness(seed: int) -> tuple[int, int]:
+        rows = SplitConf(part="test", test_share=options.test_split, seed=seed).rows(0, len(codes))
+        tested = np.bincount(codes[rows], minlength=len(n))
+        return int((tested == n).sum()), int(np.abs(tested - wanted).sum())
+
+    seeds: list[int] = [seed, *more.tolist()]
+    return min(seeds, key=unevenness)
+
+
 def split_store(survey: RecordSurvey, closed: Store, options: InitOptions, folder: str) -> RecordSurvey:
-    """Return what was found with a test set, but if records are too few; large ones, and remote ones, stay there."""
+    """Return what was found with a test set, but if records are too few."""
     with copy.copy(closed) as store:
         if survey.values == "columns" and len(survey.shape) == 1:
             # as `standardise` reads them
             store.widen()
         # pictures, which stay where they are
         files, n_bytes = store.record_files(0, store.count), store.count * store.record_bytes
-        if fs.local_path(survey.url) is None or (not files and n_bytes > MAX_COPIED):
-            return split_by_rule(survey, options)
+        is_small = bool(files) or n_bytes <= MAX_COPIED
+        if not options.copy:
+            labels = [store.read_labels(i) for i in range(len(store.blocks))] if is_small else []
+            return split_by_rule(survey, options, np.concatenate(labels) if labels else None)
+        if not is_small:
+            raise DataError(f"{survey.url}: {NOT_COPIED}")
         if store.count < MIN_SPLIT:
             return survey
         blocks = [{"label": store.read_labels(i)} if files else store.read_block(i) for i in range(len(store.blocks))]
@@ -328,13 +382,13 @@ def split_store(survey: RecordSurvey, closed: Store, options: InitOptions, folde
         if odd := next((file for file in files if readable(file) != file), ""):
             raise DataError(
                 f"{odd}: the name is not UTF-8, so no list of pictures can name it. Rename it, e.g. with convmv, or "
-                "pass --test-split 0."
+                "leave --copy out."
             )
         names = [classes[i] if classes else i for i in records["label"]]
         lines = [f"{fs.absolute(file)}\t{name}\n" for file, name in zip(files, names, strict=True)]
         odd = next((file for file, line in zip(files, lines, strict=True) if re.search(r"[\r\n].|\t.*\t", line)), "")
         if odd:
-            said = "a list of pictures has a name in each line, and a tab behind it. Rename it, or pass --test-split 0."
+            said = "a list of pictures has a name in each line, and a tab behind it. Rename it, or leave --copy out."
             raise DataError(f"{odd!r}: {said}")
         backend, suffix, how = "image-list", ".txt", f"{how}, a list of pictures"
         reading |= {"user_conf": {"classes": list(classes)}} if classes else {}

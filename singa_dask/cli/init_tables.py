@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singa_dask import fs
 from singa_dask.cli.init_baseline import baseline_of
 from singa_dask.cli.init_columns import (
     MAX_BYTES,
@@ -28,6 +27,7 @@ from singa_dask.cli.init_numbers import refuse_faults, with_numbers
 from singa_dask.cli.init_records import (
     MIN_BYTE_RANGE,
     MIN_SPLIT,
+    NOT_COPIED,
     InitOptions,
     Note,
     OutputSurvey,
@@ -96,9 +96,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     trouble += _doubts(used, outputs)
     notes = [*_forms(used), *_spelled(table, used, outputs, reading), *_left_out(table, left_out)]
     rows = np.flatnonzero(~np.logical_or.reduce([missing_of(table.named[each.name].values) for each in outputs]))
-    # what is elsewhere, or large, is not copied
-    is_ruled = fs.local_path(url) is None or not table.is_whole
-    train, test, split = _split_rows(table, outputs, rows, options, is_ruled)
+    train, test, split = _split_rows(table, outputs, rows, options)
     key = next((name for name, reason in left_out.items() if reason in KEYS), "")
     unlabelled_url, there = "", set[str]()
     if test_url and not options.test:
@@ -107,7 +105,9 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         if absent and there.issuperset(each.name for each in features):
             unlabelled_url, test_url = test_url, ""
             trouble.append(f"{unlabelled_url} has no {listed(absent)}: it is not a test set, but records to predict")
-    by_rule = bool(split) and not (test_url or options.lags) and is_ruled
+    if options.copy and not table.is_whole:
+        raise DataError(f"{url}: {NOT_COPIED}")
+    by_rule = bool(split) and not (test_url or options.copy)
     if test_url or not len(test):
         split = ""
     if options.lags and not _dates(table, options):
@@ -117,10 +117,13 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     if unlabelled := len(table.columns[0].values) - len(rows):
         said = f"{plural(unlabelled, 'record')} without {' and '.join(each.name for each in outputs)}"
         if by_rule and options.missing != "skip":
-            raise DataError(f"{url}: {said}. Give --missing skip to leave out records that lack a value.")
+            advice = (
+                "Give --missing skip to leave out records that lack a value, or --copy to write files without these."
+            )
+            raise DataError(f"{url}: {said}. {advice}")
         if not (split or by_rule):
             raise DataError(f"{url}: {said}. Leave them out, or let init write a test set.")
-    is_copied = bool(split) and not by_rule
+    is_copied = bool(split) and options.copy
     is_packed = url.lower().endswith(".gz") and not is_copied
     read_as = "table" if table.format == "whole" or is_packed else backend
     measure = None
@@ -134,7 +137,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         source=url,
         url=url,
         backend=read_as,
-        form=posixpath.splitext(url.lower().removesuffix(".gz"))[1][1:] or table.format if is_copied else read_as,
+        form=posixpath.splitext(url.lower().removesuffix(".gz"))[1][1:] or table.format,
         shape=(width,),
         outputs=tuple(outputs),
         n_records=table.n,
@@ -152,12 +155,17 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         unlabelled_url=unlabelled_url,
     )
     if by_rule:
-        is_last = bool(split) and train.max() < test.min()
+        is_last, labels = bool(split) and train.max() < test.min(), None
+        if table.is_whole and outputs[0].is_label:
+            labels = _codes_of(table.named[outputs[0].name].values)
+        elif table.is_whole:
+            labels = np.zeros(table.n)
         # as far in the table as in what was looked at
-        first = round(int(test.min()) * table.n / table.n_seen) if is_last else 0
-        records = split_by_rule(records, options, first, split.removeprefix(f"the last {len(test)}"))
-        records = replace(records, trouble=[*trouble, *_never_learned(table, outputs, records.rule)])
-        train = rows[np.isin(rows, _learned_rows(table, records.rule))]
+        test_from = round(int(test.min()) * table.n / table.n_seen) + options.lags if is_last else 0
+        records = split_by_rule(records, options, labels, test_from, split.removeprefix(f"the last {len(test)}"))
+        learned = _learned_rows(table, records.rule, options)
+        records = replace(records, trouble=[*trouble, *_never_learned(table, outputs, learned)])
+        train = rows[np.isin(rows, learned)]
     if not measure:
         learned = rows if test_url else train
         records = replace(records, baseline=baseline_of(table, features, outputs, learned))
@@ -573,11 +581,11 @@ def _has_classes(table: TableSurvey, column: ColumnSurvey, said: str) -> bool:
 
 
 def _split_rows(
-    table: TableSurvey, outputs: Sequence[OutputSurvey], rows: Rows, options: InitOptions, is_ruled: bool
+    table: TableSurvey, outputs: Sequence[OutputSurvey], rows: Rows, options: InitOptions
 ) -> tuple[Rows, Rows, str]:
     """Return rows to train and to test on, and how they were chosen: by time if a column of dates orders them.
 
-    Of others a rule chooses later, if ``is_ruled``.
+    Of others a rule chooses later, if nothing is copied.
     """
     n_test = round(options.test_split * len(rows))
     if not 0 < n_test < len(rows) or len(rows) < MIN_SPLIT:
@@ -591,30 +599,32 @@ def _split_rows(
         return rows[:-n_test], rows[-n_test:], f"the last {n_test}{f' by {dates.name}' if dates else ''}"
     if dates and all(len(pc.unique(each.values.take(rows[:-n_test]))) == len(each.distinct) for each in labels):
         return rows[:-n_test], rows[-n_test:], f"the last {n_test} by {dates.name}"
-    if is_ruled or not labels:
+    if not (options.copy and labels):
         order = np.random.default_rng(options.seed).permutation(rows)
         return order[n_test:], order[:n_test], f"{n_test} at random, seed {options.seed}"
-    encoded = as_texts(labels[0].values.take(rows)).dictionary_encode()
-    ranks = np.argsort(np.argsort(np.array(encoded.dictionary.to_pylist(), object)))
-    train, test, how = stratify(ranks[encoded.indices.to_numpy()], options)
+    train, test, how = stratify(_codes_of(labels[0].values.take(rows)), options)
     return rows[train], rows[test], how
 
 
-def _never_learned(table: TableSurvey, outputs: Sequence[OutputSurvey], rule: Mapping[str, Any]) -> Iterator[str]:
+def _codes_of(values: pa.Array) -> Rows:
+    """Return the rank of each value among the different ones, as texts; missing ones are empty texts."""
+    encoded = as_texts(values).fill_null("").dictionary_encode()
+    ranks = np.argsort(np.argsort(np.array(encoded.dictionary.to_pylist(), object)))
+    return ranks[encoded.indices.to_numpy()]
+
+
+def _never_learned(table: TableSurvey, outputs: Sequence[OutputSurvey], rows: Rows) -> Iterator[str]:
     """Yield which classes only records to test on have, if all records were looked at."""
-    if not (rule and table.is_whole):
-        return
-    rows = pa.array(_learned_rows(table, rule))
-    for column in (table.named[each.name] for each in outputs if each.is_label):
-        learned = set(pc.unique(column.values.take(rows)).to_pylist())
+    for column in (table.named[each.name] for each in outputs if each.is_label and table.is_whole):
+        learned = set(pc.unique(column.values.take(pa.array(rows))).to_pylist())
         if absent := [show_value(each) for each in column.distinct.to_pylist() if each not in learned]:
             yield f"{column.name}: all records of {listed(absent)} are to test on. Give another --seed or --test-split"
 
 
-def _learned_rows(table: TableSurvey, rule: Mapping[str, Any]) -> Rows:
+def _learned_rows(table: TableSurvey, rule: Mapping[str, Any], options: InitOptions) -> Rows:
     """Return the rows to train on by a rule, all without one, among those that were looked at."""
     n = len(table.columns[0].values)
-    return SplitConf.model_validate({"part": "train", **rule}).rows(0, n) if rule else np.arange(n)
+    return SplitConf.model_validate({"part": "train", **rule}).rows(options.lags, n) if rule else np.arange(n)
 
 
 def _dates(table: TableSurvey, options: InitOptions) -> list[ColumnSurvey]:

@@ -250,7 +250,7 @@ def test_compact_dates_order_records(call: Call) -> None:
     for url in ("x.csv", "x.parquet"):
         result = call("init", url, "--label", "kind", "--overwrite")
         assert f"day {N} {DATES}" in noted(result.stderr)
-        assert "the last 40 by day; the others in" in result.stderr
+        assert "to test on: the last 40 by day; " in result.stderr
         assert store_conf().features == ["x", "amount"]
 
 

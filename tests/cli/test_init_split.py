@@ -1,4 +1,4 @@
-"""The test set that ``init`` splits off arrays and pictures: of each class the same share, read like the whole."""
+"""The test set that ``init`` splits off: of each class the same share, as a part of the data, or in files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import json
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from PIL import Image
 from singa_dask import fs
 from singa_dask.conf import load
 from singa_dask.data.stores import STORES, open_store
-from singa_dask.data.stores.split import SplitConf
+from singa_dask.data.stores.split import SplitConf, SplitStore
+from singa_dask.data.stores.table import TableStore
 from singa_dask.layers.records import StoreConf, open_records
 from tests.cli.conftest import Call, noted
 from tests.contracts.records import read_all
@@ -70,6 +72,19 @@ def read(conf: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return names | {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
 
+def read_parts(n: int = 2) -> list[dict[str, np.ndarray]]:
+    """Return the records that the nets to train and to test read, by the layers' rules."""
+    found = []
+    # with a layer for what is predicted there are two of each net
+    for conf in map(StoreConf.model_validate, stores(n)[:: n // 2]):
+        store = open_records(conf, conf.backend)
+        if conf.split and not isinstance(store, TableStore):
+            store = SplitStore(store, conf.split)
+        with store:
+            found.append(read_all(store) | {"class_names": np.array(store.class_names)})
+    return found
+
+
 def check_read_alike(call: Call, data: str) -> None:
     """Check that a net has the same predictions for the data as for both parts of it."""
     ran = call("run", "job.yaml", "--set", "train_steps=2", "--run-dir", "run", "--quiet")
@@ -83,7 +98,13 @@ def check_read_alike(call: Call, data: str) -> None:
 
 def check_split(whole: np.ndarray, share: float = 0.2) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Check that each record is in one part, and how many of each class are in the test set."""
-    train, test = map(read, stores())
+    return check_parts(whole, [read(store) for store in stores()], share)
+
+
+def check_parts(
+    whole: np.ndarray, parts: Sequence[dict[str, np.ndarray]], share: float = 0.2
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    train, test = parts
     counts = Counter(test["label"].tolist())
     assert counts == {label: round(share * n) for label, n in COUNTS.items() if n > 1}
     numbers = [part["pixel"].reshape(len(part["pixel"]), -1)[:, 0].tolist() for part in (train, test)]
@@ -93,12 +114,98 @@ def check_split(whole: np.ndarray, share: float = 0.2) -> tuple[dict[str, np.nda
     return train, test
 
 
+def write_table(frame: pd.DataFrame, file: str) -> None:
+    if file == "table":
+        Path(file).mkdir()
+        for i in range(3):
+            frame.iloc[i::3].to_parquet(f"table/part-{i}.parquet", index=False)
+        return
+    suffix = file.split(".")[1]
+    writers: dict[str, Callable[..., object]] = {
+        "csv": frame.to_csv,
+        "parquet": partial(frame.to_parquet, row_group_size=7),
+        "jsonl": partial(frame.to_json, orient="records", lines=True),
+        "json": partial(frame.to_json, orient="records"),
+        "feather": frame.to_feather,
+    }
+    writers[suffix](file, **({"index": False} if suffix in ("csv", "parquet") else {}))
+
+
+@pytest.mark.parametrize("seed", [1, 8])
+@pytest.mark.parametrize("file", ["x.csv", "x.csv.gz", "x.parquet", "x.jsonl", "x.json", "x.feather", "table"])
+def test_a_table_is_not_copied_and_of_each_class_the_same_share_is_to_test_on(call: Call, file: str, seed: int) -> None:
+    wanted = labels()
+    write_table(pd.DataFrame({"pixel": np.arange(100) + 0.5, "kind": np.array(list("abcd"))[wanted]}), file)
+    said = init(call, file, "--label", "kind", "--seed", seed)
+    assert "to test on: 20 at random, about the same share of each class, seed " in said
+    assert sorted(os.listdir()) == sorted([file, "job.yaml"])
+    assert [store["path"] for store in stores()] == [file, file]
+    train, test = read_parts()
+    assert train["class_names"].tolist() == list("abcd")
+    assert Counter(test["label"].tolist()) == {0: 12, 1: 6, 2: 2}
+    assert sorted([*train["data"][:, 0], *test["data"][:, 0]]) == (np.arange(100) + 0.5).tolist()
+
+
+def test_another_seed_tests_on_other_records(call: Call) -> None:
+    write_table(pd.DataFrame({"pixel": RANDOM.random(100), "kind": labels()}), "x.csv")
+    found = []
+    for seed in (1, 1, 2):
+        init(call, "x.csv", "--label", "kind", "--seed", seed, "--overwrite")
+        found.append(read_parts()[1]["data"].tolist())
+    assert found[0] == found[1] != found[2]
+
+
+def test_of_numbers_to_predict_the_share_is_exact(call: Call) -> None:
+    write_table(pd.DataFrame({"a": RANDOM.random(250), "y": RANDOM.normal(size=250)}), "x.csv")
+    assert "to test on: 50 at random, seed " in init(call, "x.csv", "--target", "y")
+    assert [len(part["data"]) for part in read_parts(4)] == [200, 50]
+
+
+@pytest.mark.parametrize("file", ["x.csv", "x.parquet", "x.json"])
+def test_a_time_series_is_not_copied(call: Call, file: str) -> None:
+    n = 60
+    series = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=n).astype(str), "wind": RANDOM.normal(size=n)})
+    series["load"] = series["wind"].cumsum()
+    write_table(series, file)
+    assert "to test on: the last 12 by day" in init(call, file, "--target", "load", "--lags", 2)
+    assert sorted(os.listdir()) == ["job.yaml", file]
+    expected = pd.concat([series["wind"], series["load"].shift(1), series["load"].shift(2)], axis=1).iloc[2:]
+    found = [part["data"] for part in read_parts(4)]
+    assert [len(each) for each in found] == [46, 12]
+    np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-6)
+
+
+def test_arrays_are_not_copied(call: Call) -> None:
+    wanted = labels()
+    images = numbered(wanted, (SIDE, SIDE, 3))
+    np.savez("images.npz", images=images, kind=wanted)
+    said = init(call, "images.npz", "--label", "kind")
+    assert "to test on: 20 at random, about the same share of each class, seed " in said
+    assert sorted(os.listdir()) == ["images.npz", "job.yaml"]
+    check_parts(wanted, read_parts())
+    ran = call("run", "job.yaml", "--set", "train_steps=2", "--run-dir", "run", "--quiet", "--json")
+    assert json.loads(ran.stdout)["steps"] == 2, ran.output
+
+
+@pytest.mark.parametrize("data", ["pictures", "list.txt"])
+def test_pictures_are_not_copied(call: Call, data: str) -> None:
+    wanted = labels()
+    write_pictures("pictures", wanted, list("abcd"))
+    if data == "list.txt":
+        lines = [f"pictures/{'abcd'[label]}/no {i}.png {label}\n" for i, label in enumerate(wanted)]
+        Path(data).write_text("".join(lines))
+    init(call, data)
+    assert sorted({*os.listdir(), "pictures"}) == sorted({data, "job.yaml", "pictures"})
+    check_parts(wanted, read_parts())
+
+
 @pytest.mark.long
 def test_arrays(call: Call) -> None:
     wanted = labels()
     images = numbered(wanted, (SIDE, SIDE, 3))
     np.savez("images.npz", images=images, kind=wanted, class_names=["a", "b", "c", "d"])
-    said = init(call, "images.npz", "--label", "kind", "--seed", "7")
+    copies = ("images.npz", "--label", "kind", "--copy")
+    said = init(call, *copies, "--seed", "7")
     assert "images.npz: 100 npz records of 3 x 12 x 12 values in 4 classes\n" in said
     how = "20 at random, as many of each class, seed 7, a copy, 0.0 MB in all"
     assert f"job-data/test.arrow: {how}; the others in job-data/train.arrow\n" in said
@@ -107,11 +214,11 @@ def test_arrays(call: Call) -> None:
     assert train["class_names"].tolist() == ["a", "b", "c", "d"]
     assert [store["layout"] for store in stores()] == ["NHWC", "NHWC"]
     first = Path("job-data/test.arrow").read_bytes()
-    init(call, "images.npz", "--label", "kind", "--seed", "7", "--overwrite")
+    init(call, *copies, "--seed", "7", "--overwrite")
     assert Path("job-data/test.arrow").read_bytes() == first
-    init(call, "images.npz", "--label", "kind", "--overwrite")
+    init(call, *copies, "--overwrite")
     assert Path("job-data/test.arrow").read_bytes() != first
-    init(call, "images.npz", "--label", "kind", "--test-split", "0.5", "--overwrite")
+    init(call, *copies, "--test-split", "0.5", "--overwrite")
     check_split(wanted, 0.5)
     check_read_alike(call, "images.npz")
 
@@ -130,7 +237,7 @@ def test_arrays_that_are_large_are_not_copied(call: Call, monkeypatch: pytest.Mo
 def test_numbers_with_64_bits_keep_them(call: Call) -> None:
     seconds = 1.6e9 + np.arange(200) / 16
     np.savez("x.npz", data=np.stack([seconds, RANDOM.random(200)], axis=1), label=np.arange(200) % 2)
-    init(call, "x.npz")
+    init(call, "x.npz", "--copy")
     found = [read(store)["data"][:, 0] for store in stores()]
     np.testing.assert_array_equal(np.sort(np.concatenate(found)), seconds)
 
@@ -149,7 +256,7 @@ def test_a_folder_of_pictures(call: Call, names: list[str]) -> None:
     wanted = labels()
     write_pictures("my pictures", wanted, names)
     n_bytes = sum(path.stat().st_size for path in Path("my pictures").rglob("*"))
-    said = init(call, "my pictures")
+    said = init(call, "my pictures", "--copy")
     how = "20 at random, as many of each class, seed 1, a list of pictures"
     assert f"job-data/test.txt: {how}; the others in job-data/train.txt\n" in said
     assert "my pictures: 100 image-folder records of 1 x 12 x 12 values in 4 classes\n" in said
@@ -172,7 +279,7 @@ def test_no_job_is_written_that_a_run_refuses(call: Call, names: list[str], test
     write_pictures("pictures/train", labels(), names)
     if tested:
         write_pictures("pictures/test", labels()[:4], tested)
-    result = call("init", "pictures/train")
+    result = call("init", "pictures/train", "--copy")
     assert (result.exit_code, said in result.stderr) == (1, True), result.output
     assert os.listdir() == ["pictures"]
 
@@ -180,7 +287,7 @@ def test_no_job_is_written_that_a_run_refuses(call: Call, names: list[str], test
 @pytest.mark.long
 def test_what_was_learned_of_a_folder_names_pictures_of_other_sizes(call: Call) -> None:
     write_pictures("pictures", labels(), ["cat", "dog", "elk", "fox"], (80, 90))
-    said = init(call, "pictures")
+    said = init(call, "pictures", "--copy")
     assert "--data PICTURE" in said
     ran = call("run", "job.yaml", "--set", "train_steps=2", "--run-dir", "run", "--quiet")
     assert ran.exit_code == 0, ran.output
@@ -197,7 +304,7 @@ def test_a_list_of_pictures(call: Call) -> None:
     write_pictures("pictures", wanted, list("abcd"))
     lines = [f"pictures/{'abcd'[label]}/no {i}.png {label}\n" for i, label in enumerate(wanted)]
     Path("list.txt").write_text("".join(lines))
-    init(call, "list.txt")
+    init(call, "list.txt", "--copy")
     check_split(wanted)
     assert [store["path"] for store in stores()] == ["job-data/train.txt", "job-data/test.txt"]
     init(call, "job-data/test.txt", "--test-split", "0", "--overwrite")
@@ -211,7 +318,7 @@ def test_pictures_in_one_file_are_scaled_as_before(call: Call) -> None:
     files = sorted(Path("pictures").rglob("*.png"), key=lambda path: int(path.stem.split()[1]))
     rows = [{"image": {"bytes": path.read_bytes(), "path": path.name}} for path in files]
     pd.DataFrame(rows).assign(species=wanted).to_parquet("images.parquet")
-    init(call, "images.parquet", "--label", "species")
+    init(call, "images.parquet", "--label", "species", "--copy")
     assert [store["shape"] for store in stores()] == [[3, 64, 64]] * 2
     assert Counter(read(stores()[1])["label"].tolist()) == {0: 12, 1: 6, 2: 2}
     ran = call("run", "job.yaml", "--set", "train_steps=2", "--run-dir", "run", "--quiet")
@@ -226,7 +333,7 @@ def test_pictures_in_one_file_are_scaled_as_before(call: Call) -> None:
 def test_lines_of_objects_keep_their_keys(call: Call) -> None:
     rows = [{"width": i / 7, "height": i % 5, "kind": "ab"[i % 2]} for i in range(60)]
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    init(call, "rows.jsonl", "--label", "kind")
+    init(call, "rows.jsonl", "--label", "kind", "--copy")
     assert sum(len(read(store)["label"]) for store in stores()) == 60
     check_read_alike(call, "rows.jsonl")
 
@@ -286,10 +393,11 @@ def test_a_table_elsewhere_is_not_copied(call: Call, there: str, suffix: str) ->
     assert list(Path.cwd().iterdir()) == [Path.cwd() / "job.yaml"]
     confs = stores()
     assert [conf["path"] for conf in confs] == [there, there]
-    splits = [{"part": part, "test_share": 0.2, "seed": 1} for part in ("train", "test")]
-    assert [conf["split"] for conf in confs] == splits
+    splits = [conf["split"] for conf in confs]
     train, test = (rows_of(split, n) for split in splits)
-    assert f"to test on: {len(test)} at random, seed 1; chosen as they are read, nothing is copied\n" in said
+    assert sorted([*train, *test]) == list(range(n))
+    how = f"{len(test)} at random, about the same share of each class, seed {splits[0]['seed']}"
+    assert f"to test on: {how}; chosen as they are read, nothing is copied\n" in said
     assert f"for {len(train)} records" in Path("job.yaml").read_text()
     for conf, rows in zip(confs, (train, test), strict=True):
         with open_records(StoreConf.model_validate(conf), conf["backend"]) as store:
@@ -308,9 +416,9 @@ def test_the_last_records_by_date_are_to_test_on(call: Call, there: str) -> None
 
 def test_a_class_that_would_not_be_learned_is_named(call: Call, there: str) -> None:
     n = 100
-    (first, *_) = rows_of({"part": "test", "test_share": 0.2, "seed": 1}, n)
-    frame = pd.DataFrame({"a": RANDOM.random(n), "kind": np.where(np.arange(n) == first, "rare", "common")})
-    said = init(call, write_there(there, frame, "csv"), "--label", "kind")
+    kinds = np.where(np.arange(n) == n - 1, "rare", np.array(["one", "two"])[np.arange(n) % 2])
+    frame = pd.DataFrame({"a": RANDOM.random(n), "kind": kinds})
+    said = init(call, write_there(there, frame, "csv"), "--label", "kind", "--lags", 1)
     assert "warning: kind: all records of rare are to test on. Give another --seed or --test-split.\n" in said
 
 
@@ -320,9 +428,59 @@ def test_records_without_a_label_elsewhere(call: Call, there: str) -> None:
     url = write_there(there, frame, "csv")
     refused = call("init", url, "--label", "kind")
     assert refused.exit_code == 1
-    assert "1 record without kind. Give --missing skip to leave out records that lack a value." in refused.stderr
+    assert (
+        "1 record without kind. Give --missing skip to leave out records that lack a value, or --copy" in refused.stderr
+    )
     assert "kind 1 no value record left out" in noted(init(call, url, "--label", "kind", "--missing", "skip"))
     found = [open_records(StoreConf.model_validate(conf), "table") for conf in stores()]
     assert sum(store.count for store in found) == n - 1
     for store in found:
         store.close()
+
+
+@pytest.mark.parametrize("data", ["table", "table/part-*.csv"])
+def test_copies_of_data_elsewhere_lie_beside_them(call: Call, there: str, data: str) -> None:
+    n = 100
+    frame = pd.DataFrame({"a": np.arange(n) + 0.5, "kind": [None if i == 5 else f"k{i % 2}" for i in range(n)]})
+    write_there(f"{there}/table", frame, "csv")
+    folder = f"{there}/{'table/' * ('*' in data)}job-data"
+    how = "20 at random, as many of each class, seed 1"
+    for more in ([], ["--overwrite"]):
+        said = init(call, f"{there}/{data}", "--label", "kind", "--copy", *more)
+        assert f"{folder}/test.csv: {how}; the others in {folder}/train.csv\n" in said
+    assert os.listdir() == ["job.yaml"]
+    assert fs.ls(folder) == ["test.csv", "train.csv"]
+    train, test = read_parts()
+    assert Counter(test["label"].tolist()) == {0: 10, 1: 10}
+    assert sorted([*train["data"][:, 0], *test["data"][:, 0]]) == frame["a"].drop(5).tolist()
+    assert (
+        f"{folder}: exists already"
+        in call("init", f"{there}/{data}", "--label", "kind", "--copy", "-o", "job.yml").stderr
+    )
+
+
+def test_copies_of_arrays_elsewhere_lie_beside_them(call: Call, there: str) -> None:
+    wanted = labels()
+    url = f"{there}/images.arrow"
+    STORES.find("arrow").write(url, {"pixel": numbered(wanted), "label": wanted.astype(np.int32)})
+    init(call, url, "--copy")
+    assert [store["path"] for store in stores()] == [f"{there}/job-data/{name}.arrow" for name in ("train", "test")]
+    check_split(wanted)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "npz"])
+def test_large_data_are_not_copied(call: Call, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("singa_dask.cli.init_records.MAX_COPIED", 1000)
+    monkeypatch.setattr("singa_dask.cli.init_columns.MAX_BYTES", 1000)
+    monkeypatch.setattr("singa_dask.cli.init_columns.BLOCK_BYTES", 1000)
+    values, kinds = RANDOM.random((400, 2)), np.arange(400) % 2
+    if suffix == "csv":
+        pd.DataFrame(values, columns=["a", "b"]).assign(label=kinds).to_csv("x.csv", index=False)
+    else:
+        np.savez("x.npz", data=values, label=kinds)
+    result = call("init", f"x.{suffix}", "--copy")
+    assert result.exit_code == 1
+    assert f"x.{suffix}: --copy: more than 256 MiB are not copied. Leave it out." in result.stderr
+    assert os.listdir() == [f"x.{suffix}"]
+    init(call, f"x.{suffix}")
+    assert sum(len(part["label"]) for part in read_parts()) == 400

@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from itertools import product
@@ -106,7 +105,7 @@ def test_json_lines_are_the_table_that_csv_is(call: Call, first: object) -> None
     table.to_csv("x.csv", index=False)
     table.to_json("x.jsonl", orient="records", lines=True)
     said = [done(call, file, "--label", "kind", "--missing", "skip", "--overwrite") for file in ("x.csv", "x.jsonl")]
-    conf = stores()
+    conf = [{**each, **each.get("user_conf", {})} for each in stores()]
     assert said[0].splitlines()[1:3] == said[1].splitlines()[1:3]
     done(call, "x.csv", "--label", "kind", "--missing", "skip", "--overwrite")
     keys = ("features", "categories", "shape")
@@ -253,7 +252,7 @@ def test_tables_of_scikit_learn(call: Call, name: str) -> None:
 @pytest.mark.parametrize("kind", mostly_long(["signs", "thousands", "ratings"], 3))
 def test_whole_numbers_are_classes_by_name(call: Call, kind: str) -> None:
     FRAME.assign(grade=VALUES[kind]).to_csv("x.csv", index=False)
-    done(call, "x.csv", "--label", "grade")
+    done(call, "x.csv", "--label", "grade", "--copy")
     names = sorted(set(VALUES[kind].tolist()))
     assert stores()[0]["categories"] == {"grade": [str(each) for each in names]}
     assert f"innerproduct_conf: {{num_output: {len(names)}}}" in Path("job.yaml").read_text()
@@ -475,7 +474,7 @@ SERIES["value"] = SERIES["wind"].cumsum()
 @pytest.mark.parametrize("file", ["x.csv", "x.parquet"])
 def test_a_time_series(call: Call, file: str) -> None:
     getattr(SERIES, f"to_{file[2:]}")(file, index=False)
-    said = done(call, file, "--target", "value", "--lags", 2)
+    said = done(call, file, "--target", "value", "--lags", 2, "--copy")
     assert "features: 3 of numbers, 0 of categories: wind, value_lag1, value_lag2" in said
     assert "the last 12 by day" in said
     expected = SERIES.assign(value_lag1=SERIES["value"].shift(1), value_lag2=SERIES["value"].shift(2))[2:]
@@ -499,7 +498,6 @@ def test_the_order_of_dates_of_any_form(call: Call, form: str) -> None:
     for file in ("x.json", "x.csv"):
         assert "the last 12 by time" in done(call, file, "--target", "value", "--lags", 2, "--overwrite")
     Path("job.yaml").unlink()
-    shutil.rmtree("job-data")
     table.iloc[::-1].to_csv("x.csv", index=False)
     lags = ("x.csv", "--target", "value", "--lags", 2)
     said = "its records are not in the order of time. Sort them by it, or pass --drop time if their order is right."
@@ -528,7 +526,7 @@ def test_several_labels_and_targets(call: Call) -> None:
     done(call, "x.csv", "--label", "kind", "--label", "sign", "--drop", "big,small")
     assert stores()[0]["categories"] == {"kind": ["cat", "dog", "elk"], "sign": ["-1", "1"]}
     assert call("run", "job.yaml", "--quiet", "--set", "train_steps=2").exit_code == 0
-    done(call, "x.csv", "--target", "big", "--target", "small", "--drop", "kind,sign", "--overwrite")
+    done(call, "x.csv", "--target", "big", "--target", "small", "--drop", "kind,sign", "--copy", "--overwrite")
     assert call("run", "job.yaml", "--run-dir", "run", "--quiet", "--set", "train_steps=400").exit_code == 0
     predicted = call("predict", "job.yaml", "--init-from", "run", "--data", "job-data/test.csv")
     rows, truth = pd.read_csv(io.StringIO(predicted.stdout)), pd.read_csv("job-data/test.csv")
@@ -616,7 +614,8 @@ def test_a_test_set_of_each_class(call: Call) -> None:
     kinds = np.array(["a"] * 70 + ["b"] * 48 + ["c"] + [""])
     table = FRAME.assign(kind=RANDOM.permutation(kinds))
     table.to_csv("x.csv", index=False)
-    said = done(call, "x.csv", "--label", "kind", "--test-split", "0.25", "--seed", "7")
+    copies = ("--label", "kind", "--test-split", "0.25", "--seed", "7", "--copy")
+    said = done(call, "x.csv", *copies)
     train, test = (pd.read_csv(f"job-data/{part}.csv") for part in ("train", "test"))
     assert test["kind"].value_counts().to_dict() == {"a": 18, "b": 12}
     assert train["kind"].value_counts().to_dict() == {"a": 52, "b": 36, "c": 1}
@@ -628,7 +627,7 @@ def test_a_test_set_of_each_class(call: Call) -> None:
     assert "kind 1 no value record left out" in noted(said)
     assert "features: 2 of numbers, 0 of categories: age, fare\n" in said
     again = Path("job-data/test.csv").read_bytes()
-    done(call, "x.csv", "--label", "kind", "--test-split", "0.25", "--seed", "7", "--overwrite")
+    done(call, "x.csv", *copies, "--overwrite")
     assert Path("job-data/test.csv").read_bytes() == again
 
 
@@ -636,12 +635,12 @@ def test_records_in_order_of_time_are_split_by_it(call: Call) -> None:
     FRAME.assign(day=pd.date_range("2020-01-01", periods=N).astype(str), target=FRAME["age"]).to_csv(
         "x.csv", index=False
     )
-    assert "job-data/test.csv: the last 24 by day; the others" in done(call, "x.csv")
+    assert "job-data/test.csv: the last 24 by day; the others" in done(call, "x.csv", "--copy")
     assert pd.read_csv("job-data/train.csv")["day"].max() < pd.read_csv("job-data/test.csv")["day"].min()
     days = pd.date_range("2020-01-01", periods=N).astype(str)
     # a class that comes late is learned, too
     FRAME.assign(day=days, label=["a", "b"] * 55 + ["c"] * 10).to_csv("late.csv", index=False)
-    assert "job-data/test.csv: 24 at random, as many of each class" in done(call, "late.csv", "--overwrite")
+    assert "job-data/test.csv: 24 at random, as many of each class" in done(call, "late.csv", "--copy", "--overwrite")
     done(call, "x.csv", "--test-split", "0", "--overwrite")
     assert stores()[0]["path"] == "x.csv"
     assert "There is no test set" in Path("job.yaml").read_text()
@@ -671,7 +670,7 @@ def test_lone_quotes_of_texts(call: Call) -> None:
     said = refused(call, "texts.tsv", "--text", "text", "--label", "y", "-o", "job.yaml")
     assert "line 32: its quote ends further on, and each line between could be a record. Give --no-quotes if" in said
     assert said.endswith("here, --quotes if they quote texts of several lines.\n")
-    said = done(call, "texts.tsv", "--text", "text", "--label", "y", "--no-quotes", "-o", "job.yaml")
+    said = done(call, "texts.tsv", "--text", "text", "--label", "y", "--no-quotes", "-o", "job.yaml", "--copy")
     assert f"{N} tsv records" in said
     assert stores()[0]["quotes"] is False
     parts = [Path(f"job-data/{name}.csv").read_text().split("\n")[1:-1] for name in ("train", "test")]

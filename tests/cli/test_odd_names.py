@@ -65,11 +65,11 @@ def test_all_formats_are_written_and_read(backend: str, tmp_path: Path) -> None:
 def test_pictures(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     pictures(Path("pics"))
-    refused = call("init", "pics", "-o", "job.yaml")
+    refused = call("init", "pics", "-o", "job.yaml", "--copy")
     assert refused.exit_code == 1
     assert rf"pics/{SEEN}/{SEEN}0.png: the name is not UTF-8" in refused.stderr
-    assert "pass --test-split 0" in refused.stderr
-    assert call("init", "pics", "-o", "job.yaml", "--test-split", 0).exit_code == 0
+    assert "or leave --copy out" in refused.stderr
+    assert call("init", "pics", "-o", "job.yaml").exit_code == 0
     trained = call("run", "job.yaml", "--set", "train_steps=2", "--run-dir", f"run{ODD}")
     assert trained.exit_code == 0, trained.output
     given = ["job.yaml", "--init-from", f"run{ODD}"]

@@ -78,3 +78,8 @@ def test_the_way_from_a_table_on_hdfs_to_predictions(beside: Client, folder: str
     assert (predicted["class"] == frame["kind"]).mean() > 0.95
     # nothing is copied to where the commands run
     assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
+    call("init", fs.join(folder, "table"), "--label", "kind", "--copy", "-o", "copied.yaml")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copied.yaml", "job.yaml"]
+    parts = [fs.join(folder, "copied-data", name) for name in fs.ls(fs.join(folder, "copied-data"))]
+    found = pd.concat(pd.read_parquet(io.BytesIO(fs.read_bytes(part))) for part in parts)
+    assert sorted(found["a"]) == sorted(frame["a"])
