@@ -88,6 +88,12 @@ class _Mark(click.types.StringParamType):
     help="Share of the records to test on, where there is no test set.",
 )
 @click.option(
+    "--split-by",
+    metavar="NAME",
+    default="",
+    help="Column, such as customer_id, all records of one value of which are to train or to test on.",
+)
+@click.option(
     "--copy/--no-copy",
     default=False,
     help="Write files of the records to train and to test on; else both are read from DATA.  [default: no-copy]",

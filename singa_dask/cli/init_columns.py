@@ -21,7 +21,7 @@ from singa_dask.cli.init_records import (
     Rows,
     UnsureError,
 )
-from singa_dask.data.codecs.columns import as_floats, as_texts, is_number, missing_of, whole
+from singa_dask.data.codecs.columns import as_floats, as_texts, is_number, key_texts, missing_of, whole
 from singa_dask.data.codecs.lags import DATE, times_of
 from singa_dask.data.codecs.numbers import NumberForm, Spelling
 from singa_dask.data.stores.table import LINES, open_part
@@ -178,6 +178,18 @@ class TableSurvey:
             texts = as_texts(whole(_decoded(self.parts, file, run, {name: "string"}).column(name)))
             different.update(pc.unique(texts.filter(pa.array(~missing_of(texts)))).to_pylist())
         return in_order(different)
+
+    def keys(self, name: str) -> pa.Array:
+        """Return the values of a column as `SplitConf.of_keys` takes them, as far as records were looked at."""
+        if name not in self.parts(0).names:
+            return key_texts(self.named[name].values)
+        # as they are written: 007 is no number
+        found, at, kinds = list[pa.Array](), 0, {name: "string"}
+        for file, run in self.runs:
+            if at < len(self.columns[0].values):
+                found.append(key_texts(whole(_decoded(self.parts, file, run, kinds).column(name))))
+            at += run.n
+        return pa.concat_arrays(found)
 
     def write(self, url: str, rows: Rows) -> None:
         """Write rows to a file of the same form, CSV record by record as they are; other whole tables to Parquet."""

@@ -62,7 +62,9 @@ def survey_arrays(url: str, test_url: str, backend: str, options: InitOptions, f
     """
     label = options.label[0] if options.label else ""
     if extra := options.of_tables():
-        raise DataError(f"{url}: --{extra} is for tables with named columns, in CSV, Parquet, JSON or Excel.")
+        raise DataError(
+            f"{url}: --{extra.replace('_', '-')} is for tables with named columns, in CSV, Parquet, JSON or Excel."
+        )
     if len(options.label) > 1:
         raise DataError(f"{url}: --label {' and '.join(options.label)}. Expected one label; tables may have several.")
     backend, reading = _reading_of(url, backend, label)

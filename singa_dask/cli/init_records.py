@@ -72,6 +72,7 @@ class InitOptions:
     decimal: str = ""
     lags: int = 0
     test_split: float = 0.2
+    split_by: str = ""
     copy: bool = False
     seed: int = 1
     net: str | None = None
@@ -80,7 +81,7 @@ class InitOptions:
 
     def of_tables(self) -> str:
         """Return an option that only tables take, if one is given."""
-        names = ["target", "features", "text", "drop", "encoding", "missing", "classes", "lags"]
+        names = ["target", "features", "text", "drop", "encoding", "missing", "classes", "lags", "split_by"]
         names += ["na_values", "thousands", "decimal"]
         given = [name for name in names if getattr(self, name)]
         given += [name for name in ("header", "quotes") if getattr(self, name) is not None]

@@ -81,6 +81,11 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     """
     table = read_table(url, options)
     table = with_numbers(table, options, _names_in(table, options))
+    if options.split_by:
+        if options.lags or options.test:
+            raise DataError(f"{url}: --split-by, and {'--lags' if options.lags else '--test'}. Expected one of both.")
+        options = replace(options, split_by=_resolved(table, (options.split_by,), "--split-by")[0])
+        test_url = ""
     lags = None
     if options.lags:
         table, lags = _with_lags(table, options)
@@ -94,6 +99,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     trouble = [f"{each.name}: {said}" for each in features if _is_like_id(each)]
     used = [*(table.named[each.name] for each in outputs), *features]
     trouble += _doubts(used, outputs)
+    trouble += _doubts_of_key(table, options.split_by) if options.split_by else ()
     notes = [*_forms(used), *_spelled(table, used, outputs, reading), *_left_out(table, left_out)]
     rows = np.flatnonzero(~np.logical_or.reduce([missing_of(table.named[each.name].values) for each in outputs]))
     train, test, split = _split_rows(table, outputs, rows, options)
@@ -154,7 +160,11 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         key=key if not unlabelled_url or key in there else "",
         unlabelled_url=unlabelled_url,
     )
-    if by_rule:
+    if by_rule and options.split_by:
+        rule = {"test_share": options.test_split, "seed": abs(options.seed), "key": options.split_by}
+        n_test = round(len(test) * table.n / table.n_seen)
+        records = replace(records, split=split, rule=rule, n_records=table.n - n_test, n_test=n_test, test_url=url)
+    elif by_rule:
         is_last, labels = bool(split) and train.max() < test.min(), None
         if table.is_whole and outputs[0].is_label:
             labels = _codes_of(table.named[outputs[0].name].values)
@@ -163,9 +173,9 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         # as far in the table as in what was looked at
         test_from = round(int(test.min()) * table.n / table.n_seen) + options.lags if is_last else 0
         records = split_by_rule(records, options, labels, test_from, split.removeprefix(f"the last {len(test)}"))
-        learned = _learned_rows(table, records.rule, options)
-        records = replace(records, trouble=[*trouble, *_never_learned(table, outputs, learned)])
-        train = rows[np.isin(rows, learned)]
+        train = rows[np.isin(rows, _learned_rows(table, records.rule, options))]
+    if by_rule:
+        records = replace(records, trouble=[*trouble, *_never_learned(table, outputs, train)])
     if not measure:
         learned = rows if test_url else train
         records = replace(records, baseline=baseline_of(table, features, outputs, learned))
@@ -330,6 +340,9 @@ def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey
     is_wide = len(table.columns) > MAX_LISTED
     left_out = {each.name: _unfit(each, table.n_seen, is_wide) for each in table.columns if each.name not in named}
     left_out |= dict.fromkeys(dropped, "dropped")
+    if options.split_by in named:
+        raise DataError(f"{table.url}: --split-by {options.split_by}: it is what is to be learned.")
+    left_out |= dict.fromkeys(filter(None, [options.split_by]), "the records are split by it")
     outputs = [_output(table, table.named[name], "given", "label" if labels else "target", options) for name in named]
     if not named:
         column, why = _telling(table, [name for name, reason in left_out.items() if not reason])
@@ -590,6 +603,8 @@ def _split_rows(
     n_test = round(options.test_split * len(rows))
     if not 0 < n_test < len(rows) or len(rows) < MIN_SPLIT:
         return rows, rows[:0], ""
+    if options.split_by:
+        return _split_by_key(table, rows, options)
     dates = _sorted_by(table, options)
     if dates and 2 * len(dates.distinct) < table.n_seen:
         dates = None
@@ -611,6 +626,30 @@ def _codes_of(values: pa.Array) -> Rows:
     encoded = as_texts(values).fill_null("").dictionary_encode()
     ranks = np.argsort(np.argsort(np.array(encoded.dictionary.to_pylist(), object)))
     return ranks[encoded.indices.to_numpy()]
+
+
+def _split_by_key(table: TableSurvey, rows: Rows, options: InitOptions) -> tuple[Rows, Rows, str]:
+    """Return rows to train and to test on such that all of one value of a column are in one part, and in words how."""
+    name, seed = options.split_by, abs(options.seed)
+    keys = table.keys(name)
+    is_test = np.isin(rows, SplitConf(part="test", test_share=options.test_split, seed=seed, key=name).of_keys(keys))
+    train, test = rows[~is_test], rows[is_test]
+    n_train, n_test = (len(pc.unique(keys.take(pa.array(part)).drop_null())) for part in (train, test))
+    if not (len(train) and len(test)):
+        said = f"its {plural(n_train + n_test, 'different value')} would be in one part"
+        raise DataError(f"{table.url}: --split-by {name}: {said}. Give another column, --seed or --test-split.")
+    of_all = "" if table.is_whole else f"of the {len(keys)} records that were looked at "
+    how = f"{of_all}{len(test)} with {n_test} values of {name}; {len(train)} with {n_train} to train on, seed {seed}"
+    return train, test, how
+
+
+def _doubts_of_key(table: TableSurvey, name: str) -> Iterator[str]:
+    """Yield what is odd about a column that records are split by."""
+    keys = table.keys(name)
+    if keys.null_count:
+        yield f"{name}: {plural(keys.null_count, 'record')} without a value, to train on"
+    if len(pc.unique(keys.drop_null())) == len(keys):
+        yield f"{name}: another value in each record, so --split-by has no effect"
 
 
 def _never_learned(table: TableSurvey, outputs: Sequence[OutputSurvey], rows: Rows) -> Iterator[str]:

@@ -174,7 +174,8 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
     def is_table(self) -> bool:
         """Whether the records are columns of a table, by name."""
         columns = self.features or self.label_columns or self.target or self.weight or self.categories
-        return bool(columns or self.texts or self.numbers or self.na_values) or self.missing != "error"
+        key = self.split.key if self.split else ""
+        return bool(columns or self.texts or self.numbers or self.na_values or key) or self.missing != "error"
 
     @property
     def needs_label(self) -> bool:
@@ -252,7 +253,7 @@ def table_or(backend: str | None, conf: StoreConf) -> str | None:
         return backend
     others = [key for key in NAMING if key not in STORES.find(backend).option_names()]
     said = any(getattr(conf, key) != StoreConf.model_fields[key].get_default() for key in others)
-    return "table" if said else backend
+    return "table" if said or (conf.split and conf.split.key) else backend
 
 
 def _single(key: str, value: Any) -> Any:

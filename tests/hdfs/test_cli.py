@@ -57,10 +57,11 @@ def test_the_way_from_a_table_on_hdfs_to_predictions(beside: Client, folder: str
     random = np.random.default_rng(0)
     frame = pd.DataFrame({"a": random.normal(size=4000), "b": random.normal(size=4000)})
     frame["kind"] = np.where(frame["a"] > frame["b"], "more", "less")
+    frame["owner"] = random.integers(0, 300, len(frame))
     for i in range(4):
         fs.write_atomic(fs.join(folder, "table", f"part-{i:05d}.parquet"), frame.iloc[i::4].to_parquet(index=False))
     fs.write_atomic(fs.join(folder, "table", "_SUCCESS"), b"")
-    fs.write_atomic(fs.join(folder, "new.csv"), frame.drop(columns="kind").to_csv(index=False).encode())
+    fs.write_atomic(fs.join(folder, "new.csv"), frame[["a", "b"]].to_csv(index=False).encode())
 
     def call(*arguments: str) -> str:
         done = subprocess.run(program(*arguments), cwd=tmp_path, capture_output=True, text=True)
@@ -68,7 +69,7 @@ def test_the_way_from_a_table_on_hdfs_to_predictions(beside: Client, folder: str
         return done.stdout
 
     run, workers = fs.join(folder, "run"), ["--scheduler", beside.scheduler.address]
-    call("init", fs.join(folder, "table"), "--label", "kind")
+    call("init", fs.join(folder, "table"), "--label", "kind", "--split-by", "owner")
     topology = ["--cluster", str(ROOT / "configs/cluster/allreduce.yaml"), "--set", "train_steps=400"]
     summary = json.loads(call("run", "job.yaml", *workers, *topology, "--run-dir", run, "--json"))
     assert summary["test"]["accuracy"] > 0.95
@@ -78,7 +79,7 @@ def test_the_way_from_a_table_on_hdfs_to_predictions(beside: Client, folder: str
     assert (predicted["class"] == frame["kind"]).mean() > 0.95
     # nothing is copied to where the commands run
     assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
-    call("init", fs.join(folder, "table"), "--label", "kind", "--copy", "-o", "copied.yaml")
+    call("init", fs.join(folder, "table"), "--label", "kind", "--drop", "owner", "--copy", "-o", "copied.yaml")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copied.yaml", "job.yaml"]
     parts = [fs.join(folder, "copied-data", name) for name in fs.ls(fs.join(folder, "copied-data"))]
     found = pd.concat(pd.read_parquet(io.BytesIO(fs.read_bytes(part))) for part in parts)

@@ -118,6 +118,16 @@ def as_texts(column: pa.Array) -> pa.Array:
     return texts
 
 
+def key_texts(column: pa.Array) -> pa.Array:
+    """Return keys as texts, the same in all formats: 7 for 7.0, and a date for its midnight; null for a missing one."""
+    texts = pc.utf8_trim_whitespace(as_texts(column))
+    if pa.types.is_timestamp(column.type):
+        texts = pc.replace_substring_regex(texts, r"( 00:00:00)?(\.0+)?$", "")
+    elif column_kind(column.type) == "string":
+        texts = pc.replace_substring_regex(texts, r"^(-?[0-9]+)\.0+$", r"\1")
+    return pc.if_else(pa.array(missing_of(column)), None, texts)
+
+
 def is_number(text: str) -> bool:
     """Return whether a text is a number."""
     try:

@@ -1,14 +1,15 @@
 """Train and test parts of one store: which of its records a layer reads, by a rule, so that nothing is copied.
 
-The rule depends on the number of a record in the store alone. So every process chooses the same records.
+The rule depends on the number of a record in the store, or on its key. So every process chooses the same records.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,9 @@ from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import Bytes, Range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Rows = npt.NDArray[np.int64]
 
@@ -34,6 +38,9 @@ class SplitConf(Conf):
     """Of the draw. All layers that read parts of one store say the same, and the same test_share."""
     test_from: Count = 0
     """Records from this number on, counted from 0, are to test on: the last ones of a time series."""
+    key: str = ""
+    """A column of a table, such as customer_id: its values are drawn, so that all records of one are in the same part.
+    About test_share of them are to test on; records without a value are to train on."""
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
@@ -41,6 +48,8 @@ class SplitConf(Conf):
         share, start = raw_value(data, "test_share", float, 0.0), raw_value(data, "test_from", int, 0)
         if bool(share) == bool(start):
             yield ("test_share",), "expected either test_share, such as 0.2, or test_from, the number of a record."
+        if start and raw_value(data, "key", str, ""):
+            yield ("key",), "expected test_share beside it: values of a key are drawn, and have no order."
 
     def rows(self, first: int, n: int) -> Rows:
         """Return which of ``n`` records from number ``first`` on are in the part: their indices, counted from there."""
@@ -52,6 +61,20 @@ class SplitConf(Conf):
             generator.advance(first // 4)
             drawn = generator.random_raw(n + first % 4)[first % 4 :]
             is_test = drawn < np.uint64(self.test_share * 2.0**64)
+        return np.flatnonzero(is_test if self.part == "test" else ~is_test)
+
+    def of_keys(self, keys: pa.Array) -> Rows:
+        """Return which records are in the part, by the texts of their keys; null is no key."""
+        found = keys.dictionary_encode()
+        sums = np.array([zlib.crc32(key.encode()) for key in found.dictionary.to_pylist()], np.uint64)
+        # as SplitMix64 does, so that each bit of key and seed changes half of all bits
+        drawn = sums + np.uint64((self.seed << 32) + 0x9E3779B97F4A7C15 & (1 << 64) - 1)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            drawn = (drawn ^ drawn >> np.uint64(shift)) * np.uint64(factor)
+        drawn ^= drawn >> np.uint64(31)
+        # the last one is that of no key
+        is_drawn = np.append(drawn < np.uint64(self.test_share * 2.0**64), False)
+        is_test = is_drawn[found.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
         return np.flatnonzero(is_test if self.part == "test" else ~is_test)
 
 
@@ -73,6 +96,8 @@ class SplitStore(RangeStore):
     is_source = False
 
     def __init__(self, store: Store, conf: SplitConf) -> None:
+        if conf.key:
+            raise DataError(f"{store.url}: split: key is for tables with named columns, in CSV, Parquet or JSON lines.")
         self._store, self._conf = store, conf
         super().__init__(store.url, store.storage_options)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import functools
 import json
 import logging
 import operator
@@ -14,7 +15,6 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -24,7 +24,7 @@ import pyarrow as pa
 from singa_dask import fs
 from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Finding, Many, Size, raw_value
-from singa_dask.data.codecs.columns import as_texts, missing_of, refuse_absent, show_columns, whole
+from singa_dask.data.codecs.columns import as_texts, key_texts, missing_of, refuse_absent, show_columns, whole
 from singa_dask.data.codecs.lags import LagsConf
 from singa_dask.data.codecs.numbers import MISSING, NO_SPELLING, NumberConf, Spelling
 from singa_dask.data.codecs.record import bisect_rows
@@ -72,10 +72,12 @@ LOG = logging.getLogger(__name__)
 # shorter tables are scanned each time they are opened
 MIN_INDEXED_BYTES = 1 << 24
 # raise it when the same files give another index
-INDEX_VERSION = 2
+INDEX_VERSION = 3
 MAX_INDICES = 1000
 # maximum size of the records in a part of a row group
 GROUP_BYTES = 1 << 26
+# kinds of columns by which a table can be split
+KEYS = ("string", "number", "boolean", "date", "timestamp", "time", "empty")
 # formats whose records are ranges of text
 LINES = ("csv", "jsonl")
 PART_OPTIONS = ("separator", "charset", "header", "quotes", "block_bytes", "tolerant")
@@ -93,13 +95,16 @@ class TableBlock(NamedTuple):
     run : RecordRun
     first : int
         Number of its first record in the table.
+    n : int
+        Number of records that are of the part to read.
     kept : int
-        Number of records that are of the part to read, and not left out for missing values.
+        Number of these that are not left out for missing values.
     """
 
     file: int
     run: RecordRun
     first: int
+    n: int
     kept: int
 
 
@@ -375,7 +380,10 @@ class TableStore(RangeStore):
         self._format = options["format"] or format_of(self._files, self.storage_options)
         self._spec = TableSpec.from_options(options)
         self._split = SplitConf(**options["split"]) if "split" in options else None
-        self._chosen: Callable[[int, int], Rows] | None = self._split.rows if self._split else None
+        key = self._split.key if self._split else ""
+        # the column that chooses the part, as it is written
+        self._of_key = {key: "string"} if key else {}
+        self._chosen: Callable[[int, int], Rows] | None = self._split.rows if self._split and not key else None
         self._known = TableFacts.from_dict(options["facts"]) if options["facts"] else None
         if self._known:
             self._spec = replace(self._spec, spelling=self._spec.spelling.over(self._known.spelling))
@@ -385,6 +393,8 @@ class TableStore(RangeStore):
             names = (*self._parts(0).names, *(name for name, _ in self._files[0].keys))
             self._spec = self._spec.with_label(self.url, names)
         if "lags" in options:
+            if self._of_key:
+                raise DataError(f"{self.url}: lags, and a key of split. Expected one of both: a series has no keys.")
             self._add_lags(LagsConf(**options["lags"]))
         index = _read(files[0], TableIndex.from_dict) if files else None
         if index is None:
@@ -459,7 +469,7 @@ class TableStore(RangeStore):
             raise DataError(f"{part.url}: the file was replaced while it was read.")
         return part
 
-    @cached_property
+    @functools.cached_property
     def _listed(self) -> dict[str, list[str]]:
         """Return names of categories and classes that stand for missing values elsewhere, such as NA, by column."""
         facts = self.options.get("facts") or {}
@@ -483,7 +493,7 @@ class TableStore(RangeStore):
         if not self._pieces:
             which = f" are in the part to {self._split.part} on, and" if self._split else ""
             raise DataError(f"{self.url}: no records{which} without missing values.")
-        self.left_out = sum(self._n_rows(piece) - piece.kept for piece in index.pieces)
+        self.left_out = sum(piece.n - piece.kept for piece in index.pieces)
         # parts of a large row group are decoded one after another
         largest = max(piece.run.n for piece in self._pieces)
         n_values = sum(index.facts.widths.get(name, 1) for name in index.facts.features)
@@ -493,7 +503,7 @@ class TableStore(RangeStore):
             for i, piece in enumerate(self._pieces)
         )
         self.table_columns = self._describe(index)
-        self._columns = self._spec.read_kinds(index.kinds, index.facts.features)
+        self._columns = self._wanted(index.kinds, index.facts.features)
 
     def _describe(self, index: TableIndex) -> tuple[TableColumn, ...]:
         names, facts = index.facts.names, index.facts
@@ -526,8 +536,11 @@ class TableStore(RangeStore):
             kinds = {name: "number" if kind == "empty" else kind for name, kind in kinds.items()}
         elif absent := [name for name in spec.spelling.numbers if name not in kinds]:
             raise DataError(f"{self.url}: numbers has {absent[0]!r}, which is no column. {show_columns(kinds)}")
-        features = known.features if known else spec.select(self.url, kinds, part.index)
-        if known and spec.features and spec.select(self.url, kinds, part.index) != features:
+        refuse_absent(self.url, kinds, [*self._of_key])
+        # a key is a feature only if it is named
+        index = (*part.index, *self._of_key)
+        features = known.features if known else spec.select(self.url, kinds, index)
+        if known and spec.features and spec.select(self.url, kinds, index) != features:
             raise DataError(f"{self.url}: features differ from those of training: {', '.join(features)}.")
         spec.check(self.url, kinds, features)
         if known:
@@ -542,9 +555,11 @@ class TableStore(RangeStore):
         statistics = TableStatistics(self.url, spec, features, kinds, known, names, widths)
         # the width of a record, before its categories are known
         row_bytes = 4 * sum(widths.get(name, 1) for name in features)
-        wanted = self._spec.read_kinds(kinds, features)
-        pieces: Iterable[TableBlock] = self._runs(kinds, features, row_bytes, runs)
-        if statistics.needed:
+        wanted = self._wanted(kinds, features)
+        pieces: Iterable[TableBlock] = self._runs(wanted, row_bytes, runs)
+        if not statistics.needed and self._of_key.keys() & {*part.names}:
+            wanted = self._of_key
+        if self._of_key or statistics.needed:
             pieces = self._learn(statistics, pieces, wanted, row_bytes)
         return TableIndex(kinds, part.index, tuple(pieces), statistics.finish())
 
@@ -564,7 +579,9 @@ class TableStore(RangeStore):
         # parts of a large row group are decoded one after another
         found = map_ahead(read, pieces, threads, GROUP_BYTES, lambda each: each.run.length + each.run.n * row_bytes)
         for piece, table, n_bad in found:
-            yield piece if table is None else piece._replace(kept=statistics.add(table) + n_bad)
+            if table is not None:
+                piece = piece._replace(n=len(table) + n_bad, kept=statistics.add(table) + n_bad)
+            yield piece
 
     def _read_piece(self, piece: TableBlock, wanted: Mapping[str, str]) -> tuple[pa.Table | None, int]:
         """Return the rows of a piece that can be read, if any can, and the number of others."""
@@ -577,7 +594,7 @@ class TableStore(RangeStore):
             except DataError:
                 if not self._tolerant:
                     raise
-                good, bad = bisect_rows(piece.kept, self._some_rows(piece, wanted, data))
+                good, bad = bisect_rows(*self._some_rows(piece, wanted, data))
                 return pa.concat_tables([table for _, table in good]) if good else None, len(bad)
         except DataError:
             if not self._tolerant:
@@ -610,27 +627,34 @@ class TableStore(RangeStore):
         for name, fault in faults.items():
             is_text = kinds[name] == "string"
             is_named = name in spec.outputs or any(fnmatch.fnmatchcase(name, each) for each in spec.features)
-            is_read = name in (*spec.label, *spec.categories, *spec.texts, *spec.spelling.numbers)
+            is_read = name in (*spec.label, *spec.categories, *spec.texts, *spec.spelling.numbers, *self._of_key)
             if is_text and (is_read or (spec.features and not is_named)):
                 continue
             if is_text or is_named or name in spec.categories:
                 raise DataError(f"{self.url}: column {name!r}: {fault}")
 
-    def _runs(
-        self, kinds: Mapping[str, str], features: Sequence[str], row_bytes: int, runs: Runs | None
-    ) -> Iterator[TableBlock]:
-        """Yield pieces that have all of their records that are of the part to read."""
+    def _wanted(self, kinds: Mapping[str, str], features: Sequence[str]) -> dict[str, str]:
+        """Return the kind in which each column is read, with that of the key."""
+        wanted = self._spec.read_kinds(kinds, features)
+        for name in self._of_key:
+            if wanted.get(name, "string") != "string" or kinds[name] not in KEYS:
+                raise DataError(f"{self.url}: column {name!r} is the key of split, and read as {kinds[name]}.")
+        return wanted | self._of_key
+
+    def _runs(self, columns: Mapping[str, str], row_bytes: int, runs: Runs | None) -> Iterator[TableBlock]:
+        """Yield pieces that have all of their records that are of the part to read; with a key, that may be of it."""
         is_local = fs.local_path(self._files[0].url) is not None
         limit = self._block_bytes if self._format in LINES else GROUP_BYTES
         threads, n_ahead = io_threads(self._files[0].url), 1 if is_local else OPENED_AHEAD[self._format]
         first = 0
         for file, part in enumerate(map_ahead(self._parts, range(len(self._files)), threads, n_ahead)):
             if file:
-                wanted = self._parts.in_file(file, self._spec.read_kinds(kinds, features))
-                of_any = (*self._spec.categories, *self._spec.texts, *self._spec.spelling.numbers)
+                wanted = self._parts.in_file(file, columns)
+                of_any = (*self._spec.categories, *self._spec.texts, *self._spec.spelling.numbers, *self._of_key)
                 check_columns(part, self._format, wanted, self._files[0].url, *of_any)
             for run in part.runs(limit, row_bytes) if runs is None else runs.get(file, ()):
-                yield TableBlock(file, run, first, len(self._chosen(first, run.n)) if self._chosen else run.n)
+                n = len(self._chosen(first, run.n)) if self._chosen else run.n
+                yield TableBlock(file, run, first, n, n)
                 first += run.n
 
     # -- records -----------------------------------------------------------------------------------------------
@@ -661,22 +685,45 @@ class TableStore(RangeStore):
 
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         piece = self._pieces[block_id]
-        arrays = self._encoder.encode(self._table(piece, self._columns, data), self._place(piece, data))
+        table = self._table(piece, self._columns, data)
+        arrays = self._encoder.encode(table, self._place(piece, self._columns, data))
         if len(arrays["data"]) != piece.kept:
             raise DataError(f"{self.url}, block {block_id}: changed since it was opened.")
         return arrays
 
     def _table(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
         table = self._parts.decode(piece.file, piece.run, columns, data)
-        table = table.take(self._chosen(piece.first, piece.run.n)) if self._chosen else table
-        return self._spec.spelling.read(table, self._listed, self._place(piece, data), self._spec.texts)
+        chosen = self._rows(piece, lambda: self._keys_of(table))
+        table = table if chosen is None else table.take(chosen)
+        return self._spec.spelling.read(table, self._listed, self._place(piece, columns, data), self._spec.texts)
+
+    def _rows(self, piece: TableBlock, keys: Callable[[], pa.Array]) -> Rows | None:
+        """Return which rows of a piece are of the part to read, None for all; ``keys`` returns the keys of all."""
+        if self._split and self._of_key:
+            return self._split.of_keys(keys())
+        return self._chosen(piece.first, piece.run.n) if self._chosen else None
+
+    def _keys_of(self, table: pa.Table) -> pa.Array:
+        return key_texts(whole(table.column(next(iter(self._of_key)))))
+
+    def _keys(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Array:
+        """Return the keys of all rows of a piece, of which some may be bad: null where they cannot be read."""
+        # of lines, other values may be what is bad
+        is_apart = self._format in LINES and self._of_key.keys() <= {*self._parts(piece.file).names}
+        rows = self._parts.rows(piece.file, piece.run, self._of_key if is_apart else columns, data)
+        good, bad = bisect_rows(piece.run.n, lambda first, stop: self._keys_of(rows(first, stop)))
+        parts = sorted([*good, *((row, pa.nulls(1, pa.string())) for row in bad)], key=operator.itemgetter(0))
+        return pa.concat_arrays([part for _, part in parts])
 
     def _some_rows(
         self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]
-    ) -> Callable[[int, int], pa.Table]:
-        """Return a function: first, stop -> some rows of a piece that cannot be decoded; it raises if one is bad."""
-        rows, place = self._parts.rows(piece.file, piece.run, columns, data), self._place(piece, data)
-        chosen = self._chosen(piece.first, piece.run.n) if self._chosen else None
+    ) -> tuple[int, Callable[[int, int], pa.Table]]:
+        """Return for a piece that cannot be decoded how many rows of it are of the part to read, and some of these.
+
+        The latter by a function: first, stop -> rows; it raises if one is bad.
+        """
+        rows, place = self._parts.rows(piece.file, piece.run, columns, data), self._place(piece, columns, data)
+        chosen = self._rows(piece, lambda: self._keys(piece, columns, data))
 
         def read(first: int, stop: int) -> pa.Table:
             if chosen is None:
@@ -686,21 +733,17 @@ class TableStore(RangeStore):
             where = (lambda row: place(first + row)) if stop - first == 1 else str
             return self._spec.spelling.read(table, self._listed, where, self._spec.texts)
 
-        return read
+        return piece.run.n if chosen is None else len(chosen), read
 
-    def _n_rows(self, piece: TableBlock) -> int:
-        """Return the number of rows of a piece that are of the part to read."""
-        return len(self._chosen(piece.first, piece.run.n)) if self._chosen else piece.run.n
-
-    def _place(self, piece: TableBlock, data: Sequence[memoryview]) -> Callable[[int], str]:
+    def _place(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> Callable[[int], str]:
         """Return a function: row of a piece -> its place in the file, for errors."""
         place = self._parts(piece.file).place(piece.run, data)
-        chosen = self._chosen(piece.first, piece.run.n) if self._chosen else None
-        return place if chosen is None else lambda row: place(int(chosen[row]))
+        chosen = functools.cache(lambda: self._rows(piece, lambda: self._keys(piece, columns, data)))
+        return lambda row: place(row if (rows := chosen()) is None else int(rows[row]))
 
     def read_texts(self, block_id: int, names: Sequence[str]) -> dict[str, pa.Array]:
         """Return the values of columns of strings, without missing ones."""
-        piece, kinds = self._pieces[block_id], dict.fromkeys(names, "string")
+        piece, kinds = self._pieces[block_id], dict.fromkeys([*names, *self._of_key], "string")
         data = self._parts(piece.file).fetch(piece.run, self._parts.in_file(piece.file, kinds))
         table = self._table(piece, kinds, data)
         texts = {name: as_texts(whole(table.column(name))) for name in names}
@@ -708,14 +751,14 @@ class TableStore(RangeStore):
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         piece, data = self._pieces[block_id], self.fetch(block_id)
-        rows, place = self._some_rows(piece, self._columns, data), self._place(piece, data)
+        (n, rows), place = self._some_rows(piece, self._columns, data), self._place(piece, self._columns, data)
 
         def encode(first: int, stop: int) -> Arrays:
             # places take a while to find, and only those of single rows are shown
             where = (lambda _: place(first)) if stop - first == 1 else str
             return self._encoder.encode(rows(first, stop), where)
 
-        good, bad = bisect_rows(self._n_rows(piece), encode)
+        good, bad = bisect_rows(n, encode)
         zeros = {name: np.zeros((1, *field.shape), field.dtype) for name, field in self.schema.items()}
         parts = sorted([*good, *((row, zeros) for row in bad)], key=operator.itemgetter(0))
         arrays = {name: np.concatenate([part[name] for _, part in parts]) for name in self.schema}
@@ -727,7 +770,7 @@ class TableStore(RangeStore):
 
     # -- the manifest ------------------------------------------------------------------------------------------
 
-    @cached_property
+    @functools.cached_property
     def manifest(self) -> Manifest | None:
         n_bytes = self.manifest_info()["bytes"]
         return find_manifest(self.url, self.backend_name(), self._files[0].url, n_bytes, self.storage_options)

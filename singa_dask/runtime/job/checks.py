@@ -126,7 +126,7 @@ def _check_splits(nets: Mapping[Phase, NeuralNet]) -> None:
             if other != split or len(rules) > 1:
                 message = (
                     "other layers read another part of these records, or choose it by another rule. Say the same "
-                    "test_share, seed and test_from in all layers that read them, and in one net the same part."
+                    "test_share, seed, key and test_from in all layers that read them, and in one net the same part."
                 )
                 raise ConfigError(Problem(("neuralnet", "layer", node.index, "store_conf", "split"), message))
 
