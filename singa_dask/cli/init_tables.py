@@ -99,7 +99,6 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     trouble = [f"{each.name}: {said}" for each in features if _is_like_id(each)]
     used = [*(table.named[each.name] for each in outputs), *features]
     trouble += _doubts(used, outputs)
-    trouble += _doubts_of_key(table, options.split_by) if options.split_by else ()
     notes = [*_forms(used), *_spelled(table, used, outputs, reading), *_left_out(table, left_out)]
     rows = np.flatnonzero(~np.logical_or.reduce([missing_of(table.named[each.name].values) for each in outputs]))
     train, test, split = _split_rows(table, outputs, rows, options)
@@ -139,6 +138,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         text: dict[str, Any] = {"length": width, "vocab_size": measure.vocab_size, "lowercase": True}
         text |= {"tokens": measure.tokens} if measure.tokens != "words" else {}
         reading |= {"texts": {features[0].name: text}}
+    trouble += _doubts_of_key(table, options.split_by) if options.split_by else ()
     records = RecordSurvey(
         source=url,
         url=url,

@@ -136,6 +136,14 @@ def test_what_is_odd_is_said(call: Call) -> None:
     assert "warning: customer: another value in each record, so" in said(call, "x.csv", *BY, "--overwrite")
 
 
+def test_texts_of_customers(call: Call) -> None:
+    texts = [f"some words of {'good' if owner % 2 else 'bad'} things {row % 9}" for row, owner in enumerate(OWNERS)]
+    FRAME.assign(text=texts, customer=FRAME["customer"].where(FRAME.index > 6)).to_csv("x.csv", index=False)
+    printed = said(call, "x.csv", *BY, "--text", "text")
+    assert "warning: customer: 7 records without a value, to train on.\n" in printed
+    assert [conf["split"]["key"] for conf in stores()] == ["customer", "customer"]
+
+
 @pytest.mark.parametrize(
     ("more", "why"),
     [
