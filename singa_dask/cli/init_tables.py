@@ -169,7 +169,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         if table.is_whole and outputs[0].is_label:
             labels = _codes_of(table.named[outputs[0].name].values)
         elif table.is_whole:
-            labels = np.zeros(table.n)
+            labels = np.zeros(table.n, np.int64)
         # as far in the table as in what was looked at
         test_from = round(int(test.min()) * table.n / table.n_seen) + options.lags if is_last else 0
         records = split_by_rule(records, options, labels, test_from, split.removeprefix(f"the last {len(test)}"))
@@ -625,7 +625,7 @@ def _codes_of(values: pa.Array) -> Rows:
     """Return the rank of each value among the different ones, as texts; missing ones are empty texts."""
     encoded = as_texts(values).fill_null("").dictionary_encode()
     ranks = np.argsort(np.argsort(np.array(encoded.dictionary.to_pylist(), object)))
-    return ranks[encoded.indices.to_numpy()]
+    return np.asarray(ranks[encoded.indices.to_numpy()], np.int64)
 
 
 def _split_by_key(table: TableSurvey, rows: Rows, options: InitOptions) -> tuple[Rows, Rows, str]:

@@ -1,7 +1,4 @@
-"""TableStore: records of tables with named columns, in CSV, Parquet or JSON lines: one file, a pattern or a directory.
-
-`TableIndex` lists the blocks and describes the columns; that of a large table is stored in the cache.
-"""
+"""TableStore: records of tables with named columns, in CSV, Parquet or JSON lines: a file, pattern or directory."""
 
 from __future__ import annotations
 
@@ -11,12 +8,10 @@ import functools
 import json
 import logging
 import operator
-import os
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +37,16 @@ from singa_dask.data.stores.range_store import (
 from singa_dask.data.stores.split import Rows, SplitConf
 from singa_dask.data.stores.store import BLOCK_BYTES, STORES, StoreOptions
 from singa_dask.data.stores.table_csv import CsvPart
+from singa_dask.data.stores.table_index import (
+    INDEX_VERSION,
+    MIN_INDEXED_BYTES,
+    Runs,
+    TableBlock,
+    TableIndex,
+    read_cached,
+    runs_from,
+    write_cached,
+)
 from singa_dask.data.stores.table_part import (
     WHOLE_SUFFIXES,
     OpenParts,
@@ -55,7 +60,7 @@ from singa_dask.data.stores.table_part import (
     read_whole,
     table_files,
 )
-from singa_dask.data.types import Arrays, Block, FileSum, RecordRun, TableColumn
+from singa_dask.data.types import Arrays, Block, FileSum, TableColumn
 from singa_dask.errors import DataError
 from singa_dask.fs.cache import TABLES, cache_folder, key_of
 from singa_dask.fs.host_files import SCHEME
@@ -69,11 +74,6 @@ jsonl = LazyModule("singa_dask.data.stores.jsonl")
 
 LOG = logging.getLogger(__name__)
 
-# shorter tables are scanned each time they are opened
-MIN_INDEXED_BYTES = 1 << 24
-# raise it when the same files give another index
-INDEX_VERSION = 3
-MAX_INDICES = 1000
 # maximum size of the records in a part of a row group
 GROUP_BYTES = 1 << 26
 # kinds of columns by which a table can be split
@@ -83,64 +83,6 @@ LINES = ("csv", "jsonl")
 PART_OPTIONS = ("separator", "charset", "header", "quotes", "block_bytes", "tolerant")
 # remote files that are opened at the same time; gzipped ones are held in memory
 OPENED_AHEAD = {"csv": 4, "jsonl": 4, "parquet": 32, "whole": 4}
-
-
-class TableBlock(NamedTuple):
-    """A block of a table.
-
-    Attributes
-    ----------
-    file : int
-        Index of its file.
-    run : RecordRun
-    first : int
-        Number of its first record in the table.
-    n : int
-        Number of records that are of the part to read.
-    kept : int
-        Number of these that are not left out for missing values.
-    """
-
-    file: int
-    run: RecordRun
-    first: int
-    n: int
-    kept: int
-
-
-@dataclass(frozen=True)
-class TableIndex:
-    """What a pass over a table has found.
-
-    Attributes
-    ----------
-    kinds : mapping of str to str
-        Kind of each column.
-    numbering : tuple of str
-        Columns that number the rows.
-    pieces : tuple of TableBlock
-    facts : TableFacts
-    """
-
-    kinds: Mapping[str, str]
-    numbering: tuple[str, ...]
-    pieces: tuple[TableBlock, ...]
-    facts: TableFacts
-
-    @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> TableIndex:
-        """Return the index that `to_dict` described."""
-        pieces = tuple(TableBlock(file, RecordRun(*run), *counts) for file, run, *counts in found["pieces"])
-        return cls(found["kinds"], tuple(found["numbering"]), pieces, TableFacts.from_dict(found["facts"]))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return {
-            "kinds": dict(self.kinds),
-            "numbering": list(self.numbering),
-            "pieces": self.pieces,
-            "facts": self.facts.to_dict(),
-        }
 
 
 def open_part(
@@ -200,47 +142,6 @@ def read_texts(
                 for name in names:
                     found[name] += as_texts(whole(table.column(name))).fill_null("").to_pylist()
     return found
-
-
-Found = TypeVar("Found")
-Runs = Mapping[int, Sequence[RecordRun]]
-
-
-def _runs_from(found: Sequence[Sequence[int]]) -> Runs:
-    """Return the runs of each file that JSON has."""
-    runs = defaultdict[int, list[RecordRun]](list)
-    for file, *run in found:
-        runs[file].append(RecordRun(*run))
-    if not runs:
-        raise ValueError("no runs")
-    return runs
-
-
-def _read(file: Path, made: Callable[[Any], Found]) -> Found | None:
-    """Return what a file in the cache holds; None if it is missing or damaged."""
-    try:
-        found = made(json.loads(file.read_bytes()))
-    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
-        LOG.debug("%s: no index can be read: %s: %s", file, type(error).__name__, error)
-        return None
-    with contextlib.suppress(OSError):
-        os.utime(file)
-    return found
-
-
-def _write(contents: Mapping[Path, Any], table: str) -> None:
-    """Write files in the cache, and delete those that were not used for longest; an error is only logged."""
-    folder = next(iter(contents)).parent
-    try:
-        # names of columns and classes may be confidential
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for file, content in contents.items():
-            fs.write_atomic(str(file), json.dumps(content, separators=(",", ":")))
-    except OSError as error:
-        LOG.info("%s: its index is not stored, so each process scans the table: %s", table, error)
-    with contextlib.suppress(OSError):
-        for old in sorted(folder.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-MAX_INDICES]:
-            old.unlink()
 
 
 class NamedColumns(StoreOptions):
@@ -396,15 +297,15 @@ class TableStore(RangeStore):
             if self._of_key:
                 raise DataError(f"{self.url}: lags, and a key of split. Expected one of both: a series has no keys.")
             self._add_lags(LagsConf(**options["lags"]))
-        index = _read(files[0], TableIndex.from_dict) if files else None
+        index = read_cached(files[0], TableIndex.from_dict) if files else None
         if index is None:
-            runs = _read(files[1], _runs_from) if files and self._format in LINES else None
+            runs = read_cached(files[1], runs_from) if files and self._format in LINES else None
             index = self._scan(runs)
             if files and sum(piece.run.length for piece in index.pieces) >= MIN_INDEXED_BYTES:
                 contents: dict[Path, Any] = {files[0]: index.to_dict()}
                 if runs is None and self._format in LINES:
                     contents[files[1]] = [(piece.file, *piece.run) for piece in index.pieces]
-                _write(contents, self.url)
+                write_cached(contents, self.url)
         self._use(index)
 
     def _add_lags(self, lags: LagsConf) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from singa_dask import fs
-from singa_dask.data.stores import table
+from singa_dask.data.stores import table, table_index
 from singa_dask.data.stores.table import TableStore
 from singa_dask.fs.cache import open_cache
 from tests.contracts.records import assert_same, read_all
@@ -94,7 +94,7 @@ def test_a_table_that_is_replaced_while_it_is_scanned(
     fs.write_atomic(url, (HEADER + ROWS).encode())
     scan = TableStore._scan
 
-    def scan_and_replace(store: TableStore, runs: table.Runs | None) -> table.TableIndex:
+    def scan_and_replace(store: TableStore, runs: table_index.Runs | None) -> table_index.TableIndex:
         index = scan(store, runs)
         fs.write_atomic(url, (HEADER + ROWS.replace("apple", "mango")).encode())
         return index
@@ -151,7 +151,7 @@ def test_a_damaged_index_is_replaced(path: Path, cache: Path, scans: list[str], 
 
 
 def test_a_cache_that_cannot_be_used(path: Path, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger=table.__name__)
+    caplog.set_level(logging.INFO, logger=table_index.__name__)
     cache.write_text("a file")
     names, _ = opened(path)
     caplog.clear()
@@ -176,7 +176,7 @@ def test_the_cache_of_the_job_is_used(path: Path, cache: Path, tmp_path: Path) -
 
 
 def test_what_was_not_used_for_longest_goes_first(path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "MAX_INDICES", 3)
+    monkeypatch.setattr(table_index, "MAX_INDICES", 3)
     files = []
     for missing in (0, 1):
         opened(path, missing=missing)

@@ -1,0 +1,124 @@
+"""The index of a table: kinds of its columns, where its blocks are, and what was learned; kept in the cache."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from singa_dask import fs
+from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.types import RecordRun
+
+LOG = logging.getLogger(__name__)
+
+# shorter tables are scanned each time they are opened
+MIN_INDEXED_BYTES = 1 << 24
+# raise it when the same files give another index
+INDEX_VERSION = 3
+MAX_INDICES = 1000
+
+
+class TableBlock(NamedTuple):
+    """A block of a table.
+
+    Attributes
+    ----------
+    file : int
+        Index of its file.
+    run : RecordRun
+    first : int
+        Number of its first record in the table.
+    n : int
+        Number of records that are of the part to read.
+    kept : int
+        Number of these that are not left out for missing values.
+    """
+
+    file: int
+    run: RecordRun
+    first: int
+    n: int
+    kept: int
+
+
+@dataclass(frozen=True)
+class TableIndex:
+    """What a pass over a table has found.
+
+    Attributes
+    ----------
+    kinds : mapping of str to str
+        Kind of each column.
+    numbering : tuple of str
+        Columns that number the rows.
+    pieces : tuple of TableBlock
+    facts : TableFacts
+    """
+
+    kinds: Mapping[str, str]
+    numbering: tuple[str, ...]
+    pieces: tuple[TableBlock, ...]
+    facts: TableFacts
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> TableIndex:
+        """Return the index that `to_dict` described."""
+        pieces = tuple(TableBlock(file, RecordRun(*run), *counts) for file, run, *counts in found["pieces"])
+        return cls(found["kinds"], tuple(found["numbering"]), pieces, TableFacts.from_dict(found["facts"]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "kinds": dict(self.kinds),
+            "numbering": list(self.numbering),
+            "pieces": self.pieces,
+            "facts": self.facts.to_dict(),
+        }
+
+
+Found = TypeVar("Found")
+Runs = Mapping[int, Sequence[RecordRun]]
+
+
+def runs_from(found: Sequence[Sequence[int]]) -> Runs:
+    """Return the runs of each file that JSON has."""
+    runs = defaultdict[int, list[RecordRun]](list)
+    for file, *run in found:
+        runs[file].append(RecordRun(*run))
+    if not runs:
+        raise ValueError("no runs")
+    return runs
+
+
+def read_cached(file: Path, made: Callable[[Any], Found]) -> Found | None:
+    """Return what a file in the cache holds; None if it is missing or damaged."""
+    try:
+        found = made(json.loads(file.read_bytes()))
+    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+        LOG.debug("%s: no index can be read: %s: %s", file, type(error).__name__, error)
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(file)
+    return found
+
+
+def write_cached(contents: Mapping[Path, Any], table: str) -> None:
+    """Write files in the cache, and delete those that were not used for longest; an error is only logged."""
+    folder = next(iter(contents)).parent
+    try:
+        # names of columns and classes may be confidential
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for file, content in contents.items():
+            fs.write_atomic(str(file), json.dumps(content, separators=(",", ":")))
+    except OSError as error:
+        LOG.info("%s: its index is not stored, so each process scans the table: %s", table, error)
+    with contextlib.suppress(OSError):
+        for old in sorted(folder.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-MAX_INDICES]:
+            old.unlink()
