@@ -306,6 +306,7 @@ def with_split(
 def split_by_rule(
     survey: RecordSurvey,
     options: InitOptions,
+    kept: Rows | None,
     labels: npt.NDArray[Any] | None = None,
     test_from: int = 0,
     order: str = "",
@@ -314,43 +315,50 @@ def split_by_rule(
 
     Parameters
     ----------
+    kept : ndarray, optional
+        Numbers of the records in the store that are not left out, if all were looked at.
     labels : array, optional
-        Class of each record, if all were looked at: of each class about the same share is to test on.
+        Class of each of these: of each class about the same share is to test on.
     test_from : int
         Number of the first record to test on, if these are the last ones.
     order : str
         That of the records in words, if so.
     """
+    n = survey.n_records if kept is None else len(kept)
     rule = {"test_from": test_from} if test_from else {"test_share": options.test_split, "seed": abs(options.seed)}
-    if survey.n_records < MIN_SPLIT:
+    if n < MIN_SPLIT:
         return survey
-    if labels is not None and not test_from:
-        codes = np.unique(labels, return_inverse=True)[1]
-        wanted = _tested(np.bincount(codes), options.test_split)
-        if not wanted.any():
-            return survey
-        rule["seed"] = _even_seed(codes, wanted, options)
-    # a time series with lags begins with records that are only history
-    n_test = len(SplitConf.model_validate({"part": "test", **rule}).rows(options.lags, survey.n_records))
-    if not 0 < n_test < survey.n_records:
+    if kept is None:
+        n_test = n - test_from if test_from else round(options.test_split * n)
+    else:
+        if labels is not None and not test_from:
+            codes = np.unique(labels, return_inverse=True)[1]
+            wanted = _tested(np.bincount(codes), options.test_split)
+            if not wanted.any():
+                return survey
+            rule["seed"] = _even_seed(codes, kept, wanted, options)
+        n_test = len(np.intersect1d(SplitConf.model_validate({"part": "test", **rule}).rows(0, kept[-1] + 1), kept))
+    if not 0 < n_test < n:
         return survey
     of_each = ", about the same share of each class" * (labels is not None and survey.has_classes)
-    how = f"the last {n_test}{order}" if test_from else f"{n_test} at random{of_each}, seed {rule['seed']}"
-    n_train = survey.n_records - n_test
-    return replace(survey, test_url=survey.url, split=how, rule=rule, n_records=n_train, n_test=n_test)
+    how = f"{n_test} at random{of_each}, seed {rule.get('seed')}"
+    how = f"{'about ' * (kept is None)}{f'the last {n_test}{order}' if test_from else how}"
+    return replace(survey, test_url=survey.url, split=how, rule=rule, n_records=n - n_test, n_test=n_test)
 
 
-def _even_seed(codes: Rows, wanted: Rows, options: InitOptions) -> int:
+def _even_seed(codes: Rows, kept: Rows, wanted: Rows, options: InitOptions) -> int:
     """Return that of some seeds that leaves most classes to be learned, and draws most nearly so many records of each.
 
     A rule does not look at classes, so small tables would have uneven parts.
     """
     n, seed = np.bincount(codes), abs(options.seed)
-    more = np.random.default_rng(seed).integers(1 << 31, size=min(MAX_DRAWS, MAX_DRAWN // len(codes)))
+    classes = np.full(kept[-1] + 1, len(n))
+    classes[kept] = codes
+    more = np.random.default_rng(seed).integers(1 << 31, size=min(MAX_DRAWS, MAX_DRAWN // len(classes)))
 
     def unevenness(seed: int) -> tuple[int, int]:
-        rows = SplitConf(part="test", test_share=options.test_split, seed=seed).rows(0, len(codes))
-        tested = np.bincount(codes[rows], minlength=len(n))
+        rows = SplitConf(part="test", test_share=options.test_split, seed=seed).rows(0, len(classes))
+        tested = np.bincount(classes[rows], minlength=len(n) + 1)[:-1]
         return int((tested == n).sum()), int(np.abs(tested - wanted).sum())
 
     seeds: list[int] = [seed, *more.tolist()]
@@ -368,7 +376,7 @@ def split_store(survey: RecordSurvey, closed: Store, options: InitOptions, folde
         is_small = bool(files) or n_bytes <= MAX_COPIED
         if not options.copy:
             labels = [store.read_labels(i) for i in range(len(store.blocks))] if is_small else []
-            return split_by_rule(survey, options, np.concatenate(labels) if labels else None)
+            return split_by_rule(survey, options, np.arange(store.count), np.concatenate(labels) if labels else None)
         if not is_small:
             raise DataError(f"{survey.url}: {NOT_COPIED}")
         if store.count < MIN_SPLIT:

@@ -100,7 +100,8 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     used = [*(table.named[each.name] for each in outputs), *features]
     trouble += _doubts(used, outputs)
     notes = [*_forms(used), *_spelled(table, used, outputs, reading), *_left_out(table, left_out)]
-    rows = np.flatnonzero(~np.logical_or.reduce([missing_of(table.named[each.name].values) for each in outputs]))
+    required = used if reading.get("missing") == "skip" else used[: len(outputs)]
+    rows = np.flatnonzero(~np.logical_or.reduce([missing_of(each.values) for each in required]))
     train, test, split = _split_rows(table, outputs, rows, options)
     key = next((name for name, reason in left_out.items() if reason in KEYS), "")
     unlabelled_url, there = "", set[str]()
@@ -119,16 +120,9 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         trouble.append("no column of dates: the records are taken as one series, the oldest first")
     if options.lags and not split:
         raise DataError(f"{url}: --lags: expected more records, no --test, and a share for --test-split.")
-    if unlabelled := len(table.columns[0].values) - len(rows):
-        said = f"{plural(unlabelled, 'record')} without {' and '.join(each.name for each in outputs)}"
-        if by_rule and options.missing != "skip":
-            advice = (
-                "Give --missing skip to leave out records that lack a value, or --copy to write files without these."
-            )
-            raise DataError(f"{url}: {said}. {advice}")
-        if not (split or by_rule):
-            raise DataError(f"{url}: {said}. Leave them out, or let init write a test set.")
     is_copied = bool(split) and options.copy
+    if len(rows) < table.n_seen and not is_copied and reading.get("missing") != "skip":
+        reading["unlabelled"] = "skip"
     is_packed = url.lower().endswith(".gz") and not is_copied
     read_as = "table" if table.format == "whole" or is_packed else backend
     measure = None
@@ -146,7 +140,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         form=posixpath.splitext(url.lower().removesuffix(".gz"))[1][1:] or table.format,
         shape=(width,),
         outputs=tuple(outputs),
-        n_records=table.n,
+        n_records=len(rows) if table.is_whole else table.n,
         n_seen=table.n_seen,
         seed=options.seed,
         values="small" if measure else "bytes" if _are_pixels(features) else "columns",
@@ -163,16 +157,18 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     if by_rule and options.split_by:
         rule = {"test_share": options.test_split, "seed": abs(options.seed), "key": options.split_by}
         n_test = round(len(test) * table.n / table.n_seen)
-        records = replace(records, split=split, rule=rule, n_records=table.n - n_test, n_test=n_test, test_url=url)
+        records = replace(
+            records, split=split, rule=rule, n_records=records.n_records - n_test, n_test=n_test, test_url=url
+        )
     elif by_rule:
-        is_last, labels = bool(split) and train.max() < test.min(), None
-        if table.is_whole and outputs[0].is_label:
-            labels = _codes_of(table.named[outputs[0].name].values)
-        elif table.is_whole:
-            labels = np.zeros(table.n, np.int64)
+        is_last, kept, labels = bool(split) and train.max() < test.min(), None, None
+        if table.is_whole:
+            kept, values = rows + options.lags, table.named[outputs[0].name].values.take(pa.array(rows))
+            labels = _codes_of(values) if outputs[0].is_label else np.zeros(len(rows), np.int64)
         # as far in the table as in what was looked at
         test_from = round(int(test.min()) * table.n / table.n_seen) + options.lags if is_last else 0
-        records = split_by_rule(records, options, labels, test_from, split.removeprefix(f"the last {len(test)}"))
+        order = split.removeprefix(f"the last {len(test)}")
+        records = split_by_rule(records, options, kept, labels, test_from, order)
         train = rows[np.isin(rows, _learned_rows(table, records.rule, options))]
     if by_rule:
         records = replace(records, trouble=[*trouble, *_never_learned(table, outputs, train)])
@@ -260,7 +256,7 @@ def _spelled(
 def _filled(column: ColumnSurvey, reading: Mapping[str, Any]) -> str:
     """Return what is done with missing values of a feature."""
     missing = reading.get("missing", "error")
-    if column.name in reading.get("categories", ()) and missing != "skip":
+    if "" in reading.get("categories", {}).get(column.name, ()):
         return "category ''"
     words = {"mean": "the mean of the training data", "skip": "record left out", "error": "refused by run"}
     return words.get(missing, f"{missing:g}" if isinstance(missing, float) else "")
@@ -480,7 +476,10 @@ def _reading(
             reading[key] = chosen[0] if is_label and len(chosen) == 1 else chosen
     columns = [table.named[each.name] for each in outputs]
     gaps = [each for each in features if len(each.present) < len(each.values)]
-    categories = {each.name: [*([""] if each in gaps else []), *in_order(each.distinct.to_pylist())] for each in texts}
+    usual = "skip" if options.text or any(each.kind == "vector" for each in features) else "mean"
+    missing = options.missing or (usual if any(each not in texts for each in gaps) else "")
+    filled = gaps if missing != "skip" else []
+    categories = {each.name: [*[""] * (each in filled), *in_order(each.distinct.to_pylist())] for each in texts}
     # of several labels one may lack a class in the training set, and of a large table they are not looked for again
     kinds = ("number", "string") if len(outputs) > 1 or not table.is_whole else ("number",)
     by_value = [each for each in outputs if each.names and table.named[each.name].kind in kinds]
@@ -491,8 +490,6 @@ def _reading(
         categories[outputs[0].name] = list(options.classes)
     if categories:
         reading["categories"] = categories
-    usual = "skip" if options.text or any(each.kind == "vector" for each in features) else "mean"
-    missing = options.missing or (usual if any(each not in texts for each in gaps) else "")
     if is_number(missing):
         reading["missing"] = float(missing)
     elif missing in ("error", "skip", "mean"):

@@ -197,7 +197,9 @@ def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
     known = {**facts.categories, **{name: names for name, names in facts.labels.items() if names}}
     labels, target = (labels, target) if outputs else ((), ())
     weight = conf.weight if outputs else ""
-    return TableSpec(facts.features, labels, target, missing, known, facts.encoding, weight, facts.texts)
+    return TableSpec(
+        facts.features, labels, target, missing, known, facts.encoding, weight, facts.texts, unlabelled=conf.unlabelled
+    )
 
 
 def _with_lags(x: Any, conf: StoreConf, facts: TableFacts, spec: TableSpec, name: str) -> tuple[Any, int]:
@@ -222,12 +224,15 @@ class _Frame(MemoryRecords):
         self._frame, self._spec, self._facts, self._name = x, spec, facts, name
         self._columns = [*facts.features, *spec.outputs]
         self._rows = np.arange(first, len(x)) if first else None
-        self._skips = spec.missing == "skip" and skips
+        self._required = spec.required(facts.features)
+        self._skips = bool(self._required) and skips
         columns, wanted = x.column_names if isinstance(x, pa.Table) else list(map(str, x.columns)), {*self._columns}
         self._indices = [index for index, column in enumerate(columns) if column in wanted]
         refuse_absent(name, columns, facts.features)
         spec.check(name, dict.fromkeys(columns, "number"), facts.features)
-        self._encoder = TableEncoder(replace(spec, missing="error") if spec.missing == "skip" else spec, facts)
+        fill = "error" if spec.missing == "skip" else spec.missing
+        complete = replace(spec, missing=fill, unlabelled="error")
+        self._encoder = TableEncoder(complete, facts)
         if is_wide:
             self._encoder.schema["data"] = Field(np.dtype(np.float64), self._encoder.schema["data"].shape)
         self.n = len(x) - first
@@ -255,7 +260,7 @@ class _Frame(MemoryRecords):
     def _present(self) -> npt.NDArray[np.int64]:
         """Return the rows without missing values."""
         rows = [
-            first + np.flatnonzero(~missing_rows(part, self._columns, self._spec.texts))
+            first + np.flatnonzero(~missing_rows(part, self._required, self._spec.texts))
             for first in range(0, self.n, CHUNK_ROWS)
             for part in [self._slice(first, min(first + CHUNK_ROWS, self.n))]
         ]
@@ -263,7 +268,7 @@ class _Frame(MemoryRecords):
 
     def read(self, first: int, stop: int) -> Arrays:
         table = self._slice(first, stop)
-        for column in self._columns if self._spec.missing == "skip" and not self._skips else ():
+        for column in () if self._skips else self._required:
             missing = missing_rows(table, [column], self._spec.texts)
             if missing.any():
                 where = f"{self._name}, row {self._row(first + int(missing.argmax()))}, column {column!r}"

@@ -42,7 +42,10 @@ from singa_dask.layers.augmentation import AugmentConf
 from singa_dask.ops.contract import Array, DType
 
 # keys of store_conf that name columns
-NAMING = ("features", "label", "target", "weight", "categories", "texts", "numbers", "na_values", "missing", "lags")
+NAMING = (
+    "features", "label", "target", "weight", "categories", "texts", "numbers", "na_values", "missing", "unlabelled",
+    "lags",
+)  # fmt: skip
 # keys of store_conf that are options of some formats; those of lines of numbers go to CSVInput
 FORMAT_KEYS = (*NAMING, "encoding", *ImageOptions.model_fields)
 

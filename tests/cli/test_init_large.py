@@ -76,7 +76,7 @@ def test_the_last_fifth_of_all_days_is_to_test_on(call: Call) -> None:
     conf = load("job.yaml").job.neuralnet.layer[0].given_block(StoreConf)
     assert conf is not None and conf.split is not None
     assert conf.split.test_from == pytest.approx(0.8 * N, rel=0.02)
-    assert f"to test on: the last {n - conf.split.test_from} by day; chosen as they are read" in said
+    assert f"to test on: about the last {n - conf.split.test_from} by day; chosen as they are read" in said
 
 
 def survey(n: int, width: int = 20) -> RecordSurvey:

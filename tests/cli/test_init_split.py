@@ -422,18 +422,35 @@ def test_a_class_that_would_not_be_learned_is_named(call: Call, there: str) -> N
     assert "warning: kind: all records of rare are to test on. Give another --seed or --test-split.\n" in said
 
 
-def test_records_without_a_label_elsewhere(call: Call, there: str) -> None:
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_records_without_a_label_elsewhere_are_left_out_and_those_without_a_feature_are_not(
+    call: Call, there: str, suffix: str
+) -> None:
     n = 100
-    frame = pd.DataFrame({"a": RANDOM.random(n), "kind": [None if i == 5 else f"k{i % 2}" for i in range(n)]})
-    url = write_there(there, frame, "csv")
-    refused = call("init", url, "--label", "kind")
-    assert refused.exit_code == 1
-    assert (
-        "1 record without kind. Give --missing skip to leave out records that lack a value, or --copy" in refused.stderr
-    )
-    assert "kind 1 no value record left out" in noted(init(call, url, "--label", "kind", "--missing", "skip"))
+    frame = pd.DataFrame({"a": RANDOM.random(n), "kind": [f"k{i % 2}" for i in range(n)]})
+    frame.loc[[5, 6], "kind"] = None
+    frame.loc[[6, 7, 8], "a"] = None
+    said = init(call, write_there(there, frame, suffix), "--label", "kind")
+    assert "kind 2 no value record left out" in noted(said)
+    assert "a 3 no value the mean of the training data" in noted(said)
+    assert f": {n - 2} {suffix} records of" in said
     found = [open_records(StoreConf.model_validate(conf), "table") for conf in stores()]
-    assert sum(store.count for store in found) == n - 1
+    assert sum(store.count for store in found) == n - 2
+    assert f"to test on: {found[1].count} at random" in said
+    for store in found:
+        store.close()
+
+
+def test_counts_are_those_of_records_that_are_read(call: Call, there: str) -> None:
+    n = 100
+    kinds = [f"k{i // 2 % 2}" for i in range(n)]
+    frame = pd.DataFrame({"a": RANDOM.random(n), "b": list("xy") * (n // 2), "kind": kinds})
+    frame.loc[[5, 6], "b"] = None
+    said = init(call, write_there(there, frame, "csv"), "--label", "kind", "--missing", "skip")
+    assert f": {n - 2} csv records of 3 values in 2 classes\n" in said
+    found = [open_records(StoreConf.model_validate(conf), "table") for conf in stores()]
+    assert f"to test on: {found[1].count} at random" in said
+    assert [sum(store.count for store in found), stores()[0]["categories"]] == [n - 2, {"b": ["x", "y"]}]
     for store in found:
         store.close()
 

@@ -186,6 +186,26 @@ def test_predictions_skip_no_record(tmp_path: Path) -> None:
     assert sd.test(model, new) == sd.test(model, frame) == sd.test(model, frame[:3])
 
 
+def test_records_without_a_label_are_predicted_and_not_tested(tmp_path: Path) -> None:
+    rows = ["a,kind", *(f"{i},{'odd' if i % 2 else 'even'}" for i in range(12))]
+    (tmp_path / "train.csv").write_text("\n".join([*rows, "12,", ""]))
+    (tmp_path / "new.csv").write_text("\n".join([*rows[:4], "9,", ",odd", ""]))
+    table = {"path": str(tmp_path / "train.csv"), "batchsize": 4, "features": ["a"], "label": ["kind"]}
+    net = sd.Net(
+        [
+            sd.layer("CSVInput", name="data", store_conf={**table, "missing": "mean", "unlabelled": "skip"}),
+            sd.layer("InnerProduct", name="fc", num_output=2),
+            sd.layer("SoftmaxLoss", srclayers=["fc", "data"]),
+        ]
+    )
+    job, new = sd.Job(net, train_steps=2, **KEYS), tmp_path / "new.csv"
+    model = sd.load_model(sd.train(job, run_dir=str(tmp_path / "run"), progress=False))
+    frame = pytest.importorskip("pandas").read_csv(new)
+    assert sd.predict(model, new).tolist() == model.predict(frame).tolist()
+    assert len(model.predict(frame)) == 5
+    assert sd.test(model, new) == model.test(frame) == model.test(frame.drop(index=3))
+
+
 def test_mistakes_are_named(run: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "flat.npy", np.zeros((4, 3), np.uint8))
     x = np.zeros((1, 28, 28), np.uint8)

@@ -43,6 +43,11 @@ MAX_CATEGORIES = 10_000
 # more categories than this in fewer than twice as many records are no categories
 MANY = 100
 BOOLEANS = ("false", "true")
+# what to set if a value is missing
+SKIPPED = "missing: skip to leave such records out"
+FILLED = "missing: to mean, to skip, or to a number for features without a value"
+NAMED = "missing: skip, or name the empty value among its categories: ''"
+UNLABELLED = "unlabelled: skip to leave such records out"
 
 
 @dataclass(frozen=True)
@@ -179,6 +184,8 @@ class TableSpec:
         data.
     spelling : Spelling
         How numbers and missing values are written as text.
+    unlabelled : {"error", "skip"}
+        What to do with records without a label or target.
     """
 
     features: tuple[str, ...] = ()
@@ -190,6 +197,7 @@ class TableSpec:
     weight: str = ""
     texts: Mapping[str, TextCodec] = field(default_factory=dict)
     spelling: Spelling = NO_SPELLING
+    unlabelled: str = "error"
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> TableSpec:
@@ -206,6 +214,7 @@ class TableSpec:
             options.get("weight", ""),
             {name: TextCodec.from_dict(text) for name, text in options.get("texts", {}).items()},
             Spelling.from_dict(options),
+            options.get("unlabelled", "error"),
         )
         if options["has_label"]:
             return spec
@@ -232,6 +241,12 @@ class TableSpec:
     def outputs(self) -> tuple[str, ...]:
         """Columns of targets, labels and weights."""
         return (*self.target, *self.label, *([self.weight] if self.weight else ()))
+
+    def required(self, features: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns without whose values a record is left out."""
+        if self.missing == "skip":
+            return (*features, *self.outputs)
+        return (*self.target, *self.label) if self.unlabelled == "skip" else ()
 
     def select(self, url: str, kinds: Mapping[str, str], index: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the columns that are features, given the kind of each column of the table.
@@ -383,7 +398,8 @@ class TableStatistics:
         self._found: dict[str, set[str]] = {}
         if known is None:
             self._begin(kinds)
-        self.needed = bool(self._found or self._sums or self._tokens) or spec.missing == "skip"
+        self._required = spec.required(features)
+        self.needed = bool(self._found or self._sums or self._tokens or self._required)
 
     def _begin(self, kinds: Mapping[str, str]) -> None:
         spec, features = self._spec, self._features
@@ -415,9 +431,8 @@ class TableStatistics:
         DataError
             A column has too many categories.
         """
-        if self._spec.missing == "skip":
-            kept = ~missing_rows(table, [*self._features, *self._spec.outputs], self._spec.texts)
-            table = table.filter(pa.array(kept))
+        if self._required:
+            table = table.filter(pa.array(~missing_rows(table, self._required, self._spec.texts)))
         self._n += len(table)
         for name, (total, n) in self._sums.items():
             values = as_floats(whole(table.column(name)))
@@ -532,14 +547,14 @@ class TableEncoder:
             A value is missing, not finite, or not among the categories.
         """
         spec = self._spec
-        if spec.missing == "skip":
-            kept = np.flatnonzero(~missing_rows(table, (*self._facts.features, *spec.outputs), spec.texts))
+        if required := spec.required(self._facts.features):
+            kept = np.flatnonzero(~missing_rows(table, required, spec.texts))
             if len(kept) < len(table):
                 table, everywhere = table.take(pa.array(kept)), where
                 where = lambda row: everywhere(int(kept[row]))  # noqa: E731
         arrays: Arrays = {"data": self._features(table, where)}
         if spec.target:
-            targets = [_numbers(whole(table.column(name)), where, name, None) for name in spec.target]
+            targets = [_numbers(whole(table.column(name)), where, name, None, UNLABELLED) for name in spec.target]
             arrays["target"] = np.stack(targets, axis=1).astype(np.float32)
         if spec.label:
             labels = [self._labels(whole(table.column(name)), where, name) for name in spec.label]
@@ -594,8 +609,8 @@ class TableEncoder:
     def _labels(self, column: pa.Array, where: Where, name: str) -> npt.NDArray[np.int32]:
         classes = self._facts.classes_of(name)
         if classes:
-            return _index_of(column, classes, where, name).astype(np.int32)
-        _refuse_missing(column, missing_of(column), where, name)
+            return _index_of(column, classes, where, name, UNLABELLED).astype(np.int32)
+        _refuse_missing(column, missing_of(column), where, name, UNLABELLED)
         values = np.asarray(column.to_numpy(zero_copy_only=False))
         wrong = find_wrong_label(values)
         if wrong is not None:
@@ -614,20 +629,22 @@ def _places(facts: TableFacts) -> list[tuple[str, int | slice]]:
     return found
 
 
-def _refuse_missing(column: pa.Array, missing: npt.NDArray[np.bool_], where: Where, name: str, hint: str = "") -> None:
+def _refuse_missing(
+    column: pa.Array, missing: npt.NDArray[np.bool_], where: Where, name: str, hint: str = SKIPPED
+) -> None:
     if missing.any():
         row = int(missing.argmax())
-        hint = hint or " Set missing: skip to leave such records out."
-        raise DataError(f"{where(row)}, column {name!r}: no value.{hint}")
+        raise DataError(f"{where(row)}, column {name!r}: no value. Set {hint}.")
 
 
-def _numbers(column: pa.Array, where: Where, name: str, fill: float | None) -> npt.NDArray[np.floating[Any]]:
+def _numbers(
+    column: pa.Array, where: Where, name: str, fill: float | None, hint: str = FILLED
+) -> npt.NDArray[np.floating[Any]]:
     # without a copy, where that is possible
     values: Values = np.from_dlpack(column) if _is_plain(column) else as_floats(column)
     if _is_in_range(values):
         return values
     if fill is None:
-        hint = " Set missing: to mean, to skip, or to a number for features without a value."
         _refuse_missing(column, np.isnan(values), where, name, hint)
     else:
         values = np.where(np.isnan(values), fill, values)
@@ -667,7 +684,9 @@ def _is_in_range(values: npt.NDArray[np.floating[Any]]) -> bool:
     return not len(values) or bool(-LARGEST <= values.min() and values.max() <= LARGEST)
 
 
-def _index_of(column: pa.Array, names: Sequence[str], where: Where, name: str) -> npt.NDArray[np.int64]:
+def _index_of(
+    column: pa.Array, names: Sequence[str], where: Where, name: str, hint: str = NAMED
+) -> npt.NDArray[np.int64]:
     """Return the index of each string in a vocabulary."""
     numbers, strings = NameNumbers(names), pc.fill_null(as_texts(column), "")
     if "" in numbers:
@@ -677,7 +696,6 @@ def _index_of(column: pa.Array, names: Sequence[str], where: Where, name: str) -
     found: npt.NDArray[np.int64] = np.array([numbers[text] for text in texts], np.int64)[encoded.indices.to_numpy()]
     wrong = found < 0
     if wrong.any():
-        hint = " Set missing: skip, or name the empty value among its categories: ''."
         _refuse_missing(column, wrong & missing_of(column), where, name, hint)
         row = int(wrong.argmax())
         shown = listed([name or "'' (no value)" for name in names])

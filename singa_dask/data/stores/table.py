@@ -170,6 +170,8 @@ class NamedColumns(StoreOptions):
     """Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error, skip (leave the
     record out), mean (replace those of features by their mean in the training data), or a number that replaces those of
     features."""
+    unlabelled: Literal["error", "skip"] = "error"
+    """Records of a table without a label or target: error, or skip (leave the record out)."""
     categories: dict[str, list[str]] = KeyField(default={})
     """Columns of a table whose values are names, and these names in order; if there are none, those of the training
     data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a country NA in CSV."""
@@ -265,7 +267,7 @@ class TableStore(RangeStore):
             checked[name] = checked[name] and checked[name].model_dump()
         # manifests lack these options where they have their defaults
         short = ("tolerant", "weight", "header", "quotes", "charset", "texts", "split", "lags", "numbers", "na_values")
-        for name in short:
+        for name in (*short, "unlabelled"):
             if checked[name] == TableOptions.model_fields[name].default:
                 del checked[name]
         return checked

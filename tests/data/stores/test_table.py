@@ -84,6 +84,29 @@ def test_patterns_indices_targets_and_skipped_records(csv: Path) -> None:
         assert "label" not in store.schema
 
 
+def test_records_without_a_label_or_target_are_left_out_if_so_said(csv: Path, parquet: Path) -> None:
+    text = "a,y,z\n1,,4\n,big,5\n3,small,\n5,big,7\n"
+    columns = {"a": [1.0, None, 3.0, 5.0], "y": [None, "big", "small", "big"], "z": [4.0, 5.0, None, 7.0]}
+    options: dict[str, Any] = {"features": ["a"], "label": "y", "target": ["z"], "missing": "mean"}
+    with table_of(csv, text, **options) as store, pytest.raises(DataError) as refused:
+        read_all(store)
+    assert str(refused.value).endswith("line 4, column 'z': no value. Set unlabelled: skip to leave such records out.")
+    with table_of(csv, text, **{**options, "target": []}) as store, pytest.raises(DataError) as refused:
+        read_all(store)
+    assert str(refused.value).endswith("line 2, column 'y': no value. Set unlabelled: skip to leave such records out.")
+    for store in (
+        table_of(csv, text, **options, unlabelled="skip"),
+        parquet_of(parquet, columns, **options, unlabelled="skip"),
+    ):
+        with store:
+            found = read_all(store)
+            # the mean is that of the two records that are left, one of which has a value
+            assert [found[name].ravel().tolist() for name in ("data", "label", "target")] == [[5, 5], [0, 0], [5, 7]]
+            assert (store.count, store.left_out) == (2, 2)
+    with table_of(csv, text, **options, unlabelled="skip", has_label=False) as store:
+        assert read_all(store)["data"].ravel().tolist() == [1, 3, 3, 5]
+
+
 def test_facts_of_the_training_data_are_used(csv: Path, tmp_path: Path) -> None:
     options = {"features": ["weight", "length", "colour"], "categories": {"colour": []}, "label": "kind"}
     with table_of(csv, **options, missing="mean") as store:
