@@ -103,7 +103,7 @@ def extract(
                 echo(f"{url}: {plural(n, 'record')}", err=True)
 
 
-NOT_CSV = (".arrow", ".feather", ".json", ".jsonl", ".ndjson", ".npy", ".npz", ".parquet", ".pq", ".xls", ".xlsx")
+UNWRITTEN = (".arrow", ".feather", ".json", ".jsonl", ".ndjson", ".npy", ".npz", ".pq", ".xls", ".xlsx")
 
 
 @click.command()
@@ -126,7 +126,11 @@ NOT_CSV = (".arrow", ".feather", ".json", ".jsonl", ".ndjson", ".npy", ".npz", "
     help="Layer that has the probabilities, where not just one loss computes them. Repeatable, for several labels.",
 )
 @overwrite_option
-@output_option("--out", metavar="URL", help="Write to this file, not to stdout; with tabs if it ends in .tsv.")
+@output_option(
+    "--out",
+    metavar="URL",
+    help="Write to this file, not to stdout; with tabs if it ends in .tsv, as Parquet if in .parquet.",
+)
 @click.option(
     "--topk", metavar="K", type=click.IntRange(min=1), default=1, show_default=True, help="The K likeliest classes."
 )
@@ -152,6 +156,9 @@ def predict(
     instead, with its probability, and a net that predicts numbers has one for each target.
     Records go through the test net. They are normalised, and images scaled, as its own are.
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     from singa_dask import fs
     from singa_dask.fs.outputs import check_output
     from singa_dask.inference.stored import StoredRecords, csv_lines
@@ -162,21 +169,25 @@ def predict(
     records = [StoredRecords(url, backend, named=f"--data {url}") for url in urls]
     if out:
         check_output(out, [*urls, source["job_file"]], overwrite=True, by="--overwrite")
-        if out.lower().endswith(NOT_CSV):
-            raise ConfigError(f"{out}: predictions are CSV. Expected a name that ends in .csv or .tsv.")
+        if out.lower().endswith(UNWRITTEN):
+            raise ConfigError(f"{out}: predictions are CSV or Parquet. Expected a name in .csv, .tsv or .parquet.")
     with Signals("stopped"):
         names = [name.strip() for name in keep.split(",") if name.strip()]
         values = net.values(layers, records, topk=0 if proba else topk, keep=names)
     for each in values.stores if not quiet else ():
         if each.first:
             echo(f"{each.url}: the first {each.first} records are only history, and not predicted", err=True)
-    delimiter = "\t" if out and out.lower().endswith(".tsv") else ","
-    lines = csv_lines(values.rows(), delimiter)
     if not out:
-        for line in lines:
+        for line in csv_lines(values.rows()):
             echo(line, nl=False)
         return
-    fs.write_atomic(fs.absolute(out), "".join(lines))
+    if out.lower().endswith(".parquet"):
+        sink = pa.BufferOutputStream()
+        pq.write_table(values.table(), sink)
+        fs.write_atomic(fs.absolute(out), bytes(sink.getvalue()))
+    else:
+        delimiter = "\t" if out.lower().endswith(".tsv") else ","
+        fs.write_atomic(fs.absolute(out), "".join(csv_lines(values.rows(), delimiter)))
     if not quiet:
         echo(f"{out}: {plural(sum(each.count for each in values.stores), 'record')}", err=True)
 

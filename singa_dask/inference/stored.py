@@ -9,23 +9,26 @@ import io
 import math
 import os
 import posixpath
+import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from distributed import Client
 
 from singa_dask import fs, modules, runtime
 from singa_dask.conf import JobFile, Phase
+from singa_dask.data.codecs.columns import as_texts, whole
 from singa_dask.data.convert import backend_of
 from singa_dask.data.convert.conversion import report
 from singa_dask.data.stores import STORES, Store, open_store
 from singa_dask.data.stores.class_names import write_options
-from singa_dask.data.stores.table import read_texts
+from singa_dask.data.stores.table import read_columns
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, SingaError, listed
 from singa_dask.fs.outputs import check_output
@@ -66,7 +69,7 @@ class Predicted:
         As given by the user.
     parts : sequence of TaskResult
         In order. For each time step, records have pairs of class and probability, the most likely first.
-    kept : mapping of str to list of str
+    kept : pyarrow.Table
         Columns of the records, to write beside the predictions.
     first : int
         Number of the first record: those before it are only its history.
@@ -74,7 +77,7 @@ class Predicted:
 
     url: str
     parts: Sequence[TaskResult]
-    kept: Mapping[str, Sequence[str]]
+    kept: pa.Table
     first: int = 0
 
     @property
@@ -130,10 +133,11 @@ def _records(predicted: Sequence[Predicted]) -> Iterator[tuple[list[str], list[n
     names = _place_names(predicted)
     for each in predicted:
         own = each.files
+        kept = [as_texts(whole(column)).fill_null("").to_pylist() for column in each.kept.columns]
         arrays = (rows for done in each.parts for rows in zip(*(one["data"] for one in done.arrays), strict=True))
         for number, rows in enumerate(arrays, each.first):
             place = {"file": own[number] if own else each.url, "record": "" if own else str(number)}
-            yield [*map(place.__getitem__, names), *(values[number] for values in each.kept.values())], list(rows)
+            yield [*map(place.__getitem__, names), *(texts[number] for texts in kept)], list(rows)
 
 
 def labels_of(numbers: npt.NDArray[np.int64], names: Sequence[str], n_classes: int) -> npt.NDArray[Any]:
@@ -312,7 +316,7 @@ class LayerValues(NamedTuple):
         n_steps = counts.pop()
         places = _place_names(self.stores)
         named = _value_names(self.layers, self.class_names, [], self.topk, places)
-        yield [*places, *self.stores[0].kept, *["step"] * (n_steps > 1), *named]
+        yield [*places, *self.stores[0].kept.column_names, *["step"] * (n_steps > 1), *named]
         for place, arrays in _records(self.stores):
             best = [values.reshape(-1, self.topk, 2) for values in arrays]
             for step in range(n_steps):
@@ -327,9 +331,29 @@ class LayerValues(NamedTuple):
         places = _place_names(self.stores)
         sizes = [arrays["data"][0].size for arrays in self.stores[0].parts[0].arrays]
         named = _value_names(self.layers, self.class_names, sizes, 0, places)
-        yield [*places, *self.stores[0].kept, *named]
+        yield [*places, *self.stores[0].kept.column_names, *named]
         for place, records in _records(self.stores):
             yield [*place, *(f"{value:.7g}" for values in records for value in values.reshape(-1))]
+
+    def table(self) -> pa.Table:
+        """Return the rows as a table of Arrow: numbers as numbers, and columns that are kept with their types."""
+        names, *rows = self.rows()
+        kept = pa.concat_tables([each.kept.slice(each.first) for each in self.stores], promote_options="permissive")
+        steps = len(rows) // max(1, sum(each.count for each in self.stores))
+        kept = kept.take(pa.array(np.repeat(np.arange(len(kept)), steps)))
+        columns = {}
+        for name, texts in zip(names, zip(*rows, strict=True), strict=True):
+            # with topk a name and two numbers for each class
+            kind = re.sub(r"_\d+$", "", name.rpartition(".")[2]) if self.topk else ""
+            if name in kept.column_names:
+                columns[name] = kept.column(name)
+            elif name == "file" or kind == "class":
+                columns[name] = pa.array(texts, pa.string())
+            else:
+                is_count = name in ("record", "step") or kind == "number"
+                filled = pa.array([text or None for text in texts], pa.string())
+                columns[name] = filled.cast(pa.int64() if is_count else pa.float64())
+        return pa.table(columns)
 
     def array(self) -> npt.NDArray[np.float32]:
         """Return the values of the first layer, (n, *shape), for the first store."""
@@ -565,7 +589,7 @@ class StoredNet:
         inferences = [
             self._inference(phase, records, **kept, labels=False, topk=topk, files=bool(stores)) for records in sources
         ]
-        columns = [self._columns(records.url, keep) if records and keep else {} for records in sources]
+        columns = [self._columns(records.url, keep) if records and keep else pa.table({}) for records in sources]
 
         def names_of(facts: NetFacts) -> tuple[tuple[str, ...], ...]:
             if not are_values:
@@ -591,15 +615,15 @@ class StoredNet:
                 facts, results = inference.compute(workers, 0, self.show, check)
                 first = facts.n_history
                 predicted.append(Predicted(records.url if records else "", results, values, first))
-                if any(len(texts) != first + predicted[-1].count for texts in values.values()):
+                if keep and len(values) != first + predicted[-1].count:
                     raise DataError(f"{predicted[-1].url}: changed while it was read.")
         return LayerValues(layers, topk, predicted, names_of(facts), inferences[0].net)
 
-    def _columns(self, url: str, names: Sequence[str]) -> dict[str, list[str]]:
-        """Return columns of a table as texts, read as the job reads its own."""
+    def _columns(self, url: str, names: Sequence[str]) -> pa.Table:
+        """Return columns of a table, read as the job reads its own."""
         conf = next(store for layer in self.read.job.neuralnet.layer if (store := layer.given_block(StoreConf)))
         options = {name: getattr(conf, name) for name in ("separator", "charset", "header", "quotes")}
-        return read_texts(fs.absolute(url), names, conf.storage_options, spelling=conf.spelling, **options)
+        return read_columns(fs.absolute(url), names, conf.storage_options, spelling=conf.spelling, **options)
 
     def _have_values(self, layers: Sequence[str], topk: int) -> bool:
         """Return whether layers have values, or probabilities of labels, instead of classes."""

@@ -78,7 +78,7 @@ def test_no_file_is_replaced_unasked_and_none_that_is_read(
     for read in (data, job):
         assert "it is read, and would be replaced" in call(*given, read, "--overwrite").stderr
     assert data.read_bytes() == content
-    assert "predictions are CSV. Expected a name that ends in .csv or .tsv" in call(*given, "out.parquet").stderr
+    assert "predictions are CSV or Parquet. Expected a name in .csv, .tsv or .parquet" in call(*given, "out.npy").stderr
     given[-2] = f"{tmp_path}/n*.csv"
     assert "it is read, and would be replaced" in call(*given, data, "--overwrite").stderr
 

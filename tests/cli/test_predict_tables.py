@@ -59,6 +59,19 @@ def test_columns_are_kept_as_they_are(call: Call, job: str, suffix: str) -> None
     np.testing.assert_allclose(proba[["less", "more"]].astype(float), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("options", [[], ["--topk", 2], ["--proba"]])
+def test_predictions_as_parquet(call: Call, job: str, options: list[object]) -> None:
+    new = NEW.assign(id=np.arange(N) + 2**60, day=pd.Timestamp("2024-01-31"))
+    new.to_parquet("new.parquet", row_group_size=20)
+    given = ["predict", job, "--init-from", "run", "--data", "new.parquet", "--keep", "id,key,note,day", *options]
+    result = call(*given, "--out", "out.parquet")
+    assert (result.exit_code, result.stdout) == (0, ""), result.output
+    written, expected = pd.read_parquet("out.parquet"), pd.read_csv(io.StringIO(call(*given).stdout))
+    kept = ["id", "key", "note", "day"]
+    pd.testing.assert_frame_equal(written[kept], pd.read_parquet("new.parquet")[kept])
+    pd.testing.assert_frame_equal(written.drop(columns=kept), expected.drop(columns=kept))
+
+
 def test_the_record_that_serve_shows_can_be_predicted(job: str, call: Call) -> None:
     model = sd.load_model("run")
     example = model.example(model.output)

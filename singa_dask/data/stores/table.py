@@ -99,14 +99,14 @@ def open_part(
     return ParquetPart(url, storage_options, source)
 
 
-def read_texts(
+def read_columns(
     url: str,
     names: Sequence[str],
     storage_options: fs.Options = None,
     spelling: Spelling = NO_SPELLING,
     **options: Any,
-) -> dict[str, list[str]]:
-    """Return the values of columns of a table as texts, by column; missing ones are empty.
+) -> pa.Table:
+    """Return columns of a table: those of text files as they are written, others with their types.
 
     Parameters
     ----------
@@ -129,8 +129,7 @@ def read_texts(
         # words are what is written
         options |= {"listed": dict.fromkeys(names, spelling.na_values)}
     opened = OpenParts(files, lambda file: open_part(files[file].url, form, storage_options, spelling, **options))
-    found: dict[str, list[str]] = {name: [] for name in names}
-    kinds = dict.fromkeys(names, "string")
+    found, kinds = list[pa.Table](), dict.fromkeys(names, "string")
     with contextlib.closing(opened) as parts:
         known = (*parts(0).names, *(name for name, _ in files[0].keys))
         if unknown := [name for name in names if name not in known]:
@@ -138,10 +137,8 @@ def read_texts(
         for file in range(len(files)):
             for run in parts(file).runs(BLOCK_BYTES, 4 * len(names)):
                 data = parts(file).fetch(run, parts.in_file(file, kinds))
-                table = parts.decode(file, run, kinds, data)
-                for name in names:
-                    found[name] += as_texts(whole(table.column(name))).fill_null("").to_pylist()
-    return found
+                found.append(parts.decode(file, run, kinds, data).select(names))
+    return pa.concat_tables(found, promote_options="permissive")
 
 
 class NamedColumns(StoreOptions):
