@@ -23,7 +23,7 @@ from singa_dask.cli.init_columns import (
     read_table,
     show_value,
 )
-from singa_dask.cli.init_numbers import refuse_faults, with_numbers
+from singa_dask.cli.init_numbers import PLAIN, refuse_faults, with_numbers
 from singa_dask.cli.init_records import (
     MIN_BYTE_RANGE,
     MIN_SPLIT,
@@ -484,7 +484,11 @@ def _reading(
     kinds = ("number", "string") if len(outputs) > 1 or not table.is_whole else ("number",)
     by_value = [each for each in outputs if each.names and table.named[each.name].kind in kinds]
     categories |= {each.name: list(each.names) for each in by_value}
-    spelling = Spelling({each.name: form for each in (*columns, *features) for form in each.forms}, options.na_values)
+    forms = {each.name: form for each in (*columns, *features) for form in each.forms}
+    if options.na_values:
+        # frames and JSON have texts where CSV has numbers and such words
+        forms = {each.name: PLAIN for each in gaps if each.kind == "number" and table.format == "csv"} | forms
+    spelling = Spelling(forms, options.na_values)
     reading |= spelling.to_dict()
     if options.classes:
         categories[outputs[0].name] = list(options.classes)

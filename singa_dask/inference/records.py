@@ -254,7 +254,7 @@ class _Frame(MemoryRecords):
         table = as_table(part, self._name, spelling)
         table = spelling.read(table, self._spec.categories, row, self._spec.texts)
         kinds = {name: _kind_of(table.column(name)) for name in table.column_names}
-        self._spec.check(self._name, kinds, self._facts.features)
+        self._spec.check(self._name, kinds, self._facts.features, is_trained=True)
         return table
 
     def _present(self) -> npt.NDArray[np.int64]:

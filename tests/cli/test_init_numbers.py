@@ -184,6 +184,8 @@ def test_what_is_refused_is_refused_at_once(call: Call) -> None:
         "size 2 no value: '?' (1), 'n.a.' (1) the mean of the training data",
     ]
     assert store_conf().na_values == ["unknown", "-", "n.a."]
+    # pandas reads these columns as texts
+    assert list(store_conf().numbers) == ["age", "size"]
     # what was given before stays
     assert "Add --na-values -,unknown,n.a. for" in init(call, "x.csv", "--na-values", "-", refused=True)
 

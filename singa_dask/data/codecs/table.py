@@ -295,8 +295,8 @@ class TableSpec:
         named = dict.fromkeys([*self.categories, *self.texts, *self.spelling.numbers], "string")
         return {name: named.get(name, kinds[name]) for name in (*features, *self.outputs)}
 
-    def check(self, url: str, kinds: Mapping[str, str], names: Sequence[str]) -> None:
-        """Check that the columns exist, are used once, and have values of the right kind.
+    def check(self, url: str, kinds: Mapping[str, str], names: Sequence[str], is_trained: bool = False) -> None:
+        """Check that the columns exist, are used once, and have values of the right kind, such as a net is trained on.
 
         Raises
         ------
@@ -318,7 +318,7 @@ class TableSpec:
             if name not in kinds:
                 raise DataError(f"{url}: unknown column {name!r}. {_hint(name, kinds)}{show_columns(kinds)}")
             is_named = name in (*self.label, *self.categories, *self.texts, *self.spelling.numbers)
-            _check_kind(f"{url}: column {name!r}", kinds[name], is_named, is_feature=name in names)
+            _check_kind(f"{url}: column {name!r}", kinds[name], is_named, name in names, is_trained)
 
 
 def _matching(url: str, pattern: str, kinds: Mapping[str, str], others: Sequence[str]) -> list[str]:
@@ -337,11 +337,13 @@ def _hint(name: str, kinds: Mapping[str, str]) -> str:
     return text.partition("Known:")[0] if "Did you mean" in text else ""
 
 
-def _check_kind(where: str, kind: str, is_named: bool, is_feature: bool) -> None:
+def _check_kind(where: str, kind: str, is_named: bool, is_feature: bool, is_trained: bool) -> None:
     if kind in ("number", "boolean") or (kind == "string" and is_named) or (kind == "vector" and is_feature):
         return
     if kind == "empty":
         raise DataError(f"{where} has no values. Leave it out of features.")
+    if kind == "string" and is_trained:
+        raise DataError(f"{where} holds strings, expected numbers as in training, and null where there is no value.")
     if kind == "string" and is_feature:
         name = where.rpartition("column ")[2]
         raise DataError(

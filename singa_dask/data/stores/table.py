@@ -442,7 +442,7 @@ class TableStore(RangeStore):
         features = known.features if known else spec.select(self.url, kinds, index)
         if known and spec.features and spec.select(self.url, kinds, index) != features:
             raise DataError(f"{self.url}: features differ from those of training: {', '.join(features)}.")
-        spec.check(self.url, kinds, features)
+        spec.check(self.url, kinds, features, is_trained=bool(known))
         if known:
             widths = known.widths
         else:
