@@ -30,7 +30,7 @@ from singa_dask.data.codecs.record import LABEL_NAMES, is_point, labels_among
 from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.class_names import check_label, has_several_labels
 from singa_dask.data.stores.image import IMAGE_SUFFIXES, image_size
-from singa_dask.data.stores.opening import shard_urls
+from singa_dask.data.stores.opening import no_store, shard_urls
 from singa_dask.data.stores.record_files import example_features
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.table import open_part
@@ -424,9 +424,7 @@ def _format_of(url: str) -> str:
         for texts in (fs.join(url, "*.txt"), fs.join(url, "*", "*.txt")):
             if _is_there(texts):
                 raise _several_texts(texts)
-        raise DataError(
-            f"{url}: no store of records, and no folder of pictures or with a training set in it. Name a file."
-        )
+        raise no_store(url)
     if backend and backend not in backends_holding("text"):
         return backend
     lines = head_lines(url)[:TABLE_LINES]

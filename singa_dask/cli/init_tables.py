@@ -125,6 +125,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         reading["unlabelled"] = "skip"
     is_packed = url.lower().endswith(".gz") and not is_copied
     read_as = "table" if table.format == "whole" or is_packed else backend
+    suffix = posixpath.splitext(url.lower().removesuffix(".gz"))[1][1:]
     measure = None
     if options.text:
         measure = TextMeasure.of(as_texts(features[0].present))
@@ -137,7 +138,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         source=url,
         url=url,
         backend=read_as,
-        form=posixpath.splitext(url.lower().removesuffix(".gz"))[1][1:] or table.format,
+        form=suffix if suffix.isalpha() else table.format,
         shape=(width,),
         outputs=tuple(outputs),
         n_records=len(rows) if table.is_whole else table.n,

@@ -282,7 +282,7 @@ def test_the_index_of_a_frame_is_neither_feature_nor_label(call: Call, index: st
     ("arguments", "code", "said"),
     [
         (["none.arrow"], 1, "none.arrow: no such file or directory."),
-        (["empty"], 1, "empty: no store of records, and no folder of pictures or with a training set in it."),
+        (["empty"], 1, "empty: an empty directory."),
         (["unlabelled.npz"], 1, "unlabelled.npz: the records have no labels."),
         (["negative.npz"], 1, "negative.npz: label -1. Expected labels from 0 on"),
         (["nan.csv", "--label", "1"], 1, "nan.csv: no columns for features. Left out: 2 (constant)."),

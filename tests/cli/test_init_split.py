@@ -434,6 +434,7 @@ def test_records_without_a_label_elsewhere_are_left_out_and_those_without_a_feat
     assert "kind 2 no value record left out" in noted(said)
     assert "a 3 no value the mean of the training data" in noted(said)
     assert f": {n - 2} {suffix} records of" in said
+    assert said.endswith(f" --data NEW.{suffix}\n")
     found = [open_records(StoreConf.model_validate(conf), "table") for conf in stores()]
     assert sum(store.count for store in found) == n - 2
     assert f"to test on: {found[1].count} at random" in said

@@ -144,7 +144,7 @@ def test_commas_and_quotes_are_quoted() -> None:
     ("arguments", "said"),
     [
         (["--data", "none.arrow"], "--data none.arrow: no such file or directory."),
-        (["--data", "run"], "--data run: a directory that is no store. There is nothing in it. "),
+        (["--data", "run"], "--data run: an empty directory."),
         (["--data", "text.png"], "--data text.png: neither a directory of images nor an image."),
         (["--data", "pictures", "--data", "bad.png"], "--data bad.png: not an image, or a damaged one: "),
         (["--data", "flat.npz"], "--data flat.npz: records of (3,), expected (28, 28), as shape says."),

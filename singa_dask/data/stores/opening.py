@@ -162,12 +162,15 @@ def _files_of(
     return [fs.join(url, name) for name in found]
 
 
-def _unknown(url: str, storage_options: fs.Options) -> DataError:
+def no_store(url: str, storage_options: fs.Options = None) -> DataError:
     """Return the error for what no store reads as a whole."""
     if fs.is_dir(url, storage_options):
-        inside = listed(fs.ls(url, storage_options)) or "nothing"
+        entries = fs.entries(url, storage_options)
+        if not entries:
+            return DataError(f"{url}: an empty directory.")
+        inside, below = listed(fs.ls(url, storage_options)), "**/" * all(is_folder for _, is_folder, _ in entries)
         how = name_sets(url, storage_options)
-        how = how or "Name a file or folder in it, or files by a pattern, as in DIRECTORY/*.parquet."
+        how = how or f"Name a file or folder in it, or files by a pattern, as in DIRECTORY/{below}*.parquet."
         return DataError(f"{url}: a directory that is no store. There is {inside} in it. {how}")
     if not fs.size(url, storage_options):
         return DataError(f"{url}: it is empty.")
@@ -213,7 +216,7 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
         return STORES.find("shards")(url, storage_options, backend=backend, **options)
     backend = found_as
     if not backend:
-        raise _unknown(url, storage_options)
+        raise no_store(url, storage_options)
     found = STORES.find(backend)
     if backend in DIRECTORIES and fs.is_dir(url, storage_options):
         is_folder = {name: is_one for name, is_one, _ in fs.entries(url, storage_options)}

@@ -54,6 +54,16 @@ def test_a_directory_that_is_no_store_says_what_is_in_it(tmp_path: Path, kind: s
         open_store(str(tmp_path))
 
 
+def test_tables_in_directories_are_named_by_a_pattern(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        FRAME.to_parquet(tmp_path / name / "part-0.parquet")
+    with pytest.raises(DataError, match=r"There is a, b in it\. .* a pattern, as in DIRECTORY/\*\*/\*\.parquet\."):
+        open_store(str(tmp_path))
+    with open_store(f"{tmp_path}/**/*.parquet", "table", features=list(FRAME)) as store:
+        assert store.count == 2 * len(FRAME)
+
+
 def test_a_stream_of_arrow_says_how_it_is_read(tmp_path: Path) -> None:
     saved_by_hugging_face(tmp_path)
     with pytest.raises(DataError, match=r"data-00000-of-00001.arrow: a stream of Arrow, .* backend: parquet or table"):
