@@ -211,7 +211,7 @@ def place(
             f"the job does not fit: it needs {needed} with {wanted} free threads; "
             f"{len(workers)}{matching} can be used (free threads: {there or 'none'}). "
             f"{'It fits once others are done, for which run --queue waits. ' * fits_later}"
-            "Start more workers (dask-worker ADDRESS --nthreads N), or change the job's cluster block."
+            f"Start more workers (dask-worker ADDRESS --nthreads {sizes[0]}), or change the job's cluster block."
         )
     if gain is not None:
         chosen = _prefer(layout, needs, order, free, gain)
