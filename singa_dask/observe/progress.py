@@ -144,6 +144,8 @@ class LinesProgress(Progress):
         self._n_lines = 0
         # of each phase and group: the line that was left out last
         self._left_out: dict[tuple[str, int], str] = {}
+        # layers that read one store warn alike, one after another
+        self._warning = ""
         # time and step of the first training metrics of each group
         self._first: dict[int, tuple[float, int]] = {}
 
@@ -160,7 +162,10 @@ class LinesProgress(Progress):
             self.say(event["message"])
         # an error of a unit ends the job, and is shown once at its end
         elif kind == "log" and event["level"] == "WARNING":
-            self.say(f"{event['unit']}: {event['message']}")
+            warning, before = f"{event['unit']}: {event['message']}", self._warning
+            self._warning = warning
+            if warning != before:
+                self.say(warning)
 
     def _say_metrics(self, event: Mapping[str, Any]) -> None:
         now, key = self._clock(), (event["phase"], event["group"])

@@ -54,6 +54,14 @@ class Clock:
         return self.now
 
 
+def test_a_warning_of_several_layers_is_one_line() -> None:
+    shown = console(terminal=False)
+    with LinesProgress(shown.file) as progress:
+        for unit, said in (("w0", "a"), ("w0", "a"), ("w1", "a"), ("w1", "b"), ("w1", "b"), ("w1", "a")):
+            progress.on_event({"event": "log", "unit": unit, "level": "WARNING", "message": said, "time": 0.0})
+    assert text(shown).splitlines() == ["w0: a", "w1: a", "w1: b", "w1: a"]
+
+
 def test_lines_say_how_much_time_is_left() -> None:
     shown = console(terminal=False)
     with LinesProgress(shown.file, 1, 200) as progress:
