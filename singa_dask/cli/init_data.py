@@ -102,7 +102,7 @@ def survey_arrays(url: str, test_url: str, backend: str, options: InitOptions, f
         seed=options.seed,
         values=kind,
         test_url=test_url,
-        n_test=count_test(test_url, backend, keys, facts, url, output) if test_url else 0,
+        n_test=count_test(test_url, backend, keys, facts, url, output)[0] if test_url else 0,
         is_image=is_image,
         mean=mean,
         std=std,

@@ -184,7 +184,14 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     with open_store(url, "table", **reading) as store:
         facts = store.table_facts
     more = {"facts": facts.to_dict()} if facts is not None else {}
-    return replace(records, n_test=count_test(test_url, "table", {**reading, **more}, facts, url, outputs[0]))
+    skips = reading.get("missing") == "skip"
+    opened = {**reading, **more, **({} if skips else {"unlabelled": "skip"})}
+    n_test, n_left_out = count_test(test_url, "table", opened, facts, url, outputs[0])
+    if n_left_out and not skips:
+        names = listed([each.name for each in outputs])
+        notes = [*notes, Note(names, f"no value in {test_url}", n_left_out, "record left out")]
+        records = replace(records, notes=notes, reading={**reading, "unlabelled": "skip"})
+    return replace(records, n_test=n_test)
 
 
 def _names_in(table: TableSurvey, options: InitOptions) -> list[str]:
@@ -304,8 +311,8 @@ def _with_lags(table: TableSurvey, options: InitOptions) -> tuple[TableSurvey, L
 
 def count_test(
     test_url: str, backend: str, reading: Mapping[str, Any], facts: TableFacts | None, url: str, output: OutputSurvey
-) -> int:
-    """Return the number of records of a test set.
+) -> tuple[int, int]:
+    """Return the numbers of records of a test set that are read, and that are left out.
 
     Raises
     ------
@@ -322,7 +329,7 @@ def count_test(
         difference = store.table_facts.compare(facts) if facts and store.table_facts else ""
         if difference:
             raise DataError(f"{test_url}: {difference} in {url}. Expected the same columns in the same order.")
-        return store.count
+        return store.count, store.left_out
 
 
 def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey], list[ColumnSurvey], dict[str, str]]:

@@ -442,6 +442,17 @@ def test_records_without_a_label_elsewhere_are_left_out_and_those_without_a_feat
         store.close()
 
 
+def test_a_test_set_with_records_without_a_label(call: Call) -> None:
+    n = 60
+    frame = pd.DataFrame({"a": RANDOM.random(n), "kind": [f"k{i % 2}" for i in range(n)]})
+    frame.to_csv("train.csv", index=False)
+    frame[:20].assign(kind=[None, *frame["kind"][1:20]]).to_csv("test.csv", index=False)
+    said = init(call, "train.csv", "--label", "kind")
+    assert "test.csv: 19 records to test on\n" in said
+    assert "kind 1 no value in test.csv record left out" in noted(said)
+    assert [conf["unlabelled"] for conf in stores()] == ["skip", "skip"]
+
+
 def test_counts_are_those_of_records_that_are_read(call: Call, there: str) -> None:
     n = 100
     kinds = [f"k{i // 2 % 2}" for i in range(n)]
