@@ -62,7 +62,7 @@ def write_churn(url: str) -> None:
     frame["churn"] = np.where((frame["tenure"] < 20) & (frame["plan"] == "basic"), "yes", "no")
     for i in range(2):
         fs.write_atomic(f"{url}/churn/part-{i:05d}.parquet", frame.iloc[i::2].to_parquet(index=False))
-    fs.write_atomic(f"{url}/new.csv", b"tenure,plan\n5,basic\n60,basic\n5,pro\n")
+    fs.write_atomic(f"{url}/new.csv", b"customer_id,tenure,plan\n7,5,basic\n8,60,basic\n9,5,pro\n")
 
 
 def write_cifar(path: Path, n: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shlex
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from singa_dask import fs
@@ -77,8 +79,11 @@ def test_the_blocks_did_what_they_say(reader: Session, mini: MiniHdfs) -> None:
     assert (reader.directory / "image_mean.bin").stat().st_size > 3 * 64 * 64 * 4
     with open_store(f"{mini.url}/data/train*.arrow") as store:
         assert store.count == 100
-    classes = fs.read_bytes(f"{mini.url}/data/classes.csv").decode().splitlines()
-    assert [line.split(",")[1] for line in classes[1:]] == ["yes", "no", "no"]
+    classes = pq.read_table(io.BytesIO(fs.read_bytes(f"{mini.url}/data/classes.parquet")))
+    assert classes.select(["customer_id", "class"]).to_pydict() == {
+        "customer_id": ["7", "8", "9"],
+        "class": ["yes", "no", "no"],
+    }
     run = f"{mini.url}/user/me/runs/digits"
     summary = json.loads(fs.read_bytes(f"{run}/summary.json"))
     assert (summary["state"], summary["steps"]) == ("done", 2500)
