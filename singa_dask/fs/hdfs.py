@@ -290,6 +290,9 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         for path in paths:
             try:
                 self._connection.ask(path, lambda client, path=path: client.delete(path, False))  # type: ignore[misc]
+            except PermissionError:
+                # whoever may not remove files from a directory may not write any
+                return
             except OSError as error:
                 LOG.warning("%s It is left there.", error)
                 # the others would take as long

@@ -184,9 +184,15 @@ def test_errors_name_the_url(folder: str) -> None:
             call(url)  # type: ignore[operator]
 
 
-def test_what_is_forbidden_is_a_permission_error(mini: MiniHdfs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_forbidden_is_a_permission_error(
+    mini: MiniHdfs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("HADOOP_USER_NAME", "somebody")
     filesystem, _ = fs.resolve(mini.url, {"deadline_s": 9.0})
+    with pytest.raises(DataError, match="Permission denied: user=somebody"):
+        fs.write_atomic(f"{mini.url}/forbidden", b"", {"deadline_s": 9.0})
+    # nothing was written that could be left there
+    assert caplog.messages == []
     with pytest.raises(PermissionError, match=r"hdfs://.*/forbidden: .*Permission denied: user=somebody"):
         filesystem.open("/forbidden", "wb")
 
