@@ -231,9 +231,12 @@ def _left_out(table: TableSurvey, left_out: Mapping[str, str]) -> Iterator[Note]
 
 
 def _spelled(
-    table: TableSurvey, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], reading: Mapping[str, Any]
+    table: TableSurvey, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], reading: dict[str, Any]
 ) -> Iterator[Note]:
-    """Yield what is done with missing values, and what is lost of values of CSV."""
+    """Yield what is done with missing values, and what is lost of values of CSV.
+
+    Words that CSV has for them are added to the ``na_values`` of ``reading``: other formats take only these.
+    """
     may_be_codes, na_values = len(used) <= MAX_LISTED, reading.get("na_values", ())
     named = [each.name for each in outputs]
     wanted = [each for each in used if each.kind == "string" or len(each.present) < len(each.values)
@@ -248,10 +251,12 @@ def _spelled(
             if table.named[name].kind == "number" and name not in named:
                 zeros[name] += pc.sum(pc.match_substring_regex(plain, r"^-?0\d+$")).as_py()
             found = pc.value_counts(plain.filter(pc.is_in(plain, pa.array([*MISSING[1:], *na_values])))).to_pylist()
-            words[name].update({repr(each["values"]): each["counts"] for each in found})
+            words[name].update({each["values"]: each["counts"] for each in found})
+    if more := {word for each in used for word in words[each.name]}.difference(na_values):
+        reading["na_values"] = [*na_values, *sorted(more)]
     for each in used:
         if missing := len(each.values) - len(each.present):
-            said = [f"{word} ({count})" for word, count in sorted(words[each.name].items())]
+            said = [f"{word!r} ({count})" for word, count in sorted(words[each.name].items())]
             done = "record left out" if each.name in named else _filled(each, reading)
             yield Note(each.name, f"no value{f': {listed(said)}' * bool(said)}", missing, done)
     yield from (
