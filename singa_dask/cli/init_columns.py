@@ -116,7 +116,7 @@ class ColumnSurvey:
     def times(self) -> list[list[Any]]:
         """Dates as values that can be sorted, for each way to read them: 1/2/2024 has two; empty for other columns."""
         values = self.values.to_pylist() if self.is_date else []
-        if self.kind in ("date", "timestamp"):
+        if self.kind in ("date", "timestamp") and not any(isinstance(value, str) for value in values):
             return [values]
         is_time = EPOCH.search(self.name) and self.is_whole and len(self.present) and self.numbers.min() >= MIN_EPOCH
         if is_time or (self.kind == "number" and self.is_date):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import posixpath
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -39,7 +41,7 @@ from singa_dask.cli.init_records import (
     with_split,
 )
 from singa_dask.data.codecs.columns import as_texts, is_number, missing_of, whole
-from singa_dask.data.codecs.lags import LagsConf, is_sorted
+from singa_dask.data.codecs.lags import LagsConf, is_sorted, twice_among
 from singa_dask.data.codecs.numbers import MISSING, Spelling
 from singa_dask.data.codecs.record import is_point, labels_among
 from singa_dask.data.codecs.table import TableFacts
@@ -100,6 +102,8 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     used = [*(table.named[each.name] for each in outputs), *features]
     trouble += _doubts(used, outputs)
     notes = [*_forms(used), *_spelled(table, used, outputs, reading), *_left_out(table, left_out)]
+    if lags and lags.order:
+        notes += _gaps(table.named[lags.order])
     required = used if reading.get("missing") == "skip" else used[: len(outputs)]
     rows = np.flatnonzero(~np.logical_or.reduce([missing_of(each.values) for each in required]))
     train, test, split = _split_rows(table, outputs, rows, options)
@@ -230,6 +234,16 @@ def _left_out(table: TableSurvey, left_out: Mapping[str, str]) -> Iterator[Note]
         yield Note(listed(shown, MAX_SHARED), reason, n, "left out")
 
 
+def _gaps(dates: ColumnSurvey) -> Iterator[Note]:
+    """Yield how many steps of a time series are longer than most."""
+    times = next(filter(is_sorted, dates.times))
+    steps = [after - before for before, after in itertools.pairwise(times)]
+    usual = sorted(steps)[len(steps) // 2]
+    if late := [step for step in steps if step > 1.5 * usual]:
+        shown = f" of up to {max(late)}; most steps are {usual}" if isinstance(usual, timedelta) else ""
+        yield Note(dates.name, f"gaps{shown}", len(late), "lags count records, not time")
+
+
 def _spelled(
     table: TableSurvey, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], reading: dict[str, Any]
 ) -> Iterator[Note]:
@@ -293,10 +307,9 @@ def _with_lags(table: TableSurvey, options: InitOptions) -> tuple[TableSurvey, L
         fault = f" {n}: expected --target NAME, or --label NAME"
     elif dates and not sorted_by:
         fault = f": its records are not in the order of {(name := dates[0].name)}. Sort them by it{drop.format(name)}"
-    elif sorted_by and len(sorted_by.distinct) < table.n:
-        fault = (
-            f": several records have one {(name := sorted_by.name)}. Write a table for each series{drop.format(name)}"
-        )
+    elif sorted_by and (twice := twice_among(sorted_by.values.to_pylist())):
+        said = f"several records have one {(name := sorted_by.name)}, such as {twice}"
+        fault = f": {said}. Write a table for each series{drop.format(name)}"
     elif not table.is_whole:
         fault = f" {n}: expected a table of at most {MAX_BYTES >> 20} MiB"
     elif table.n <= n:
@@ -304,8 +317,8 @@ def _with_lags(table: TableSurvey, options: InitOptions) -> tuple[TableSurvey, L
     if fault:
         raise DataError(f"{table.url}: --lags{fault}.")
     lags = LagsConf(columns=names, n=n, order=sorted_by.name if sorted_by else "")
-    if twice := next((name for name in lags.names if name in table.kinds), ""):
-        raise DataError(f"{table.url}: --lags {n}: it has a column {twice!r} already.")
+    if taken := next((name for name in lags.names if name in table.kinds), ""):
+        raise DataError(f"{table.url}: --lags {n}: it has a column {taken!r} already.")
     added = lags.add(table.url, pa.table({name: table.named[name].values for name in names}))
     columns = [replace(each, values=each.values[n:]) for each in table.columns]
     kinds = dict(table.kinds) | {f"{name}_lag{k}": table.kinds[name] for name in names for k in range(1, n + 1)}

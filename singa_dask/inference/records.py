@@ -212,7 +212,7 @@ def _with_lags(x: Any, conf: StoreConf, facts: TableFacts, spec: TableSpec, name
     indices = [index for index, column in enumerate(columns) if column in wanted]
     table = as_table(x.select(indices) if isinstance(x, pa.Table) else x.iloc[:, indices], name, spec.spelling)
     table = spec.spelling.read(table, spec.categories, lambda row: f"{name}, row {row}", spec.texts)
-    return lags.add(name, table), lags.n
+    return lags.add(name, table, predicted={*lags.columns}.isdisjoint((*spec.label, *spec.target))), lags.n
 
 
 class _Frame(MemoryRecords):

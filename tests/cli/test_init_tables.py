@@ -484,6 +484,19 @@ def test_a_time_series(call: Call, file: str) -> None:
                                   expected.iloc[:, 1:].reset_index(drop=True))  # fmt: skip
 
 
+def test_clocks_that_change_and_a_gap(call: Call) -> None:
+    """An hour that comes twice has two offsets from UTC; hours without records are said."""
+    hours = pd.date_range("2023-10-28", periods=66, freq="h", tz="Europe/Berlin")[[*range(30), *range(36, 66)]]
+    for form in ("%Y-%m-%dT%H:%M:%S%z", "%d.%m.%Y %H:%M %z"):
+        SERIES.drop(columns="day").assign(time=hours.strftime(form)).to_csv("x.csv", index=False)
+        said = done(call, "x.csv", "--target", "value", "--lags", 2, "--overwrite")
+        assert "the last 12 by time" in said
+        gap = r"time +1 +gaps of up to 7:00:00; most steps are 1:00:00 +lags count records, not time"
+        assert re.search(gap, said), said
+    SERIES.to_csv("x.csv", index=False)
+    assert "gaps" not in done(call, "x.csv", "--target", "value", "--lags", 2, "--overwrite")
+
+
 FORMS = ["%Y-%m-%d %H:%M", "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%y", "%m/%d/%Y %I:%M %p"]
 
 
@@ -503,7 +516,8 @@ def test_the_order_of_dates_of_any_form(call: Call, form: str) -> None:
     said = "its records are not in the order of time. Sort them by it, or pass --drop time if their order is right."
     assert said in refused(call, *lags)
     pd.concat([table, table]).sort_index().to_csv("x.csv", index=False)
-    assert "several records have one time. Write a table for each series" in refused(call, *lags)
+    said = f"several records have one time, such as {texts[0]}. Write a table for each series"
+    assert said in refused(call, *lags)
     assert "warning: no column of dates: the records are taken as one series" in done(call, *lags, "--drop", "time")
 
 

@@ -180,7 +180,9 @@ def test_what_is_no_history_is_refused(call: Call, series: str) -> None:
         (HISTORY.drop(columns=series), f"column '{series}' is missing. Columns: "),
         (HISTORY.drop(columns="wind"), "column 'wind' is missing. Columns: "),
         (HISTORY[:2], "2 records. Expected more than 2: "),
-    ):
+        (pd.concat([HISTORY, HISTORY[-1:].assign(time=SERIES["time"].max() + pd.Timedelta("7h"))]),
+         f"the last 2 records have no {series}, and each needs those of the 2 before it. "),
+    ):  # fmt: skip
         change.to_csv("new.csv", index=False)
         result = call("predict", "job.yaml", "--init-from", "run", "--data", "new.csv")
         assert result.exit_code != 0 and result.stderr.startswith(f"--data new.csv: {said}"), result.output

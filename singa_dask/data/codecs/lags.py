@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
+from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from singa_dask.conf.model import Conf, Many, Size
 from singa_dask.data.codecs.columns import refuse_absent, whole
 from singa_dask.errors import DataError
 
 DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?")
+# hours, minutes, seconds, half of the day, offset from UTC
+TIME = re.compile(
+    r"(\d\d?)(?::?(\d\d))?(?::?(\d\d(?:[.,]\d+)?))?(?:\s*([ap])\.?m\.?)?\s*(?:Z|UTC|GMT|([+-])(\d\d):?(\d\d)?)?",
+    re.IGNORECASE,
+)
 
 
 class LagsConf(Conf):
@@ -40,13 +50,16 @@ class LagsConf(Conf):
         """Names of the columns that they are made of, and of ``order``."""
         return [*self.columns, *([self.order] if self.order else [])]
 
-    def add(self, where: str, table: pa.Table) -> pa.Table:
+    def add(self, where: str, table: pa.Table, *, predicted: bool = False) -> pa.Table:
         """Return a table with the lags: of its first `n` records they are missing.
+
+        With ``predicted`` its values are predicted: only the newest record may lack its value, as the lags of later
+        ones would be missing.
 
         Raises
         ------
         DataError
-            It lacks a column, is not in order, or has no more records than those.
+            It lacks a column, is not in order, has no more records than those, or too many without a value.
         """
         refuse_absent(where, table.column_names, self.columns)
         if self.order in table.column_names:
@@ -58,14 +71,21 @@ class LagsConf(Conf):
             )
         for name in self.columns:
             values = whole(table.column(name))
+            n_open = _count_missing_at_end(values)
+            if predicted and n_open > 1:
+                raise DataError(
+                    f"{where}: the last {n_open} records have no {name}, and each needs those of the {self.n} before it."
+                    " Give only one record without a value, the newest. Write its prediction in to predict the next one."
+                )
             for k in range(1, self.n + 1):
                 table = table.append_column(f"{name}_lag{k}", lag(values, k))
         return table
 
     def _check_order(self, where: str, values: Sequence[Any]) -> None:
         read = times_of(values) if any(isinstance(value, str) for value in values) else [values]
-        if len(set(values)) < len(values):
-            raise DataError(f"{where}: several records have one {self.order}. Give one series at a time.")
+        if twice := twice_among(values):
+            remedy = f"Give one series at a time, or no column {self.order} if their order is right"
+            raise DataError(f"{where}: several records have one {self.order}, such as {twice}. {remedy}.")
         # texts of another form say nothing of the order
         if read and not any(map(is_sorted, read)):
             raise DataError(f"{where}: its records are not in the order of {self.order}. Sort them by it.")
@@ -76,22 +96,52 @@ def lag(values: pa.Array, k: int) -> pa.Array:
     return pa.concat_arrays([pa.nulls(min(k, len(values)), values.type), values[: max(len(values) - k, 0)]])
 
 
-def times_of(values: Sequence[Any]) -> list[list[Any]]:
-    """Return texts of dates as values that can be sorted, for each way to read them: 1/2/2024 has two."""
+def _count_missing_at_end(values: pa.Array) -> int:
+    """Return how many of the last values are missing."""
+    present = np.flatnonzero(pc.is_valid(values).to_numpy(zero_copy_only=False))
+    return len(values) - 1 - int(present[-1]) if len(present) else len(values)
+
+
+def times_of(values: Sequence[Any]) -> list[list[datetime | None]]:
+    """Return the times of texts of dates, for each way to read them: 1/2/2024 has two."""
     texts = [value if isinstance(value, str) and DATE.fullmatch(value) else None for value in values]
-    forms = (False, True) if any(texts) else ()
-    read = [[_time_of(text, month_first) if text else None for text in texts] for month_first in forms]
-    return [times for times in read if all(time is None or time[1] <= 12 for time in times)]
+    read = []
+    for month_first in (False, True) if any(texts) else ():
+        with contextlib.suppress(ValueError):
+            read.append([_time_of(text, month_first) if text else None for text in texts])
+    return read
 
 
-def _time_of(text: str, month_first: bool) -> list[int]:
-    """Return year, month, day and what follows of a date."""
-    first, second, third, *rest = map(int, re.findall(r"\d+", text))
-    if rest and (half := re.search(r"\d\s*([ap])\.?m", text, re.IGNORECASE)):
-        rest[0] = rest[0] % 12 + 12 * (half[1] in "pP")
+def _time_of(text: str, month_first: bool) -> datetime:
+    """Return the time of a date, in UTC if it has an offset.
+
+    Raises
+    ------
+    ValueError
+        There is no such day.
+    """
+    first, second, third = map(int, re.findall(r"\d+", text)[:3])
     if re.match(r"\d{4}", text):
-        return [first, second, third, *rest]
-    return [third, *((first, second) if month_first else (second, first)), *rest]
+        day = datetime(first, second, third)
+    else:
+        year = third + (0 if third > 99 else 1900 if third > 68 else 2000)
+        day = datetime(year, *((first, second) if month_first else (second, first)))
+    _, *rest = re.split("[ T]", text, maxsplit=1)
+    clock = TIME.match(rest[0].strip()) if rest else None
+    if not clock:
+        return day
+    hours, minutes, seconds = int(clock[1]), int(clock[2] or 0), float((clock[3] or "0").replace(",", "."))
+    if clock[4]:
+        hours = hours % 12 + 12 * (clock[4] in "pP")
+    if clock[5]:
+        minutes -= int(f"{clock[5]}1") * (60 * int(clock[6]) + int(clock[7] or 0))
+    return day + timedelta(hours=hours, minutes=minutes, seconds=seconds)
+
+
+def twice_among(values: Sequence[Any]) -> str:
+    """Return one of the values that come several times; empty if there is none."""
+    value, n = Counter(values).most_common(1)[0] if len(values) else (None, 0)
+    return "" if n < 2 else f"{value:.17g}" if isinstance(value, float) else f"{value}"
 
 
 def is_sorted(times: Sequence[Any]) -> bool:

@@ -325,7 +325,8 @@ class TableStore(RangeStore):
                 data = part.fetch(run, inside)
                 table, place = self._parts.decode(file, run, wanted, data), part.place(run, data)
                 tables.append(self._spec.spelling.read(table, self._listed, place, self._spec.texts))
-        table = lags.add(self.url, pa.concat_tables(tables, promote_options="permissive"))
+        predicted = {*lags.columns}.isdisjoint((*self._spec.label, *self._spec.target))
+        table = lags.add(self.url, pa.concat_tables(tables, promote_options="permissive"), predicted=predicted)
         source = in_memory(self.url, table)
         self._files[1:], self._files[0], self._format = [], TableFile(self.url), "whole"
         self._parts = OpenParts(self._files, lambda file: ParquetPart(self.url, self.storage_options, source))

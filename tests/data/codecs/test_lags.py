@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from singa_dask.data.codecs.lags import LagsConf
+from singa_dask.data.codecs.lags import LagsConf, times_of
 from singa_dask.errors import DataError
 
 DAYS = pd.date_range("2024-01-30", periods=6)
@@ -32,7 +32,10 @@ def test_lags_are_those_of_pandas(n: int) -> None:
     [
         (FRAME[::-1], r"x: its records are not in the order of day. Sort them by it\."),
         (FRAME.assign(day=[f"{day:%d/%m/%Y}" for day in DAYS][::-1]), "not in the order of day"),
-        (FRAME.assign(day=[1, 2, 3, 3, 4, 5]), r"x: several records have one day. Give one series at a time\."),
+        (
+            FRAME.assign(day=[1, 2, 3, 3, 4, 5]),
+            "several records have one day, such as 3. Give one series at a time, or no column day if",
+        ),
         (FRAME.drop(columns="load"), r"x: column 'load' is missing\. Columns: day, kind\."),
         (FRAME[:2], r"x: 2 records. Expected more than 2: each needs the 2 before it. Give these with their load"),
         (FRAME[:0], r"x: 0 records. Expected more than 2"),
@@ -41,6 +44,40 @@ def test_lags_are_those_of_pandas(n: int) -> None:
 def test_records_that_are_no_history(frame: pd.DataFrame, said: str) -> None:
     with pytest.raises(DataError, match=said):
         LagsConf(columns=["load"], n=2, order="day").add("x", pa.Table.from_pandas(frame))
+
+
+def test_only_the_newest_of_those_to_predict_lacks_its_value() -> None:
+    """Else a lag would be missing, and the mean of the training data would stand for it."""
+    lags, texts = LagsConf(columns=["load", "kind"], n=2), ["a", "b", "c", None, None, None]
+    table = pa.table({"load": [1.0, None, 3.0, 4.0, 5.0, None], "kind": texts})
+    assert lags.add("x", table).column("kind_lag1").null_count == 3
+    with pytest.raises(DataError, match=r"x: the last 3 records have no kind, and each needs those of the 2 before it"):
+        lags.add("x", table, predicted=True)
+    assert lags.add("x", table[:4], predicted=True).column("load_lag1").to_pylist() == [None, 1.0, None, 3.0]
+    with pytest.raises(DataError, match="the last 3 records have no load"):
+        LagsConf(columns=["load"], n=2).add("x", pa.table({"load": pa.nulls(3, pa.float64())}), predicted=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "utc"),
+    [
+        ("2023-10-29T02:30:00+0200", "2023-10-29 00:30"),
+        ("2023-10-29 02:30:00+01:00", "2023-10-29 01:30"),
+        ("29.10.2023 02:30 -05", "2023-10-29 07:30"),
+        ("2023-10-29T02:30:00.25Z", "2023-10-29 02:30:00.25"),
+        ("2023-12-31 24:00", "2024-01-01"),
+        ("13/01/00 12:05 am", "2000-01-13 00:05"),
+        ("31.12.99", "1999-12-31"),
+        ("2024-01-05", "2024-01-05"),
+        ("2024-01-05 10:00 Uhr", "2024-01-05 10:00"),
+    ],
+)
+def test_times_of_texts(text: str, utc: str) -> None:
+    assert {times[0] for times in times_of([text])} == {pd.Timestamp(utc).to_pydatetime()}
+
+
+def test_texts_that_are_no_times() -> None:
+    assert [len(times_of([text])) for text in ("1/2/2024", "13/2/2024", "2024-02-30", "Monday")] == [2, 1, 0, 0]
 
 
 @pytest.mark.parametrize(
