@@ -254,9 +254,16 @@ def _named(backend: str, label: str) -> dict[str, Any]:
 
 def _pictures_of_tar(place: str, label: str) -> dict[str, Any]:
     """Choose where a tar has its labels, in .cls or in .json files, and a size if its pictures have several."""
-    keys = []
+    keys, has_json = [], True
     with open_store(place, "webdataset") as store:
         has_label = "label" in store.schema and not label
+    with contextlib.suppress(DataError), open_store(place, "webdataset", label=f"json.{LABEL_NAMES[0]}") as store:
+        has_json = "label" in store.schema
+    if not (has_label or has_json):
+        raise DataError(
+            f"{place}: its pictures have no labels. A tar has the label of NAME.jpg in NAME.cls or NAME.json. Extract "
+            "a tar that has a folder of pictures for each class, and give the folder."
+        )
     for name in () if has_label else [label] if label else LABEL_NAMES:
         fault = _fault(place, "webdataset", label=f"json.{name}")
         if not fault:

@@ -560,7 +560,8 @@ def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, optio
     name, place = column.name, f"{table.url}: column {column.name!r}"
     known = len(column.distinct)
     if column.kind not in ("number", "boolean", "string") or known < 2:
-        raise DataError(f"{place} has {known} different values of kind {column.kind}. Expected classes, or numbers.")
+        found = plural(known, "different value")
+        raise DataError(f"{place} has {found} of kind {column.kind}. Expected classes, or numbers.")
     if said == "target" or (column.kind == "number" and not _has_classes(table, column, said)):
         if column.kind == "string":
             refuse_faults(table, [column], options)

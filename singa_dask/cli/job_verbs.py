@@ -316,7 +316,7 @@ def find_running(jobs: runtime.RemoteJobs, piece: str, with_units: bool = False)
 def end_line(row: Mapping[str, Any]) -> str:
     """Describe how a job has ended, in some lines."""
     steps = plural(row["step"], "step")
-    end = observe.join_if_fits(f"{row['state']}: {steps}", f"see {observe.short_url(row['run_url'])}")
+    end = observe.join_if_fits(f"{row['standing']}: {steps}", f"see {observe.short_url(row['run_url'])}")
     return f"{row['reason']}\n{end}" if row["reason"] else end
 
 

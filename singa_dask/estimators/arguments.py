@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from itertools import pairwise
@@ -26,8 +26,8 @@ from singa_dask.comm.dask_servers import Guarded
 from singa_dask.conf.net import PHASES
 from singa_dask.data.codecs.record import find_wrong_weight
 from singa_dask.data.codecs.scaling import Moments, Scaling
-from singa_dask.errors import ConfigError, listed
-from singa_dask.estimators.categories import categories_of, categories_of_parts
+from singa_dask.errors import ConfigError
+from singa_dask.estimators.categories import categories_of, categories_of_parts, refuse_missing
 from singa_dask.jobs.datasets.making import array_of, map_parts, parts_of
 from singa_dask.jobs.job import Job, Net, as_job, layer
 from singa_dask.jobs.preparing import compute_on
@@ -129,6 +129,16 @@ def documented(cls: C) -> C:
     return cls
 
 
+MEANT = {
+    "lr": "learning_rate_init",
+    "epochs": "max_iter",
+    "optimizer": "updater",
+    "patience": "n_iter_no_change",
+    "seed": "random_state",
+}
+"""Names of other packages, and what they are called here."""
+
+
 def _name_unknown(cls: Any) -> None:
     """Have the ``__init__`` of a class suggest what an unknown argument may mean."""
     make, known = cls.__init__, [name for name in signature(cls).parameters if name != "self"]
@@ -137,7 +147,7 @@ def _name_unknown(cls: Any) -> None:
     def init(self: Any, *values: Any, **given: Any) -> None:
         for name in given:
             if name not in known:
-                raise TypeError(f"{cls.__name__}: unknown argument {name!r}. {suggest(name, known)}")
+                raise TypeError(f"{cls.__name__}: unknown argument {name!r}. {suggest(MEANT.get(name, name), known)}")
         make(self, *values, **given)
 
     cls.__init__ = init
@@ -475,6 +485,8 @@ def checked_records(
         y = da.from_array(np.asarray(y), chunks=-1)  # type: ignore[no-untyped-call]
     if weights is not None and hasattr(x, "chunks") and hasattr(y, "chunks") and x.shape[0] == y.shape[0]:
         y = y.rechunk({0: x.chunks[0]})
+    if y.ndim == 2 and hasattr(y, "columns") and len(y.columns) == 1:
+        y = y[y.columns[0]]
     y = _of_one_type(y)
     parts = parts_of(x), parts_of(y)
     if weights is not None:
@@ -570,9 +582,12 @@ def _checked(estimator: Any, several_axes: bool, reset: bool, x: Any, *y: Any, *
     """Check values in memory; return features, or features and targets, with the codes of categories."""
     kinds = (*FLOATS, np.uint8) if several_axes else FLOATS
     options = {"dtype": kinds, "allow_nd": several_axes, "accept_sparse": "csr", **given}
+    _refuse_times(x)
     if reset:
         estimator._categories = None if several_axes else categories_of(x, estimator.handle_unknown)
-    _refuse_missing(x, [] if estimator._categories is None else estimator._categories.columns)
+    refuse_missing(x, [] if estimator._categories is None else estimator._categories.columns)
+    for each in y:
+        _refuse_missing_labels(each)
     if estimator._categories is None:
         return validate_data(estimator, x, *y, reset=reset, **options)
     _check_named(x)
@@ -588,6 +603,7 @@ def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: b
     """
     options = {"dtype": "numeric", "allow_nd": several_axes, "ensure_min_samples": 0, "reset": reset}
     meta = _meta_of(x)
+    _refuse_times(meta)
     if reset:
         estimator._categories = None if several_axes else categories_of_parts(x, meta, estimator)
     if estimator._categories is None:
@@ -600,16 +616,30 @@ def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: b
     return array_of(map_parts(encode, parts), (np.nan,) * len(parts), encode(meta))
 
 
-def _refuse_missing(x: Any, categories: Collection[str]) -> None:
-    """Raise a ValueError that names the columns of a frame of pandas in which numbers are missing."""
-    if not hasattr(x, "iloc") or getattr(x, "ndim", 0) != 2 or not x.columns.is_unique:
+def _refuse_times(x: Any) -> None:
+    """Raise a ValueError that names a column of a frame that has dates, times or durations."""
+    if hasattr(x, "dtypes") and getattr(x, "ndim", 0) == 2:
+        for name, dtype in zip(x.columns, x.dtypes, strict=True):
+            if getattr(dtype, "kind", "") in "mM":
+                number = "month" if dtype.kind == "M" else "total_seconds()"
+                raise ValueError(
+                    f"column {name!r} of X has values of type {dtype}. Expected numbers, texts or categories: drop it, "
+                    f"or give numbers of it, e.g. X[{name!r}].dt.{number}."
+                )
+
+
+def _refuse_missing_labels(y: Any) -> None:
+    """Raise a ValueError if a pandas object or an array of objects lacks labels."""
+    if hasattr(y, "isna"):
+        missing = np.asarray(y.isna())
+    elif isinstance(y, np.ndarray) and y.dtype.kind == "O":
+        missing = np.array([each is None or each != each for each in y.ravel()])
+    else:
         return
-    counts = {name: int(n) for name, n in x.isna().sum().items() if n and name not in categories}
-    if counts:
-        named = listed([f"{name!r} ({n} of {len(x)})" for name, n in counts.items()])
+    if missing.any():
         raise ValueError(
-            f"Input X contains NaN in the columns {named}. Expected finite numbers: fill them in, e.g. by "
-            "X.fillna(X.mean()), or leave these records out of X and y."
+            f"Input y contains NaN: {missing.sum()} of {missing.size} values are missing. Leave these records out of X "
+            "and y."
         )
 
 

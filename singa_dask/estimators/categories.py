@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_array
 
 from singa_dask.arrays import Array
+from singa_dask.data.codecs.table import MANY, MAX_CATEGORIES
 from singa_dask.errors import listed
 from singa_dask.jobs.datasets.making import map_parts, parts_of
 from singa_dask.jobs.preparing import compute_on
@@ -56,17 +57,36 @@ def _is_category(dtype: str, column: Any) -> bool:
     )
 
 
-def values_of(frame: Any, columns: Sequence[str]) -> dict[str, tuple[list[Any], bool]]:
-    """Return the different values of columns of pandas, and whether one is missing.
+class Values(NamedTuple):
+    """The different values of a column, whether one is missing, and of how many texts they are, 0 of categories."""
 
-    Those of the type category have the values of the type.
-    """
+    values: list[Any]
+    has_missing: bool
+    n_texts: int
+
+
+def values_of(frame: Any, columns: Sequence[str]) -> dict[str, Values]:
+    """Return the values of columns of pandas; those of the type category have the values of the type."""
     found = {}
     for name in columns:
         column = frame[name]
-        values = column.cat.categories if hasattr(column, "cat") else column.dropna().unique()
-        found[name] = list(values), bool(column.isna().any())
+        is_category = hasattr(column, "cat")
+        values = column.cat.categories if is_category else column.dropna().unique()
+        found[name] = Values(list(values), bool(column.isna().any()), 0 if is_category else len(column))
     return found
+
+
+def refuse_missing(x: Any, categories: Collection[str]) -> None:
+    """Raise a ValueError that names the columns of a frame of pandas in which numbers are missing."""
+    if not hasattr(x, "iloc") or getattr(x, "ndim", 0) != 2 or not x.columns.is_unique:
+        return
+    counts = {name: int(n) for name, n in x.isna().sum().items() if n and name not in categories}
+    if counts:
+        named = listed([f"{name!r} ({n} of {len(x)})" for name, n in counts.items()])
+        raise ValueError(
+            f"Input X contains NaN in the columns {named}. Expected finite numbers: fill them in, e.g. by "
+            "X.fillna(X.mean()), or leave these records out of X and y."
+        )
 
 
 class Categories:
@@ -87,7 +107,7 @@ class Categories:
         Names of the columns.
     """
 
-    def __init__(self, found: Sequence[Mapping[str, tuple[list[Any], bool]]], handle_unknown: str) -> None:
+    def __init__(self, found: Sequence[Mapping[str, Values]], handle_unknown: str) -> None:
         if handle_unknown not in UNKNOWN:
             raise ValueError(f"handle_unknown: {handle_unknown!r}. {suggest(str(handle_unknown), UNKNOWN)}")
         self._refuses = handle_unknown == "error"
@@ -95,12 +115,20 @@ class Categories:
         self._known = {name: self._categories(name, [each[name] for each in found]) for name in found[0]}
 
     @staticmethod
-    def _categories(name: str, found: Sequence[tuple[list[Any], bool]]) -> Array:
-        values = [*dict.fromkeys(value for each, _ in found for value in each)]
+    def _categories(name: str, found: Sequence[Values]) -> Array:
+        values = [*dict.fromkeys(value for each in found for value in each.values)]
+        n = sum(each.n_texts for each in found)
+        # as in tables of stores
+        if n and len(values) > MANY and (2 * len(values) > n or len(values) > MAX_CATEGORIES):
+            raise ValueError(
+                f"column {name!r} of X has {len(values)} different texts in {n} records, such as {values[0]!r}. "
+                "Expected categories, whose names repeat. Drop the column, or convert texts that are numbers or dates "
+                "to numbers."
+            )
         if len({type(value) for value in values}) > 1:
             raise ValueError(f"column {name!r} of X has values of several types. Expected texts, or numbers.")
         values = list(distinct_names(values)) if values and isinstance(values[0], str) else values
-        return np.array([*sorted(values), *([None] if any(missing for _, missing in found) else [])], object)
+        return np.array([*sorted(values), *([None] if any(each.has_missing for each in found) else [])], object)
 
     def encode(self, frame: Any) -> Array:
         """Return the numbers of a frame, (n, codes and other columns) float: the codes come first."""
@@ -119,6 +147,7 @@ class Categories:
             columns += [values == category for category in known]
         others = frame.drop(columns=list(self._known))
         if others.shape[1]:
+            refuse_missing(others, ())
             options: dict[str, Any] = {"dtype": (np.float64, np.float32), "ensure_min_samples": 0, "input_name": "X"}
             columns += list(check_array(others, **options).T)
         return np.stack(columns, axis=1).astype(np.float64)

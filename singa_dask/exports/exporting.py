@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -147,7 +147,11 @@ def input_facts(net: NeuralNet, tables: Mapping[str, TableFacts]) -> dict[str, d
         if isinstance(layer, StoreInput) and len(layer.features[0].shape) == 4:
             facts[layer.conf_name]["layout"] = "NCHW"
         if layer.conf_name in tables:
-            facts[layer.conf_name]["columns"] = list(tables[layer.conf_name].names)
+            table = tables[layer.conf_name]
+            facts[layer.conf_name]["columns"] = list(table.names)
+            if table.texts:
+                # without the vocabulary nobody can make the numbers of a text
+                facts[layer.conf_name]["texts"] = {name: asdict(text) for name, text in table.texts.items()}
     return facts
 
 

@@ -28,7 +28,7 @@ from singa_dask.data.codecs.record import is_numeric, value_name
 from singa_dask.data.codecs.table import TableEncoder, TableFacts, TableSpec
 from singa_dask.data.stores.image import decode_image, image_pixels
 from singa_dask.data.types import Arrays, Field
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, listed
 from singa_dask.inference.net import TrainedNet
 from singa_dask.layers import StoreInput
 from singa_dask.layers.input import LabelInput, TargetInput, WeightInput
@@ -100,6 +100,11 @@ def as_records(
         x = _numbers_of(x, name)
     elif _is_pictures(x):
         return _Pictures(x, conf, name)
+    elif isinstance(x, (list, tuple)) and isinstance(next(iter(x), None), str):
+        wanted = "numbers, or pictures as bytes or of Pillow. sd.predict reads files by their path"
+        if facts:
+            wanted = f"values by name of column: {listed([*facts.features], 3)}"
+        raise DataError(f"{name}: texts. Expected {wanted}.")
     return _Rows(x, conf, facts, name)
 
 

@@ -334,6 +334,11 @@ def check_records(store: Store, conf: StoreConf) -> None:
     names = store.table_facts.names if store.table_facts else ()
     check_shape(store.url, values.shape, conf, f"records ({listed(names)})" if names else "records")
     if conf.needs_label and "label" not in store.schema:
+        if "target" in store.schema and not store.table_facts:
+            raise DataError(
+                f"{store.url}: the records have targets, which are floats, and no labels. Give labels as integers or "
+                "texts, such as y.astype(int), or set has_label: false to do without."
+            )
         raise without_labels(store.url, bool(store.table_facts), store.other_fields)
 
 

@@ -133,6 +133,16 @@ def test_labels_in_json_that_are_no_integers(
     assert not Path("job.yaml").exists()
 
 
+def test_a_tar_of_folders_has_no_labels(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    picture = png(np.zeros((3, 4, 4), np.uint8))
+    Path("x.tar").write_bytes(tar([("cat/0.png", picture), ("dog/1.png", picture)]))
+    result = call("init", "x.tar")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("x.tar: its pictures have no labels."), result.stderr
+    assert "Extract a tar that has a folder of pictures for each class" in result.stderr
+
+
 def test_two_labels_in_json_are_not_guessed(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     files = {"0.png": png(np.zeros((3, 4, 4), np.uint8)), "0.json": b'{"y": 1, "label": 0}'}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -240,6 +241,7 @@ def test_ctrl_c_detaches_and_a_killed_job_tells_those_who_watch(scheduler: str, 
     assert "detached; the job goes on: singa-dask attach bert-" in said
     killed = call("kill", "bert", *on)
     assert killed.exit_code == 0, killed.output
+    assert re.search(r"^killed: \d+ steps?; see ", killed.stderr, re.MULTILINE), killed.output
     _, said = watchers[1].communicate()
     assert watchers[1].returncode == 137
     assert "killed by " in said

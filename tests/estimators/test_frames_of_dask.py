@@ -65,6 +65,16 @@ def test_a_fit_of_dask_knows_categories_of_any_partition() -> None:
         found.predict(lazy(FRAME).to_dask_array())
 
 
+def test_frames_of_dask_that_are_refused_or_have_one_column() -> None:
+    found = SingaClassifier(**QUICK).fit(lazy(FRAME), lazy(Y).to_frame("label"))
+    assert list(found.classes_) == sorted(set(Y))
+    hole = FRAME.assign(age=FRAME["age"].where(np.arange(N) != N - 1).astype(float))
+    with pytest.raises(ValueError, match=r"Input X contains NaN in the columns 'age' \(1 of \d+\)"):
+        SingaClassifier(**QUICK).fit(lazy(hole), lazy(Y))
+    with pytest.raises(ValueError, match="column 'day' of X has values of type datetime64"):
+        SingaClassifier(**QUICK).fit(lazy(FRAME.assign(day=pd.Timestamp("2024-01-31"))), lazy(Y))
+
+
 def test_objects_that_are_numbers_are_numbers() -> None:
     with dask.config.set({"dataframe.convert-string": False}):
         frame = lazy(FRAME[["age"]].assign(number=pd.Series(range(N), dtype=object)))

@@ -27,6 +27,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.class_weight import compute_sample_weight
 
 import singa_dask as sd
+from singa_dask.estimators.arguments import MEANT
 from tests.selection import mostly_long
 
 Array = npt.NDArray[Any]
@@ -339,7 +340,45 @@ def test_tools_of_scikit_learn() -> None:
 def test_an_unknown_argument_has_a_suggestion(kind: Any) -> None:
     with pytest.raises(TypeError, match=rf"{kind.__name__}: unknown argument 'max_iters'\. Did you mean 'max_iter'\?"):
         kind(max_iters=3)
+    with pytest.raises(TypeError, match=r"unknown argument 'epochs'\. Did you mean 'max_iter'\?"):
+        kind(epochs=3)
     assert "max_iter" in kind._get_param_names()
+    assert {*MEANT.values()} <= {*kind._get_param_names()}
+
+
+def test_texts_that_do_not_repeat_are_no_categories() -> None:
+    """Ids, amounts and free texts would make a feature for each record."""
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(paid=[f"${i}.50" for i in range(150)])
+    said = r"column 'paid' of X has 150 different texts in 150 records, such as '\$0\.50'\. Expected categories"
+    for x in (frame, dd.from_pandas(frame, npartitions=3)):
+        with pytest.raises(ValueError, match=said):
+            classifier().fit(x, Y if x is frame else dd.from_pandas(pd.Series(Y), npartitions=3))
+    assert classifier().fit(frame.assign(paid=frame["paid"].where(frame.index < 75, "none")), Y).n_features_in_ == 5
+    assert classifier().fit(frame.assign(paid=frame["paid"].astype("category")), Y).n_features_in_ == 5
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (
+            pd.Timestamp("2024-01-31", tz="UTC"),
+            r"'day' of X has values of type datetime64.* X\['day'\]\.dt\.month",
+        ),
+        (pd.Timedelta("1h"), r"column 'day' of X has values of type timedelta64.*\.dt\.total_seconds\(\)"),
+    ],
+)
+def test_dates_are_named(value: Any, said: str) -> None:
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    for kinds in ({}, {"kind": "x"}):
+        with pytest.raises(ValueError, match=said):
+            classifier().fit(frame.assign(day=value, **kinds), Y)
+
+
+@pytest.mark.parametrize("make", [pd.Series, np.asarray, lambda values: pd.DataFrame({"label": values})])
+def test_labels_that_are_missing_are_counted(make: Any) -> None:
+    labels = make(np.where(np.arange(150) < 3, None, NAMES).astype(object))
+    with pytest.raises(ValueError, match="Input y contains NaN: 3 of 150 values are missing"):
+        classifier().fit(X, labels)
 
 
 def test_columns_without_values_are_named() -> None:

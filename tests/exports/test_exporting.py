@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pandas as pd
 import pytest
 from safetensors import safe_open
 
@@ -51,6 +52,26 @@ def test_onnx_takes_records_as_they_are(call: Call, trained: Path, tmp_path: Pat
     assert (facts["job"], facts["step"]) == ("tiny", "0")
     assert json.loads(facts["inputs"]) == {"data": {"shape": ["N", 28, 28]}}
     assert {each.name for each in model.graph.initializer} >= {"w", "b"}
+
+
+def test_texts_can_be_encoded_by_the_metadata(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["good", "bad", "it", "is", "very", "not"]
+    draw = np.random.default_rng(0).choice(words, size=(60, 4))
+    frame = pd.DataFrame({"text": [" ".join(row) for row in draw], "kind": np.where(draw[:, 0] < "i", "low", "high")})
+    frame.to_csv("texts.csv", index=False)
+    assert call("init", "texts.csv", "--text", "text", "--label", "kind").exit_code == 0
+    assert call("run", "job.yaml", "--run-dir", "run", "--set", "train_steps=2").exit_code == 0
+    assert call("export", "run", "-o", "model.onnx").exit_code == 0
+    facts = {each.key: each.value for each in onnx.load("model.onnx").metadata_props}
+    (said,) = json.loads(facts["inputs"])["data"]["texts"].values()
+    number = {word: at for at, word in enumerate(said["vocabulary"], 1)}
+    x = np.full((60, said["length"]), -1, np.float32)
+    for row, text in zip(x, frame["text"], strict=True):
+        tokens = [number.get(word, 0) for word in text.split()][: said["length"]]
+        row[: len(tokens)] = tokens
+    found = run(Path("model.onnx").read_bytes(), {"data": x})["loss"]
+    np.testing.assert_allclose(found, sd.load_model("run").predict_proba(frame[["text"]]), rtol=0, atol=1e-5)
 
 
 def test_another_layer_of_a_step(trained: Path, tmp_path: Path) -> None:

@@ -168,6 +168,7 @@ WRONG: list[tuple[Any, str]] = [
     (np.zeros((2, 28, 27)), r"records of \(28, 27\), expected \(28, 28\)"),
     (np.full((3, 784), np.nan), r"x, row 0\[0\]: nan, expected a 32-bit float"),
     (np.array([["a"]]), "x: values of type <U1, expected numbers. Encode texts"),
+    (["one.png"], r"x: texts\. Expected numbers, or pictures as bytes or of Pillow\. sd\.predict reads files"),
     ([[1], [2, 3]], "x: records of several shapes"),
     ([b"no picture"], "x, picture 0: not an image"),
     (np.ma.masked_equal(np.eye(784)[:2], 1), "x: masked values, expected a value everywhere"),

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from singa_dask.conf.model import Conf, Many, Size
 from singa_dask.data.codecs.columns import refuse_absent, whole
@@ -74,8 +73,8 @@ class LagsConf(Conf):
             n_open = _count_missing_at_end(values)
             if predicted and n_open > 1:
                 raise DataError(
-                    f"{where}: the last {n_open} records have no {name}, and each needs those of the {self.n} before it."
-                    " Give only one record without a value, the newest. Write its prediction in to predict the next one."
+                    f"{where}: the last {n_open} records have no {name}, and each needs those of the {self.n} before "
+                    "it. Give only one record without a value, the newest. Write its prediction in to predict the next."
                 )
             for k in range(1, self.n + 1):
                 table = table.append_column(f"{name}_lag{k}", lag(values, k))
@@ -98,7 +97,7 @@ def lag(values: pa.Array, k: int) -> pa.Array:
 
 def _count_missing_at_end(values: pa.Array) -> int:
     """Return how many of the last values are missing."""
-    present = np.flatnonzero(pc.is_valid(values).to_numpy(zero_copy_only=False))
+    present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
     return len(values) - 1 - int(present[-1]) if len(present) else len(values)
 
 

@@ -274,7 +274,13 @@ class _ImageStore(Store):
         """Return URL and label of each image; an empty list of labels if there are none."""
 
     def _decode(self, url: str) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-        return decode_image(self._read(url), url, self.options["resize"], self.options["channels"])
+        data = self._read(url)
+        try:
+            return decode_image(data, url, self.options["resize"], self.options["channels"])
+        except MissingPackageError:
+            raise
+        except DataError as error:
+            raise DataError(f"{error} Remove the file. Training passes over such files with on_error: skip.") from error
 
     def _read(self, url: str) -> bytes:
         """Return the content of a file; compare it with the manifest, if there is one."""
@@ -314,7 +320,7 @@ class _ImageStore(Store):
                 if image.shape != pixels.shape[1:]:
                     raise DataError(
                         f"{url}: an image of {image.shape}, expected {pixels.shape[1:]} like the first. "
-                        "Convert with --resize."
+                        "Give --resize HxW, or resize: [H, W] in a job."
                     )
                 pixels[row] = image
 

@@ -355,7 +355,7 @@ def _image(feature: Feature, shape: Sequence[int], resize: Sequence[int] | None,
     if kind == BYTES_LIST and is_image(values[0].tobytes()):
         images = [decode_image(value.tobytes(), "an image", resize, channels) for value in values]
         if len({image.shape for image in images}) > 1:
-            raise ValueError("images of different sizes. Convert with --resize")
+            raise ValueError("images of different sizes. Give --resize HxW, or resize: [H, W] in a job")
         return {"pixel": np.stack(images)}
     if shape and np.prod(shape, dtype=np.int64) != values.shape[1]:
         raise ValueError(f"{values.shape[1]} values do not fit the shape {tuple(shape)}")

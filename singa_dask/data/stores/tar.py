@@ -5,6 +5,7 @@ Headers are scanned at opening, unless a manifest has the index; a block is one 
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import posixpath
@@ -38,6 +39,12 @@ from singa_dask.shown import plural
 from singa_dask.texts import NameNumbers, decode
 
 LOG = logging.getLogger(__name__)
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    LOG.warning("%s", text)
+
 
 LABEL_SUFFIX = ".cls"
 JSON_SUFFIX = ".json"
@@ -256,7 +263,7 @@ class TarStore(RangeStore):
             LOG.warning("%s: the index in its manifest is ignored: it is damaged.", self.url)
         index = scan_tar(source, (*VALUE_SUFFIXES, self._label_suffix))
         if left_out := {name: n for name, n in index.others.items() if name not in TEXT_SUFFIXES}:
-            LOG.warning("%s: left out: %s.%s", self.url, plural(sum(left_out.values()), "file"), index.found_suffixes())
+            _warn_once(f"{self.url}: left out: {plural(sum(left_out.values()), 'file')}.{index.found_suffixes()}")
         return index
 
     @property

@@ -159,7 +159,7 @@ def test_the_first_of_several_damaged_files_is_named(tmp_path: Path) -> None:
         data = encoded(np.full((4, 4), number, np.uint8))
         (tmp_path / f"{number:02d}.png").write_bytes(data[: 50 if number in (13, 14, 30) else None])
     with open_store(str(tmp_path), "image-folder", channels=1) as store:
-        with pytest.raises(DataError, match=r"13\.png: not an image, or a damaged one"):
+        with pytest.raises(DataError, match=r"13\.png: not an image, or .*\. Remove the file\. .* on_error: skip\.$"):
             store.read_block(0)
         assert sorted(store.salvage(0)[1]) == [13, 14, 30]
         rows = np.array([0, 12, 39, 15])
@@ -226,8 +226,9 @@ def test_a_tar_says_what_it_leaves_out(tmp_path: Path, caplog: pytest.LogCapture
                 info.size = len(data)
                 if kind != "jp2" or suffix == "jp2":
                     tar.addfile(info, io.BytesIO(data))
-    with caplog.at_level(logging.WARNING), open_store(str(tmp_path / "x.tar"), "webdataset") as store:
-        assert store.count == 4
+    for _ in range(2):
+        with caplog.at_level(logging.WARNING), open_store(str(tmp_path / "x.tar"), "webdataset") as store:
+            assert store.count == 4
     (warning,) = [record.getMessage() for record in caplog.records]
     assert "x.tar: left out: 2 files. Its files end in: .json, .jp2." in warning
 

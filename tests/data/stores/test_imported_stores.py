@@ -364,7 +364,8 @@ def test_images_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with open_store(url, "image-list") as store, pytest.raises(DataError) as caught:
         read_all(store)
     assert str(caught.value) == (
-        f"{other}: an image of (3, 3, 6), expected (3, 5, 6) like the first. Convert with --resize."
+        f"{other}: an image of (3, 3, 6), expected (3, 5, 6) like the first. "
+        "Give --resize HxW, or resize: [H, W] in a job."
     )
     refused(
         tmp_path / "list.txt",

@@ -185,7 +185,7 @@ def test_a_run_goes_on_with_the_same_data(tmp_path: Path) -> None:
         ({"train": (X, Y), "test": X}, r"data 'test' is read by no input layer of the job\. It reads train"),
         ((X[:, :5], Y), r"store_conf.path: dask://train: records of \(5,\), expected \(6,\)"),
         (X, r"the records have no labels\. Set has_label: false"),
-        ((X, FRACTIONS), r"the records have no labels"),
+        ((X, FRACTIONS), r"the records have targets, which are floats, and no labels\. Give .* y\.astype\(int\)"),
     ],
 )
 def test_data_that_do_not_fit_the_job(data: Any, message: str, tmp_path: Path, temporary: Path) -> None:

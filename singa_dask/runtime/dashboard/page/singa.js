@@ -39,6 +39,8 @@ function number(x) {
   if (size < 1e-4) return x.toExponential(2);
   return String(Number(x.toPrecision(4)));
 }
+// labels of an axis have little room
+const brief = (x) => Math.abs(x) < 1e5 ? number(x) : x.toLocaleString("en", { notation: "compact" });
 function bytes(n) {
   const units = ["B", "kB", "MB", "GB", "TB", "PB"];
   let i = 0;
@@ -195,7 +197,7 @@ class Chart {
     const parts = [];
     for (const tick of ticks(scale.low, scale.high, 4)) {
       parts.push(s("line", { class: "gridline", x1: MARGIN.left, x2: width - MARGIN.right, y1: y(tick), y2: y(tick) }),
-        s("text", { x: MARGIN.left - 8, y: y(tick) + 4, "text-anchor": "end" }, number(tick)));
+        s("text", { x: MARGIN.left - 8, y: y(tick) + 4, "text-anchor": "end" }, brief(tick)));
     }
     for (const tick of ticks(0, scale.last, Math.max(2, Math.floor(width / 80)))) {
       parts.push(s("text", { x: x(tick), y: HEIGHT - 5, "text-anchor": "middle" }, integer(tick)));
