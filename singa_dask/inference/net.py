@@ -188,7 +188,7 @@ def _format(url: str, conf: StoreConf) -> str:
         return "image-folder"
     if conf.backend == "image-list" and not fs.is_dir(url, conf.storage_options):
         # looks like any other text
-        return conf.backend
+        return "webdataset" if url.lower().endswith(".tar") else conf.backend
     try:
         backend = detect(url, conf.storage_options)
         return backend or ("" if fs.is_dir(url, conf.storage_options) else conf.backend)

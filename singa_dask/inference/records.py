@@ -265,7 +265,7 @@ class _Frame(MemoryRecords):
     def _present(self) -> npt.NDArray[np.int64]:
         """Return the rows without missing values."""
         rows = [
-            first + np.flatnonzero(~missing_rows(part, self._required, self._spec.texts))
+            first + np.flatnonzero(~missing_rows(part, self._required))
             for first in range(0, self.n, CHUNK_ROWS)
             for part in [self._slice(first, min(first + CHUNK_ROWS, self.n))]
         ]
@@ -274,7 +274,7 @@ class _Frame(MemoryRecords):
     def read(self, first: int, stop: int) -> Arrays:
         table = self._slice(first, stop)
         for column in () if self._skips else self._required:
-            missing = missing_rows(table, [column], self._spec.texts)
+            missing = missing_rows(table, [column])
             if missing.any():
                 where = f"{self._name}, row {self._row(first + int(missing.argmax()))}, column {column!r}"
                 raise DataError(f"{where}: no value. The job skips such records: leave it out.")

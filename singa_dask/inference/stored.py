@@ -231,9 +231,11 @@ class StoredRecords(NamedTuple):
         return ConfigError([Problem((), self._named(problem.message)) for problem in error.problems])
 
     def _named(self, message: str) -> str:
-        what, hint, _ = message.partition(" Set missing:")
+        what, hint, values = message.partition(" Set missing:")
         if hint and not self.outputs:
-            message = f"{what} Leave the record out, or set missing: in the job to what the value is to be."
+            # a number can be filled in, a text cannot
+            fill = ", or set missing: in the job to what the value is to be" if values.startswith(" to mean") else ""
+            message = f"{what} Leave the record out{fill}."
         named, rest = self.named or self.url, message.removeprefix(fs.absolute(self.url))
         # a message of text files goes on with ", line 3: "
         return f"{named}{rest}" if rest != message and rest[:1] in ":," else f"{named}: {message}"
@@ -623,7 +625,10 @@ class StoredNet:
         """Return columns of a table, read as the job reads its own."""
         conf = next(store for layer in self.read.job.neuralnet.layer if (store := layer.given_block(StoreConf)))
         options = {name: getattr(conf, name) for name in ("separator", "charset", "header", "quotes")}
-        return read_columns(fs.absolute(url), names, conf.storage_options, spelling=conf.spelling, **options)
+        try:
+            return read_columns(fs.absolute(url), names, conf.storage_options, spelling=conf.spelling, **options)
+        except DataError as error:
+            raise DataError(f"--keep: {error}") from None
 
     def _have_values(self, layers: Sequence[str], topk: int) -> bool:
         """Return whether layers have values, or probabilities of labels, instead of classes."""

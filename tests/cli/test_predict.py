@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +117,15 @@ def test_a_list_of_pictures(call: Call, job: Path, trained: Path, pictures: Path
     result = call("predict", *given, "--out", "x.tsv", "--quiet")
     assert (result.exit_code, result.output) == (0, "")
     assert [row["file"] for row in table(Path("x.tsv").read_text(), "\t")] == ["pictures/0.png", "pictures/2.png"]
+
+
+def test_a_tar_for_a_net_of_a_list(call: Call, job: Path, trained: Path, pictures: Path) -> None:
+    with tarfile.open("new.tar", "w") as tar:
+        tar.add(pictures)
+    given = [job, "--init-from", trained, "--set", "neuralnet.layer[data].store_conf.backend=image-list"]
+    result = call("predict", *given, "--data", "new.tar")
+    assert result.exit_code == 0, result.output
+    assert len(table(result.stdout)) == 7
 
 
 def test_classes_have_their_names(call: Call, job: Path, pictures: Path) -> None:

@@ -84,7 +84,7 @@ def test_what_cannot_be_kept_is_named(call: Call, job: str) -> None:
     given = ["predict", job, "--init-from", "run", "--data", "new.csv"]
     refused = call(*given, "--keep", "nota")
     assert refused.exit_code == 1
-    assert refused.stderr == f"{Path.cwd()}/new.csv: no column 'nota'. Columns: b, a, key, note.\n"
+    assert refused.stderr == f"--keep: {Path.cwd()}/new.csv: no column 'nota'. Columns: b, a, key, note.\n"
     assert call(*given, "--proba", "--topk", 2).exit_code == 2
     np.savez("new.npz", data=NEW[["a", "b"]])
     refused = call("predict", job, "--init-from", "run", "--data", "new.npz", "--keep", "record")

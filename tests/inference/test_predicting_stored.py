@@ -17,6 +17,7 @@ from distributed import Client
 import singa_dask as sd
 from singa_dask.cli import main
 from singa_dask.data.stores import STORES
+from singa_dask.inference.stored import StoredRecords
 from tests.contracts.records import read_all
 from tests.jobs.conftest import DIGITS, KEYS, digits_net
 from tests.runtime.processes import small_cluster
@@ -172,6 +173,11 @@ def test_predictions_skip_no_record(tmp_path: Path) -> None:
     job, new = sd.Job(net, train_steps=2, **KEYS), tmp_path / "new.csv"
     job.save(tmp_path / "job.yaml")
     model = sd.load_model(sd.train(job, run_dir=str(tmp_path / "run"), progress=False))
+    text = sd.DataError("/a.csv, line 3, column 'text': no value. Set missing: skip to leave such records out.")
+    assert (
+        str(StoredRecords("/a.csv").renamed(text, []))
+        == "/a.csv, line 3, column 'text': no value. Leave the record out."
+    )
     refused = r"new\.csv, line 5, column 'b': no value\. Leave the record out, or set missing: in the job"
     for call in (lambda: sd.predict(model, new), lambda: sd.extract(model, new, "fc")):
         with pytest.raises(sd.DataError, match=refused):

@@ -64,11 +64,8 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
     return array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array
 
 
-def missing_of(column: pa.Array, is_text: bool = False) -> npt.NDArray[np.bool_]:
-    """Return which values are missing: null, NaN, the empty string, or a vector with a missing value.
-
-    So is a string of blanks, unless ``is_text`` says that strings are texts and not names.
-    """
+def missing_of(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Return which values are missing: null, NaN, a string of nothing or blanks, or a vector with a missing value."""
     kind = column.type
     if is_list(kind):
         rows = np.repeat(np.arange(len(column)), pc.fill_null(pc.list_value_length(column), 0).to_numpy())
@@ -78,18 +75,17 @@ def missing_of(column: pa.Array, is_text: bool = False) -> npt.NDArray[np.bool_]
     if pa.types.is_floating(kind):
         found = pc.is_null(column, nan_is_null=True)
     elif column_kind(kind) == "string":
-        column = column if is_text else pc.utf8_trim_whitespace(column)
-        found = pc.fill_null(pc.equal(pc.utf8_length(column), 0), True)
+        found = pc.fill_null(pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(column)), 0), True)
     else:
         found = pc.is_null(column)
     return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
 
 
-def missing_rows(table: pa.Table, names: Sequence[str], texts: Collection[str]) -> npt.NDArray[np.bool_]:
-    """Return which rows have no value in one of some columns, of which some are texts."""
+def missing_rows(table: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return which rows have no value in one of some columns."""
     found = np.zeros(len(table), np.bool_)
     for name in names:
-        found |= missing_of(whole(table.column(name)), name in texts)
+        found |= missing_of(whole(table.column(name)))
     return found
 
 

@@ -434,7 +434,7 @@ class TableStatistics:
             A column has too many categories.
         """
         if self._required:
-            table = table.filter(pa.array(~missing_rows(table, self._required, self._spec.texts)))
+            table = table.filter(pa.array(~missing_rows(table, self._required)))
         self._n += len(table)
         for name, (total, n) in self._sums.items():
             values = as_floats(whole(table.column(name)))
@@ -550,7 +550,7 @@ class TableEncoder:
         """
         spec = self._spec
         if required := spec.required(self._facts.features):
-            kept = np.flatnonzero(~missing_rows(table, required, spec.texts))
+            kept = np.flatnonzero(~missing_rows(table, required))
             if len(kept) < len(table):
                 table, everywhere = table.take(pa.array(kept)), where
                 where = lambda row: everywhere(int(kept[row]))  # noqa: E731
@@ -592,7 +592,7 @@ class TableEncoder:
         """Return the values of a feature, (n,), one-hot, vectors, or numbers of tokens."""
         if name in self._facts.texts:
             texts = as_texts(column)
-            _refuse_missing(texts, missing_of(texts, is_text=True), where, name)
+            _refuse_missing(texts, missing_of(texts), where, name)
             return self._facts.texts[name].encode(texts)
         width = self._facts.widths.get(name, 0)
         if is_list(column.type) != (width > 0):
@@ -636,7 +636,9 @@ def _refuse_missing(
 ) -> None:
     if missing.any():
         row = int(missing.argmax())
-        raise DataError(f"{where(row)}, column {name!r}: no value. Set {hint}.")
+        n = int(missing.sum())
+        more = f", the first of {n} in {len(missing)} records" if n > 1 else ""
+        raise DataError(f"{where(row)}, column {name!r}: no value{more}. Set {hint}.")
 
 
 def _numbers(

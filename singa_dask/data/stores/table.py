@@ -648,7 +648,7 @@ class TableStore(RangeStore):
         data = self._parts(piece.file).fetch(piece.run, self._parts.in_file(piece.file, kinds))
         table = self._table(piece, kinds, data)
         texts = {name: as_texts(whole(table.column(name))) for name in names}
-        return {name: values.filter(pa.array(~missing_of(values, is_text=True))) for name, values in texts.items()}
+        return {name: values.filter(pa.array(~missing_of(values))) for name, values in texts.items()}
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         piece, data = self._pieces[block_id], self.fetch(block_id)

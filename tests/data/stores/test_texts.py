@@ -27,7 +27,7 @@ TEXTS = [
     "The film was great, great; GREAT!",
     "the plot... wasn't\tgreat\n\nthe end",
     "Ünïcode—नमस्ते दुनिया, 你好 x_1 3.5\u00a0z",
-    "  ",
+    "  .\n",
     "a b c d e f g h i j k l m n o p",
 ]
 
@@ -129,10 +129,13 @@ def test_tokenizer(tmp_path: Path) -> None:
 
 
 def test_errors(tmp_path: Path) -> None:
-    url = written(tmp_path, [*TEXTS, ""], "parquet")
+    url = written(tmp_path, [*TEXTS, " \t\u3000"], "parquet")
     store = opened(url, {"length": 4})
     with pytest.raises(DataError, match=r"row group 2, record 5, column 'text': no value. Set missing: skip"):
         read_all(store)
+    several = opened(written(tmp_path, ["a", "", "b", " "], "csv"), {"length": 4})
+    with pytest.raises(DataError, match=r"line 3, column 'text': no value, the first of 2 in 4 records\. Set"):
+        read_all(several)
     with opened(url, {"length": 4}, missing="skip") as store:
         assert store.count == len(TEXTS)
         assert store.table_facts is not None
