@@ -48,6 +48,7 @@ def _inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Write the predicted class and its probability, as the SoftmaxLoss has them, or the --layer.",
 )
 @click.option(
+    "-o",
     "--out",
     metavar="URL",
     required=True,
@@ -127,6 +128,7 @@ UNWRITTEN = (".arrow", ".feather", ".json", ".jsonl", ".ndjson", ".npy", ".npz",
 )
 @overwrite_option
 @output_option(
+    "-o",
     "--out",
     metavar="URL",
     help="Write to this file, not to stdout; with tabs if it ends in .tsv, as Parquet if in .parquet.",
@@ -300,7 +302,7 @@ LENGTH = 1000
 )
 @click.option("--seed", metavar="N", type=click.IntRange(min=0), help="Draw differently; short for --set seed=N.")
 @overwrite_option
-@output_option("--out", metavar="URL", help="Write to a file, not to standard output.")
+@output_option("-o", "--out", metavar="URL", help="Write to a file, not to standard output.")
 def sample(
     job_file: str,
     sets: tuple[str, ...],

@@ -82,7 +82,8 @@ def command_line(ctx: click.Context, without: tuple[str, ...] = ()) -> list[str]
         name = str(param.name)
         if name in without or ctx.get_parameter_source(name) != ParameterSource.COMMANDLINE:
             continue
-        value = ctx.params[name]
+        # --overwrite is handed to no function
+        value = ctx.params.get(name, True)
         values = [str(each) for each in value] if isinstance(value, tuple) else [str(value)]
         if isinstance(param, click.Argument):
             arguments += values

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from singa_dask.cli.job import command_line
+from singa_dask.cli.outputs import output_option, overwrite_option
 from tests.cli.conftest import DIGITS, Call
 
 JOB, RUN = object(), object()
@@ -39,3 +43,20 @@ def test_no_command_replaces_a_file_unasked(
     if given[0] in ("graph", "plot", "test"):
         assert call(*words, "--overwrite").exit_code == 0
         assert place.read_text() != "of the user"
+
+
+@pytest.mark.parametrize("given", [["-o", "x.html"], ["--overwrite", "-o", "x.html"], []], ids=" ".join)
+def test_a_command_line_is_repeated_with_overwrite(
+    given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands that run jobs keep it; the option is handed to none of their functions."""
+
+    @click.command()
+    @overwrite_option
+    @output_option("-o", "--output")
+    @click.pass_context
+    def report(ctx: click.Context, output: str | None) -> None:
+        click.echo(command_line(ctx))
+
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(report, given, prog_name="report").stdout == f"{['report', *given]}\n"
