@@ -387,13 +387,13 @@ class Model:
         return self._features(self._net(layer)).store_conf.lags
 
     def example(self, layer: str) -> dict[str, Any] | None:
-        """Return a record of a table by column: zeros and first categories. None if it has vectors or many columns."""
+        """Return a record of a table by column: zeros, first categories, texts. None if vectors or many columns."""
         features = self._features(self._net(layer))
         facts = self._facts_of(features)
-        if facts is None or facts.widths or not 0 < len(facts.features) <= MAX_EXAMPLE:
+        if facts is None or facts.widths.keys() - facts.texts.keys() or not 0 < len(facts.features) <= MAX_EXAMPLE:
             return None
         first = {name: next((each for each in known if each), None) for name, known in facts.categories.items()}
-        return {name: first.get(name, 0.0) for name in facts.features}
+        return {name: "a text" if name in facts.texts else first.get(name, 0.0) for name in facts.features}
 
     # -- inside ----------------------------------------------------------------------------------------------
 

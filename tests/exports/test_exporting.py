@@ -62,6 +62,8 @@ def test_texts_can_be_encoded_by_the_metadata(call: Call, tmp_path: Path, monkey
     frame.to_csv("texts.csv", index=False)
     assert call("init", "texts.csv", "--text", "text", "--label", "kind").exit_code == 0
     assert call("run", "job.yaml", "--run-dir", "run", "--set", "train_steps=2").exit_code == 0
+    model = sd.load_model("run")
+    assert model.example(model.output) == {"text": "a text"}
     assert call("export", "run", "-o", "model.onnx").exit_code == 0
     facts = {each.key: each.value for each in onnx.load("model.onnx").metadata_props}
     (said,) = json.loads(facts["inputs"])["data"]["texts"].values()
@@ -71,7 +73,7 @@ def test_texts_can_be_encoded_by_the_metadata(call: Call, tmp_path: Path, monkey
         tokens = [number.get(word, 0) for word in text.split()][: said["length"]]
         row[: len(tokens)] = tokens
     found = run(Path("model.onnx").read_bytes(), {"data": x})["loss"]
-    np.testing.assert_allclose(found, sd.load_model("run").predict_proba(frame[["text"]]), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found, model.predict_proba(frame[["text"]]), rtol=0, atol=1e-5)
 
 
 def test_another_layer_of_a_step(trained: Path, tmp_path: Path) -> None:

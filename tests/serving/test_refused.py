@@ -38,7 +38,7 @@ WRONG: list[tuple[int, Any, str, str]] = [
     (400, {"records": [RECORD], "layer": "relu", "proba": True}, "application/json", "has no probabilities"),
     (400, {"records": [[1, 2]]}, "application/json", "records: records of (2,), expected (28, 28)"),
     (400, {"records": [RECORD, [1]]}, "application/json", "records: records of several shapes"),
-    (400, {"records": ["a"]}, "application/json", "records: values of type <U1, expected numbers"),
+    (400, {"records": ["a"]}, "application/json", "records: texts. Expected numbers, or pictures as bytes"),
     (
         400,
         b'{"records": [[%s]]}' % b",".join([b"1"] * 783 + [b"NaN"]),

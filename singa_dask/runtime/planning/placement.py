@@ -200,7 +200,10 @@ def place(
     chosen = dict(zip(needs, order, strict=False))
     short = [process for process in needs if free.get(chosen.get(process, ""), 0) < len(layout.processes[process])]
     if short:
-        wanted = ", ".join(str(len(units)) for units in layout.processes)
+        numbers = [len(units) for units in layout.processes]
+        wanted = f"{plural(numbers[0], 'free thread')}{' each' * (len(numbers) > 1)}"
+        if len({*numbers}) > 1:
+            wanted = f"{', '.join(map(str, numbers))} free threads"
         there = ", ".join(f"{address}: {free[address]} of {workers[address].nthreads}" for address in order)
         matching = "" if layout.cluster.workers.is_any else " that match cluster.workers"
         whole = sorted((known.nthreads for known in workers.values()), reverse=True)
@@ -208,7 +211,7 @@ def place(
         fits_later = len(whole) >= len(sizes) and all(map(operator.ge, whole, sizes))
         needed = plural(len(layout.processes), "Dask worker")
         raise ClusterError(
-            f"the job does not fit: it needs {needed} with {wanted} free threads; "
+            f"the job does not fit: it needs {needed} with {wanted}; "
             f"{len(workers)}{matching} can be used (free threads: {there or 'none'}). "
             f"{'It fits once others are done, for which run --queue waits. ' * fits_later}"
             f"Start more workers (dask-worker ADDRESS --nthreads {sizes[0]}), or change the job's cluster block."

@@ -141,7 +141,7 @@ def test_workers_share_the_cores_of_their_host(
     assert driven.result.threads == expected
     logged = [event for event in driven.events if event["event"] == "log" and event["unit"] == "worker-0-0"]
     said = {event["message"] for event in logged}
-    assert f"computes with {driven.result.ops} on {expected} threads" in said
+    assert f"computes with {driven.result.ops} on {expected} thread{'s' * (expected > 1)}" in said
     assert any("1000 is more than a worker's share" in line for line in said) == (threads == 1000)
     (told,) = [json.loads(line) for line in said if line.startswith("{")]
     assert told.pop("env") == "1"  # what the nanny has set
@@ -218,7 +218,7 @@ def test_the_driver_hears_of_steps_that_are_not_displayed(client: Client, tmp_pa
 
 def test_a_job_that_does_not_fit_is_refused_with_the_numbers(client: Client, tmp_path: Path) -> None:
     job = mlp(cluster={"nworkers_per_group": 3, "nservers_per_group": 3})
-    with pytest.raises(ClusterError, match=r"needs 3 Dask workers with 2, 2, 2 free threads; 2 can be used"):
+    with pytest.raises(ClusterError, match=r"needs 3 Dask workers with 2 free threads each; 2 can be used"):
         Driven(job, client, tmp_path)
 
 

@@ -197,7 +197,7 @@ def test_a_job_that_does_not_fit_is_refused_with_the_numbers(
 ) -> None:
     with pytest.raises(ClusterError) as caught:
         place(layout(nworkers_per_group=2, nservers_per_group=2), workers(*there, busy=busy))
-    assert "it needs 2 Dask workers with 2, 2 free threads" in str(caught.value)
+    assert "it needs 2 Dask workers with 2 free threads each" in str(caught.value)
     assert said in str(caught.value)
     # there will be room once others are done
     assert ("run --queue" in str(caught.value)) == bool(busy)
