@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import copy
 import os
@@ -399,6 +400,7 @@ def find_warnings(job: JobConf, registries: Mapping[str, Registry[Any]], trainin
     problems = [*_unread_blocks(job, registries["layer"]), *_activation_twice(job), *_channels_last(job)]
     if training and job.trains:
         problems += [*_unread_updater_keys(job.updater, registries), *_unread_algorithm_block(job, registries)]
+        problems += _rate_that_ends(job, registries["schedule"])
         if job.debug and not job.disp_freq:
             problems.append(
                 Problem(("debug",), "nothing is written: set disp_freq, the steps from one time to the next.")
@@ -458,6 +460,18 @@ def _channels_last(job: JobConf) -> Iterator[Problem]:
                 f"Set shape: {first}, and layout: NHWC if the records are stored so."
             )
             yield Problem(("neuralnet", "layer", index, "store_conf", "shape"), message)
+
+
+def _rate_that_ends(job: JobConf, schedules: Registry[Any]) -> Iterator[Problem]:
+    """Yield that the learning rate is 0 in the last tenth of the steps, or longer."""
+    conf, n = job.updater.learning_rate, job.train_steps
+    if not n or _is_own(schedules, conf.type):
+        return
+    rate = schedules.find(conf.type)(conf)
+    if rate(0) and rate(n * 9 // 10) == rate(n - 1) == 0:
+        first = bisect.bisect_left(range(n), True, key=lambda step: rate(step) == 0)
+        message = f"the learning rate is 0 from step {first} of {n} on. Raise change_freq in its block to train longer."
+        yield Problem(("updater", "learning_rate"), message)
 
 
 def _unread_updater_keys(updater: UpdaterConf, registries: Mapping[str, Registry[Any]]) -> Iterator[Problem]:

@@ -69,6 +69,21 @@ def test_shapes_that_look_like_channels_last(reader: dict[str, Any], shape: list
     assert found == n * [Problem(("neuralnet", "layer", 0, "store_conf", "shape"), message)]
 
 
+@pytest.mark.parametrize(("steps", "n"), [(100, 0), (111, 0), (120, 1), (1000, 1)])
+@pytest.mark.parametrize(
+    "rate",
+    [
+        "{type: Cosine, base_lr: 0.1, cosine_conf: {change_freq: 100}}",
+        "{type: Linear, base_lr: 0.1, linear_conf: {change_freq: 100, final_lr: 0, clamp: true}}",
+    ],
+)
+def test_a_rate_that_ends_before_the_training(call: Call, job: Path, rate: str, steps: int, n: int) -> None:
+    result = call("validate", job, "--set", f"updater.learning_rate={rate}", "--set", f"train_steps={steps}")
+    assert result.exit_code == 0, result.output
+    said = f"warning: the learning rate is 0 from step 100 of {steps} on. Raise change_freq in its block"
+    assert result.output.count("the learning rate is 0") == result.output.count(said.removeprefix("warning: ")) == n
+
+
 def test_keys_that_the_updater_does_not_read(call: Call, job: Path) -> None:
     job.write_text(job.read_text().replace("type: SGD", "type: Adam\n  rmsprop_conf: {rho: 0.9}\n  delta: 1.0e-7"))
     sets = ["updater.learning_rate.step_conf.change_freq=5", "train_one_batch.cd_conf.cd_k=3"]
