@@ -22,6 +22,7 @@ from singa_dask.runtime.dashboard.pages import add_dashboard
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job import line, sites
 from singa_dask.runtime.job.events import JobSpec
+from singa_dask.runtime.job.frames import guard_frames
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, JOBS, SITE, TAKEN_OVER, Op, in_use, job_of
@@ -111,6 +112,7 @@ class Jobs(SchedulerPlugin):
     async def start(self, scheduler: Scheduler) -> None:
         """Take messages of clients and of `Site`."""
         check_limits(f"the scheduler at {scheduler.address}")
+        guard_frames()
         self.scheduler = scheduler
         self.records: dict[str, JobRecord] = {}
         self.history = History()

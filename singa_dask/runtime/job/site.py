@@ -34,6 +34,7 @@ from singa_dask.fs.io_threads import DaemonThreads
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.manifest import SnapshotStore
+from singa_dask.runtime.job.frames import guard_frames
 from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, PLACEMENT, SITE, Op
 from singa_dask.runtime.job.part_files import PartFiles
@@ -298,6 +299,7 @@ class Site(WorkerPlugin):
     def setup(self, worker: Worker) -> None:
         """Take messages of `Jobs` and of other sites."""
         check_limits(f"the Dask worker at {worker.address}")
+        guard_frames()
         self.worker = worker
         self.store = SnapshotStore()
         # changed by the event loop alone
