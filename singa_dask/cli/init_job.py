@@ -24,6 +24,8 @@ EPOCHS, STEPS = (20, 100), (500, 5000)
 MAX_READ, FEW_EPOCHS = 5_000_000, 2
 # a larger table is not read as a whole in a new order, which takes it into memory
 MAX_SHUFFLED = 1 << 26
+# blocks of 4 MiB of text that a Dask worker of 1 GB holds
+WINDOW = 4
 # more records than these are tested at the end alone
 MAX_TESTED = 1_000_000
 CONVNET_EPOCHS = 10
@@ -231,7 +233,8 @@ def _input(data: RecordSurvey, url: str, batch: int, phase: str = "") -> str:
     if phase != "test":
         is_large = 4 * data.n_records * math.prod(data.shape) > MAX_SHUFFLED
         if is_large and data.values == "columns":
-            lines += ["# Read the records in a new order each time, mixed within windows of blocks.", "shuffle: block"]
+            said = "# Read blocks in a new order each time, and mix the records of so many. They are held in memory."
+            lines += [said, "shuffle: block", f"window: {WINDOW}"]
         else:
             lines += ["# Read the records in a new order each time.", "shuffle: full"]
     kind = "CSVInput" if data.backend in backends_holding("text") else "RecordInput"

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from singa_dask.cli import init_columns
-from singa_dask.cli.init_job import training_of
+from singa_dask.cli.init_job import training_of, write_job
 from singa_dask.cli.init_records import OutputSurvey, RecordSurvey
 from singa_dask.conf import load
 from singa_dask.layers.records import StoreConf
@@ -92,3 +92,9 @@ def test_batches_grow_with_tables() -> None:
     # a batch of wide records takes 4 MiB
     assert training_of(survey(10**7, 20_000), "mlp")[0] == 96
     assert training_of(survey(10**7, 2_000), "mlp")[0] == 384
+
+
+def test_records_of_large_tables_are_mixed_in_a_few_blocks() -> None:
+    large, small = (write_job(survey(n), "mlp", "job.yaml", "init") for n in (10**6, 1000))
+    assert ("shuffle: block" in large, "window: 4" in large) == (True, True)
+    assert ("shuffle: full" in small, "window" in small) == (True, False)
