@@ -148,6 +148,7 @@ def CSVInput(
     target: str | Sequence[str] = ...,
     weight: str = ...,
     missing: float | str = ...,
+    unlabelled: Literal["error", "skip"] = ...,
     categories: Mapping[str, Any] = ...,
     encoding: Literal["one_hot", "index"] = ...,
     texts: Mapping[str, Any] = ...,
@@ -260,6 +261,8 @@ def CSVInput(
     skip (leave the record out), mean (replace those of features by their mean in the training data), or a number
     that replaces those of features.
 
+    unlabelled: Records of a table without a label or target: error, or skip (leave the record out).
+
     categories: Columns of a table whose values are names, and these names in order; if there are none, those of
     the training data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a
     country NA in CSV.
@@ -325,6 +328,7 @@ def CSVOutput(
     target: str | Sequence[str] = ...,
     weight: str = ...,
     missing: float | str = ...,
+    unlabelled: Literal["error", "skip"] = ...,
     categories: Mapping[str, Any] = ...,
     encoding: Literal["one_hot", "index"] = ...,
     texts: Mapping[str, Any] = ...,
@@ -435,6 +439,8 @@ def CSVOutput(
     missing: Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error,
     skip (leave the record out), mean (replace those of features by their mean in the training data), or a number
     that replaces those of features.
+
+    unlabelled: Records of a table without a label or target: error, or skip (leave the record out).
 
     categories: Columns of a table whose values are names, and these names in order; if there are none, those of
     the training data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a
@@ -1217,6 +1223,7 @@ def RecordInput(
     target: str | Sequence[str] = ...,
     weight: str = ...,
     missing: float | str = ...,
+    unlabelled: Literal["error", "skip"] = ...,
     categories: Mapping[str, Any] = ...,
     encoding: Literal["one_hot", "index"] = ...,
     texts: Mapping[str, Any] = ...,
@@ -1328,6 +1335,8 @@ def RecordInput(
     skip (leave the record out), mean (replace those of features by their mean in the training data), or a number
     that replaces those of features.
 
+    unlabelled: Records of a table without a label or target: error, or skip (leave the record out).
+
     categories: Columns of a table whose values are names, and these names in order; if there are none, those of
     the training data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a
     country NA in CSV.
@@ -1393,6 +1402,7 @@ def RecordOutput(
     target: str | Sequence[str] = ...,
     weight: str = ...,
     missing: float | str = ...,
+    unlabelled: Literal["error", "skip"] = ...,
     categories: Mapping[str, Any] = ...,
     encoding: Literal["one_hot", "index"] = ...,
     texts: Mapping[str, Any] = ...,
@@ -1504,6 +1514,8 @@ def RecordOutput(
     missing: Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error,
     skip (leave the record out), mean (replace those of features by their mean in the training data), or a number
     that replaces those of features.
+
+    unlabelled: Records of a table without a label or target: error, or skip (leave the record out).
 
     categories: Columns of a table whose values are names, and these names in order; if there are none, those of
     the training data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a
@@ -1797,6 +1809,7 @@ def WeightInput(
     target: str | Sequence[str] = ...,
     weight: str = ...,
     missing: float | str = ...,
+    unlabelled: Literal["error", "skip"] = ...,
     categories: Mapping[str, Any] = ...,
     encoding: Literal["one_hot", "index"] = ...,
     texts: Mapping[str, Any] = ...,
@@ -1910,6 +1923,8 @@ def WeightInput(
     missing: Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error,
     skip (leave the record out), mean (replace those of features by their mean in the training data), or a number
     that replaces those of features.
+
+    unlabelled: Records of a table without a label or target: error, or skip (leave the record out).
 
     categories: Columns of a table whose values are names, and these names in order; if there are none, those of
     the training data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a
