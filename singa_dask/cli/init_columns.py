@@ -186,7 +186,7 @@ class TableSurvey:
         # as they are written: 007 is no number
         found, at, kinds = list[pa.Array](), 0, {name: "string"}
         for file, run in self.runs:
-            if at < len(self.columns[0].values):
+            if at < self.n_seen:
                 found.append(key_texts(whole(_decoded(self.parts, file, run, kinds).column(name))))
             at += run.n
         return pa.concat_arrays(found)
@@ -277,9 +277,12 @@ def _looked_at(place: str, form: str, text: Mapping[str, Any], parts: OpenParts,
         wanted = {name: kind for name, kind in wanted.items() if kinds[name] in (*read, *others)}
     else:
         wanted = {name: kind for name, kind in kinds.items() if name and kind in (*read, *DATES)}
+    sizes = []
     for file in range(len(parts.files)):
-        check_columns(parts(file), form, parts.in_file(file, wanted), parts.files[0].url)
-    runs, n = (_lines_of if form in LINES else _groups_of)(parts, 4 * len(kinds))
+        part = parts(file)
+        check_columns(part, form, parts.in_file(file, wanted), parts.files[0].url)
+        sizes.append(part.source.size)
+    runs, n = _lines_of(parts, sizes, 4 * len(kinds)) if form in LINES else _groups_of(parts, 4 * len(kinds))
     tables = [_decoded(parts, file, run, wanted) for file, run in runs]
     table = pa.concat_tables(tables, promote_options="permissive")
     part, none = parts(0), pa.nulls(len(table))
@@ -294,18 +297,18 @@ def _looked_at(place: str, form: str, text: Mapping[str, Any], parts: OpenParts,
 Runs = list[tuple[int, RecordRun]]
 
 
-def _lines_of(parts: OpenParts, row_bytes: int) -> tuple[Runs, int]:
+def _lines_of(parts: OpenParts, sizes: Sequence[int], row_bytes: int) -> tuple[Runs, int]:
     """Return runs of records in files of text, of large tables those at the beginning of each, and how many there are.
 
     Of a large table it is about so many, at least one more than in these runs.
     """
-    sizes = [parts(file).source.size for file in range(len(parts.files))]
-    if sum(sizes) <= MAX_BYTES:
+    total = sum(sizes)
+    if total <= MAX_BYTES:
         runs = [(file, run) for file in range(len(sizes)) for run in parts(file).runs(BLOCK_BYTES, row_bytes)]
         return runs, sum(run.n for _, run in runs)
     found, n = Runs(), 0.0
     for file, size in enumerate(sizes):
-        wanted, seen, first = max(SEEN_BYTES * size // sum(sizes), MIN_BYTES), 0, len(found)
+        wanted, seen, first = max(SEEN_BYTES * size // total, MIN_BYTES), 0, len(found)
         block = min(BLOCK_BYTES, wanted)
         for run in parts(file).runs(block, row_bytes):
             found.append((file, run))

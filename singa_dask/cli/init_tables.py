@@ -257,7 +257,7 @@ def _spelled(
               or (each.is_whole and may_be_codes)]  # fmt: skip
     words, blanks, zeros, n = defaultdict[str, Counter[str]](Counter), Counter[str](), Counter[str](), 0
     for part, run in ((table.parts(file), run) for file, run in table.runs):
-        known = {*part.names} if n < len(table.columns[0].values) else set()
+        known = {*part.names} if n < table.n_seen else set()
         names, n = [each.name for each in wanted if each.name in known], n + run.n
         for name, column in part.written(run, names).items() if isinstance(part, CsvPart) and names else ():
             plain = pc.utf8_trim_whitespace(column)
@@ -690,7 +690,7 @@ def _never_learned(table: TableSurvey, outputs: Sequence[OutputSurvey], rows: Ro
 
 def _learned_rows(table: TableSurvey, rule: Mapping[str, Any], options: InitOptions) -> Rows:
     """Return the rows to train on by a rule, all without one, among those that were looked at."""
-    n = len(table.columns[0].values)
+    n = table.n_seen
     return SplitConf.model_validate({"part": "train", **rule}).rows(options.lags, n) if rule else np.arange(n)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import check_array
 
 from singa_dask.arrays import Array
-from singa_dask.data.codecs.table import MANY, MAX_CATEGORIES
+from singa_dask.data.codecs.table import are_too_many
 from singa_dask.errors import listed
 from singa_dask.jobs.datasets.making import map_parts, parts_of
 from singa_dask.jobs.preparing import compute_on
@@ -118,8 +118,7 @@ class Categories:
     def _categories(name: str, found: Sequence[Values]) -> Array:
         values = [*dict.fromkeys(value for each in found for value in each.values)]
         n = sum(each.n_texts for each in found)
-        # as in tables of stores
-        if n and len(values) > MANY and (2 * len(values) > n or len(values) > MAX_CATEGORIES):
+        if n and are_too_many(len(values), n):
             raise ValueError(
                 f"column {name!r} of X has {len(values)} different texts in {n} records, such as {values[0]!r}. "
                 "Expected categories, whose names repeat. Drop the column, or convert texts that are numbers or dates "

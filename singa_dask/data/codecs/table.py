@@ -50,6 +50,11 @@ NAMED = "missing: skip, or name the empty value among its categories: ''"
 UNLABELLED = "unlabelled: skip to leave such records out"
 
 
+def are_too_many(n_values: int, n: int) -> bool:
+    """Return whether a column has too many different values in ``n`` records to be one of categories."""
+    return n_values > MAX_CATEGORIES or (n_values > MANY and 2 * n_values > n)
+
+
 @dataclass(frozen=True)
 class TableFacts:
     """What is learned from the training data, and needed to read other data in the same way.
@@ -466,7 +471,7 @@ class TableStatistics:
         if self._known is not None:
             return self._checked(self._known)
         for name, found in self._found.items():
-            if len(found) > MANY and 2 * len(found) > self._n:
+            if are_too_many(len(found), self._n):
                 self._refuse(name, str(len(found)))
         empty = [name for name, (_, n) in self._sums.items() if not n]
         empty += [name for name, found in (self._found | self._tokens).items() if not found]
