@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -153,6 +154,7 @@ class TableSurvey:
     parts: OpenParts
     kinds: Mapping[str, str]
     runs: Sequence[tuple[int, RecordRun]] = field(repr=False)
+    group_bytes: int = 0
 
     @cached_property
     def named(self) -> dict[str, ColumnSurvey]:
@@ -282,7 +284,10 @@ def _looked_at(place: str, form: str, text: Mapping[str, Any], parts: OpenParts,
         part = parts(file)
         check_columns(part, form, parts.in_file(file, wanted), parts.files[0].url)
         sizes.append(part.source.size)
-    runs, n = _lines_of(parts, sizes, 4 * len(kinds)) if form in LINES else _groups_of(parts, 4 * len(kinds))
+    if form in LINES:
+        (runs, n), group_bytes = _lines_of(parts, sizes, 4 * len(kinds)), 0
+    else:
+        runs, n, group_bytes = _groups_of(parts, 4 * len(kinds))
     tables = [_decoded(parts, file, run, wanted) for file, run in runs]
     table = pa.concat_tables(tables, promote_options="permissive")
     part, none = parts(0), pa.nulls(len(table))
@@ -291,7 +296,7 @@ def _looked_at(place: str, form: str, text: Mapping[str, Any], parts: OpenParts,
         ColumnSurvey(name, i, kind, values.get(name, none), name in part.index, part.faults.get(name, ""))
         for i, (name, kind) in enumerate(kinds.items(), 1)
     ]
-    return TableSurvey(place, form, text, columns, n, parts, wanted, runs)
+    return TableSurvey(place, form, text, columns, n, parts, wanted, runs, group_bytes)
 
 
 Runs = list[tuple[int, RecordRun]]
@@ -319,12 +324,20 @@ def _lines_of(parts: OpenParts, sizes: Sequence[int], row_bytes: int) -> tuple[R
     return found, max(int(float(f"{n:.3g}")), sum(run.n for _, run in found) + 1)
 
 
-def _groups_of(parts: OpenParts, row_bytes: int) -> tuple[Runs, int]:
-    """Return runs of records in files of columns, of large tables some at equal distances, and how many there are."""
+def _groups_of(parts: OpenParts, row_bytes: int) -> tuple[Runs, int, int]:
+    """Return runs of records in files of columns, how many records there are, and the bytes of the largest row group.
+
+    Of large tables some runs at equal distances are returned.
+    """
+    # the runs are decoded in the order of the file
+    parts.open_runs.n = 1
     runs = [(file, run) for file in range(len(parts.files)) for run in parts(file).runs(BLOCK_BYTES, row_bytes)]
     n_bytes = sum(run.length for _, run in runs)
     every = -(-n_bytes // SEEN_BYTES) if n_bytes > MAX_BYTES else 1
-    return runs[::every], sum(run.n for _, run in runs)
+    of_group = Counter[tuple[int, int]]()
+    for file, run in runs:
+        of_group[file, run.offset] += run.length
+    return runs[::every], sum(run.n for _, run in runs), max(of_group.values(), default=0)
 
 
 # -- text -----------------------------------------------------------------------------------------------

@@ -24,8 +24,8 @@ EPOCHS, STEPS = (20, 100), (500, 5000)
 MAX_READ, FEW_EPOCHS = 5_000_000, 2
 # a larger table is not read as a whole in a new order, which takes it into memory
 MAX_SHUFFLED = 1 << 26
-# blocks of 4 MiB of text that a Dask worker of 1 GB holds
-WINDOW = 4
+# blocks that are mixed, or row groups of so many bytes together: a Dask worker of 1 GB holds them
+WINDOW, WINDOW_BYTES = 48, 1 << 27
 # more records than these are tested at the end alone
 MAX_TESTED = 1_000_000
 CONVNET_EPOCHS = 10
@@ -200,7 +200,7 @@ def _testing(data: RecordSurvey, steps: int) -> str:
         return said if data.features else f"{said}# To make one, see singa-dask convert --split.\n"
     said = f"# Test every so many steps, on all records of the test set.\ntest_freq: {max(1, steps // 5)}\n"
     if data.n_test > MAX_TESTED:
-        said = f"# Test at the end alone: there are many records to test on.\ntest_freq: {steps}\ntest_after: 1\n"
+        said = f"# Test at the end alone: there are many records to test on.\ntest_freq: {steps}\ntest_after: {steps}\n"
     if not data.has_classes:
         return f"{said}# What tests compute beside the loss.\nmetrics: [mae, r2]\n"
     if len(data.outputs) > 1:
@@ -234,7 +234,8 @@ def _input(data: RecordSurvey, url: str, batch: int, phase: str = "") -> str:
         is_large = 4 * data.n_records * math.prod(data.shape) > MAX_SHUFFLED
         if is_large and data.values == "columns":
             said = "# Read blocks in a new order each time, and mix the records of so many. They are held in memory."
-            lines += [said, "shuffle: block", f"window: {WINDOW}"]
+            window = max(1, min(WINDOW, WINDOW_BYTES // max(data.group_bytes, 1)))
+            lines += [said, "shuffle: block", f"window: {window}"]
         else:
             lines += ["# Read the records in a new order each time.", "shuffle: full"]
     kind = "CSVInput" if data.backend in backends_holding("text") else "RecordInput"

@@ -189,6 +189,8 @@ class RecordSurvey:
         Rule of `SplitConf` by which training and test set are parts of one store; empty if they are files.
     form : str
         Format of the data, which that of the split need not be.
+    group_bytes : int
+        Of the largest row group; 0 of a format without row groups.
     write : callable, optional
         Writes the files of the split into a folder.
     unlabelled_url : str
@@ -221,6 +223,7 @@ class RecordSurvey:
     rule: Mapping[str, Any] = field(default_factory=dict)
     unlabelled_url: str = ""
     form: str = ""
+    group_bytes: int = 0
     write: Callable[[str], None] | None = None
 
     @property

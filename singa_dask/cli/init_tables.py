@@ -147,6 +147,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         outputs=tuple(outputs),
         n_records=len(rows) if table.is_whole else table.n,
         n_seen=table.n_seen,
+        group_bytes=table.group_bytes,
         seed=options.seed,
         values="small" if measure else "bytes" if _are_pixels(features) else "columns",
         measure=measure,

@@ -203,6 +203,21 @@ class FullOrder:
         return order
 
 
+def keep_runs(order: Ids, runs: Ids) -> Ids:
+    """Return an order of blocks in which those of a run follow each other, from where its first one was.
+
+    Parameters
+    ----------
+    order : (n,) int64
+        A permutation.
+    runs : (n,) int64
+        The run that each block belongs to.
+    """
+    _, first, run = np.unique(runs[order], return_index=True, return_inverse=True)
+    ordered: Ids = order[np.lexsort((order, first[run]))]
+    return ordered
+
+
 class BlockOrder:
     """Shuffling by blocks; see the notes of `Sampler`.
 
@@ -216,6 +231,8 @@ class BlockOrder:
         Number of blocks that the group mixes at a time, over all streams.
     assignment : (n_blocks,) int64, optional
         Order in which blocks are assigned to the streams. Default: random by ``seed``.
+    runs : (n_blocks,) int64, optional
+        See `Sampler`.
 
     Attributes
     ----------
@@ -226,8 +243,16 @@ class BlockOrder:
         Number of blocks that a stream mixes at a time.
     """
 
-    def __init__(self, records: GroupRecords, seed: int, streams: int, window: int, assignment: Ids | None) -> None:
-        self._records, self._seed, self._assignment = records, seed, assignment
+    def __init__(
+        self,
+        records: GroupRecords,
+        seed: int,
+        streams: int,
+        window: int,
+        assignment: Ids | None,
+        runs: Ids | None = None,
+    ) -> None:
+        self._records, self._seed, self._assignment, self._runs = records, seed, assignment, runs
         self.streams, self.width = streams, records.batch_size // streams
         self.blocks_per_window = max(1, -(-window // streams))
         self._run_of: dict[int, tuple[int, Ids]] = {}
@@ -298,7 +323,11 @@ class BlockOrder:
         kept = self._pieces_of.get(stream)
         if kept is None or kept[0] != epoch:
             pieces = self._cut(*self.span(stream, epoch))
-            pieces = pieces[permutation(len(pieces), self._seed, "blocks", epoch, stream)]
+            order = permutation(len(pieces), self._seed, "blocks", epoch, stream)
+            if self._runs is not None:
+                blocks = np.searchsorted(self._records.starts, pieces[:, 0], side="right") - 1
+                order = keep_runs(order, self._runs[blocks])
+            pieces = pieces[order]
             kept = self._pieces_of[stream] = (epoch, pieces, np.cumsum(pieces[:, 1] - pieces[:, 0]))
         return kept[1], kept[2]
 
@@ -340,7 +369,10 @@ class BlockOrder:
     def _assigned(self) -> tuple[Ids, Ids, Ids]:
         """First and end record of each non-empty block in the order of the assignment, and cumulative lengths."""
         n = len(self._records.starts) - 1
-        order = permutation(n, self._seed, "deal") if self._assignment is None else self._assignment
+        order = self._assignment
+        if order is None:
+            order = permutation(n, self._seed, "deal")
+            order = order if self._runs is None else keep_runs(order, self._runs)
         if not np.array_equal(np.sort(order), np.arange(n)):
             raise DataError(f"the assignment has {len(order)} entries. Expected a permutation of the {n} blocks.")
         firsts, ends = self._records.starts[:-1][order], self._records.starts[1:][order]
@@ -387,9 +419,12 @@ class Sampler:
     window : int
         For ``block``: number of blocks that a group mixes at a time, over all streams.
     streams : int, optional
-        For ``block``: a divisor of the batch size. Default: the greatest common divisor with 48.
+        For ``block``: a divisor of the batch size. Default: the greatest common divisor with 48; with ``runs`` the
+        largest divisor of that which is not above ``window``.
     assignment : sequence of int, optional
         For ``block``: order in which blocks are assigned to the streams. Default: random by ``seed``.
+    runs : (n_blocks,) int64, optional
+        For ``block``: `Store.runs`. A stream reads the blocks of a run one after the other.
     skip : int
         Records skipped at the start; rounded down to whole batches unless ``last_batch`` is ``wrap``.
     fingerprint : str
@@ -439,6 +474,7 @@ class Sampler:
         window: int = 64,
         streams: int | None = None,
         assignment: Sequence[int] | None = None,
+        runs: Ids | None = None,
         skip: int = 0,
         fingerprint: str = "",
         last_batch: LastBatch = "wrap",
@@ -447,7 +483,11 @@ class Sampler:
     ) -> None:
         self.batch_size, self.shuffle, self.seed, self._shares = batch_size, shuffle, seed, shares
         self.fingerprint, self.last_batch, self.n_groups = fingerprint, last_batch, n_groups
-        streams = streams or math.gcd(batch_size, CANONICAL_STREAMS)
+        if not streams:
+            most = math.gcd(batch_size, CANONICAL_STREAMS)
+            # each stream holds an open run
+            limit = most if runs is None else max(window, 1)
+            streams = max(n for n in range(1, most + 1) if most % n == 0 and n <= limit)
         if batch_size % streams:
             raise ValueError(f"{streams} streams do not divide a batch of {batch_size}")
         self._records = GroupRecords(sizes, batch_size, group, n_groups, skip, last_batch, span)
@@ -457,7 +497,7 @@ class Sampler:
         self.first_row = self.skip
         self.window = window
         order = None if assignment is None else np.asarray(assignment, np.int64)
-        self._block = BlockOrder(self._records, seed, streams, window, order)
+        self._block = BlockOrder(self._records, seed, streams, window, order, runs)
         self._full = FullOrder(self._records, seed)
 
     # -- batches -------------------------------------------------------------------------------------

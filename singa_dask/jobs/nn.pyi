@@ -196,7 +196,7 @@ def CSVInput(
 
     shuffle: Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch.
 
-    window: Blocks in a window for shuffle: block.
+    window: Blocks in a window for shuffle: block; of Parquet with large row groups, row groups.
 
     last_batch: An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it.
 
@@ -224,9 +224,9 @@ def CSVInput(
     and not yet used; at least one. Part of memory_mb.
 
     memory_mb: Maximum MiB of memory that a worker takes to read this layer's records: batches read ahead, blocks
-    that are read, in flight, shuffled or kept for the next epoch. Default: 1280, or less where a quarter of the
-    memory of the process, divided by the number of its layers that read stores, is less; large blocks may take
-    all of that quarter.
+    that are read, in flight, shuffled or kept for the next epoch. Default: 1280, or less where a third of the
+    memory of the process, divided among its layers that read stores, is less: one that shuffles gets twice as
+    much as one of a test.
 
     max_decompressed_mb: Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format,
     may decompress to.
@@ -375,7 +375,7 @@ def CSVOutput(
 
     shuffle: Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch.
 
-    window: Blocks in a window for shuffle: block.
+    window: Blocks in a window for shuffle: block; of Parquet with large row groups, row groups.
 
     last_batch: An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it.
 
@@ -403,9 +403,9 @@ def CSVOutput(
     and not yet used; at least one. Part of memory_mb.
 
     memory_mb: Maximum MiB of memory that a worker takes to read this layer's records: batches read ahead, blocks
-    that are read, in flight, shuffled or kept for the next epoch. Default: 1280, or less where a quarter of the
-    memory of the process, divided by the number of its layers that read stores, is less; large blocks may take
-    all of that quarter.
+    that are read, in flight, shuffled or kept for the next epoch. Default: 1280, or less where a third of the
+    memory of the process, divided among its layers that read stores, is less: one that shuffles gets twice as
+    much as one of a test.
 
     max_decompressed_mb: Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format,
     may decompress to.
@@ -1270,7 +1270,7 @@ def RecordInput(
 
     shuffle: Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch.
 
-    window: Blocks in a window for shuffle: block.
+    window: Blocks in a window for shuffle: block; of Parquet with large row groups, row groups.
 
     last_batch: An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it.
 
@@ -1298,9 +1298,9 @@ def RecordInput(
     and not yet used; at least one. Part of memory_mb.
 
     memory_mb: Maximum MiB of memory that a worker takes to read this layer's records: batches read ahead, blocks
-    that are read, in flight, shuffled or kept for the next epoch. Default: 1280, or less where a quarter of the
-    memory of the process, divided by the number of its layers that read stores, is less; large blocks may take
-    all of that quarter.
+    that are read, in flight, shuffled or kept for the next epoch. Default: 1280, or less where a third of the
+    memory of the process, divided among its layers that read stores, is less: one that shuffles gets twice as
+    much as one of a test.
 
     max_decompressed_mb: Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format,
     may decompress to.
@@ -1450,7 +1450,7 @@ def RecordOutput(
 
     shuffle: Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch.
 
-    window: Blocks in a window for shuffle: block.
+    window: Blocks in a window for shuffle: block; of Parquet with large row groups, row groups.
 
     last_batch: An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it.
 
@@ -1478,9 +1478,9 @@ def RecordOutput(
     and not yet used; at least one. Part of memory_mb.
 
     memory_mb: Maximum MiB of memory that a worker takes to read this layer's records: batches read ahead, blocks
-    that are read, in flight, shuffled or kept for the next epoch. Default: 1280, or less where a quarter of the
-    memory of the process, divided by the number of its layers that read stores, is less; large blocks may take
-    all of that quarter.
+    that are read, in flight, shuffled or kept for the next epoch. Default: 1280, or less where a third of the
+    memory of the process, divided among its layers that read stores, is less: one that shuffles gets twice as
+    much as one of a test.
 
     max_decompressed_mb: Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format,
     may decompress to.
@@ -1859,7 +1859,7 @@ def WeightInput(
 
     shuffle: Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch.
 
-    window: Blocks in a window for shuffle: block.
+    window: Blocks in a window for shuffle: block; of Parquet with large row groups, row groups.
 
     last_batch: An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it.
 
@@ -1887,9 +1887,9 @@ def WeightInput(
     and not yet used; at least one. Part of memory_mb.
 
     memory_mb: Maximum MiB of memory that a worker takes to read this layer's records: batches read ahead, blocks
-    that are read, in flight, shuffled or kept for the next epoch. Default: 1280, or less where a quarter of the
-    memory of the process, divided by the number of its layers that read stores, is less; large blocks may take
-    all of that quarter.
+    that are read, in flight, shuffled or kept for the next epoch. Default: 1280, or less where a third of the
+    memory of the process, divided among its layers that read stores, is less: one that shuffles gets twice as
+    much as one of a test.
 
     max_decompressed_mb: Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format,
     may decompress to.

@@ -571,8 +571,8 @@ class StoreInput(StoreReader):
         size = batch_size or self.batch_size
         return GroupRecords.steps_per_epoch(self.count(), size, self.context.n_groups, self.store_conf.last_batch)
 
-    def make_order(self, sizes: Sequence[int], fingerprint: str) -> Sampler:
-        """Return the order in which the group reads a store of blocks of these sizes."""
+    def make_order(self, sizes: Sequence[int], fingerprint: str, runs: Sequence[int] | None = None) -> Sampler:
+        """Return the order in which the group reads a store of blocks of these sizes, in these runs if it has any."""
         conf, context = self.store_conf, self.context
         return Sampler(
             sizes,
@@ -583,6 +583,7 @@ class StoreInput(StoreReader):
             n_groups=context.n_groups,
             window=conf.window,
             assignment=context.assignments.get(self.conf_name),
+            runs=None if runs is None else np.asarray(runs, np.int64),
             skip=random_skip(context.seed, self.conf_name, context.group, conf.random_skip) + self.passed,
             fingerprint=fingerprint,
             last_batch=conf.last_batch,
@@ -614,7 +615,8 @@ class StoreInput(StoreReader):
     def make_loader(self, store: Store) -> Loader:
         conf, context, shard = self.store_conf, self.context, self.site.batch_shard
         self.read_statistics()
-        sampler = self.make_order([block.n for block in store.blocks], store.fingerprint)
+        runs = None if store.runs is None else store.runs.tolist()
+        sampler = self.make_order([block.n for block in store.blocks], store.fingerprint, runs)
         policy = BadPolicy(conf.on_error, conf.max_bad, conf.labels, context.seed)
         return Loader(
             store,

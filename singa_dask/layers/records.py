@@ -94,7 +94,7 @@ class _SharedConf(Conf):
     shuffle: Literal["none", "block", "full"] = "none"
     """Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch."""
     window: Size = 64
-    """Blocks in a window for shuffle: block."""
+    """Blocks in a window for shuffle: block; of Parquet with large row groups, row groups."""
     last_batch: Literal["wrap", "drop_last", "pad"] = "wrap"
     """An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it."""
     on_error: Literal["raise", "skip", "replace"] = "raise"
@@ -123,8 +123,8 @@ class _SharedConf(Conf):
     at least one. Part of memory_mb."""
     memory_mb: Size | None = None
     """Maximum MiB of memory that a worker takes to read this layer's records: batches read ahead, blocks that are read,
-    in flight, shuffled or kept for the next epoch. Default: 1280, or less where a quarter of the memory of the process,
-    divided by the number of its layers that read stores, is less; large blocks may take all of that quarter."""
+    in flight, shuffled or kept for the next epoch. Default: 1280, or less where a third of the memory of the process,
+    divided among its layers that read stores, is less: one that shuffles gets twice as much as one of a test."""
     max_decompressed_mb: Positive = DEFAULT_LIMIT_MB
     """Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format, may decompress to."""
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from singa_dask.cli import init_columns
+from singa_dask.cli import init_columns, init_job
 from singa_dask.cli.init_job import training_of, write_job
 from singa_dask.cli.init_records import OutputSurvey, RecordSurvey
 from singa_dask.conf import load
@@ -96,5 +98,17 @@ def test_batches_grow_with_tables() -> None:
 
 def test_records_of_large_tables_are_mixed_in_a_few_blocks() -> None:
     large, small = (write_job(survey(n), "mlp", "job.yaml", "init") for n in (10**6, 1000))
-    assert ("shuffle: block" in large, "window: 4" in large) == (True, True)
+    assert ("shuffle: block" in large, "window: 48" in large) == (True, True)
     assert ("shuffle: full" in small, "window" in small) == (True, False)
+    for group_mb, window in ((1, 48), (40, 3), (1000, 1)):
+        groups = replace(survey(10**6), group_bytes=group_mb << 20)
+        assert f"window: {window}\n" in write_job(groups, "mlp", "job.yaml", "init")
+
+
+def test_a_net_with_many_records_to_test_on_is_tested_once(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(init_job, "MAX_TESTED", 10)
+    table().head(200).drop(columns="day").to_csv("small.csv", index=False)
+    assert call("init", "small.csv", "--label", "kind", "-o", "job.yaml").exit_code == 0
+    assert call("run", "job.yaml", "--set", "disp_freq=0", "--run-dir", "run", "--quiet").exit_code == 0
+    lines = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line.get("phase") == "test"] == [load("job.yaml").job.train_steps]

@@ -90,6 +90,10 @@ class MemoryBudget:
         Steps whose blocks are read ahead.
     n_in_use : int
         Blocks that the order alternates between.
+    n_runs : int
+        Runs of blocks, see `Store.runs`, that are kept when they have been read in part; 0 if each block is a run.
+    runs_in_use : int
+        Runs that the order alternates between.
     """
 
     def __init__(
@@ -116,8 +120,11 @@ class MemoryBudget:
         times = 2 if self._in_order and not store.mapped else 1
         self.buffer_bytes = self.buffer_steps * batch * times
         self.n_in_use = min(len(store.blocks), sampler.blocks_in_use(n_workers) or len(store.blocks))
+        self.runs_in_use, self._run_bytes = self._runs()
         self.bytes_bound = bound if self._needed() <= bound else self._needed_beyond_bound(chosen, share)
         rest = self.bytes_bound - self._needed()
+        self.n_runs = min(self.runs_in_use, 1 + rest // max(self._run_bytes, 1))
+        rest -= max(self.n_runs - 1, 0) * self._run_bytes
         self.pool_blocks, pool_bytes = self._pool(rest - min(rest // 8, BATCHES_BYTES + in_flight))
         rest -= pool_bytes
         most = min(BATCHES_BYTES * times, BATCHES_STEPS // self.buffer_steps * self.buffer_bytes)
@@ -129,6 +136,17 @@ class MemoryBudget:
         self.horizon = self.in_flight // max(batch, 1)
         self.n_kept, self.resident_bytes = self._kept(rest - ahead)
 
+    def _runs(self) -> tuple[int, int]:
+        """Return between how many runs the order alternates, and what one takes in memory."""
+        store = self._store
+        if store.runs is None:
+            return 0, 0
+        of_run = np.bincount(store.runs, [block.length for block in store.blocks])
+        # a stream has one run, and two blocks when it goes from one to the next
+        of_full = int(np.count_nonzero(of_run))
+        n = {"none": 1, "block": max(self.n_in_use // 2, 1), "full": of_full}[self._sampler.shuffle]
+        return n, int(of_run.max()) if store.remote else 0
+
     def _reading(self, block: Block) -> int:
         """Return what one block takes while it is read: its bytes, and its records while they are decoded."""
         return 0 if self._store.mapped else block.length + decoding_bytes(self._store, block)
@@ -137,7 +155,7 @@ class MemoryBudget:
         # batches that are handed out can be views of one more block
         kept = (self._min_kept + self._in_order) * self._decoded
         reading = 0 if self._decodes_ahead else self._reading(self._largest)
-        return 2 * self.buffer_bytes + reading + kept + self._one_in_flight
+        return 2 * self.buffer_bytes + reading + kept + self._one_in_flight + self._run_bytes
 
     @property
     def _one_in_flight(self) -> int:

@@ -123,6 +123,8 @@ class Loader:
         policy = policy or BadPolicy()
         decodes_ahead = prefetch and isinstance(store, RangeStore) and store.decodes_ahead
         self.budget = MemoryBudget(bytes_bound, share, store, sampler, n_workers, in_flight_bytes, decodes_ahead)
+        if self.budget.n_runs:
+            store.limit_runs(self.budget.n_runs)
         self.bad = BadLog(store.url, policy.max_records(store.count), store.truncation)
         self._fetcher: Fetcher | None = None
         if isinstance(store, RangeStore) and (store.remote or decodes_ahead):
@@ -172,7 +174,16 @@ class Loader:
                     n_used / 2**20,
                     budget.bytes_bound >> 20,
                 )
-        if kind == "block" and not store.mapped and n_kept < budget.n_in_use:
+        if kind == "block" and budget.n_runs < budget.runs_in_use:
+            LOG.warning(
+                "%s: shuffle: block alternates between %d row groups, and memory_mb, %d, has room for %d of them: row "
+                "groups are read again and again. Lower window, raise memory_mb, or write smaller row groups.",
+                store.url,
+                budget.runs_in_use,
+                budget.bytes_bound >> 20,
+                budget.n_runs,
+            )
+        elif kind == "block" and not store.mapped and n_kept < budget.n_in_use:
             LOG.warning(
                 "%s: shuffle: block alternates between %d blocks, and memory_mb, %d, has room for %d of them: blocks "
                 "are read again and again. Lower window, raise memory_mb, or write the records in smaller blocks.",

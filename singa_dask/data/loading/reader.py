@@ -495,12 +495,15 @@ class Survey(NamedTuple):
         Hosts of each block.
     fingerprint : str
         Fingerprint of the store.
+    runs : list of int, optional
+        `Store.runs`.
     """
 
     sizes: list[int]
     lengths: list[int]
     hosts: list[tuple[str, ...]]
     fingerprint: str
+    runs: list[int] | None = None
 
     @classmethod
     def of(cls, store: Store) -> Survey:
@@ -511,6 +514,7 @@ class Survey(NamedTuple):
             [block.length for block in store.blocks],
             [locations.hosts(block) for block in store.blocks],
             store.fingerprint,
+            None if store.runs is None else store.runs.tolist(),
         )
 
 

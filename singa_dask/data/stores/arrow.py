@@ -436,10 +436,14 @@ class GroupReader:
             self._window, metadata=self.metadata, pre_buffer=False, page_checksum_verification=True
         )
 
+    def take_from(self, ranges: Sequence[Range], data: Sequence[memoryview]) -> None:
+        """Take the bytes of some ranges from ``data``, not from the source."""
+        self._window.fetched = tuple((each.offset, part) for each, part in zip(ranges, data, strict=True))
+
     @contextmanager
     def fetched(self, ranges: Sequence[Range], data: Sequence[memoryview]) -> Iterator[None]:
-        """Take bytes from some ranges, not from the source."""
-        self._window.fetched = tuple((each.offset, part) for each, part in zip(ranges, data, strict=True))
+        """Take the bytes of some ranges from ``data`` for now."""
+        self.take_from(ranges, data)
         try:
             yield
         finally:

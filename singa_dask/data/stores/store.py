@@ -98,6 +98,10 @@ class Store(ABC):
         Number of records that are not read, as they have missing values.
     n_history : int
         Number of records at the beginning that are not read, as they are only earlier values of others.
+    runs : (n_blocks,) int64, optional
+        The run that each block belongs to, if some runs have several. A run is a part of a file, such as a row group
+        of Parquet, that is fetched as a whole and decoded from its beginning, so its blocks are cheap to read one after
+        the other alone.
     truncation : str
         Describes what is missing at the end of a truncated file that was opened with ``truncated=True``; else empty.
 
@@ -134,6 +138,7 @@ class Store(ABC):
     rounds_data: bool = False
     left_out: int = 0
     n_history: int = 0
+    runs: npt.NDArray[np.int64] | None = None
     truncation: str = ""
     schema: dict[str, Field]
 
@@ -351,6 +356,9 @@ class Store(ABC):
         left_out = plural(self.left_out, "record is", "records are")
         said = f"{self.url}: {left_out} left out for missing values; {self.count} are read."
         return said if self.left_out else ""
+
+    def limit_runs(self, n: int) -> None:  # noqa: B027 - only stores that have runs
+        """Keep at most ``n`` of the `runs` that have been read in part."""
 
     @property
     def record_bytes(self) -> int:

@@ -74,8 +74,11 @@ jsonl = LazyModule("singa_dask.data.stores.jsonl")
 
 LOG = logging.getLogger(__name__)
 
-# maximum size of the records in a part of a row group
+# records that are decoded at a time where a table is read as a whole
 GROUP_BYTES = 1 << 26
+# size of the records in a block of a large row group: so many bytes, and so many records if they are not larger than
+# `GROUP_BYTES`, as each column of a block takes some time
+DECODED_BYTES, DECODED_RECORDS = 1 << 21, 1 << 10
 # kinds of columns by which a table can be split
 KEYS = ("string", "number", "boolean", "date", "timestamp", "time", "empty")
 # formats whose records are ranges of text
@@ -395,10 +398,10 @@ class TableStore(RangeStore):
             which = f" are in the part to {self._split.part} on, and" if self._split else ""
             raise DataError(f"{self.url}: no records{which} without missing values.")
         self.left_out = sum(piece.n - piece.kept for piece in index.pieces)
-        # parts of a large row group are decoded one after another
-        largest = max(piece.run.n for piece in self._pieces)
-        n_values = sum(index.facts.widths.get(name, 1) for name in index.facts.features)
-        self.decodes_ahead = self._format in LINES or 4 * largest * n_values < GROUP_BYTES
+        starts = {(piece.file, piece.run.offset): i for i, piece in reversed(list(enumerate(self._pieces)))}
+        if len(starts) < len(self._pieces):
+            self.runs = np.array([starts[piece.file, piece.run.offset] for piece in self._pieces])
+        self.decodes_ahead = self.runs is None
         self.blocks = tuple(
             Block(i, piece.kept, self._files[piece.file].url, piece.run.offset, piece.run.length)
             for i, piece in enumerate(self._pieces)
@@ -454,8 +457,10 @@ class TableStore(RangeStore):
         if empty := [name for name, width in widths.items() if not width]:
             raise DataError(f"{self.url}: column {empty[0]!r} has no values. Leave it out.")
         statistics = TableStatistics(self.url, spec, features, kinds, known, names, widths)
-        # the width of a record, before its categories are known
-        row_bytes = 4 * sum(widths.get(name, 1) for name in features)
+        # the width of a record, as far as its categories are known
+        n_names = {name: len(found) for name, found in (known.categories if known else spec.categories).items()}
+        n_values = {**widths, **({} if spec.encoding == "index" else {name: n or 1 for name, n in n_names.items()})}
+        row_bytes = 4 * sum(n_values.get(name, 1) for name in features)
         wanted = self._wanted(kinds, features)
         pieces: Iterable[TableBlock] = self._runs(wanted, row_bytes, runs)
         if not statistics.needed and self._of_key.keys() & {*part.names}:
@@ -545,7 +550,8 @@ class TableStore(RangeStore):
     def _runs(self, columns: Mapping[str, str], row_bytes: int, runs: Runs | None) -> Iterator[TableBlock]:
         """Yield pieces that have all of their records that are of the part to read; with a key, that may be of it."""
         is_local = fs.local_path(self._files[0].url) is not None
-        limit = self._block_bytes if self._format in LINES else GROUP_BYTES
+        limit = max(DECODED_BYTES, min(DECODED_RECORDS * row_bytes, GROUP_BYTES))
+        limit = self._block_bytes if self._format in LINES else limit
         threads, n_ahead = io_threads(self._files[0].url), 1 if is_local else OPENED_AHEAD[self._format]
         first = 0
         for file, part in enumerate(map_ahead(self._parts, range(len(self._files)), threads, n_ahead)):
@@ -557,6 +563,9 @@ class TableStore(RangeStore):
                 n = len(self._chosen(first, run.n)) if self._chosen else run.n
                 yield TableBlock(file, run, first, n, n)
                 first += run.n
+
+    def limit_runs(self, n: int) -> None:
+        self._parts.open_runs.n = n
 
     # -- records -----------------------------------------------------------------------------------------------
 

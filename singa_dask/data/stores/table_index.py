@@ -21,7 +21,7 @@ LOG = logging.getLogger(__name__)
 # shorter tables are scanned each time they are opened
 MIN_INDEXED_BYTES = 1 << 24
 # raise it when the same files give another index
-INDEX_VERSION = 3
+INDEX_VERSION = 4
 MAX_INDICES = 1000
 
 

@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache
 from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ from singa_dask import fs
 from singa_dask.data.codecs.columns import column_kind, is_number, refuse_twice, show_columns
 from singa_dask.data.codecs.memory import as_columns
 from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
-from singa_dask.data.stores.arrow import PARQUET_MAGIC, GroupReader, RowGroups
+from singa_dask.data.stores.arrow import PARQUET_MAGIC, RowGroups
 from singa_dask.data.stores.class_names import hugging_face_names
 from singa_dask.data.stores.columnar import ARROW_MAGIC, PARQUET_SUFFIXES, is_columnar, open_columns
 from singa_dask.data.stores.lakes import refuse_lake
@@ -278,8 +278,11 @@ class TablePart(ABC):
         Offset of the first record of CSV.
     faults : dict of str to str
         What is wrong with columns of text that may be meant otherwise; known once `kinds` are.
+    open_runs : OpenRuns
+        Those of all files of a table.
     """
 
+    open_runs: OpenRuns
     url: str
     source: Bytes
     names: tuple[str, ...]
@@ -348,6 +351,57 @@ class TablePart(ABC):
         """Return a function: row of a run -> its place in the file, for errors."""
 
 
+class OpenRun(NamedTuple):
+    """A row group of which some rows have been decoded.
+
+    Attributes
+    ----------
+    at : int
+        Next row of the file.
+    batches : iterator of pyarrow.RecordBatch
+        The rows from there on.
+    data : sequence of memoryview
+        Bytes of the row group, which are fetched once while this holds them.
+    """
+
+    at: int
+    batches: Iterator[pa.RecordBatch]
+    data: Sequence[memoryview]
+
+
+class OpenRuns:
+    """The row groups of a table of which some rows have been decoded; the `n` that were used last are kept.
+
+    A row group can be among them several times, for readers that are at different rows.
+    """
+
+    def __init__(self) -> None:
+        self.n = 16
+        self._lock = threading.Lock()
+        # the one that was used last is the last
+        self._runs: list[tuple[object, OpenRun]] = []
+
+    def take(self, key: object, row: int) -> OpenRun | None:
+        """Return the run of a row group that comes to a row first, which is no longer kept; None if there is none."""
+        with self._lock:
+            found = [pair for pair in self._runs if pair[0] == key and pair[1].at <= row]
+            if not found:
+                return None
+            taken = max(found, key=lambda pair: pair[1].at)
+            self._runs.remove(taken)
+            return taken[1]
+
+    def keep(self, key: object, run: OpenRun) -> None:
+        """Keep a run."""
+        with self._lock:
+            self._runs = [*self._runs, (key, run)][-self.n :]
+
+    def clear(self) -> None:
+        """Keep no run."""
+        with self._lock:
+            self._runs.clear()
+
+
 class _Slot:
     """A file, and the lock of the thread that opens it."""
 
@@ -379,12 +433,18 @@ class OpenParts:
     files : sequence of TableFile
     open_part : callable
         Index of a file -> `TablePart`.
+
+    Attributes
+    ----------
+    open_runs : OpenRuns
+        Of all files.
     """
 
     def __init__(self, files: Sequence[TableFile], open_part: Callable[[int], TablePart]) -> None:
         self.files, self._open = files, open_part
         self._lock = threading.Lock()
         self._slots: OrderedDict[int, _Slot] = OrderedDict()
+        self.open_runs = OpenRuns()
 
     def __call__(self, file: int) -> TablePart:
         """Return a part, opened if it is not open."""
@@ -394,6 +454,7 @@ class OpenParts:
         with slot.lock:
             if slot.part is None:
                 slot.part = self._open(file)
+                slot.part.open_runs = self.open_runs
                 self._limit(MAX_LOCAL if slot.part.source.is_local else MAX_REMOTE)
             return slot.part
 
@@ -415,6 +476,7 @@ class OpenParts:
 
     def close(self) -> None:
         """Keep no part."""
+        self.open_runs.clear()
         with self._lock:
             self._slots.clear()
 
@@ -440,9 +502,7 @@ BYTES = ("binary", "large_binary")
 # rows that are read at a time to find a vector
 WIDTH_ROWS = 64
 # rows of a row group that are decoded at a time
-BATCH_ROWS = 1 << 14
-# row group, next row of the file, columns, and the batches from there on
-NO_STREAM: tuple[int, int, tuple[str, ...], Iterator[pa.RecordBatch]] = (-1, 0, (), iter(()))
+BATCH_ROWS = 1 << 13
 
 
 class ParquetPart(TablePart):
@@ -453,7 +513,7 @@ class ParquetPart(TablePart):
 
     def __init__(self, url: str, storage_options: fs.Options, source: Bytes | None = None) -> None:
         self.url = url
-        self._stream, self._stream_lock = NO_STREAM, threading.Lock()
+        self.open_runs = OpenRuns()
         self._shared = _SharedReads()
         self.source = source or open_columns(url, storage_options)
         if not self.source.size:
@@ -469,11 +529,6 @@ class ParquetPart(TablePart):
         self.index = _index_columns(schema)
         self._starts = self._groups.starts
         self._ranges = cache(self._groups.ranges)
-
-    @cached_property
-    def _stream_reader(self) -> GroupReader:
-        """Reads the row groups that are decoded in several runs."""
-        return self._groups.reader()
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -511,8 +566,7 @@ class ParquetPart(TablePart):
             offset, length = self._groups.extent(i)
             for first in range(start, stop, rows):
                 n = min(rows, stop - first)
-                share = length * n // (stop - start)
-                yield RecordRun(offset + length * (first - start) // (stop - start), share, n, first)
+                yield RecordRun(offset, length * n // (stop - start), n, first)
 
     def _group(self, run: RecordRun) -> int:
         return bisect_right(self._starts, run.line) - 1
@@ -551,19 +605,20 @@ class ParquetPart(TablePart):
         try:
             if self._share(run) == 1:
                 return self._groups.read(group, columns, self._ranges(group, columns), data)
-            with self._stream_lock, self._stream_reader.fetched(self._ranges(group, columns), data):
-                return self._read_rows(run, group, run.line - self._starts[group], columns)
+            return self._read_rows(run, group, columns, data)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise DataError(f"{self.url}, row group {group}: damaged: {error}") from error
 
-    def _read_rows(self, run: RecordRun, group: int, row: int, columns: tuple[str, ...]) -> pa.Table:
-        """Read rows of a row group; those that follow the rows read last are decoded once."""
-        (open_group, at, known, batches), self._stream = self._stream, NO_STREAM
-        if (open_group, known) != (group, columns) or at > run.line:
-            at = run.line - row
-            batches = self._stream_reader.batches(columns, BATCH_ROWS, group)
+    def _read_rows(self, run: RecordRun, group: int, columns: tuple[str, ...], data: Sequence[memoryview]) -> pa.Table:
+        """Read rows of a row group; those that follow the rows read last of this row group are decoded once."""
+        key = (self.url, group, columns)
+        stream = self.open_runs.take(key, run.line)
+        if stream is None:
+            reader = self._groups.reader()
+            reader.take_from(self._ranges(group, columns), data)
+            stream = OpenRun(self._starts[group], reader.batches(columns, min(BATCH_ROWS, run.n), group), data)
         kept: list[pa.RecordBatch] = []
-        stop, missing = run.line + run.n, run.n
+        at, batches, stop, missing = stream.at, stream.batches, run.line + run.n, run.n
         while missing:
             batch = next(batches)
             first, last = max(run.line - at, 0), min(stop - at, len(batch))
@@ -571,10 +626,10 @@ class ParquetPart(TablePart):
                 kept.append(batch.slice(first, last - first))
                 missing -= last - first
             at += len(batch)
-        rest = at - stop
-        if rest:
-            batches = chain([batch.slice(len(batch) - rest)], batches)
-        self._stream = (group, stop, columns, batches)
+        if at > stop:
+            batches = chain([batch.slice(len(batch) - (at - stop))], batches)
+        if stop < self._starts[group + 1]:
+            self.open_runs.keep(key, OpenRun(stop, batches, stream.data))
         return pa.Table.from_batches(kept)
 
     def place(self, run: RecordRun, data: Sequence[memoryview]) -> Callable[[int], str]:
@@ -587,13 +642,12 @@ class _Reads(list[memoryview]):
 
 
 class _SharedReads:
-    """Reads the same ranges once for several threads, as long as one of them holds the bytes; the last are kept."""
+    """Reads the same ranges once for several threads, as long as one of them holds the bytes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._locks: dict[tuple[Range, ...], threading.Lock] = {}
         self._held: WeakValueDictionary[tuple[Range, ...], _Reads] = WeakValueDictionary()
-        self._last: _Reads | None = None
 
     def get(self, ranges: tuple[Range, ...], read: Callable[[], list[memoryview]]) -> list[memoryview]:
         """Return the bytes of some ranges, by calling ``read`` if nobody holds them."""
@@ -603,7 +657,6 @@ class _SharedReads:
             found = self._held.get(ranges)
             if found is None:
                 found = self._held[ranges] = _Reads(read())
-            self._last = found
             return found
 
 

@@ -27,7 +27,7 @@ from singa_dask.conf.net import PHASES
 from singa_dask.data.codecs.scaling import Moments, Scaling
 from singa_dask.data.loading import HostSpan, Survey, assign_by_host, host_names, same_host
 from singa_dask.data.loading.reader import BadPolicy, BlockReader
-from singa_dask.data.order import Sampler
+from singa_dask.data.order import Sampler, keep_runs
 from singa_dask.data.stores import Store
 from singa_dask.errors import Aborted, ClusterError, DataError, LostUnitError, UnloadableError
 from singa_dask.fs.io_threads import DaemonThreads
@@ -317,7 +317,7 @@ class Locality:
         """Return the sampler of each worker group."""
         orders = []
         for layer.context.group in range(self._job.cluster.nworker_groups):
-            orders.append(layer.make_order(blocks.survey.sizes, blocks.survey.fingerprint))
+            orders.append(layer.make_order(blocks.survey.sizes, blocks.survey.fingerprint, blocks.survey.runs))
         return orders
 
     # -- who reads what ------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ class Locality:
         workers : sequence of str
             Dask worker of each process.
         """
-        orders = {}
+        orders: dict[str, list[int]] = {}
         for name in self._assigned:
             layer, blocks = self._layers[name]
             spans = []
@@ -340,6 +340,8 @@ class Locality:
                     spans.append(HostSpan(high, self._host_of.get(workers[process], -1)))
             if any(span.host != -1 for span in spans):
                 orders[name] = assign_by_host(blocks.survey.sizes, blocks.hosts, spans, self._job.seed)
+                if blocks.survey.runs is not None:
+                    orders[name] = keep_runs(np.asarray(orders[name]), np.asarray(blocks.survey.runs)).tolist()
         return orders
 
 

@@ -24,6 +24,8 @@ from singa_dask.shown import plural
 # Passes over all records of a store, each once: whole batches, and the records that are left in a smaller one.
 
 
+# a reader that shuffles gets so many times the memory of one in file order
+SHUFFLED = 2
 IN_ORDER = {"shuffle": "none", "random_skip": 0, "last_batch": "wrap"}
 """Keys of ``store_conf`` with which records are read in file order, from the first one on."""
 KEYS = {Phase[phase.upper()]: keys for phase, keys in FREQUENCIES.items()}
@@ -201,7 +203,8 @@ def build_nets(
     cancellation : Cancellation, optional
         Of the worker, see `Context`.
     memory : int, optional
-        Bytes that the worker may take; a quarter of them is for its readers of stores.
+        Bytes that the worker may take; a third of them is for its readers of stores. One that shuffles gets twice as
+        much as one in file order.
 
     Raises
     ------
@@ -223,10 +226,12 @@ def build_nets(
     # a worker may compute only a part of the training net, so any part of an input layer can read the class names
     names = train.context.class_names
     names.readers = {layer.conf_name: layer.read_class_names for layer in _store_inputs(train)}
-    n_readers = sum(len(_store_inputs(net)) * (1 + is_whole(job, phase)) for phase, net in nets.items())
-    for net in nets.values():
+    parts = {phase: 1 if is_whole(job, phase) else SHUFFLED for phase in nets}
+    # what is left after whole batches has a reader of its own
+    n_parts = sum(len(_store_inputs(net)) * parts[p] * (1 + is_whole(job, p)) for p, net in nets.items())
+    for phase, net in nets.items():
         net.context.host_names, net.context.class_names = host_names, names
-        net.context.reader_bytes = memory and memory // (4 * max(n_readers, 1))
+        net.context.reader_bytes = memory and memory * parts[phase] // (3 * max(n_parts, 1))
     return nets
 
 

@@ -69,11 +69,16 @@ def divide(
     shuffle=st.sampled_from(["none", "block", "full"]),
     bound=st.integers(1, 400 * MIB),
     in_flight=st.integers(0, 100 * MIB),
+    of_run=st.integers(1, 5),
 )
 def test_the_parts_together_are_within_the_bound(
-    sizes: list[int], record: int, mapped: bool, remote: bool, shuffle: Any, bound: int, in_flight: int
+    sizes: list[int], record: int, mapped: bool, remote: bool, shuffle: Any, bound: int, in_flight: int, of_run: int
 ) -> None:
     store = Plain(sizes, record, mapped, remote and not mapped)
+    runs = 0
+    if of_run > 1:
+        store.runs = np.arange(len(sizes)) // of_run
+        runs = max(sum(sizes[i : i + of_run]) for i in range(0, len(sizes), of_run)) * record * store.remote
     try:
         made = divide(store, shuffle, bound, in_flight=in_flight)
     except DataError as error:
@@ -88,7 +93,9 @@ def test_the_parts_together_are_within_the_bound(
     kept = 0 if mapped else made.n_kept * largest
     if made.n_kept == len(sizes) and not mapped:
         kept = sum(sizes) * record
-    assert made.batches + made.in_flight + pool + kept + made.resident_bytes + reading <= bound
+    runs *= made.n_runs
+    assert made.batches + made.in_flight + pool + kept + made.resident_bytes + reading + runs <= bound
+    assert (of_run > 1) == (made.n_runs > 0)
     assert not (made.resident_bytes and mapped)
     assert made.batches >= 2 * made.buffer_bytes
     n_buffers = made.batches // made.buffer_bytes

@@ -38,6 +38,7 @@ def orders(draw: st.DrawFn) -> dict[str, Any]:
         "n_groups": n_groups,
         "window": draw(st.integers(1, 9)),
         "assignment": draw(st.none() | st.permutations(range(len(sizes)))),
+        "runs": draw(st.none() | st.lists(st.integers(0, 3), min_size=len(sizes), max_size=len(sizes)).map(np.sort)),
         "skip": draw(st.integers(0, 30)),
         "last_batch": last_batch,
     }
@@ -198,6 +199,23 @@ def test_a_window_bounds_the_blocks_in_use() -> None:
         assert len(blocks) <= (order.blocks_in_use() or 0)
     assert Sampler([100] * 4, 10, "none").blocks_in_use() == 2
     assert Sampler([100] * 4, 10, "full").blocks_in_use() is None
+
+
+def test_a_stream_reads_the_blocks_of_a_run_one_after_the_other() -> None:
+    # 30 runs of 8 blocks of 10 records, by 3 streams of 4 rows
+    order = Sampler([10] * 240, 12, "block", 1, window=3, runs=np.repeat(np.arange(30), 8))
+    assert order.blocks_in_use() == 6
+    for stream in range(3):
+        blocks = order.rows(0, stream, 3, n_steps=200).ravel() // 10
+        in_order = blocks[np.concatenate([[True], np.diff(blocks) != 0])]
+        entered = in_order[np.sort(np.unique(in_order // 8, return_index=True)[1])]
+        assert len(entered) <= 11
+        # within windows of a block records are mixed, and a stream is in one block at a time
+        assert (
+            in_order.tolist()
+            == [block for first in entered for block in range(first, first // 8 * 8 + 8)][: len(in_order)]
+        )
+        assert np.any(np.diff(entered) < 0)
 
 
 @pytest.mark.parametrize("shuffle", ["block", "full"])

@@ -261,7 +261,8 @@ def test_labels_of_64_bits_are_refused(parquet: Path) -> None:
 def test_large_row_groups_are_several_blocks(
     row_group_size: int, parquet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_module, "GROUP_BYTES", 4 * 70)
+    monkeypatch.setattr(table_module, "DECODED_BYTES", 4 * 70)
+    monkeypatch.setattr(table_module, "DECODED_RECORDS", 1)
     monkeypatch.setattr(table_part, "BATCH_ROWS", 32)
     with parquet_of(parquet, {"x": np.arange(1000.0)}, row_group_size, features=["x"]) as store:
         assert max(block.n for block in store.blocks) == 70
