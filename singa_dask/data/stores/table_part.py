@@ -561,10 +561,12 @@ class ParquetPart(TablePart):
         return pa.nulls(0)
 
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
-        rows = max(1, block_bytes // max(row_bytes, 1))
+        size = max(1, block_bytes // max(row_bytes, 1))
         for i, (start, stop) in enumerate(zip(self._starts, self._starts[1:], strict=False)):
             offset, length = self._groups.extent(i)
-            for first in range(start, stop, rows):
+            # to decode a row group in parts costs more than a block that is somewhat larger
+            rows = size if stop - start > 4 * size else stop - start
+            for first in range(start, stop, rows or 1):
                 n = min(rows, stop - first)
                 yield RecordRun(offset, length * n // (stop - start), n, first)
 

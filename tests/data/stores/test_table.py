@@ -265,7 +265,8 @@ def test_large_row_groups_are_several_blocks(
     monkeypatch.setattr(table_module, "DECODED_RECORDS", 1)
     monkeypatch.setattr(table_part, "BATCH_ROWS", 32)
     with parquet_of(parquet, {"x": np.arange(1000.0)}, row_group_size, features=["x"]) as store:
-        assert max(block.n for block in store.blocks) == 70
+        # a row group that is somewhat larger is one block
+        assert max(block.n for block in store.blocks) == {1000: 70, 300: 100}[row_group_size]
         assert read_all(store)["data"][:, 0].tolist() == list(range(1000))
         for block in (3, 1, 12, 4, 4):
             start = int(store.starts[block])
