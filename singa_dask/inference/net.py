@@ -157,6 +157,7 @@ def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> 
     conf = layer.block(StoreConf)
     backend = table_or(backend or _format(url, conf), conf)
     changes: dict[str, object] = {"path": url, "backend": backend, "split": None}
+    options = conf.user_conf
     if not outputs:
         changes["has_label"] = False
         if conf.missing == "skip":
@@ -169,7 +170,10 @@ def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> 
     if backend and backend != conf.backend and backend in STORES.names():
         # options of the job's format are not those of another
         known = STORES.find(backend).option_names()
-        changes["user_conf"] = {name: value for name, value in conf.user_conf.items() if name in known}
+        options = {name: value for name, value in options.items() if name in known}
+    if not outputs and changes.get("texts", conf.texts):
+        options = {**options, "blank_texts": True}
+    changes["user_conf"] = options
     channels, *size = conf.shape if len(conf.shape) == 3 else [1, *conf.shape]
     has_images = store is not None and store.holds == "images"
     if has_images and not conf.resize and len(size) == 2 and channels in (1, 3):

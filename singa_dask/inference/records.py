@@ -203,8 +203,9 @@ def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
     labels, target = (labels, target) if outputs else ((), ())
     weight = conf.weight if outputs else ""
     return TableSpec(
-        facts.features, labels, target, missing, known, facts.encoding, weight, facts.texts, unlabelled=conf.unlabelled
-    )
+        facts.features, labels, target, missing, known, facts.encoding, weight, facts.texts,
+        unlabelled=conf.unlabelled, blank_texts=not outputs,
+    )  # fmt: skip
 
 
 def _with_lags(x: Any, conf: StoreConf, facts: TableFacts, spec: TableSpec, name: str) -> tuple[Any, int]:

@@ -233,7 +233,7 @@ class StoredRecords(NamedTuple):
     def _named(self, message: str) -> str:
         what, hint, values = message.partition(" Set missing:")
         if hint and not self.outputs:
-            # a number can be filled in, a text cannot
+            # a number can be filled in, a category cannot
             fill = ", or set missing: in the job to what the value is to be" if values.startswith(" to mean") else ""
             message = f"{what} Leave the record out{fill}."
         named, rest = self.named or self.url, message.removeprefix(fs.absolute(self.url))

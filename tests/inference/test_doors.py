@@ -365,3 +365,38 @@ def test_a_trained_net_predicts_the_same_by_every_door(run: str, tmp_path: Path)
         sd.predict(run, tmp_path / "lacks.csv")
     with pytest.raises(DataError, match=f"x: {refused}"):
         sd.predict(model, frame[["size", "place"]])
+
+
+# -- empty texts -------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_text_is_predicted_as_an_unknown_word_by_every_door(tmp_path: Path) -> None:
+    learned = pd.DataFrame({"text": ["good good", "bad", "so so", "bad good"] * 5, "kind": ["a", "b"] * 10})
+    learned.to_parquet(tmp_path / "train.parquet")
+    store = {"path": tmp_path / "train.parquet", "features": ["text"], "label": "kind", "missing": "skip"}
+    store |= {"texts": {"text": {"length": 3}}, "shape": [3], "batchsize": 4}
+    net = sd.Net(
+        [
+            sd.layer("RecordInput", name="data", store_conf=store),
+            sd.layer("InnerProduct", num_output=2),
+            sd.layer("SoftmaxLoss", srclayers=["innerproduct", "data"]),
+        ]
+    )
+    run = str(tmp_path / "run")
+    model = sd.load_model(sd.train(sd.Job(net, train_steps=9, **KEYS), run_dir=run, progress=False))
+    table = Table({"text": ["good", None, "zzz", "", " "]}, {"text": KINDS["text"]})
+    wanted = model.predict_proba(pd.DataFrame({"text": ["good", "zzz", "zzz", "zzz", "zzz"]}))
+    assert np.abs(wanted[0] - wanted[1]).max() > 1e-3
+    for name, write in FILES.items():
+        write(table, tmp_path / name)
+        assert sd.predict(run, tmp_path / name, proba=True).tobytes() == wanted.tobytes(), name
+    for name, make in MEMORY.items():
+        assert model.predict_proba(make(table)).tobytes() == wanted.tobytes(), name
+    body = f'{{"proba": true, "records": [{", ".join(objects(table))}]}}'.encode()
+    with ModelServer(model, Limits(8)) as server:
+        assert np.float32(ask(server.url, given=body).json["probabilities"]).tobytes() == wanted.tobytes()
+    # with a label it is left out, as in training
+    labelled = pd.DataFrame({"text": ["good", "", "bad"], "kind": ["a", "a", "a"]})
+    labelled.to_csv(tmp_path / "labelled.csv", index=False)
+    whole = sd.test(run, tmp_path / "labelled.csv")
+    assert whole == sd.test(model, labelled) == sd.test(model, labelled[labelled["text"] != ""])

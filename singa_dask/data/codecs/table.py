@@ -191,6 +191,8 @@ class TableSpec:
         How numbers and missing values are written as text.
     unlabelled : {"error", "skip"}
         What to do with records without a label or target.
+    blank_texts : bool
+        Whether a text that is missing or blank is read as an empty one, as for predictions; else it has no value.
     """
 
     features: tuple[str, ...] = ()
@@ -203,6 +205,7 @@ class TableSpec:
     texts: Mapping[str, TextCodec] = field(default_factory=dict)
     spelling: Spelling = NO_SPELLING
     unlabelled: str = "error"
+    blank_texts: bool = False
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> TableSpec:
@@ -220,6 +223,7 @@ class TableSpec:
             {name: TextCodec.from_dict(text) for name, text in options.get("texts", {}).items()},
             Spelling.from_dict(options),
             options.get("unlabelled", "error"),
+            options.get("blank_texts", False),
         )
         if options["has_label"]:
             return spec
@@ -250,7 +254,8 @@ class TableSpec:
     def required(self, features: Sequence[str]) -> tuple[str, ...]:
         """Return the columns without whose values a record is left out."""
         if self.missing == "skip":
-            return (*features, *self.outputs)
+            filled = self.texts if self.blank_texts else ()
+            return (*(name for name in features if name not in filled), *self.outputs)
         return (*self.target, *self.label) if self.unlabelled == "skip" else ()
 
     def select(self, url: str, kinds: Mapping[str, str], index: Sequence[str] = ()) -> tuple[str, ...]:
@@ -597,8 +602,10 @@ class TableEncoder:
         """Return the values of a feature, (n,), one-hot, vectors, or numbers of tokens."""
         if name in self._facts.texts:
             texts = as_texts(column)
-            _refuse_missing(texts, missing_of(texts), where, name)
-            return self._facts.texts[name].encode(texts)
+            missing = missing_of(texts)
+            if not self._spec.blank_texts:
+                _refuse_missing(texts, missing, where, name)
+            return self._facts.texts[name].encode(pc.if_else(pa.array(missing), "", texts))
         width = self._facts.widths.get(name, 0)
         if is_list(column.type) != (width > 0):
             expected = f"vectors of {width}" if width else "one number in each record"

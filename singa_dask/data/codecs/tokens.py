@@ -135,12 +135,17 @@ class TextCodec:
         return replace(self, vocabulary=tuple(by_count[: self.vocab_size - 1]))
 
     def encode(self, texts: pa.Array) -> npt.NDArray[np.int64]:
-        """Return the numbers of the tokens of texts, (n, length); none of the texts is null."""
+        """Return the numbers of the tokens of texts, (n, length); none of the texts is null.
+
+        An empty text is one unknown token. A tokenizer may add special tokens to it; else it is all padding.
+        """
         lengths, numbers = self._numbers(self._folded(texts))
         rows = np.repeat(np.arange(len(lengths)), lengths)
         places = np.arange(len(numbers)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         kept = places < self.length
         found = np.full((len(lengths), self.length), PADDING, np.int64)
+        if not self.tokenizer:
+            found[lengths == 0, 0] = UNKNOWN
         found[rows[kept], places[kept]] = numbers[kept]
         return found
 

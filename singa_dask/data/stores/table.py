@@ -225,6 +225,8 @@ class TableOptions(NamedColumns):
     """Which of the records are read; by default all."""
     tolerant: bool = False
     """Whether wrong records are to be skipped by a loader: opening then learns from the others."""
+    blank_texts: bool = False
+    """Whether a text that is missing or blank is read as an empty one, as ``predict`` does; else it has no value."""
 
 
 @STORES.register("table")
@@ -267,7 +269,7 @@ class TableStore(RangeStore):
             checked[name] = checked[name] and checked[name].model_dump()
         # manifests lack these options where they have their defaults
         short = ("tolerant", "weight", "header", "quotes", "charset", "texts", "split", "lags", "numbers", "na_values")
-        for name in (*short, "unlabelled"):
+        for name in (*short, "unlabelled", "blank_texts"):
             if checked[name] == TableOptions.model_fields[name].default:
                 del checked[name]
         return checked
