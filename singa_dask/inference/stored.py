@@ -9,7 +9,6 @@ import io
 import math
 import os
 import posixpath
-import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -126,18 +125,6 @@ def _value_names(
     )
     is_prefixed = len(layers) > 1 or not {*others}.isdisjoint(own[0])
     return [f"{layer}.{name}" if is_prefixed else name for layer, of in zip(layers, own, strict=True) for name in of]
-
-
-def _records(predicted: Sequence[Predicted]) -> Iterator[tuple[list[str], list[npt.NDArray[Any]]]]:
-    """Yield each record: the columns that say which it is, and the values of each layer."""
-    names = _place_names(predicted)
-    for each in predicted:
-        own = each.files
-        kept = [as_texts(whole(column)).fill_null("").to_pylist() for column in each.kept.columns]
-        arrays = (rows for done in each.parts for rows in zip(*(one["data"] for one in done.arrays), strict=True))
-        for number, rows in enumerate(arrays, each.first):
-            place = {"file": own[number] if own else each.url, "record": "" if own else str(number)}
-            yield [*map(place.__getitem__, names), *(texts[number] for texts in kept)], list(rows)
 
 
 def labels_of(numbers: npt.NDArray[np.int64], names: Sequence[str], n_classes: int) -> npt.NDArray[Any]:
@@ -304,58 +291,43 @@ class LayerValues(NamedTuple):
         ConfigError
             The layers differ in their time steps.
         """
-        return self._class_rows() if self.topk else self._value_rows()
+        table, kept = self.table(), self.stores[0].kept.column_names
+        yield table.column_names
+        digits, columns = "6" if self.topk else "7", list[list[str]]()
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if pa.types.is_floating(column.type) and name not in kept:
+                columns.append([f"{value:.{digits}g}" for value in column.to_pylist()])
+            else:
+                columns.append(as_texts(whole(column)).fill_null("").to_pylist())
+        yield from map(list, zip(*columns, strict=True))
 
-    def _class_rows(self) -> Iterator[list[str]]:
-        counts = {
-            arrays["data"][0].size // (2 * self.topk)
-            for each in self.stores
-            for done in each.parts
-            for arrays in done.arrays
-        }
+    def table(self) -> pa.Table:
+        """Return the same as a table of Arrow: numbers as numbers, and columns that are kept with their types."""
+        stores, layers = self.stores, range(len(self.layers))
+        values = [np.concatenate([done.arrays[i]["data"] for each in stores for done in each.parts]) for i in layers]
+        counts = {each[0].size // (2 * self.topk) if self.topk else 1 for each in values}
         if len(counts) > 1:
             raise ConfigError(f"layers {', '.join(self.layers)} have different time steps. Predict them one by one.")
         n_steps = counts.pop()
-        places = _place_names(self.stores)
-        named = _value_names(self.layers, self.class_names, [], self.topk, places)
-        yield [*places, *self.stores[0].kept.column_names, *["step"] * (n_steps > 1), *named]
-        for place, arrays in _records(self.stores):
-            best = [values.reshape(-1, self.topk, 2) for values in arrays]
-            for step in range(n_steps):
-                row = [*place, *([str(step)] if n_steps > 1 else [])]
-                for pairs, names in zip(best, self.class_names, strict=True):
-                    for label, value in pairs[step]:
-                        number = int(label)
-                        row += [names[number] if number < len(names) else str(number), str(number), f"{value:.6g}"]
-                yield row
-
-    def _value_rows(self) -> Iterator[list[str]]:
-        places = _place_names(self.stores)
-        sizes = [arrays["data"][0].size for arrays in self.stores[0].parts[0].arrays]
-        named = _value_names(self.layers, self.class_names, sizes, 0, places)
-        yield [*places, *self.stores[0].kept.column_names, *named]
-        for place, records in _records(self.stores):
-            yield [*place, *(f"{value:.7g}" for values in records for value in values.reshape(-1))]
-
-    def table(self) -> pa.Table:
-        """Return the rows as a table of Arrow: numbers as numbers, and columns that are kept with their types."""
-        names, *rows = self.rows()
-        kept = pa.concat_tables([each.kept.slice(each.first) for each in self.stores], promote_options="permissive")
-        steps = len(rows) // max(1, sum(each.count for each in self.stores))
-        kept = kept.take(pa.array(np.repeat(np.arange(len(kept)), steps)))
-        columns = {}
-        for name, texts in zip(names, zip(*rows, strict=True), strict=True):
-            # with topk a name and two numbers for each class
-            kind = re.sub(r"_\d+$", "", name.rpartition(".")[2]) if self.topk else ""
-            if name in kept.column_names:
-                columns[name] = kept.column(name)
-            elif name == "file" or kind == "class":
-                columns[name] = pa.array(texts, pa.string())
-            else:
-                is_count = name in ("record", "step") or kind == "number"
-                filled = pa.array([text or None for text in texts], pa.string())
-                columns[name] = filled.cast(pa.int64() if is_count else pa.float64())
-        return pa.table(columns)
+        # of each row
+        record = pa.array(np.repeat(np.arange(len(values[0])), n_steps))
+        kept = pa.concat_tables([each.kept.slice(each.first) for each in stores], promote_options="permissive")
+        place = {
+            "file": [name for each in stores for name in each.files or [each.url] * each.count],
+            "record": [None if each.files else each.first + i for each in stores for i in range(each.count)],
+        }
+        places, sizes = _place_names(stores), [each[0].size for each in values]
+        columns = [pa.array(place[name]).take(record) for name in places]
+        columns += kept.take(record).columns if kept.column_names else []
+        columns += [pa.array(np.tile(np.arange(n_steps), len(values[0])))] * (n_steps > 1)
+        for each, names in zip(values, self.class_names, strict=True):
+            if not self.topk:
+                columns += map(pa.array, each.reshape(len(each), -1).T.astype(np.float64))
+            for numbers, scores in each.reshape(-1, self.topk, 2).transpose(1, 2, 0) if self.topk else ():
+                labels = [names[i] if i < len(names) else str(i) for i in numbers.astype(int).tolist()]
+                columns += [pa.array(labels), pa.array(numbers.astype(np.int64)), pa.array(scores.astype(np.float64))]
+        named = _value_names(self.layers, self.class_names, sizes, self.topk, places)
+        return pa.Table.from_arrays(columns, [*places, *kept.column_names, *["step"] * (n_steps > 1), *named])
 
     def array(self) -> npt.NDArray[np.float32]:
         """Return the values of the first layer, (n, *shape), for the first store."""
