@@ -179,6 +179,10 @@ def predict(
     for each in values.stores if not quiet else ():
         if each.first:
             echo(f"{each.url}: the first {each.first} records are only history, and not predicted", err=True)
+        if each.n_ahead:
+            echo(
+                f"{each.url}: the last {each.n_ahead} records are predicted from predictions for those before", err=True
+            )
     if not out:
         for line in csv_lines(values.rows()):
             echo(line, nl=False)

@@ -27,6 +27,7 @@ from singa_dask.inference.net import (
     PhaseJob,
     Trained,
     TrainedNet,
+    forecasts_itself,
     inference_job,
     label_layer,
     load_modules,
@@ -250,7 +251,7 @@ class Model:
             before its mean and std; a pandas DataFrame, pyarrow Table, dict of columns or list of dicts with the
             columns of the training data, in any order; pictures as bytes, e.g. of PNG or JPEG, or of Pillow. With
             ``lags`` in ``store_conf`` records are in order, the oldest first, and the first ``n`` of them are the
-            history of the others: only these are predicted.
+            history of the others: only these are predicted. Those at the end without a value are forecast one by one.
         layer : str, optional
             With the probabilities, if the net has several such layers; or with the values.
 
@@ -299,14 +300,18 @@ class Model:
     def extract(self, x: Any, layer: str) -> Array:
         """Return what a layer makes of records that `predict` takes: (n, *shape) float32; see `layers`."""
         with self._lock:
-            net = self._net(layer)
-            records = self._records_of(net, x)
-            n = next(iter(records.values())).n
-            values = np.empty((n, *(self.layers[layer] or (1,))), np.float32)
-            for first, stop in net.batches(n):
-                arrays = {name: each.read(first, stop) for name, each in records.items()}
-                values[first:stop] = net.compute(arrays, stop - first, first)[layer]["data"]
-            return values
+            net, forecasts = self._net(layer), list[Any]()
+            is_ahead = forecasts_itself(self._job.job, Phase.TEST, [layer])
+            while True:
+                records = self._records_of(net, x, forecasts=forecasts if is_ahead else None)
+                some = next(iter(records.values()))
+                values = np.empty((some.n, *(self.layers[layer] or (1,))), np.float32)
+                for first, stop in net.batches(some.n):
+                    arrays = {name: each.read(first, stop) for name, each in records.items()}
+                    values[first:stop] = net.compute(arrays, stop - first, first)[layer]["data"]
+                if not some.n_later:
+                    return values
+                forecasts.append(self.predictions_of(values[-1:], layer).item())
 
     def test(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> dict[str, Any]:
         """Measure the net on records, each once: the metrics of its test net, by name.
@@ -398,14 +403,15 @@ class Model:
     # -- inside ----------------------------------------------------------------------------------------------
 
     def _records_of(
-        self, net: TrainedNet, x: Any, outputs: bool = False, skips: bool = False
+        self, net: TrainedNet, x: Any, outputs: bool = False, skips: bool = False, forecasts: list[Any] | None = None
     ) -> dict[str, MemoryRecords]:
         """Return the records of each input layer that reads features; see `as_records`."""
         inputs = {name: each for name, each in net.inputs.items() if not each.traits.reads_beside}
         if not isinstance(x, Mapping) or (len(inputs) == 1 and x.keys() != inputs.keys()):
             layer = self._features(net)
             facts = self._facts_of(layer)
-            return {layer.conf_name: as_records(x, layer.store_conf, facts, outputs=outputs, skips=skips)}
+            options: dict[str, Any] = {"outputs": outputs, "skips": skips, "forecasts": forecasts}
+            return {layer.conf_name: as_records(x, layer.store_conf, facts, **options)}
         if x.keys() != inputs.keys():
             raise DataError(f"x: records of {', '.join(map(str, x)) or 'none'}. Expected those of {', '.join(inputs)}.")
         records = {

@@ -121,7 +121,14 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
     return PhaseJob(absolute_paths(derived), Phase.TEST if phase == Phase.TRAIN else phase, tuple(indices))
 
 
-def with_data(job: JobConf, layers: Sequence[str], url: str, backend: str | None, outputs: bool = False) -> JobConf:
+def with_data(
+    job: JobConf,
+    layers: Sequence[str],
+    url: str,
+    backend: str | None,
+    outputs: bool = False,
+    forecasts: Sequence[Any] | None = None,
+) -> JobConf:
     """Return the job with input layers that read other records.
 
     Parameters
@@ -133,6 +140,8 @@ def with_data(job: JobConf, layers: Sequence[str], url: str, backend: str | None
     outputs : bool
         Whether labels and targets are read; else the layers that read them, and need them, are left out, and no record
         is skipped for a missing value.
+    forecasts : sequence, optional
+        See `LagsConf.with_forecasts`.
 
     Raises
     ------
@@ -149,10 +158,13 @@ def with_data(job: JobConf, layers: Sequence[str], url: str, backend: str | None
     kept = [each for each in job.neuralnet.layer if outputs or each in readers or not _traits(each).reads_beside]
     while len(fed := [each for each in kept if {other.name for other in kept}.issuperset(each.srclayers)]) < len(kept):
         kept = fed
-    return job.with_layers([_reading(each, url, backend, outputs) if each in readers else each for each in kept])
+    own = (url, backend, outputs, forecasts)
+    return job.with_layers([_reading(each, *own) if each in readers else each for each in kept])
 
 
-def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> LayerConf:
+def _reading(
+    layer: LayerConf, url: str, backend: str | None, outputs: bool, forecasts: Sequence[Any] | None
+) -> LayerConf:
     """Return an input layer that reads other records."""
     conf = layer.block(StoreConf)
     backend = table_or(backend or _format(url, conf), conf)
@@ -173,6 +185,8 @@ def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> 
         options = {name: value for name, value in options.items() if name in known}
     if not outputs and changes.get("texts", conf.texts):
         options = {**options, "blank_texts": True}
+    if forecasts is not None and changes.get("lags", conf.lags):
+        options = {**options, "forecasts": [*forecasts]}
     changes["user_conf"] = options
     channels, *size = conf.shape if len(conf.shape) == 3 else [1, *conf.shape]
     has_images = store is not None and store.holds == "images"
@@ -307,6 +321,14 @@ def _compared_by(job: JobConf, phase: Phase, layer: str) -> str:
     """Return the first loss that compares the values of a layer with targets; empty if there is none."""
     losses = (layer for layer in _layers_of(job, phase).values() if _traits(layer).is_loss)
     return next((loss.name for loss in losses if _compares(loss) and layer in loss.srclayers[:1]), "")
+
+
+def forecasts_itself(job: JobConf, phase: Phase, layers: Sequence[str]) -> bool:
+    """Return whether one layer predicts the only column that records have lags of, so that further ones follow."""
+    stores = [store for each in _layers_of(job, phase).values() if (store := each.given_block(StoreConf))]
+    columns = {name for store in stores if store.lags for name in store.lags.columns}
+    outputs = {name for store in stores for name in (*store.label_columns, *store.target)}
+    return len(columns) == 1 and columns == outputs and [*layers] == [predicted_layer(job, phase)]
 
 
 def target_names(job: JobConf, phase: Phase, layer: str) -> tuple[str, ...]:

@@ -44,9 +44,12 @@ class MemoryRecords(ABC):
     Attributes
     ----------
     n : int
+    n_later : int
+        Number of records of a time series after these: they need the prediction for the last one first.
     """
 
     n: int
+    n_later = 0
 
     @abstractmethod
     def read(self, first: int, stop: int) -> Arrays:
@@ -66,7 +69,14 @@ def is_of(data: Any, package: str, *names: str) -> bool:
 
 
 def as_records(
-    x: Any, conf: StoreConf, facts: TableFacts | None, *, outputs: bool = False, skips: bool = False, name: str = "x"
+    x: Any,
+    conf: StoreConf,
+    facts: TableFacts | None,
+    *,
+    outputs: bool = False,
+    skips: bool = False,
+    name: str = "x",
+    forecasts: Sequence[Any] | None = None,
 ) -> MemoryRecords:
     """Return the records that data consists of.
 
@@ -83,6 +93,8 @@ def as_records(
         Whether records with missing values are left out where the job says so; otherwise they are errors.
     name : str
         What the user calls the data, for errors.
+    forecasts : sequence, optional
+        See `LagsConf.with_forecasts`.
 
     Raises
     ------
@@ -95,8 +107,10 @@ def as_records(
         x = x if hasattr(x, "iloc") else as_table(x, name)
         if facts is not None:
             spec = replace(_spec(conf, facts, outputs), spelling=spelling)
-            x, first = _with_lags(x, conf, facts, spec, name)
-            return _Frame(x, first, spec, facts, name, skips, conf.standardise)
+            x, first, n_later = _with_lags(x, conf, facts, spec, name, forecasts)
+            frame = _Frame(x, first, spec, facts, name, skips, conf.standardise)
+            frame.n_later = n_later
+            return frame
         x = _numbers_of(x, name)
     elif _is_pictures(x):
         return _Pictures(x, conf, name)
@@ -208,17 +222,21 @@ def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
     )  # fmt: skip
 
 
-def _with_lags(x: Any, conf: StoreConf, facts: TableFacts, spec: TableSpec, name: str) -> tuple[Any, int]:
-    """Return a frame with the lags of its records if it lacks them, and the index of the first that has all."""
+def _with_lags(
+    x: Any, conf: StoreConf, facts: TableFacts, spec: TableSpec, name: str, forecasts: Sequence[Any] | None
+) -> tuple[Any, int, int]:
+    """Return a frame with the lags of its records if it lacks them, the index of the first with all, and `n_later`."""
     columns, lags = x.column_names if isinstance(x, pa.Table) else [*map(str, x.columns)], conf.lags
     if lags is None or not {*columns}.isdisjoint(lags.names):
-        return x, 0
+        return x, 0, 0
     refuse_absent(name, columns, [*(each for each in facts.features if each not in lags.names), *lags.columns])
     wanted = {*facts.features, *lags.sources, *conf.label_columns, *conf.target, conf.weight}
     indices = [index for index, column in enumerate(columns) if column in wanted]
     table = as_table(x.select(indices) if isinstance(x, pa.Table) else x.iloc[:, indices], name, spec.spelling)
     table = spec.spelling.read(table, spec.categories, lambda row: f"{name}, row {row}", spec.texts)
-    return lags.add(name, table, predicted={*lags.columns}.isdisjoint((*spec.label, *spec.target))), lags.n
+    table, n_later = (table, 0) if forecasts is None else lags.with_forecasts(table, forecasts)
+    predicted = {*lags.columns}.isdisjoint((*spec.label, *spec.target))
+    return lags.add(name, table, predicted=predicted), lags.n, n_later
 
 
 class _Frame(MemoryRecords):

@@ -21,6 +21,7 @@ import pyarrow as pa
 from distributed import Client
 
 from singa_dask import fs, modules, runtime
+from singa_dask.arrays import Array
 from singa_dask.conf import JobFile, Phase
 from singa_dask.data.codecs.columns import as_texts, whole
 from singa_dask.data.convert import backend_of
@@ -34,6 +35,8 @@ from singa_dask.fs.outputs import check_output
 from singa_dask.inference.net import (
     build,
     classifier,
+    forecasts_itself,
+    has_classes,
     has_values,
     inference_job,
     is_class_loss,
@@ -72,12 +75,15 @@ class Predicted:
         Columns of the records, to write beside the predictions.
     first : int
         Number of the first record: those before it are only its history.
+    n_ahead : int
+        Number of the last records that were predicted from predictions.
     """
 
     url: str
     parts: Sequence[TaskResult]
     kept: pa.Table
     first: int = 0
+    n_ahead: int = 0
 
     @property
     def count(self) -> int:
@@ -198,12 +204,15 @@ class StoredRecords(NamedTuple):
         Whether labels and targets are read, too.
     named : str
         What errors call the records; the URL if empty.
+    forecasts : tuple, optional
+        See `LagsConf.with_forecasts`.
     """
 
     url: str
     backend: str | None = None
     outputs: bool = False
     named: str = ""
+    forecasts: tuple[Any, ...] | None = None
 
     def renamed(self, error: ConfigError | DataError, layers: Sequence[int]) -> SingaError | None:
         """Return an error that names the records, None if it is about the job or a checkpoint.
@@ -401,7 +410,8 @@ class _Inference:
         if not inputs or (len(inputs) > 1 and not records.outputs):
             known = ", ".join(inputs) or "none"
             raise ConfigError(f"the net needs the input layers {known}, expected one, to read {records.url}.")
-        job = with_data(self._wanted.job, inputs, fs.absolute(records.url), records.backend, records.outputs)
+        url, backend, outputs, forecasts = fs.absolute(records.url), records.backend, records.outputs, records.forecasts
+        job = with_data(self._wanted.job, inputs, url, backend, outputs, forecasts)
         names = [layer.name for layer in job.neuralnet.layer]
         numbered = zip(self._wanted.indices, self._wanted.job.neuralnet.layer, strict=True)
         indices = tuple(i for i, layer in numbered if layer.name in names)
@@ -559,10 +569,11 @@ class StoredNet:
         are_values = topk > 0 and self._have_values(layers, topk)
         topk, keep = 0 if are_values else topk, tuple(dict.fromkeys(keep))
         kept = self._kept(layers, phase)
+        if forecasts_itself(self.read.job, phase, layers):
+            stores = [records._replace(forecasts=()) for records in stores]
         sources: list[StoredRecords | None] = [*stores] or [None]
-        inferences = [
-            self._inference(phase, records, **kept, labels=False, topk=topk, files=bool(stores)) for records in sources
-        ]
+        kept |= {"labels": False, "topk": topk, "files": bool(stores)}
+        inferences = [self._inference(phase, records, **kept) for records in sources]
         columns = [self._columns(records.url, keep) if records and keep else pa.table({}) for records in sources]
 
         def names_of(facts: NetFacts) -> tuple[tuple[str, ...], ...]:
@@ -587,11 +598,23 @@ class StoredNet:
         with self.workers() as workers:
             for records, inference, values in zip(sources, inferences, columns, strict=True):
                 facts, results = inference.compute(workers, 0, self.show, check)
-                first = facts.n_history
-                predicted.append(Predicted(records.url if records else "", results, values, first))
+                first, n_ahead, names = facts.n_history, facts.n_later, facts.class_names[0]
+                while records and facts.n_later:
+                    made = self._forecast(layers[0], results[-1].arrays[0]["data"][-1], topk, names)
+                    records = records._replace(forecasts=(*(records.forecasts or ()), made))
+                    inference = self._inference(phase, records, **kept)
+                    facts, results = inference.compute(workers, 0, lambda compute: compute)
+                predicted.append(Predicted(records.url if records else "", results, values, first, n_ahead))
                 if keep and len(values) != first + predicted[-1].count:
                     raise DataError(f"{predicted[-1].url}: changed while it was read.")
         return LayerValues(layers, topk, predicted, names_of(facts), inferences[0].net)
+
+    def _forecast(self, layer: str, values: Array, topk: int, names: Sequence[str]) -> float | str:
+        """Return the prediction for a record of a time series, as its column has it."""
+        if not has_classes(self.read.job, layer):
+            return float(values.item())
+        number = int(values.flat[0]) if topk else len(values) - 1 - int(values[::-1].argmax())
+        return names[number] if names else str(number)
 
     def _columns(self, url: str, names: Sequence[str]) -> pa.Table:
         """Return columns of a table, read as the job reads its own."""

@@ -198,6 +198,8 @@ class NetFacts(NamedTuple):
         For each layer of the task: names of its classes by label; empty if the checkpoint has none.
     n_history : int
         Number of records before the first one that is read.
+    n_later : int
+        Number of records after the last one that is read: they need its prediction first.
     """
 
     n_records: int | None
@@ -206,6 +208,7 @@ class NetFacts(NamedTuple):
     record_bytes: int
     class_names: tuple[tuple[str, ...], ...] = ()
     n_history: int = 0
+    n_later: int = 0
 
 
 def inspect_net(task: InferenceTask) -> NetFacts:
@@ -236,6 +239,7 @@ def inspect_net(task: InferenceTask) -> NetFacts:
             record_bytes=1 if task.topk else n_bytes,
             class_names=tuple(map(net.context.class_names.known_for, task.labels_of_layers)),
             n_history=max((layer.n_history for layer in stores), default=0),
+            n_later=max((layer.n_later for layer in stores), default=0),
         )
 
 

@@ -317,6 +317,8 @@ class StoreInput(StoreReader):
     """Records of the store, once `check_source` or `count` has opened it."""
     n_history = 0
     """`Store.n_history`, as soon as it is known."""
+    n_later = 0
+    """`Store.n_later`, likewise."""
     passed = 0
     """Records to pass over at the start, beside those of ``random_skip``."""
     span: tuple[int, int] | None = None
@@ -564,7 +566,7 @@ class StoreInput(StoreReader):
         """Return how many records the store has; opens it once, with the errors of `survey`."""
         if self.n_records is None:
             with self.open_checked() as store:
-                self.n_records, self.n_history = store.count, store.n_history
+                self.n_records, self.n_history, self.n_later = store.count, store.n_history, store.n_later
         return self.n_records
 
     def steps_per_epoch(self, batch_size: int = 0) -> Fraction:

@@ -180,9 +180,7 @@ def test_what_is_no_history_is_refused(call: Call, series: str) -> None:
         (HISTORY.drop(columns=series), f"column '{series}' is missing. Columns: "),
         (HISTORY.drop(columns="wind"), "column 'wind' is missing. Columns: "),
         (HISTORY[:2], "2 records. Expected more than 2: "),
-        (pd.concat([HISTORY, HISTORY[-1:].assign(time=SERIES["time"].max() + pd.Timedelta("7h"))]),
-         f"the last 2 records have no {series}, and each needs those of the 2 before it. "),
-    ):  # fmt: skip
+    ):
         change.to_csv("new.csv", index=False)
         result = call("predict", "job.yaml", "--init-from", "run", "--data", "new.csv")
         assert result.exit_code != 0 and result.stderr.startswith(f"--data new.csv: {said}"), result.output
@@ -193,6 +191,35 @@ def test_what_is_no_history_is_refused(call: Call, series: str) -> None:
         sd.DataError, match=r"data: a record needs the 2 before it, and partitions of Dask .*compute\(\)"
     ):
         sd.predict(model, lazy)
+
+
+def test_several_records_ahead(call: Call, series: str) -> None:
+    """As many as lack their value, each from the predictions for those before, by every door."""
+    model, filled = sd.load_model("run"), SERIES[-12:].reset_index(drop=True).astype({series: object})
+    filled.loc[8:, series] = None
+    ahead = filled.copy()
+    for i in range(8, 12):
+        filled.loc[i, series] = model.predict(filled[: i + 1])[-1]
+    wanted = model.predict(filled).tolist()
+    assert wanted[-4:] == filled[series][-4:].tolist()
+    for data in (ahead, pa.Table.from_pandas(ahead), ahead.to_dict("list")):
+        assert sd.predict(model, data).tolist() == wanted
+    ahead.to_csv("new.csv", index=False)
+    ahead.to_parquet("new.parquet", row_group_size=4)
+    for name in ("new.csv", "new.parquet"):
+        assert sd.predict("run", name).tolist() == wanted
+        for options in ([], ["--proba"] if series == "state" else []):
+            said = call("predict", "job.yaml", "--init-from", "run", "--data", name, "--keep", "wind", *options)
+            assert "the last 3 records are predicted from predictions for those before" in said.stderr
+            written = table(said.stdout)
+            assert written["record"].tolist() == [str(i) for i in range(2, 12)]
+            assert written["wind"].astype(float).tolist() == ahead["wind"][2:].tolist()
+    # another layer has no predictions to go on from
+    said = call("predict", "job.yaml", "--init-from", "run", "--data", "new.csv", "--layer", "data")
+    refused = f"--data new.csv: the last 4 records have no {series}, and each needs those of the 2 before it. "
+    assert said.stderr.startswith(refused)
+    with pytest.raises(sd.DataError, match=f"x: the last 4 records have no {series}"):
+        model.extract(ahead, "data")
 
 
 def test_lags_of_money(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,6 +80,23 @@ class LagsConf(Conf):
                 table = table.append_column(f"{name}_lag{k}", lag(values, k))
         return table
 
+    def with_forecasts(self, table: pa.Table, forecasts: Sequence[Any]) -> tuple[pa.Table, int]:
+        """Return a table whose newest records have these predictions as values, up to the next that lacks its value.
+
+        Also return how many records come after that one. If there are some, the table has only what the next
+        prediction is made of.
+        """
+        [name] = self.columns
+        values, made = whole(table.column(name)), pa.array(forecasts)
+        n_open = _count_missing_at_end(values)
+        known = values[: len(values) - n_open]
+        if pa.types.is_floating(made.type):
+            known = known.cast(pa.float64())
+        is_open, n_later = n_open > len(forecasts), max(0, n_open - len(forecasts) - 1)
+        filled = pa.concat_arrays([known, made.cast(known.type), pa.nulls(int(is_open), known.type)])
+        table = table.slice(0, len(filled)).set_column(table.column_names.index(name), name, filled)
+        return table.slice(max(0, len(table) - self.n - 1) if n_later else 0), n_later
+
     def _check_order(self, where: str, values: Sequence[Any]) -> None:
         read = times_of(values) if any(isinstance(value, str) for value in values) else [values]
         if twice := twice_among(values):

@@ -102,6 +102,8 @@ class Store(ABC):
         The run that each block belongs to, if some runs have several. A run is a part of a file, such as a row group
         of Parquet, that is fetched as a whole and decoded from its beginning, so its blocks are cheap to read one after
         the other alone.
+    n_later : int
+        Number of records at the end that are not read, as they need the prediction for the last one that is.
     truncation : str
         Describes what is missing at the end of a truncated file that was opened with ``truncated=True``; else empty.
 
@@ -139,6 +141,7 @@ class Store(ABC):
     left_out: int = 0
     n_history: int = 0
     runs: npt.NDArray[np.int64] | None = None
+    n_later: int = 0
     truncation: str = ""
     schema: dict[str, Field]
 

@@ -227,6 +227,8 @@ class TableOptions(NamedColumns):
     """Whether wrong records are to be skipped by a loader: opening then learns from the others."""
     blank_texts: bool = False
     """Whether a text that is missing or blank is read as an empty one, as ``predict`` does; else it has no value."""
+    forecasts: list[float | str] | None = None
+    """Predictions for the newest records of a series that lack their values, see `LagsConf.with_forecasts`."""
 
 
 @STORES.register("table")
@@ -269,7 +271,7 @@ class TableStore(RangeStore):
             checked[name] = checked[name] and checked[name].model_dump()
         # manifests lack these options where they have their defaults
         short = ("tolerant", "weight", "header", "quotes", "charset", "texts", "split", "lags", "numbers", "na_values")
-        for name in (*short, "unlabelled", "blank_texts"):
+        for name in (*short, "unlabelled", "blank_texts", "forecasts"):
             if checked[name] == TableOptions.model_fields[name].default:
                 del checked[name]
         return checked
@@ -331,7 +333,10 @@ class TableStore(RangeStore):
                 table, place = self._parts.decode(file, run, wanted, data), part.place(run, data)
                 tables.append(self._spec.spelling.read(table, self._listed, place, self._spec.texts))
         predicted = {*lags.columns}.isdisjoint((*self._spec.label, *self._spec.target))
-        table = lags.add(self.url, pa.concat_tables(tables, promote_options="permissive"), predicted=predicted)
+        series = pa.concat_tables(tables, promote_options="permissive")
+        if "forecasts" in self.options:
+            series, self.n_later = lags.with_forecasts(series, self.options["forecasts"])
+        table = lags.add(self.url, series, predicted=predicted)
         source = in_memory(self.url, table)
         self._files[1:], self._files[0], self._format = [], TableFile(self.url), "whole"
         self._parts = OpenParts(self._files, lambda file: ParquetPart(self.url, self.storage_options, source))
