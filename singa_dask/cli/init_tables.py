@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from singa_dask.cli.init_baseline import baseline_of
 from singa_dask.cli.init_columns import (
+    DATES,
     MAX_BYTES,
     MAX_CATEGORIES,
     ColumnSurvey,
@@ -560,9 +561,12 @@ def _unknown(table: TableSurvey, candidates: Sequence[ColumnSurvey]) -> UnsureEr
 def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, options: InitOptions) -> OutputSurvey:
     name, place = column.name, f"{table.url}: column {column.name!r}"
     known = len(column.distinct)
-    if column.kind not in ("number", "boolean", "string") or known < 2:
-        found = plural(known, "different value")
-        raise DataError(f"{place} has {found} of kind {column.kind}. Expected classes, or numbers.")
+    if column.kind not in ("number", "boolean", "string", "empty"):
+        hint = ", in a column that you make of it, such as the month or hour" if column.kind in DATES else ""
+        raise DataError(f"{place} has values of kind {column.kind}. Expected classes, or numbers{hint}.")
+    if known < 2:
+        found = f"only one value, {show_value(column.distinct[0].as_py())!r}" if known else "no values"
+        raise DataError(f"{place} has {found}. Expected at least two.")
     if said == "target" or (column.kind == "number" and not _has_classes(table, column, said)):
         if column.kind == "string":
             refuse_faults(table, [column], options)
@@ -577,6 +581,9 @@ def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, optio
     if not said and column.kind == "number" and known > 2:
         why = f"{why}; {known} different numbers are classes, --target predicts them as numbers"
     texts = ("false", "true") if column.kind == "boolean" else table.texts(name)
+    if column.kind == "number":
+        # pandas writes whole numbers as 1.0 where some are missing
+        texts = tuple(map(name_key, texts))
     if column.kind == "number" and len(texts) != known and table.is_whole:
         raise DataError(f"{place}: {listed(texts, 6)}, which are {known} different numbers. Write each in one way.")
     is_counted = column.kind == "number" and [float(text) for text in texts] == list(range(len(texts)))
@@ -608,7 +615,7 @@ def _has_classes(table: TableSurvey, column: ColumnSurvey, said: str) -> bool:
         if said or known > FEW or not repeat:
             return bool(said) and known <= FEW and repeat
     elif known > MANY and known > n / 10:
-        return False
+        return bool(said) and 2 * known <= n
     elif said or ((known <= FEW or named) and repeat):
         return True
     raise UnsureError(

@@ -61,6 +61,29 @@ def test_an_id_is_not_the_label(call: Call, suffix: str, last: str) -> None:
     assert f"PassengerId {N} an id by its name left out" in noted(result.stderr)
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_whole_numbers_of_classes_with_gaps(call: Call, suffix: str) -> None:
+    """Pandas has them as floats, and writes 1.0 to CSV."""
+    table = frame(quality=[{0: None, 1: 1, 2: 2}[kind] for kind in KIND])
+    table.to_csv("x.csv", index=False)
+    table.to_parquet("x.parquet")
+    result = call("init", f"x.{suffix}", "--label", "quality")
+    assert "label: quality, given. 2 classes: 1 20 (50%), 2 20 (50%)\n" in result.output
+    assert store()["categories"] == {"quality": ["1", "2"]}
+    result = call("run", "job.yaml", "--run-dir", "run", "--set", "train_steps=1")
+    assert result.exit_code == 0, result.output
+
+
+def test_many_whole_numbers_are_classes_where_label_says_so(call: Call) -> None:
+    n = 600
+    table = pd.DataFrame({"a": RANDOM.normal(size=n), "shop": np.arange(n) % 200, "price": np.arange(n) % 500})
+    table.to_csv("x.csv", index=False)
+    assert "label: shop, given. 200 classes: 0 3 (0%), 1 3 (0%)" in call("init", "x.csv", "--label", "shop").output
+    # most occur once
+    said = "target: price, given; 500 different numbers are predicted as such."
+    assert said in call("init", "x.csv", "--label", "price", "--overwrite").output
+
+
 def test_it_asks_on_a_terminal(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     terminal = SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True))

@@ -609,7 +609,12 @@ def test_sheets_of_excel(call: Call) -> None:
             "a,b,label\n1,2,0\n3,4,1\n5,n.a.,1\n6,7,0\n",
             "x.csv: column 'b': most values are numbers, but not 'n.a.' (1, ",
         ),
-        ("a,b,label\n1,2,0\n3,4,0\n", "x.csv: column 'label' has 1 different value of kind number."),
+        ("a,b,label\n1,2,0\n3,4,0\n", "x.csv: column 'label' has only one value, '0'. Expected at least two."),
+        ("a,b,label\n1,2,\n3,4,\n", "x.csv: column 'label' has no values. Expected at least two."),
+        (
+            "a,b,label\n1,2,2024-01-31\n3,4,2024-02-29\n",
+            "x.csv: column 'label' has values of kind date. Expected classes, or numbers, in a column that you make",
+        ),
         (
             "a,b,label\n" + "1,2,0\n3,4,01\n5,6,1\n" * 5,
             "x.csv: column 'label': 0, 01, 1, which are 2 different numbers.",
