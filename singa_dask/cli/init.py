@@ -254,9 +254,9 @@ def _show(output: OutputSurvey) -> str:
     if not output.is_label:
         return f"target: {output.name}, {output.why}. Mean {output.mean:.6g}, deviation {output.std:.6g}"
     names = output.names or tuple(map(str, range(len(output.counts))))
-    total = max(sum(output.counts), 1)
-    counted = zip(names, output.counts, strict=True)
-    parts = [f"{show_value(name)} {count} ({count / total:.0%})" for name, count in counted]
+    parts, total = list(map(show_value, names)), sum(output.counts)
+    if total:
+        parts = [f"{part} {n} ({n / total:.0%})" for part, n in zip(parts, output.counts, strict=True)]
     return f"label: {output.name}, {output.why}. {len(parts)} classes: {listed(parts, MAX_CLASSES)}"
 
 

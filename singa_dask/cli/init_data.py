@@ -91,7 +91,8 @@ def survey_arrays(url: str, test_url: str, backend: str, options: InitOptions, f
         trouble.append(f"{like_ids}: {said}")
     n_classes = max(len(names), max(labels, default=0) + 1, 2)
     counts = tuple(labels[i] for i in range(n_classes))
-    output = OutputSurvey(label or "label", "given" if label else "that of the format", counts, names)
+    why = {"image-folder": "by folder", "image-list": "by the list"}.get(backend, "by the format")
+    output = OutputSurvey(label or "label", "given" if label else why, counts, names)
     records = RecordSurvey(
         source=url,
         url=url,
@@ -128,6 +129,11 @@ def _check_labels(url: str, labels: Counter[int], names: Sequence[str]) -> None:
 def _no_label(url: str, backend: str, store: Store) -> DataError:
     if backend == "npy":
         return DataError(f"{url}: one array has no labels. Write both: numpy.savez('train.npz', images=x, labels=y).")
+    if backend == "image-folder":
+        return DataError(
+            f"{url}: pictures, but no folders of classes. Move each picture into a folder that has the name of its "
+            "class, or write lines of NAME LABEL to a .txt file beside them, and pass that file to init."
+        )
     if store.other_fields:
         return _unknown_label(url, store.other_fields)
     many = "several" if "label" in store.schema else "no"
@@ -152,7 +158,8 @@ def _scan(store: Store, url: str, is_image: bool, ids: Ids) -> tuple[Counter[int
     blocks: Sequence[int] = np.linspace(0, n - 1, min(n, MAX_BLOCKS)).astype(int).tolist()
     if "pixel" in store.schema:
         if store.class_names:
-            blocks = range(n) if store.labels_apart else ()
+            # to count classes that are known is not worth decoding pictures
+            blocks = range(n) if store.labels_apart else () if store.holds == "images" else blocks
         for block in blocks:
             labels.update(store.read_labels(block).tolist())
         return labels, "bytes", 0.0, 1.0

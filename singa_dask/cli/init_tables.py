@@ -6,6 +6,7 @@ import fnmatch
 import itertools
 import posixpath
 import re
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -49,6 +50,7 @@ from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.class_names import label_table
+from singa_dask.data.stores.image import IMAGE_SUFFIXES
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.errors import DataError, listed
@@ -394,9 +396,23 @@ def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey
     if like_texts is not None:
         raise _unsure_of_text(table, like_texts)
     if not features:
-        raise DataError(f"{table.url}: no columns for features. Left out: {_show_reasons(left_out)}. Give --features.")
+        raise DataError(
+            f"{table.url}: no columns for features. Left out: {_show_reasons(left_out)}. Pass --features{_hint(texts)}."
+        )
     refuse_faults(table, [*(table.named[each.name] for each in outputs if not each.is_label), *features], options)
     return outputs, features, left_out
+
+
+def _hint(texts: Sequence[ColumnSurvey]) -> str:
+    """Return what else to do with a table of which no column is a feature; ``texts`` are columns that may be read."""
+    if not texts:
+        return ""
+    names = texts[0].present[:MAX_NAMED].to_pylist()
+    if all(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
+        return (
+            f". {texts[0].name!r} names pictures: write them as lines of NAME LABEL, without a header, to a .txt file"
+        )
+    return f", or --text {shlex.quote(texts[0].name)} to learn from its words or characters"
 
 
 def _has_words(column: ColumnSurvey) -> bool:
@@ -409,11 +425,11 @@ def _has_words(column: ColumnSurvey) -> bool:
 def _unsure_of_text(table: TableSurvey, column: ColumnSurvey) -> UnsureError:
     name = column.name
     choices: list[tuple[str, dict[str, Any]]] = [("a text, whose words are read", {"text": name})]
-    advice = f"Give --text {name} to read its words"
+    advice = f"Pass --text {name} to learn from its words"
     if len(column.distinct) <= MAX_CATEGORIES:
         choices.append(("categories", {"features": (name,)}))
         advice += f", or --features {name} if its {len(column.distinct)} different values are categories"
-    question = f"is column {name!r} a text, of which words are read? It has {column.show()}."
+    question = f"is {name!r} a column of texts, to learn from their words? It is {column.show()}."
     return UnsureError(table.url, question, choices, f"{advice}.")
 
 

@@ -109,6 +109,16 @@ def test_pictures_in_a_folder_for_each_class(call: Call) -> None:
     assert [store_of(layer)["path"] for layer in layers[:2]] == ["split/train", "split/val"]
 
 
+def test_converted_pictures_have_the_classes_of_their_folders(call: Call) -> None:
+    write_pictures("photos")
+    assert call("convert", "image-folder", "photos", "photos.arrow").exit_code == 0
+    counted = {path.name: len(list(path.iterdir())) for path in sorted(Path("photos").iterdir())}
+    result = call("init", "photos.arrow")
+    shown = ", ".join(f"{name} {n} ({n / 40:.0%})" for name, n in counted.items())
+    assert f"label: label, by the format. {len(counted)} classes: {shown}\n" in result.stderr
+    assert f"to beat: always the largest class is right in {max(counted.values()) / 40:.1%}\n" in result.stderr
+
+
 def test_pictures_of_many_sizes_are_scaled(call: Call) -> None:
     for i in range(20):
         path = Path("pictures", "ab"[i % 2], f"{i}.jpg")
@@ -216,7 +226,7 @@ def test_it_says_what_to_do_next(call: Call) -> None:
     result = call("init", data, "-o", "my job.yaml", "--net", "mlp")
     assert result.stderr == (
         f"{data}: 8000 arrow records of 1 x 28 x 28 values in 10 classes\n"
-        "label: label, that of the format. 10 classes: 0 801 (10%), 1 902 (11%), 2 793 (10%), 3 825 (10%), "
+        "label: label, by the format. 10 classes: 0 801 (10%), 1 902 (11%), 2 793 (10%), 3 825 (10%), "
         "4 784 (10%), 5 691 (9%), 6 811 (10%), 7 856 (11%), 8 755 (9%), 9 782 (10%)\n"
         f"{data.parent}/test.arrow: 2000 records to test on\n"
         "to beat: always the largest class is right in 11.3%\n"
@@ -285,7 +295,7 @@ def test_the_index_of_a_frame_is_neither_feature_nor_label(call: Call, index: st
         (["empty"], 1, "empty: an empty directory."),
         (["unlabelled.npz"], 1, "unlabelled.npz: the records have no labels."),
         (["negative.npz"], 1, "negative.npz: label -1. Expected labels from 0 on"),
-        (["nan.csv", "--label", "1"], 1, "nan.csv: no columns for features. Left out: 2 (constant)."),
+        (["nan.csv", "--label", "1"], 1, "nan.csv: no columns for features. Left out: 2 (constant). Pass --features."),
         (["nan.npz"], 1, "nan.npz: nan or inf in block 0."),
         (["packed.csv.gz"], 1, "packed.csv.gz: which column is the label? Its columns have no names."),
         (["one.npy"], 1, "one.npy: one array has no labels. Write both: numpy.savez('train.npz', images"),
@@ -315,6 +325,31 @@ def test_mistakes_are_told(call: Call, arguments: list[str], code: int, said: st
     assert (result.exit_code, result.stdout) == (code, ""), result.output
     assert result.stderr.startswith(said)
     assert not Path("job.yaml").exists()
+
+
+def test_what_to_do_with_columns_of_texts_and_pictures_without_folders(call: Call) -> None:
+    write_pictures("photos")
+    names = []
+    for folder in sorted(path.name for path in Path("photos").iterdir()):
+        for i, path in enumerate(sorted(Path("photos", folder).iterdir())):
+            names.append((path.rename(f"photos/{folder}{i}.png").name, folder))
+        Path("photos", folder).rmdir()
+    result = call("init", "photos")
+    said = "photos: pictures, but no folders of classes. Move each picture into a folder that has the name of its class"
+    assert (result.exit_code, said in result.stderr) == (1, True)
+    Path("labels.csv").write_text("file,label\n" + "".join(f"{name},{label}\n" for name, label in names))
+    said = (
+        "Pass --features. 'file' names pictures: write them as lines of NAME LABEL, without a header, to a .txt file."
+    )
+    assert call("init", "labels.csv").stderr.endswith(f"{said}\n")
+    # what both say
+    Path("photos/list.txt").write_text("".join(f"{name} {label}\n" for name, label in names))
+    found = store_of(written(call, "photos/list.txt", "--test-split", "0")[0])
+    assert (found["backend"], found["path"]) == ("image-list", "photos/list.txt")
+    Path("names.csv").write_text("name,label\n" + "".join(f"{'ab'[i % 2] * i},{i % 2}\n" for i in range(1, 40)))
+    said = "Pass --features, or --text name to learn from its words or characters."
+    assert call("init", "names.csv", "-o", "names.yaml").stderr.endswith(f"{said}\n")
+    assert call("init", "names.csv", "--text", "name", "-o", "names.yaml").exit_code == 0
 
 
 # -- it trains ---------------------------------------------------------------------------------------------------

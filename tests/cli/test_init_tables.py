@@ -439,8 +439,8 @@ def test_texts_are_not_guessed(call: Call) -> None:
     table.to_csv("x.csv", index=False)
     table.to_json("x.jsonl", orient="records", lines=True)
     for file in ("x.csv", "x.jsonl"):
-        assert "is column 'text' a text, of which words are read?" in (said := refused(call, file))
-        assert said.endswith("Give --text text to read its words.\n")
+        assert "is 'text' a column of texts, to learn from their words?" in (said := refused(call, file))
+        assert said.endswith("Pass --text text to learn from its words.\n")
     table.assign(text=table["text"].str.partition(",")[0]).to_csv("x.csv", index=False)
     assert "or --features text if its 18 different values are categories" in refused(call, "x.csv")
     done(call, "x.csv", "--features", "text")

@@ -64,6 +64,17 @@ def write_images(folder: Path) -> None:
         write_environment(str(folder / f"mnist_{name}_lmdb"), pairs)
 
 
+def write_reviews(folder: Path) -> None:
+    random = np.random.default_rng(0)
+    lines = ["review,opinion"]
+    for i in range(600):
+        told = (["great", "quick", "kind", "lovely"], ["late", "broken", "rude", "dull"])[i % 2]
+        words = [str(random.choice(told if random.random() < 0.5 else ["it", "was", "and", "the"])) for _ in range(8)]
+        lines.append(f"{' '.join([told[i % 4], *words])},{('good', 'bad')[i % 2]}")
+    (folder / "reviews.csv").write_text("\n".join(lines) + "\n")
+    (folder / "new-reviews.csv").write_text("review\ngreat and quick\nlate and broken\n")
+
+
 def write_mnist(folder: Path) -> None:
     images, labels = digits(1000, step=1)
     (folder / "mnist").mkdir()
@@ -92,6 +103,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     (folder / "data").symlink_to(ROOT / "data")
     write_tables(folder)
     write_images(folder)
+    write_reviews(folder)
     write_mnist(folder)
     write_singas(folder)
     port = free_port()
@@ -117,7 +129,7 @@ def test_the_commands_print_what_the_page_shows(reader: Session, block: Block) -
 
 
 def test_first_jobs_take_three_commands_each() -> None:
-    assert len(COMMANDS) == len(SHOWN) == 11
+    assert len(COMMANDS) == len(SHOWN) == 12
     assert all(address in PAGE.read_text() for address in ADDRESSES)
     for block in COMMANDS:
         assert len(block.text.splitlines()) <= 3, block

@@ -442,10 +442,10 @@ class ImageFolderStore(_ImageStore):
             files = [fs.join(self.url, name) for name in entries if _has_suffix(name)]
             others = [name for name in others if not _has_suffix(name)]
         if files and others:
-            where = "folders of classes" if self.class_names else "the folder"
+            where = " in folders of classes" if self.class_names else ""
             left = plural(len(others), "file or folder", "files or folders")
-            LOG.warning("%s: left out, as no images: %s in %s: %s. Images end in %s.",
-                        self.url, left, where, listed(others), ", ".join(IMAGE_SUFFIXES))  # fmt: skip
+            LOG.warning("%s: left out: %s: %s. Expected images%s, whose names end in %s.",
+                        self.url, left, listed(others), where, ", ".join(IMAGE_SUFFIXES))  # fmt: skip
         numbers = NameNumbers(classes)
         return files, [numbers[text] for text in texts]
 
