@@ -214,7 +214,8 @@ def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
         return
     n = f"{'about ' * surveyed.is_about}{surveyed.n}"
     echo(f"{surveyed.source}: {n} {surveyed.form} records {surveyed.describe()}", err=True)
-    lines = [f"{surveyed.n_seen} of them, from all its files, were looked at"] if surveyed.is_about else []
+    where = ": the first of each file" if surveyed.form in ("csv", "jsonl") else ", in blocks at equal distances"
+    lines = [f"{surveyed.n_seen} of them were looked at{where}"] if surveyed.is_about else []
     lines += [_show(each) for each in surveyed.outputs]
     if "texts" in surveyed.reading:
         lines.append(f"text: {surveyed.features[0]}. {surveyed.measure}")

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -104,7 +104,11 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     trouble = [f"{each.name}: {said}" for each in features if _is_like_id(each)]
     used = [*(table.named[each.name] for each in outputs), *features]
     trouble += _doubts(used, outputs)
-    notes = [*_forms(used), *_spelled(table, used, outputs, reading), *_left_out(table, left_out)]
+    spelled, na_values = _spelled(table, used, outputs, reading), reading.get("na_values", ())
+    # other formats take only these words for missing values
+    if found := {word for words in spelled.words.values() for word in words}.difference(na_values):
+        reading["na_values"] = [*na_values, *sorted(found)]
+    notes = [*_forms(used), *_notes_of(spelled, used, outputs, reading), *_left_out(table, left_out)]
     if lags and lags.order:
         notes += _gaps(table.named[lags.order])
     required = used if reading.get("missing") == "skip" else used[: len(outputs)]
@@ -248,13 +252,18 @@ def _gaps(dates: ColumnSurvey) -> Iterator[Note]:
         yield Note(dates.name, f"gaps{shown}", len(late), "lags count records, not time")
 
 
-def _spelled(
-    table: TableSurvey, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], reading: dict[str, Any]
-) -> Iterator[Note]:
-    """Yield what is done with missing values, and what is lost of values of CSV.
+class _Spelled(NamedTuple):
+    """Counts by column of CSV: words for missing values, values with blanks around them, numbers that begin with 0."""
 
-    Words that CSV has for them are added to the ``na_values`` of ``reading``: other formats take only these.
-    """
+    words: Mapping[str, Counter[str]]
+    blanks: Counter[str]
+    zeros: Counter[str]
+
+
+def _spelled(
+    table: TableSurvey, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], reading: Mapping[str, Any]
+) -> _Spelled:
+    """Return how values of CSV are written."""
     may_be_codes, na_values = len(used) <= MAX_LISTED, reading.get("na_values", ())
     named = [each.name for each in outputs]
     wanted = [each for each in used if each.kind == "string" or len(each.present) < len(each.values)
@@ -270,18 +279,23 @@ def _spelled(
                 zeros[name] += pc.sum(pc.match_substring_regex(plain, r"^-?0\d+$")).as_py()
             found = pc.value_counts(plain.filter(pc.is_in(plain, pa.array([*MISSING[1:], *na_values])))).to_pylist()
             words[name].update({each["values"]: each["counts"] for each in found})
-    if more := {word for each in used for word in words[each.name]}.difference(na_values):
-        reading["na_values"] = [*na_values, *sorted(more)]
+    return _Spelled(words, +blanks, +zeros)
+
+
+def _notes_of(
+    spelled: _Spelled, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], reading: Mapping[str, Any]
+) -> Iterator[Note]:
+    """Yield what is done with missing values, and what is lost of values of CSV."""
+    named = [each.name for each in outputs]
     for each in used:
         if missing := len(each.values) - len(each.present):
-            said = [f"{word!r} ({count})" for word, count in sorted(words[each.name].items())]
+            said = [f"{word!r} ({count})" for word, count in sorted(spelled.words.get(each.name, {}).items())]
             done = "record left out" if each.name in named else _filled(each, reading)
             yield Note(each.name, f"no value{f': {listed(said)}' * bool(said)}", missing, done)
-    yield from (
-        Note(name, "blanks around values", count, "no part of them") for name, count in sorted((+blanks).items())
-    )
-    done = "lost; list codes in categories"
-    yield from (Note(name, "numbers with leading zeros", count, done) for name, count in sorted((+zeros).items()))
+    for name, count in sorted(spelled.blanks.items()):
+        yield Note(name, "blanks around values", count, "no part of them")
+    for name, count in sorted(spelled.zeros.items()):
+        yield Note(name, "numbers with leading zeros", count, "lost; list codes in categories")
 
 
 def _filled(column: ColumnSurvey, reading: Mapping[str, Any]) -> str:

@@ -55,7 +55,8 @@ def look(call: Call, *options: str) -> tuple[str, int, int]:
     """Return what `init` says, and how many records it says that there are, and were looked at."""
     result = call("init", "table", "--label", "kind", *options)
     assert result.exit_code == 0, result.output
-    found = re.search(r"table: about (\d+) \w+ records.*\n(\d+) of them, from all its files, were", result.stderr)
+    where = ", in blocks at equal distances" if "parquet records" in result.stderr else ": the first of each file"
+    found = re.search(rf"table: about (\d+) \w+ records.*\n(\d+) of them were looked at{where}\n", result.stderr)
     assert found, result.stderr
     return result.stderr, int(found[1]), int(found[2])
 
