@@ -391,7 +391,14 @@ def _stored_net(
         run_shown = shown(compute, lambda result: result.task.index, quiet)
         return lambda parts: iter(run_shown(parts))
 
-    return StoredNet(read, init_from, chosen_workers, show=show, show_written=partial(reported, "written", quiet=quiet))
+    return StoredNet(
+        read,
+        init_from,
+        chosen_workers,
+        show=show,
+        show_written=partial(reported, "written", quiet=quiet),
+        log=(lambda line: None) if quiet else partial(echo, err=True),
+    )
 
 
 POSITIVE = click.FloatRange(min=0, min_open=True)

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import functools
 import io
+import logging
 import math
 import os
 import posixpath
@@ -59,6 +60,8 @@ from singa_dask.layers.records import StoreConf
 from singa_dask.net import NeuralNet
 from singa_dask.redaction import readable
 from singa_dask.training.pass_metrics import PassMetrics
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -424,15 +427,18 @@ class _Inference:
         workers: Workers,
         steps: int,
         show: Callable[[Computation], Computation],
+        log: Callable[[str], None],
         check: Callable[[NetFacts], None] = lambda facts: None,
     ) -> tuple[NetFacts, list[TaskResult]]:
         """Compute so many batches, or all records if ``steps`` is 0; return the results in the order of the records.
 
-        ``check`` is called before them.
+        Before them ``check`` is called, and ``log`` with a line for each store that leaves out records.
         """
         with self._located(), self._with_datasets(workers) as (task, run):
             (facts,) = run([functools.partial(inspect_net, task)])
             check(facts)
+            for line in facts.left_out:
+                log(line)
             n_threads = runtime.n_threads(self._wanted.job, workers.n_beside)
             tasks = plan_tasks(replace(task, n_threads=n_threads), facts, steps, workers.n)
 
@@ -484,6 +490,8 @@ class StoredNet:
         Returns a computation that shows its progress.
     show_written : callable
         Returns a context in which so many records are written.
+    log : callable
+        Called with a line for each store that leaves out records.
     """
 
     read: JobFile
@@ -492,6 +500,7 @@ class StoredNet:
     sources: Sequence[modules.Source] | None = None
     show: Callable[[Computation], Computation] = lambda compute: compute
     show_written: Callable[[int], AbstractContextManager[Any]] = nullcontext
+    log: Callable[[str], None] = LOG.warning
 
     def test(
         self,
@@ -527,7 +536,7 @@ class StoredNet:
         )
         merged = PassMetrics(inference.net, names)
         with self.workers() as workers:
-            facts, results = inference.compute(workers, steps, self.show)
+            facts, results = inference.compute(workers, steps, self.show, self.log)
         return Tested(
             merge_metrics(results, merged),
             sum(done.task.n_batches for done in results),
@@ -597,13 +606,13 @@ class StoredNet:
         predicted = []
         with self.workers() as workers:
             for records, inference, values in zip(sources, inferences, columns, strict=True):
-                facts, results = inference.compute(workers, 0, self.show, check)
+                facts, results = inference.compute(workers, 0, self.show, self.log, check)
                 first, n_ahead, names = facts.n_history, facts.n_later, facts.class_names[0]
                 while records and facts.n_later:
                     made = self._forecast(layers[0], results[-1].arrays[0]["data"][-1], topk, names)
                     records = records._replace(forecasts=(*(records.forecasts or ()), made))
                     inference = self._inference(phase, records, **kept)
-                    facts, results = inference.compute(workers, 0, lambda compute: compute)
+                    facts, results = inference.compute(workers, 0, lambda compute: compute, lambda _: None)
                 predicted.append(Predicted(records.url if records else "", results, values, first, n_ahead))
                 if keep and len(values) != first + predicted[-1].count:
                     raise DataError(f"{predicted[-1].url}: changed while it was read.")
@@ -694,7 +703,7 @@ class StoredNet:
             kept = self._kept(layers, phase)
             inference = self._inference(phase, records, **kept, topk=int(predictions), folder=folder)
             with self.workers() as workers:
-                facts, results = inference.compute(workers, steps, self.show)
+                facts, results = inference.compute(workers, steps, self.show, self.log)
             for i, url in enumerate(urls):
                 with self.show_written(sum(done.task.n_records for done in results)):
                     n = write_records(results, i, url, backend, facts.class_names[i])

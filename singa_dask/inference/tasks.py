@@ -156,7 +156,7 @@ def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
     net.context.class_names = ClassNames(initial.learned())
     inputs = [layer for layer in net.layers if isinstance(layer, StoreInput)]
     for layer in inputs:
-        layer.passed = task.first
+        layer.passed, layer.warns = task.first, False
         layer.read_ahead()
     ready = ReadyNet(net, job, initial)
     of_pass = PassMetrics(net, task.metric_names)
@@ -200,6 +200,8 @@ class NetFacts(NamedTuple):
         Number of records before the first one that is read.
     n_later : int
         Number of records after the last one that is read: they need its prediction first.
+    left_out : tuple of str
+        For each store that leaves out records: how many.
     """
 
     n_records: int | None
@@ -209,6 +211,7 @@ class NetFacts(NamedTuple):
     class_names: tuple[tuple[str, ...], ...] = ()
     n_history: int = 0
     n_later: int = 0
+    left_out: tuple[str, ...] = ()
 
 
 def inspect_net(task: InferenceTask) -> NetFacts:
@@ -240,6 +243,7 @@ def inspect_net(task: InferenceTask) -> NetFacts:
             class_names=tuple(map(net.context.class_names.known_for, task.labels_of_layers)),
             n_history=max((layer.n_history for layer in stores), default=0),
             n_later=max((layer.n_later for layer in stores), default=0),
+            left_out=tuple(dict.fromkeys(layer.left_out for layer in stores if layer.left_out)),
         )
 
 

@@ -319,6 +319,10 @@ class StoreInput(StoreReader):
     """`Store.n_history`, as soon as it is known."""
     n_later = 0
     """`Store.n_later`, likewise."""
+    left_out = ""
+    """`Store.describe_left_out`, as soon as it is known."""
+    warns = True
+    """Whether to log what the store leaves out, and what its order costs, when it is opened to be read."""
     passed = 0
     """Records to pass over at the start, beside those of ``random_skip``."""
     span: tuple[int, int] | None = None
@@ -567,6 +571,7 @@ class StoreInput(StoreReader):
         if self.n_records is None:
             with self.open_checked() as store:
                 self.n_records, self.n_history, self.n_later = store.count, store.n_history, store.n_later
+                self.left_out = store.describe_left_out()
         return self.n_records
 
     def steps_per_epoch(self, batch_size: int = 0) -> Fraction:
@@ -633,6 +638,7 @@ class StoreInput(StoreReader):
             in_flight_bytes=conf.in_flight_mb << 20,
             bytes_bound=None if conf.memory_mb is None else conf.memory_mb << 20,
             share=context.reader_bytes,
+            warns=self.warns,
         )
 
 

@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from dask import array
 from distributed import Client
+from pyarrow.csv import write_csv
+from pyarrow.parquet import write_table
 
 import singa_dask as sd
 from singa_dask.cli import main
 from singa_dask.data.stores import STORES
+from singa_dask.data.stores.table import TableStore
 from singa_dask.inference.stored import StoredRecords
 from tests.contracts.records import read_all
 from tests.jobs.conftest import DIGITS, KEYS, digits_net
@@ -228,3 +232,33 @@ def test_mistakes_are_named(run: Path, tmp_path: Path) -> None:
     for call in (lambda: sd.predict(run, x, client="tcp://127.0.0.1:1"), lambda: sd.extract(run, x, "relu", out="x")):
         with pytest.raises(sd.ConfigError, match=r"^(client|out): only for stored records"):
             call()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_many_tasks_scan_a_table_once_and_say_once_what_is_left_out(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rng, path = np.random.default_rng(1), tmp_path / f"table.{suffix}"
+    kinds = [None if i % 100 == 7 else "high" if i % 2 else "low" for i in range(6000)]
+    table = pa.table({"a": rng.normal(size=6000), "b": rng.normal(size=6000), "kind": kinds})
+    if suffix == "jsonl":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in table.to_pylist()))
+    else:
+        {"csv": write_csv, "parquet": write_table}[suffix](table, path)
+    records = {"path": str(path), "batchsize": 100, "features": ["a", "b"], "label": ["kind"], "unlabelled": "skip"}
+    net = sd.Net(
+        [
+            sd.layer("RecordInput", name="data", store_conf=records),
+            sd.layer("InnerProduct", name="fc", num_output=2),
+            sd.layer("SoftmaxLoss", srclayers=["fc", "data"]),
+        ]
+    )
+    run = sd.train(sd.Job(net, train_steps=2, **KEYS), run_dir=str(tmp_path / "run"), progress=False)
+    caplog.clear()
+    monkeypatch.setenv("SINGA_DASK_CACHE", str(tmp_path / "cache"))
+    scanned: list[str] = []
+    scan = TableStore._scan
+    monkeypatch.setattr(TableStore, "_scan", lambda store, runs: scanned.append(store.url) or scan(store, runs))
+    sd.test(run, steps=0)
+    assert caplog.messages == [f"{path}: 60 records are left out for missing values; 5940 are read."]
+    assert scanned == [str(path)]

@@ -78,6 +78,8 @@ class Loader:
     in_flight_bytes : int
         Maximum bytes of ``bytes_bound`` for blocks that are requested, or decoded ahead, and not yet used, at least one
         block; see `Fetcher`.
+    warns : bool
+        Whether to log how many records the store leaves out, and what its order costs.
 
     Raises
     ------
@@ -113,6 +115,7 @@ class Loader:
         host_names: Collection[str] = (),
         n_io_threads: int = 32,
         in_flight_bytes: int = 64 << 20,
+        warns: bool = True,
     ) -> None:
         self.store, self.sampler = store, sampler
         self.worker, self.n_workers = worker, n_workers
@@ -150,9 +153,10 @@ class Loader:
         self._thread: threading.Thread | None = None
         self._stop = self._ended = False
         self._is_aborted = False
-        if worker == 0 and (left_out := store.describe_left_out()):
-            LOG.warning(left_out)
-        self._warn_of_shuffle()
+        if warns:
+            if worker == 0 and (left_out := store.describe_left_out()):
+                LOG.warning(left_out)
+            self._warn_of_shuffle()
 
     def _warn_of_shuffle(self) -> None:
         """Log what a shuffled order costs if the blocks that it alternates between do not fit in memory."""

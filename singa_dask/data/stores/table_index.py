@@ -19,7 +19,7 @@ from singa_dask.data.types import RecordRun
 LOG = logging.getLogger(__name__)
 
 # shorter tables are scanned each time they are opened
-MIN_INDEXED_BYTES = 1 << 24
+MIN_INDEXED_BYTES = 1 << 16
 # raise it when the same files give another index
 INDEX_VERSION = 4
 MAX_INDICES = 1000
