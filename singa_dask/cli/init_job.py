@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import posixpath
 import re
 import shlex
 
+from singa_dask import fs
 from singa_dask.cli.init_records import Baseline, RecordSurvey, TextSurvey
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.errors import listed
@@ -55,7 +57,7 @@ def default_net(data: RecordSurvey | TextSurvey) -> str:
 
 def commands(data: RecordSurvey | TextSurvey, net: str, out: str) -> tuple[str, str]:
     """Return the commands that run a job, and that use what it has learned."""
-    job, run = shlex.quote(out), f"runs/{_name(data, net)}"
+    job, run = shlex.quote(out), shlex.quote(_new_run(data, net, out))
     if isinstance(data, TextSurvey):
         then = f"sample {job} --init-from {run} --length 400"
     else:
@@ -68,8 +70,21 @@ def commands(data: RecordSurvey | TextSurvey, net: str, out: str) -> tuple[str, 
     return f"singa-dask run {job} --run-dir {run}", f"singa-dask {then}"
 
 
-def _name(data: RecordSurvey | TextSurvey, net: str) -> str:
-    """Return a name for a job, made of that of its data: of the folder for ``digits/train.arrow``."""
+def _new_run(data: RecordSurvey | TextSurvey, net: str, out: str) -> str:
+    """Return a run directory that does not exist yet, in ``runs`` beside the job file."""
+    run = posixpath.join(posixpath.dirname(out), "runs", _name(data, net, out))
+    others = (f"{run}-{i}" for i in itertools.count(2))
+    return next(url for url in itertools.chain([run], others) if not fs.exists(fs.absolute(url)))
+
+
+def _name(data: RecordSurvey | TextSurvey, net: str, out: str) -> str:
+    """Return a name for a job: that of its file, but for ``job.yaml`` that of the data and the net.
+
+    The name of ``digits/train.arrow`` is that of the directory.
+    """
+    own = re.sub(r"[^A-Za-z0-9_]+", "-", posixpath.splitext(posixpath.basename(out))[0]).strip("-")
+    if own not in ("", "job"):
+        return own
     parts = [re.sub(r"[^A-Za-z0-9]+", "-", part.split(".")[0]).strip("-") for part in data.source.split("/")]
     telling = [part for part in parts if part and not re.match(r"(?i)train|data(-batch)?$", part)]
     return f"{telling[-1].lower() if telling else 'my'}-{net}"
@@ -88,7 +103,7 @@ def write_job(data: RecordSurvey | TextSurvey, net: str, out: str, command: str)
     command : str
         What the first line says has written it.
     """
-    name, (run, then) = _name(data, net), commands(data, net, out)
+    name, (run, then) = _name(data, net, out), commands(data, net, out)
     next_steps = f"#\n#   {run}\n#   {then}\n\nname: {name}\n"
     body = _text_job(data, next_steps) if isinstance(data, TextSurvey) else _records_job(data, net, next_steps)
     return f"# Written by {command}\n#\n{body}"

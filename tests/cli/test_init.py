@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -232,12 +233,29 @@ def test_it_says_what_to_do_next(call: Call) -> None:
         "to beat: always the largest class is right in 11.3%\n"
         "net: mlp of 256 and 128 hidden units, 5000 steps of 64 records\n"
         "my job.yaml: a job with net mlp. Next:\n"
-        "  singa-dask run 'my job.yaml' --run-dir runs/digits-mlp\n"
-        "  singa-dask predict 'my job.yaml' --init-from runs/digits-mlp --data NEW.arrow\n"
+        "  singa-dask run 'my job.yaml' --run-dir runs/my-job\n"
+        "  singa-dask predict 'my job.yaml' --init-from runs/my-job --data NEW.arrow\n"
     )
     text = Path("my job.yaml").read_text()
     assert text.startswith(f"# Written by singa-dask init {data} --net=mlp\n")
-    assert "#   singa-dask run 'my job.yaml' --run-dir runs/digits-mlp\n" in text
+    assert "#   singa-dask run 'my job.yaml' --run-dir runs/my-job\n" in text
+
+
+def test_each_job_has_a_run_directory_of_its_own(call: Call) -> None:
+    Path("x.csv").write_text("a,b,label\n" + "".join(f"{i},{i % 7},{i % 2}\n" for i in range(40)))
+    Path("other").mkdir()
+
+    def offered(out: str) -> str:
+        result = call("init", "x.csv", "-o", out, "--overwrite")
+        [run] = re.findall(r"singa-dask run \S+ --run-dir (\S+)\n", result.stderr)
+        assert f"--run-dir {run}\n" in Path(out).read_text() and f"--init-from {run} " in result.stderr
+        return run
+
+    runs = [offered(out) for out in ("job.yaml", "mine.v1.yaml", "mine.v2.yaml", "other/job.yaml")]
+    assert runs == ["runs/x-mlp", "runs/mine-v1", "runs/mine-v2", "other/runs/x-mlp"]
+    # which a run of an earlier job has
+    Path(runs[0]).mkdir(parents=True)
+    assert offered("job.yaml") == "runs/x-mlp-2"
 
 
 def test_a_job_file_is_not_replaced_unasked(call: Call) -> None:
