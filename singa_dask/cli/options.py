@@ -104,6 +104,8 @@ CPU = "--cpu"
 """Placeholder for the changes of this option among those of ``--set``."""
 AUTO = "auto"
 """Value of ``--cluster`` of run for a cluster block that is planned."""
+MEASURING = "measuring what the job costs on this machine, and simulating it ..."
+"""What is said before a plan, which may take a minute."""
 LATEST = "latest"
 """Value of ``--resume`` without an argument."""
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import click
 
 from singa_dask import observe, runtime
-from singa_dask.cli.options import TextColumn, cluster_options, echo, job_options, json_option, table, terminal_width
+from singa_dask.cli.options import (
+    MEASURING,
+    TextColumn,
+    cluster_options,
+    echo,
+    job_options,
+    json_option,
+    table,
+    terminal_width,
+)
 from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.redaction import redact
 
@@ -72,7 +81,7 @@ def plan(
     measured = read_trace(beside) if beside else ()
     read = job.read(job_file, sets, cluster_file)
     job.warn(read, strict=strict, more=runtime.absent_records(read.job).values())
-    echo("measuring what the job costs on this machine, and simulating it ...", err=True)
+    echo(MEASURING, err=True)
     found = find(
         Job.of(read),
         what_if=what_if,

@@ -14,7 +14,16 @@ import click
 
 from singa_dask import observe, runtime
 from singa_dask.cli.clusters import Signals, hidden_from_children, patience_of
-from singa_dask.cli.options import AUTO, LATEST, echo, init_from_option, job_options, json_option, scheduler_options
+from singa_dask.cli.options import (
+    AUTO,
+    LATEST,
+    MEASURING,
+    echo,
+    init_from_option,
+    job_options,
+    json_option,
+    scheduler_options,
+)
 from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, NumericError
 from singa_dask.shown import plural
@@ -201,6 +210,8 @@ def planned(read: JobFile, scheduler: str | None, scheduler_file: str | None, qu
     from singa_dask.jobs.job import Job
     from singa_dask.jobs.planning import plan
 
+    if not quiet:
+        echo(MEASURING, err=True)
     found = plan(Job.of(read), client=None if scheduler_file else scheduler, scheduler_file=scheduler_file)
     if not quiet:
         echo(f"chosen for {found.where}: {found.reason()}", err=True)

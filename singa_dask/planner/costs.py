@@ -44,7 +44,7 @@ from singa_dask.ops.contract import ArrayList
 from singa_dask.planner.links import measure_here, woken_s
 from singa_dask.planner.loop import Loop, median_s
 from singa_dask.planner.model import Cluster, Costs, Link, Machine
-from singa_dask.planner.reading import measure_reading
+from singa_dask.planner.reading import measure_reading, with_any_scaling
 from singa_dask.planner.simulation import simulate
 from singa_dask.runtime.job.cluster import embedded_cluster
 from singa_dask.runtime.job.driver import Driver
@@ -477,7 +477,7 @@ class MeasuredCosts(Costs):
         with tempfile.TemporaryDirectory() as folder, embedded_cluster(plan.layout) as client:
             for i in range(ROUNDS):
                 options: dict[str, Any] = {"run_url": os.path.join(folder, f"run-{i}"), "job_id": f"plan-{i}"}
-                result = Driver(job, client, on_event=lambda event: None, **options).run()
+                result = Driver(with_any_scaling(job), client, on_event=lambda event: None, **options).run()
                 if result.state != "done":
                     return None
                 runs_s.append(result.step_ms["median"] / 1e3)

@@ -242,7 +242,8 @@ def measure_cluster(client: Client, within: Link) -> Cluster:
     names, at, here_s = list(first), list(first.values()), kernel_s()
     facts = _on(client, at, [_facts] * len(at))
     hosts = tuple(Machine(name, n, here_s / s, memory) for name, (n, memory, s) in zip(names, facts, strict=True))
-    cluster = Cluster(hosts, tuple(names.index(workers[each]["host"]) for each in order), within, within)
+    host_of = tuple(names.index(workers[each]["host"]) for each in order)
+    cluster = Cluster(hosts, host_of, within, within, threads=tuple(workers[each]["nthreads"] for each in order))
     if len(at) == 1:
         return cluster
     token = secrets.token_hex(8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -68,6 +69,8 @@ class Cluster:
         Between processes of one host, and of two.
     read_bytes_per_s : float
         Of records that a host reads from where they are stored; 0 is no limit.
+    threads : tuple of int
+        Of the Dask worker of each process, the most first; empty is no limit.
     """
 
     hosts: tuple[Machine, ...]
@@ -75,6 +78,12 @@ class Cluster:
     within: Link
     between: Link
     read_bytes_per_s: float = 0.0
+    threads: tuple[int, ...] = ()
+
+    def fits(self, layout: Layout) -> bool:
+        """Return whether the Dask workers have a thread for each unit of their processes."""
+        sizes = sorted(map(len, layout.processes), reverse=True)
+        return not self.threads or all(map(operator.ge, self.threads, sizes))
 
     def n_workers(self, layout: Layout) -> Counter[int]:
         """Return the number of workers that a job has on each host, by the index of the host."""

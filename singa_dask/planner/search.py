@@ -148,7 +148,8 @@ def search(
             candidates.append(Candidate(*facts, found, limit))
     if not candidates:
         raise ConfigError(
-            "no topology of this job fits the cluster: its hosts have too few cores, or too little memory."
+            "no topology of this job fits the cluster: its hosts have too few cores or too little memory, or its Dask "
+            "workers too few threads: one Dask worker with 2 takes a worker and a server (dask-worker --nthreads 2)."
         )
     alone = max(
         (each.rate for each in candidates if each.is_synchronous and len(each.layout.processes) == 1), default=0.0
@@ -339,5 +340,6 @@ def topologies(conf: ClusterConf, cluster: Cluster, batch: int) -> Iterator[Clus
                         "server_worker_separate": separate,
                     }  # fmt: skip
                     found = conf.model_copy(update=keys)
-                    if len(plan_processes(found).processes) <= n_slots:
+                    layout = plan_processes(found)
+                    if len(layout.processes) <= n_slots and cluster.fits(layout):
                         yield found

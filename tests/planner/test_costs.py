@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +17,8 @@ from singa_dask.planner import costs as costs_module
 from singa_dask.planner import loop as loop_module
 from singa_dask.planner.costs import CostTable, MeasuredCosts, layer_key
 from singa_dask.planner.loop import MIN_PASSES, WARM_UP, Loop, median_s
-from singa_dask.runtime.planning.nets import build_net, build_nets, with_batchsize
+from singa_dask.runtime.job.placing import compute_scalings
+from singa_dask.runtime.planning.nets import build_net, build_nets, with_batchsize, with_stores
 
 PASSES = {"data forward", "fc forward", "fc backward", "loss forward", "loss backward"}
 
@@ -191,6 +194,26 @@ def test_batches_and_partitions_make_no_difference_to_a_layer(tiny: JobConf) -> 
         assert layer_key(layer)[0] == layer_key(other)[0]
         assert (layer_key(layer)[1], layer_key(other)[1]) == (20, 5)
     assert len({layer_key(layer)[0] for layer in net.layers}) == len(net.layers)
+
+
+def test_runs_of_a_plan_make_no_pass_over_all_records(
+    tiny: JobConf, tmp_path: Path, fake: type[FakeLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[JobConf] = []
+
+    class Failing:
+        def __init__(self, job: JobConf, *_: Any, **more: Any) -> None:
+            jobs.append(job)
+
+        def run(self) -> SimpleNamespace:
+            return SimpleNamespace(state="failed")
+
+    monkeypatch.setattr(costs_module, "Driver", Failing)
+    monkeypatch.setattr(costs_module, "embedded_cluster", nullcontext)
+    scaled = with_stores(tiny, lambda store: {"standardise": True, "mean_value": None, "std_value": None})
+    with MeasuredCosts(scaled, tmp_path / "costs.json") as costs:
+        costs.crowding(1)
+    assert [compute_scalings(job, (), (), pytest.fail, pytest.fail) for job in jobs] == [{}]
 
 
 @pytest.mark.long

@@ -133,7 +133,7 @@ def test_hosts_of_a_dask_cluster() -> None:
         found = measure_cluster(client, WITHIN)
     # a job takes workers with more threads first
     assert [host.name for host in found.hosts] == ["127.0.0.2", "127.0.0.1"]
-    assert found.host_of == (0, 1, 0)
+    assert (found.host_of, found.threads) == ((0, 1, 0), (4, 1, 1))
     assert {host.n_cores for host in found.hosts} == {cpu_count()}
     assert found.within == WITHIN
     assert min(found.between.latency_s, found.between.bytes_per_s, *(host.speed for host in found.hosts)) > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -105,6 +106,18 @@ def test_a_host_with_too_little_memory_is_refused(tiny: JobConf) -> None:
     small = Cluster((type(cluster.hosts[0])("small", 2, 1.0, 1000),), (0, 0), cluster.within, cluster.between)
     with pytest.raises(ConfigError, match="no topology of this job fits the cluster"):
         found(tiny, small)
+
+
+def test_each_unit_of_a_process_has_a_thread(tiny: JobConf) -> None:
+    def layouts(*threads: int) -> set[tuple[int, ...]]:
+        plans = found(tiny, replace(hosts(len(threads), 1), threads=threads))
+        return {tuple(len(units) for units in plan.layout.processes) for plan in plans}
+
+    # a worker and a server: in one process, or in two
+    assert layouts(2, 1, 1) == {(2,), (1, 1), (2, 1), (1, 1, 1), (2, 1, 1)}
+    assert layouts(1, 1, 1) == {(1, 1), (1, 1, 1)}
+    with pytest.raises(ConfigError, match=r"too few threads: one Dask worker with 2 takes a worker and a server"):
+        layouts(1)
 
 
 def test_a_slow_host_is_a_straggler(tiny: JobConf) -> None:
