@@ -6,17 +6,19 @@ import dataclasses
 import posixpath
 import shlex
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from singa_dask.cli.options import echo
+from singa_dask.cli.options import cluster_options, echo
 from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.shown import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from singa_dask.cli.init_counts import CountFile
     from singa_dask.cli.init_records import InitOptions, Note, OutputSurvey, RecordSurvey, TextSurvey, UnsureError
 
 NETS = ("mlp", "convnet", "word-rnn", "char-rnn")
@@ -100,7 +102,10 @@ class _Mark(click.types.StringParamType):
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the job, and of the records to test on.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE, and the files of a split, if they exist.")
-def init(data: str, out: str, overwrite: bool, **others: Any) -> None:
+@cluster_options("Let the workers of this Dask scheduler count what a table of more than 256 MiB has.")
+def init(
+    data: str, out: str, overwrite: bool, scheduler: str | None, scheduler_file: str | None, **others: Any
+) -> None:
     """Write a job file for data.
 
     DATA is a store of records with labels in any format that is read, a table of CSV, Parquet, JSON or Excel, a folder
@@ -124,7 +129,8 @@ def init(data: str, out: str, overwrite: bool, **others: Any) -> None:
 
     place = check_output(out, [data], overwrite=overwrite, by="--overwrite")
     folder = f"{posixpath.splitext(out)[0]}-data"
-    surveyed, options = _surveyed(data, InitOptions(**others), folder)
+    run_tasks = partial(_on_cluster, scheduler, scheduler_file) if scheduler or scheduler_file else None
+    surveyed, options = _surveyed(data, InitOptions(**others, run=run_tasks), folder)
     net = options.net or default_net(surveyed)
     _check_fits(surveyed, net)
     _tell(surveyed, net)
@@ -139,6 +145,16 @@ def init(data: str, out: str, overwrite: bool, **others: Any) -> None:
     fs.write_atomic(place, write_job(surveyed, net, out, command))
     run, then = commands(surveyed, net, out)
     echo(f"{out}: a job with net {net}. Next:\n  {run}\n  {then}", err=True)
+
+
+def _on_cluster(scheduler: str | None, scheduler_file: str | None, tasks: Sequence[CountFile]) -> Iterator[Any]:
+    """Yield the results of tasks on the Dask cluster."""
+    from singa_dask import runtime
+
+    with runtime.connect(None if scheduler_file else scheduler, scheduler_file) as client:
+        runtime.check_seen(client, [file.url for file in tasks[0].files])
+        echo(f"counting all records of {plural(len(tasks), 'file')} on the Dask workers ...", err=True)
+        yield from runtime.on_dask(client)(tasks)
 
 
 def _surveyed(data: str, options: InitOptions, folder: str) -> tuple[RecordSurvey | TextSurvey, InitOptions]:
@@ -175,7 +191,7 @@ def _arguments(options: InitOptions) -> list[str]:
     words = list[str]()
     for name, value in vars(options).items():
         option = f"--{name.replace('_', '-')}"
-        if value == getattr(InitOptions(), name):
+        if name == "run" or value == getattr(InitOptions(), name):
             continue
         if name in ("label", "target"):
             words += [f"{option}={each}" for each in value]
@@ -216,6 +232,9 @@ def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     echo(f"{surveyed.source}: {n} {surveyed.form} records {surveyed.describe()}", err=True)
     where = ": the first of each file" if surveyed.form in ("csv", "jsonl") else ", in blocks at equal distances"
     lines = [f"{surveyed.n_seen} of them were looked at{where}"] if surveyed.is_about else []
+    if surveyed.is_counted:
+        seen = f"{surveyed.n_seen} were looked at{where}, for kinds of columns and the linear model"
+        lines = [f"all of them were counted by the Dask workers; {seen}"]
     lines += [_show(each) for each in surveyed.outputs]
     if "texts" in surveyed.reading:
         lines.append(f"text: {surveyed.features[0]}. {surveyed.measure}")

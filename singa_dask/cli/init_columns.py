@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from singa_dask import fs
+from singa_dask.cli.init_counts import COUNTED, ColumnCounts, CountFile, Run, count
 from singa_dask.cli.init_records import (
     InitOptions,
     Rows,
@@ -56,7 +57,7 @@ class ColumnSurvey:
     """A column of a table: its position from 1 on, its kind, and its values as far as they were looked at.
 
     Of texts that are numbers, ``forms`` are the ways to read them, and ``example`` is one of them; ``words`` are texts
-    among numbers that may mean missing values.
+    among numbers that may mean missing values. ``counted`` are counts of the whole table, if Dask workers made them.
     """
 
     name: str
@@ -68,6 +69,33 @@ class ColumnSurvey:
     forms: tuple[NumberForm, ...] = ()
     example: str = ""
     words: tuple[str, ...] = ()
+    counted: ColumnCounts | None = None
+
+    @property
+    def n_missing(self) -> int:
+        """Number of missing values."""
+        return self.counted.n_missing if self.counted else len(self.values) - len(self.present)
+
+    @cached_property
+    def _counts(self) -> Mapping[Any, int] | None:
+        """Different values of the whole table with their numbers, if they were counted."""
+        counts = self.counted.values if self.counted else None
+        if counts is None or self.kind != "number":
+            return counts
+        by_number = Counter[Any]()
+        for value, n in counts.items():
+            by_number[float(value) if isinstance(value, str) else value] += n
+        return by_number
+
+    @property
+    def n(self) -> int:
+        """Number of values that `distinct` is of."""
+        return self.counted.n if self.counted and self._counts is not None else len(self.values)
+
+    @property
+    def n_present(self) -> int:
+        """Number of these that are not missing."""
+        return self.n - self.n_missing if self._counts is not None else len(self.present)
 
     @cached_property
     def present(self) -> pa.Array:
@@ -81,6 +109,8 @@ class ColumnSurvey:
     @cached_property
     def distinct(self) -> pa.Array:
         """Different values, sorted."""
+        if self._counts is not None:
+            return pa.array(sorted(self._counts)).cast(self.present.type)
         values = pc.unique(self.present)
         sortable = values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
         return values.take(pc.sort_indices(sortable))
@@ -89,6 +119,14 @@ class ColumnSurvey:
     def numbers(self) -> npt.NDArray[np.float64]:
         """Values that are not missing, of a column of numbers."""
         return as_floats(self.present)
+
+    def value_counts(self) -> Iterator[tuple[Any, int]]:
+        """Yield each different value, texts of a column of texts, and its number."""
+        if self._counts is not None:
+            yield from self._counts.items()
+            return
+        values = self.numbers if self.kind == "number" else as_texts(self.present)
+        yield from ((each["values"], each["counts"]) for each in pc.value_counts(values).to_pylist())
 
     @property
     def is_whole(self) -> bool:
@@ -171,10 +209,31 @@ class TableSurvey:
         """Whether all records were looked at."""
         return self.n_seen == self.n
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether Dask workers have counted all records."""
+        return any(each.counted for each in self.columns)
+
+    def count(self, options: InitOptions, labels: Collection[str], run: Run) -> TableSurvey:
+        """Return the table with the counts of all its records, which ``run`` makes."""
+        columns = [each for each in self.columns if each.name in self.kinds and each.kind in COUNTED]
+        written = {each.name for each in columns if each.forms or (each.name in labels and self.format == "csv")}
+        kinds = {each.name: "string" if each.name in written else self.kinds[each.name] for each in columns}
+        numbers = {each.name for each in columns if each.kind == "number"}
+        spelling = Spelling({each.name: each.forms[0] for each in self.columns if each.forms}, options.na_values)
+        reading = {**self.text, "spelling": Spelling(na_values=options.na_values), "block_bytes": BLOCK_BYTES}
+        how = (self.format, reading, kinds, numbers, spelling, options.text, BLOCK_BYTES)
+        found = count([CountFile(self.parts.files, file, *how) for file in range(len(self.parts.files))], run)
+        columns = [replace(each, counted=found.get(each.name)) for each in self.columns]
+        return replace(self, columns=columns, n=max((each.n for each in found.values()), default=self.n))
+
     def texts(self, name: str) -> tuple[str, ...]:
         """Return the different values of a column as they are written, sorted, those of numbers by value."""
         if self.named[name].kind == "string":
             return in_order(self.named[name].distinct.to_pylist())
+        counted = self.named[name].counted
+        if counted and counted.values is not None:
+            return in_order(as_texts(pa.array(counted.values)).to_pylist())
         different = set[str]()
         for file, run in self.runs:
             texts = as_texts(whole(_decoded(self.parts, file, run, {name: "string"}).column(name)))

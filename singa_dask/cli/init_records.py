@@ -54,7 +54,7 @@ class UnsureError(DataError):
 
 @dataclass(frozen=True)
 class InitOptions:
-    """The options of ``init``: most say how a table is read."""
+    """The options of ``init``: most say how a table is read. ``run`` runs tasks on Dask workers, if there are any."""
 
     label: tuple[str, ...] = ()
     target: tuple[str, ...] = ()
@@ -78,6 +78,7 @@ class InitOptions:
     net: str | None = None
     test: str = ""
     backend: str = ""
+    run: Callable[..., Any] | None = field(default=None, compare=False)
 
     def of_tables(self) -> str:
         """Return an option that only tables take, if one is given."""
@@ -193,6 +194,8 @@ class RecordSurvey:
         Of the largest row group; 0 of a format without row groups.
     write : callable, optional
         Writes the files of the split into a folder.
+    is_counted : bool
+        Whether Dask workers have counted all records of a large table.
     unlabelled_url : str
         Records beside the training set that are called like a test set, and have no labels.
     """
@@ -225,6 +228,7 @@ class RecordSurvey:
     form: str = ""
     group_bytes: int = 0
     write: Callable[[str], None] | None = None
+    is_counted: bool = False
 
     @property
     def has_classes(self) -> bool:
@@ -243,8 +247,8 @@ class RecordSurvey:
 
     @property
     def is_about(self) -> bool:
-        """Whether some of them only were looked at."""
-        return 0 < self.n_seen < self.n
+        """Whether some of them only were looked at, and nobody has counted the others."""
+        return 0 < self.n_seen < self.n and not self.is_counted
 
     def describe(self) -> str:
         """Return the shape of a record, and what a net learns of it."""

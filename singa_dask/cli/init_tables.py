@@ -85,7 +85,10 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         An option does not fit, or there is nothing to learn.
     """
     table = read_table(url, options)
-    table = with_numbers(table, options, _names_in(table, options))
+    not_numbers = _names_in(table, options)
+    table = with_numbers(table, options, not_numbers)
+    if options.run and not table.is_whole:
+        table = table.count(options, not_numbers, options.run)
     if options.split_by:
         if options.lags or options.test:
             raise DataError(f"{url}: --split-by, and {'--lags' if options.lags else '--test'}. Expected one of both.")
@@ -132,7 +135,8 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     if options.lags and not split:
         raise DataError(f"{url}: --lags: expected more records, no --test, and a share for --test-split.")
     is_copied = bool(split) and options.copy
-    if len(rows) < table.n_seen and not is_copied and reading.get("missing") != "skip":
+    unlabelled = max(each.n_missing for each in used[: len(outputs)]) if table.is_counted else 0
+    if (unlabelled or len(rows) < table.n_seen) and not is_copied and reading.get("missing") != "skip":
         reading["unlabelled"] = "skip"
     is_packed = url.lower().endswith(".gz") and not is_copied
     read_as = "table" if table.format == "whole" or is_packed else backend
@@ -152,9 +156,10 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         form=suffix if suffix.isalpha() else table.format,
         shape=(width,),
         outputs=tuple(outputs),
-        n_records=len(rows) if table.is_whole else table.n,
+        n_records=len(rows) if table.is_whole else table.n - unlabelled,
         n_seen=table.n_seen,
         group_bytes=table.group_bytes,
+        is_counted=table.is_counted,
         seed=options.seed,
         values="small" if measure else "bytes" if _are_pixels(features) else "columns",
         measure=measure,
@@ -266,7 +271,7 @@ def _spelled(
     """Return how values of CSV are written."""
     may_be_codes, na_values = len(used) <= MAX_LISTED, reading.get("na_values", ())
     named = [each.name for each in outputs]
-    wanted = [each for each in used if each.kind == "string" or len(each.present) < len(each.values)
+    wanted = [each for each in used if each.kind == "string" or each.n_missing
               or (each.is_whole and may_be_codes)]  # fmt: skip
     words, blanks, zeros, n = defaultdict[str, Counter[str]](Counter), Counter[str](), Counter[str](), 0
     for part, run in ((table.parts(file), run) for file, run in table.runs):
@@ -288,7 +293,7 @@ def _notes_of(
     """Yield what is done with missing values, and what is lost of values of CSV."""
     named = [each.name for each in outputs]
     for each in used:
-        if missing := len(each.values) - len(each.present):
+        if missing := each.n_missing:
             said = [f"{word!r} ({count})" for word, count in sorted(spelled.words.get(each.name, {}).items())]
             done = "record left out" if each.name in named else _filled(each, reading)
             yield Note(each.name, f"no value{f': {listed(said)}' * bool(said)}", missing, done)
@@ -378,7 +383,7 @@ def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey
     chosen = _resolved(table, options.features, "--features")
     text = _resolved(table, (options.text,), "--text") if options.text else []
     is_wide = len(table.columns) > MAX_LISTED
-    left_out = {each.name: _unfit(each, table.n_seen, is_wide) for each in table.columns if each.name not in named}
+    left_out = {each.name: _unfit(each, is_wide) for each in table.columns if each.name not in named}
     left_out |= dict.fromkeys(dropped, "dropped")
     if options.split_by in named:
         raise DataError(f"{table.url}: --split-by {options.split_by}: it is what is to be learned.")
@@ -476,7 +481,7 @@ def _are_pixels(features: Sequence[ColumnSurvey]) -> bool:
 # -- features -------------------------------------------------------------------------------------------
 
 
-def _unfit(column: ColumnSurvey, n: int, is_wide: bool) -> str:
+def _unfit(column: ColumnSurvey, is_wide: bool) -> str:
     """Return why a column is no feature; empty if it is, as a constant is among many, such as pixels."""
     if column.is_index or not column.name:
         return "index"
@@ -490,9 +495,9 @@ def _unfit(column: ColumnSurvey, n: int, is_wide: bool) -> str:
     if known < 2:
         return "no values" if not known else "" if is_wide and column.kind == "number" else "constant"
     if column.kind == "string":
-        if column.fault or column.are_categories(n):
+        if column.fault or column.are_categories(column.n):
             return ""
-        return KEYS[0] if known == n else f"texts, {known} different: no categories"
+        return KEYS[0] if known == column.n else f"texts, {known} different: no categories"
     if ID.fullmatch(column.name) and column.is_whole:
         return KEYS[1]
     if _is_like_id(column):
@@ -503,7 +508,7 @@ def _unfit(column: ColumnSurvey, n: int, is_wide: bool) -> str:
 
 
 def _is_like_id(column: ColumnSurvey) -> bool:
-    return column.is_whole and len(column.values) >= MIN_NUMBERED and len(column.distinct) == len(column.values)
+    return column.is_whole and column.n >= MIN_NUMBERED and len(column.distinct) == column.n
 
 
 def _tells(column: ColumnSurvey, label: ColumnSurvey) -> str:
@@ -533,7 +538,7 @@ def _reading(
         if chosen := [each.name for each in outputs if each.is_label == is_label]:
             reading[key] = chosen[0] if is_label and len(chosen) == 1 else chosen
     columns = [table.named[each.name] for each in outputs]
-    gaps = [each for each in features if len(each.present) < len(each.values)]
+    gaps = [each for each in features if each.n_missing]
     usual = "skip" if options.text or any(each.kind == "vector" for each in features) else "mean"
     missing = options.missing or (usual if any(each not in texts for each in gaps) else "")
     filled = gaps if missing != "skip" else []
@@ -601,12 +606,16 @@ def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, optio
         if column.kind == "string":
             refuse_faults(table, [column], options)
             raise DataError(f"{place} has text. Expected numbers for --target; --label takes classes.")
-        numbers = column.numbers
+        mean, std = (
+            (column.counted.mean, column.counted.std)
+            if column.counted
+            else (float(column.numbers.mean()), float(column.numbers.std()))
+        )
         if said != "target":
             why = f"{why}; {known} different numbers are predicted as such{', --label takes classes' * (not said)}"
-        return OutputSurvey(name, why, mean=float(numbers.mean()), std=float(numbers.std()) or 1.0)
-    if known > MANY and 2 * known > len(column.present):
-        said = f"{known} different values in {table.n_seen} records"
+        return OutputSurvey(name, why, mean=mean, std=std or 1.0)
+    if known > MANY and 2 * known > column.n_present:
+        said = f"{known} different values in {column.n} records"
         raise DataError(f"{place} has {said}. Expected classes, which repeat.")
     if not said and column.kind == "number" and known > 2:
         why = f"{why}; {known} different numbers are classes, --target predicts them as numbers"
@@ -622,10 +631,9 @@ def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, optio
             raise DataError(f"{place} has {listed(texts, MAX_NAMED)}. Expected these in --classes, in an order.")
         texts = options.classes
     read: Callable[[str], float | str] = float if column.kind == "number" else name_key
-    values = column.numbers if column.kind == "number" else as_texts(column.present)
     counted = Counter[float | str]()
-    for each in pc.value_counts(values).to_pylist():
-        counted[read(each["values"])] += each["counts"]
+    for value, n in column.value_counts():
+        counted[read(value if column.kind != "boolean" else str(value).lower())] += n
     counts = tuple(counted[read(text)] for text in texts)
     return OutputSurvey(name, why, counts, () if is_counted and not options.classes else texts)
 
@@ -638,7 +646,7 @@ def _has_classes(table: TableSurvey, column: ColumnSurvey, said: str) -> bool:
     UnsureError
         They may be.
     """
-    known, n = len(column.distinct), len(column.present)
+    known, n = len(column.distinct), column.n_present
     repeat = known == 2 or 3 * known <= n
     named = column.name.lower() in ("label", "labels", "class") and known <= MANY
     if not column.is_whole:

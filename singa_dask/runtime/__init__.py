@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from singa_dask.runtime.job.follower import Follower, RemoteJobs
     from singa_dask.runtime.job.jobs import dask_setup
     from singa_dask.runtime.job.names import NOTICES, STOPS, this_user
-    from singa_dask.runtime.job.placing import Runner, check_seen, files_of, on_dask, on_each_worker, run_here
+    from singa_dask.runtime.job.placing import (
+        Runner,
+        check_seen,
+        check_wanted,
+        files_of,
+        on_dask,
+        on_each_worker,
+        run_here,
+    )
     from singa_dask.runtime.job.record import Result
     from singa_dask.runtime.planning.placement import n_threads, plan_processes
 
@@ -31,6 +39,7 @@ __all__ = [
     "Runner",
     "absent_records",
     "check_seen",
+    "check_wanted",
     "connect",
     "dask_setup",
     "detach",
@@ -56,7 +65,7 @@ __getattr__ = lazy_names(
         "job.follower": ["Follower", "RemoteJobs"],
         "job.names": ["NOTICES", "STOPS", "this_user"],
         "job.jobs": ["dask_setup"],
-        "job.placing": ["Runner", "check_seen", "files_of", "on_dask", "on_each_worker", "run_here"],
+        "job.placing": ["Runner", "check_seen", "check_wanted", "files_of", "on_dask", "on_each_worker", "run_here"],
         "job.record": ["Result"],
         "planning.placement": ["n_threads", "plan_processes"],
     },

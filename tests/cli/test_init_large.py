@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from singa_dask.cli import init_columns, init_job
+from singa_dask.cli.init_counts import CountFile
+from singa_dask.cli.init_data import survey
 from singa_dask.cli.init_job import training_of, write_job
-from singa_dask.cli.init_records import OutputSurvey, RecordSurvey
+from singa_dask.cli.init_records import InitOptions, OutputSurvey, RecordSurvey
 from singa_dask.conf import load
 from singa_dask.layers.records import StoreConf
 from tests.cli.conftest import Call
+from tests.runtime.processes import small_cluster
 
 N = 6000
 
@@ -73,6 +79,58 @@ def test_all_parts_are_looked_at(call: Call, form: str) -> None:
     assert call("run", "job.yaml", "--set", "train_steps=2", "--run-dir", "run", "--quiet").exit_code == 0
 
 
+def known_of(form: str, options: InitOptions) -> tuple[Any, ...]:
+    """Return what `init` knows of all records of a table."""
+    found = survey("table", options, "")
+    assert isinstance(found, RecordSurvey)
+    notes = sorted((note.column, note.n, note.done) for note in found.notes if note.done != "left out")
+    kept = {key: found.reading.get(key) for key in ("missing", "unlabelled", "categories")}
+    return found.n, [(each.names, each.counts, each.mean, each.std) for each in found.outputs], notes, kept
+
+
+@pytest.mark.parametrize(
+    ("output", "form"), [("kind", "csv"), ("b", "csv"), ("stars", "csv"), ("kind", "jsonl"), ("stars", "parquet")]
+)
+def test_tasks_count_all_records(output: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = table().drop(columns="day")
+    # what the end of the last file alone has
+    frame.loc[N - 3 :, ["shop", "kind", "stars", "a"]] = ["airport", "other", 9, np.nan]
+    frame["stars"] = frame.stars.fillna(pd.Series(np.arange(N) % 3)).astype(int)
+    frame.loc[N - 1, "shop"] = frame.loc[N - 5, output] = None
+    write(frame, form)
+    options = InitOptions(**{"target" if output == "b" else "label": (output,)}, run=backwards)
+    counted = known_of(form, options)
+    monkeypatch.setattr(init_columns, "MAX_BYTES", 1 << 28)
+    n, outputs, notes, kept = known_of(form, replace(options, run=None))
+    kept["categories"] = {**({"kind": list(outputs[0][0])} if output == "kind" else {}), **kept["categories"]}
+    if output == "b":
+        means = [values for _, _, *values in outputs]
+        assert [values for _, _, *values in counted[1]] == [pytest.approx(each, rel=1e-12) for each in means]
+        outputs, counted = [], (counted[0], [], *counted[2:])
+    assert counted == (n, outputs, notes, kept)
+
+
+@pytest.mark.cluster
+@pytest.mark.long
+def test_dask_workers_count_all_records(call: Call) -> None:
+    frame = table().drop(columns="day")
+    frame.loc[N - 1, "shop"] = "airport"
+    write(frame, "csv")
+    with small_cluster(1, 2) as cluster:
+        result = call("init", "table", "--label", "kind", "--scheduler", cluster.scheduler_address)
+    assert result.exit_code == 0, result.output
+    assert f"table: {N} csv records" in result.stderr
+    assert "all of them were counted by the Dask workers" in result.stderr
+    conf = load("job.yaml").job.neuralnet.layer[0].given_block(StoreConf)
+    assert conf is not None and conf.categories["shop"] == ["airport", "east", "north", "south", "west"]
+    assert cluster.scheduler_address not in Path("job.yaml").read_text()
+
+
+def backwards(tasks: Sequence[CountFile]) -> Iterator[Any]:
+    """Run tasks as workers may: in any order, and in other processes."""
+    return (pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(task))())) for task in reversed(tasks))
+
+
 def test_the_last_fifth_of_all_days_is_to_test_on(call: Call) -> None:
     write(table().drop(columns="shop"), "csv")
     said, n, _ = look(call)
@@ -82,27 +140,27 @@ def test_the_last_fifth_of_all_days_is_to_test_on(call: Call) -> None:
     assert f"to test on: about the last {n - conf.split.test_from} by day; chosen as they are read" in said
 
 
-def survey(n: int, width: int = 20) -> RecordSurvey:
+def made_up(n: int, width: int = 20) -> RecordSurvey:
     return RecordSurvey("x.csv", "x.csv", "csv", (width,), (OutputSurvey("y", ""),), n, 1, "columns")
 
 
 def test_batches_grow_with_tables() -> None:
-    sizes = [training_of(survey(n), "mlp") for n in (100_000, 200_001, 10**6, 10**7, 10**9)]
+    sizes = [training_of(made_up(n), "mlp") for n in (100_000, 200_001, 10**6, 10**7, 10**9)]
     assert [batch for batch, _ in sizes] == [64, 192, 768, 3072, 3072]
     # each record is read 20 times, or as many as make 5,000,000; of many, twice
     read = [batch * steps for batch, steps in sizes]
     assert read == pytest.approx([2e6, 4e6, 5e6, 2e7, 2e9], rel=0.01)
     # a batch of wide records takes 4 MiB
-    assert training_of(survey(10**7, 20_000), "mlp")[0] == 96
-    assert training_of(survey(10**7, 2_000), "mlp")[0] == 384
+    assert training_of(made_up(10**7, 20_000), "mlp")[0] == 96
+    assert training_of(made_up(10**7, 2_000), "mlp")[0] == 384
 
 
 def test_records_of_large_tables_are_mixed_in_a_few_blocks() -> None:
-    large, small = (write_job(survey(n), "mlp", "job.yaml", "init") for n in (10**6, 1000))
+    large, small = (write_job(made_up(n), "mlp", "job.yaml", "init") for n in (10**6, 1000))
     assert ("shuffle: block" in large, "window: 48" in large) == (True, True)
     assert ("shuffle: full" in small, "window" in small) == (True, False)
     for group_mb, window in ((1, 48), (40, 3), (1000, 1)):
-        groups = replace(survey(10**6), group_bytes=group_mb << 20)
+        groups = replace(made_up(10**6), group_bytes=group_mb << 20)
         assert f"window: {window}\n" in write_job(groups, "mlp", "job.yaml", "init")
 
 

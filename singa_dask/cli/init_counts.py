@@ -1,0 +1,108 @@
+"""The columns of a large table, counted as a whole by tasks that Dask workers run, one for each file."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from singa_dask import runtime
+from singa_dask.data.codecs.columns import as_floats, as_texts, column_kind, missing_of, whole
+from singa_dask.data.codecs.numbers import Spelling
+from singa_dask.data.stores.table import open_part
+from singa_dask.data.stores.table_part import OpenParts, TableFile
+from singa_dask.texts import plain_name
+
+MAX_DISTINCT = 10_000
+COUNTED = ("number", "boolean", "string")
+
+
+@dataclass
+class ColumnCounts:
+    """Counts of a column: of all values, of missing ones, of each different one, and the moments of numbers.
+
+    ``values`` is None if there are more than `MAX_DISTINCT`; texts are plain names, and numbers of a label in CSV are
+    texts, too, as they are written. ``squares`` is the sum of the squared differences from ``mean``.
+    """
+
+    n: int = 0
+    n_missing: int = 0
+    values: Counter[Any] | None = field(default_factory=Counter)
+    mean: float = 0.0
+    squares: float = 0.0
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of numbers."""
+        return math.sqrt(self.squares / max(self.n - self.n_missing, 1))
+
+    @classmethod
+    def of(cls, column: pa.Array, is_number: bool, is_counted: bool) -> ColumnCounts:
+        """Count the values of a column, which may be texts of numbers; the different ones if it ``is_counted``."""
+        missing, kind = missing_of(column), column_kind(column.type)
+        present, values = column.filter(pa.array(~missing)), Counter[Any]()
+        found = pc.value_counts((as_texts(present) if kind == "string" else present)[: None if is_counted else 0])
+        is_counted &= len(found) <= MAX_DISTINCT
+        for each in found.to_pylist() if is_counted else ():
+            value = each["values"]
+            values[plain_name(value) if kind == "string" else value] += each["counts"]
+        plain = (pc.utf8_trim_whitespace(present) if kind == "string" else present) if is_number else pa.array([])
+        numbers = as_floats(plain)
+        mean = float(numbers.mean()) if len(numbers) else 0.0
+        squares = float(((numbers - mean) ** 2).sum())
+        return cls(len(column), int(missing.sum()), values if is_counted else None, mean, squares)
+
+    def add(self, other: ColumnCounts) -> None:
+        """Add the counts of the records that come next."""
+        n, n_more = self.n - self.n_missing, other.n - other.n_missing
+        step, share = other.mean - self.mean, n_more / max(n + n_more, 1)
+        self.mean, self.squares = self.mean + step * share, self.squares + other.squares + step**2 * n * share
+        self.n, self.n_missing = self.n + other.n, self.n_missing + other.n_missing
+        both = None if self.values is None or other.values is None else self.values + other.values
+        self.values = both if both is None or len(both) <= MAX_DISTINCT else None
+
+
+@dataclass(frozen=True)
+class CountFile:
+    """A task that counts the columns of one file of a table, as it is read by these options."""
+
+    files: Sequence[TableFile]
+    file: int
+    form: str
+    reading: Mapping[str, Any]
+    kinds: Mapping[str, str]
+    numbers: Collection[str]
+    spelling: Spelling
+    text: str
+    block_bytes: int
+
+    def __call__(self) -> tuple[int, dict[str, ColumnCounts]]:
+        """Return the index of the file, and the counts of each column."""
+        parts = OpenParts(self.files, lambda file: open_part(self.files[file].url, self.form, **self.reading))
+        counts, part = {name: ColumnCounts() for name in self.kinds}, parts(self.file)
+        for run in part.runs(self.block_bytes, 4 * len(self.kinds)):
+            runtime.check_wanted()
+            data = part.fetch(run, parts.in_file(self.file, self.kinds))
+            table = parts.decode(self.file, run, self.kinds, data)
+            table = self.spelling.read(table, {}, part.place(run, data), (self.text,))
+            for name, found in counts.items():
+                found.add(ColumnCounts.of(whole(table.column(name)), name in self.numbers, found.values is not None))
+        return self.file, counts
+
+
+Run = Callable[[Sequence[CountFile]], Iterable[tuple[int, dict[str, ColumnCounts]]]]
+
+
+def count(tasks: Sequence[CountFile], run: Run) -> dict[str, ColumnCounts]:
+    """Return the counts of each column of a table, merged in the order of its files, however many workers there are."""
+    parts = [counts for _, counts in sorted(run(tasks), key=lambda found: found[0])]
+    merged = parts[0]
+    for part in parts[1:]:
+        for name, counts in part.items():
+            merged[name].add(counts)
+    return merged
