@@ -223,7 +223,11 @@ class TableSurvey:
         spelling = Spelling({each.name: each.forms[0] for each in self.columns if each.forms}, options.na_values)
         reading = {**self.text, "spelling": Spelling(na_values=options.na_values), "block_bytes": BLOCK_BYTES}
         how = (self.format, reading, kinds, numbers, spelling, options.text, BLOCK_BYTES)
-        found = count([CountFile(self.parts.files, file, *how) for file in range(len(self.parts.files))], run)
+        try:
+            found = count([CountFile(self.parts.files, file, *how) for file in range(len(self.parts.files))], run)
+        except DataError as error:
+            advice = " If it means a missing value, add it to --na-values." if "is not a number" in str(error) else ""
+            raise DataError(f"{error}{advice}") from None
         columns = [replace(each, counted=found.get(each.name)) for each in self.columns]
         return replace(self, columns=columns, n=max((each.n for each in found.values()), default=self.n))
 

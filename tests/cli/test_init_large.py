@@ -20,6 +20,7 @@ from singa_dask.cli.init_data import survey
 from singa_dask.cli.init_job import training_of, write_job
 from singa_dask.cli.init_records import InitOptions, OutputSurvey, RecordSurvey
 from singa_dask.conf import load
+from singa_dask.errors import DataError
 from singa_dask.layers.records import StoreConf
 from tests.cli.conftest import Call
 from tests.runtime.processes import small_cluster
@@ -108,6 +109,20 @@ def test_tasks_count_all_records(output: str, form: str, monkeypatch: pytest.Mon
         assert [values for _, _, *values in counted[1]] == [pytest.approx(each, rel=1e-12) for each in means]
         outputs, counted = [], (counted[0], [], *counted[2:])
     assert counted == (n, outputs, notes, kept)
+
+
+def test_a_word_among_numbers_that_tasks_meet_is_refused_with_the_option() -> None:
+    frame = table().drop(columns="day")
+    frame["a"] = frame.a.astype(object)
+    frame.loc[N - 1, "a"] = "unknown"
+    write(frame, "csv")
+    options = InitOptions(label=("kind",), run=backwards)
+    said = r"table/5\.csv, line 1001, column 'a': 'unknown' is not a number\. If it means .*, add it to --na-values\."
+    with pytest.raises(DataError, match=said):
+        survey("table", options, "")
+    found = survey("table", replace(options, na_values=("unknown",)), "")
+    assert isinstance(found, RecordSurvey)
+    assert [(note.column, note.n) for note in found.notes] == [("a", 1)]
 
 
 @pytest.mark.cluster
