@@ -153,7 +153,7 @@ def _on_cluster(scheduler: str | None, scheduler_file: str | None, tasks: Sequen
 
     with runtime.connect(None if scheduler_file else scheduler, scheduler_file) as client:
         runtime.check_seen(client, [file.url for file in tasks[0].files])
-        echo(f"counting all records of {plural(len(tasks), 'file')} on the Dask workers ...", err=True)
+        echo(f"counting all records of {plural(len(tasks[0].files), 'file')} on the Dask workers ...", err=True)
         yield from runtime.on_dask(client)(tasks)
 
 

@@ -43,6 +43,8 @@ from singa_dask.texts import charset_of, in_order, plain_name, split_lines
 MAX_BYTES, SEEN_BYTES, MIN_BYTES = 1 << 28, 1 << 26, 1 << 16
 HEAD_BYTES = 1 << 16
 BLOCK_BYTES = 1 << 24
+# a part of a file of columns that one task counts
+PART_BYTES = 1 << 28
 DATES = ("date", "timestamp", "time", "duration")
 # whole numbers of such a name are Unix times, in seconds or parts of them; the least is of 1973
 EPOCH, MIN_EPOCH = re.compile(r"(?i)time|date|epoch|unix|(^|_)ts$"), 1e8
@@ -224,12 +226,18 @@ class TableSurvey:
         reading = {**self.text, "spelling": Spelling(na_values=options.na_values), "block_bytes": BLOCK_BYTES}
         how = (self.format, reading, kinds, numbers, spelling, options.text, BLOCK_BYTES)
         try:
-            found = count([CountFile(self.parts.files, file, *how) for file in range(len(self.parts.files))], run)
+            found = count([CountFile(self.parts.files, file, i, n, *how) for file, i, n in self._parts()], run)
         except DataError as error:
             advice = " If it means a missing value, add it to --na-values." if "is not a number" in str(error) else ""
             raise DataError(f"{error}{advice}") from None
         columns = [replace(each, counted=found.get(each.name)) for each in self.columns]
         return replace(self, columns=columns, n=max((each.n for each in found.values()), default=self.n))
+
+    def _parts(self) -> Iterator[tuple[int, int, int]]:
+        """Yield file, index and number of parts that tasks count: where records are in a text only a scan finds out."""
+        for file in range(len(self.parts.files)):
+            n = 1 if self.format in LINES else -(-self.parts(file).source.size // PART_BYTES)
+            yield from ((file, index, n) for index in range(n))
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Return the different values of a column as they are written, sorted, those of numbers by value."""

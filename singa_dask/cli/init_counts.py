@@ -1,4 +1,4 @@
-"""The columns of a large table, counted as a whole by tasks that Dask workers run, one for each file."""
+"""The columns of a large table, counted as a whole by tasks that Dask workers run, one for a file or a part of it."""
 
 from __future__ import annotations
 
@@ -69,10 +69,12 @@ class ColumnCounts:
 
 @dataclass(frozen=True)
 class CountFile:
-    """A task that counts the columns of one file of a table, as it is read by these options."""
+    """A task that counts the columns of part ``index`` of ``n`` parts of one file, as it is read by these options."""
 
     files: Sequence[TableFile]
     file: int
+    index: int
+    n: int
     form: str
     reading: Mapping[str, Any]
     kinds: Mapping[str, str]
@@ -81,21 +83,23 @@ class CountFile:
     text: str
     block_bytes: int
 
-    def __call__(self) -> tuple[int, dict[str, ColumnCounts]]:
-        """Return the index of the file, and the counts of each column."""
+    def __call__(self) -> tuple[tuple[int, int], dict[str, ColumnCounts]]:
+        """Return the indices of file and part, and the counts of each column."""
         parts = OpenParts(self.files, lambda file: open_part(self.files[file].url, self.form, **self.reading))
         counts, part = {name: ColumnCounts() for name in self.kinds}, parts(self.file)
         for run in part.runs(self.block_bytes, 4 * len(self.kinds)):
+            if run.offset * self.n // part.source.size != self.index:
+                continue
             runtime.check_wanted()
             data = part.fetch(run, parts.in_file(self.file, self.kinds))
             table = parts.decode(self.file, run, self.kinds, data)
             table = self.spelling.read(table, {}, part.place(run, data), (self.text,))
             for name, found in counts.items():
                 found.add(ColumnCounts.of(whole(table.column(name)), name in self.numbers, found.values is not None))
-        return self.file, counts
+        return (self.file, self.index), counts
 
 
-Run = Callable[[Sequence[CountFile]], Iterable[tuple[int, dict[str, ColumnCounts]]]]
+Run = Callable[[Sequence[CountFile]], Iterable[tuple[tuple[int, int], dict[str, ColumnCounts]]]]
 
 
 def count(tasks: Sequence[CountFile], run: Run) -> dict[str, ColumnCounts]:

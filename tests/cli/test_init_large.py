@@ -32,7 +32,8 @@ N = 6000
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work in a new directory, where tables of more than 64 KiB are large."""
     monkeypatch.chdir(tmp_path)
-    for name, value in (("MAX_BYTES", 1 << 16), ("SEEN_BYTES", 1 << 15), ("MIN_BYTES", 1 << 10)):
+    sizes = {"MAX_BYTES": 1 << 16, "SEEN_BYTES": 1 << 15, "MIN_BYTES": 1 << 10, "PART_BYTES": 1 << 13}
+    for name, value in sizes.items():
         monkeypatch.setattr(init_columns, name, value)
 
 
