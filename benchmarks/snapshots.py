@@ -24,7 +24,8 @@ from benchmarks.jobs import job_on_made_records, mnist_mlp
 from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints.manifest import SnapshotStore
 from singa_dask.runtime.units.checkpointing import MIN_S, SHARE
-from singa_dask.runtime.units.unit_host import UnitHost, run_unit
+from singa_dask.runtime.units.unit_host import UnitHost
+from singa_dask.runtime.units.unit_task import run_unit
 
 # steps from one request to the next are two blocks
 BLOCK = 25

@@ -30,7 +30,7 @@ from singa_dask.planner.reading import N_AHEAD, rows_read
 from singa_dask.runtime.planning import placement
 from singa_dask.runtime.planning.nets import build_net
 from singa_dask.runtime.planning.placement import JobPlan
-from singa_dask.runtime.units.trainer import group_rows
+from singa_dask.runtime.units.worker_metrics import group_rows
 from singa_dask.training import ALGORITHMS
 
 Vector = np.ndarray[Any, Any]

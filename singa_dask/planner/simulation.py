@@ -36,9 +36,10 @@ from singa_dask.runtime.planning.nets import build_net
 from singa_dask.runtime.planning.placement import JobPlan
 from singa_dask.runtime.units.router import Coordinator, Mailbox, Router
 from singa_dask.runtime.units.server import UpdateCounts
-from singa_dask.runtime.units.trainer import group_rows
-from singa_dask.runtime.units.unit_host import MAX_OWN_VALUES, is_own_server, make_server, make_stub
+from singa_dask.runtime.units.unit_host import is_own_server, make_server, make_stub
+from singa_dask.runtime.units.unit_task import MAX_OWN_VALUES
 from singa_dask.runtime.units.worker import Lockstep
+from singa_dask.runtime.units.worker_metrics import group_rows
 from singa_dask.runtime.units.worker_params import WorkerParams
 from singa_dask.training import ALGORITHMS
 

@@ -16,7 +16,7 @@ from singa_dask.jobs.job import complete
 from singa_dask.layers import Param
 from singa_dask.ops import philox
 from singa_dask.runtime.planning.nets import build_nets
-from singa_dask.runtime.units.run_state import InitialState
+from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.training import initial_values, with_initialisers
 from tests.cli.conftest import ROOT, Call
 

@@ -21,7 +21,7 @@ from singa_dask.estimators import estimator
 from singa_dask.estimators.arguments import default_job, drawn
 from singa_dask.layers.records import StoreConf
 from singa_dask.runtime.checkpoints.lookup import find_steps
-from singa_dask.runtime.units.worker import Watch
+from singa_dask.runtime.units.evaluation import Watch
 from tests.selection import mostly_long, mostly_soak
 
 X, Y = load_iris(return_X_y=True)

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from singa_dask.fs.io_threads import DaemonThreads
-from singa_dask.runtime.units.unit_host import _JOB, in_job
+from singa_dask.runtime.units.job_of_thread import _JOB, in_job
 
 
 def test_what_is_submitted_is_done_in_order_in_the_context_of_the_caller() -> None:

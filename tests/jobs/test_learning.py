@@ -10,7 +10,7 @@ import pytest
 
 import singa_dask as sd
 from singa_dask.runtime.checkpoints.lookup import load_values
-from singa_dask.runtime.units.trainer import LearningFacts
+from singa_dask.runtime.units.learning import LearningFacts
 from singa_dask.training import BP
 from tests.selection import circles
 

@@ -27,7 +27,7 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import InitialValues
 from singa_dask.runtime.planning import placement
 from singa_dask.runtime.planning.nets import Nets, add_passes, build_net, build_nets
-from singa_dask.runtime.units.run_state import InitialState
+from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.shown import plural
 from singa_dask.training import ALGORITHMS, check_initialisers
 from singa_dask.training.pass_metrics import PassMetrics

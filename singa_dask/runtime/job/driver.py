@@ -52,7 +52,7 @@ from singa_dask.runtime.job.record import Result, facts_in_line, summarise
 from singa_dask.runtime.job.sites import as_client
 from singa_dask.runtime.planning.nets import absolute_paths
 from singa_dask.runtime.planning.placement import Layout, WorkerFacts, place, plan_processes
-from singa_dask.runtime.units.unit_host import in_job
+from singa_dask.runtime.units.job_of_thread import in_job
 from singa_dask.shown import STDERR
 
 

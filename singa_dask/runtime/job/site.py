@@ -40,8 +40,10 @@ from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, PLACEMENT, SITE, Op
 from singa_dask.runtime.job.part_files import PartFiles
 from singa_dask.runtime.job.placing import host_names_of
 from singa_dask.runtime.planning.placement import Layout
-from singa_dask.runtime.units.run_state import Rejoin
-from singa_dask.runtime.units.unit_host import JobFilter, UnitHost, in_job, run_unit
+from singa_dask.runtime.units.initial_state import Rejoin
+from singa_dask.runtime.units.job_of_thread import JobFilter, in_job
+from singa_dask.runtime.units.unit_host import UnitHost
+from singa_dask.runtime.units.unit_task import run_unit
 
 N_ASKED = 5
 ROUNDING_S = 1e-4

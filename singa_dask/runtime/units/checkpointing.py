@@ -31,6 +31,7 @@ from singa_dask.runtime.units.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 
+
 PATIENCE_S = 5.0
 """For how long a checkpoint, or a snapshot, may take before the next one is left out instead of waiting for it."""
 SHARE = 0.01

@@ -24,7 +24,9 @@ from singa_dask.layers import Layer
 from singa_dask.runtime.planning.nets import Nets
 from singa_dask.runtime.units.server import Server
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
+
+
 DIRECTIONS = ("forward", "backward")
 MAX_SPANS = 50_000
 """Spans that a process keeps until it sends them; those after them are counted and dropped."""
@@ -298,7 +300,7 @@ class Profiler:
         for name, cls in own.items():
             share = sum(layers.get(name, {}).values()) / step_ms
             if share > 0.5:
-                LOG.warning(
+                logger.warning(
                     "layer %s: %s takes %.0f %% of a step, with functions of numpy instead of kernels. If it computes "
                     "value by value, extend singa_dask.Elementwise, else call kernels: self.ops.",
                     name, f"{cls.__module__}.{cls.__name__}", 100 * share,

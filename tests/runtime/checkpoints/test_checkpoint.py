@@ -25,7 +25,7 @@ from singa_dask.runtime.checkpoints.checkpoint import (
 from singa_dask.runtime.checkpoints.lookup import find, load_values
 from singa_dask.runtime.checkpoints.manifest import Author, keep_in_memory, make_manifest, write_file, write_manifest
 from singa_dask.runtime.job.checks import prepare
-from singa_dask.runtime.units.run_state import InitialState
+from singa_dask.runtime.units.initial_state import InitialState
 from tests.runtime.harness import dense, mlp
 
 GOLD = Path(__file__).parents[2] / "gold"

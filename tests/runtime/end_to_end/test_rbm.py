@@ -14,7 +14,7 @@ from singa_dask.errors import ConfigError
 from singa_dask.runtime.job.checks import prepare
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.placement import JobPlan
-from singa_dask.runtime.units.run_state import InitialState
+from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.training import BP
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, FRAMEWORKS, HOGWILD, HYBRID, SINGLE, Outcome, dense, mlp
 from tests.selection import circles

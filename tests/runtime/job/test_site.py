@@ -17,7 +17,7 @@ from singa_dask.runtime.job import site as module
 from singa_dask.runtime.job.limits import LIMITS, Limit
 from singa_dask.runtime.job.names import SITE
 from singa_dask.runtime.job.site import Site, UnitsTask
-from singa_dask.runtime.units.unit_host import may_succeed_again
+from singa_dask.runtime.units.unit_errors import may_succeed_again
 
 
 def test_a_part_of_a_snapshot_that_nobody_has_any_more_is_no_error_of_the_job() -> None:

@@ -15,7 +15,7 @@ from singa_dask.comm.message import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.layers import LAYERS, Layer, StoreInput
-from singa_dask.runtime.units import unit_host
+from singa_dask.runtime.units import unit_task
 from singa_dask.runtime.units.unit_host import UnitHost
 from singa_dask.training import UPDATERS, Updater
 from tests.conftest import OUR_THREADS
@@ -95,7 +95,7 @@ class Running:
             thread.start()
 
     def _run(self, host: UnitHost, address: Address) -> None:
-        self.reports[str(address)] = unit_host.run_unit(host, address, self._url, None, ())
+        self.reports[str(address)] = unit_task.run_unit(host, address, self._url, None, ())
 
     def abort(self) -> dict[str, dict[str, Any]]:
         """Abort the job; return the reports of all units."""
@@ -162,7 +162,7 @@ def test_a_test_of_a_million_batches_ends(run: Any, hold: Hold) -> None:
 
 
 def test_a_layer_that_does_not_return_is_left_behind(run: Any, hold: Hold, caplog: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(unit_host, "LEAVE_S", 0.01)
+    monkeypatch.setattr(unit_task, "LEAVE_S", 0.01)
     running = run(mlp(train_steps=MANY, neuralnet=held_net("TRAIN")))
     assert hold.reached.wait(TIMEOUT_S)
     # a cluster that other tests share keeps Dask quiet, and with it handlers of the root logger
@@ -176,7 +176,7 @@ def test_a_layer_that_does_not_return_is_left_behind(run: Any, hold: Hold, caplo
 def test_a_read_that_does_not_return_holds_no_unit(
     run: Any, hold: Hold, cluster: dict[str, Any], monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(unit_host, "LEAVE_S", 0.01)
+    monkeypatch.setattr(unit_task, "LEAVE_S", 0.01)
     real = ArrowStore.read_block
 
     def read_block(self: ArrowStore, block: int) -> Any:
@@ -193,7 +193,7 @@ def test_a_read_that_does_not_return_holds_no_unit(
 
 
 def test_opening_records_holds_no_unit(run: Any, hold: Hold, monkeypatch: Any) -> None:
-    monkeypatch.setattr(unit_host, "LEAVE_S", 0.01)
+    monkeypatch.setattr(unit_task, "LEAVE_S", 0.01)
     real = StoreInput.open_store
 
     def open_store(self: StoreInput, *args: Any) -> Any:
@@ -211,7 +211,7 @@ def test_opening_records_holds_no_unit(run: Any, hold: Hold, monkeypatch: Any) -
 
 @pytest.mark.parametrize("steps", [1, MANY], ids=["last", "on the way"])
 def test_an_upload_that_hangs_holds_nothing(run: Any, hold: Hold, monkeypatch: Any, steps: int) -> None:
-    monkeypatch.setattr(unit_host, "write_part", hold)
+    monkeypatch.setattr(unit_task, "write_part", hold)
     running = run(mlp(train_steps=steps, checkpoint_freq=1))
     assert hold.reached.wait(TIMEOUT_S)
     if steps < MANY:

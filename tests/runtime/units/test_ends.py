@@ -17,7 +17,7 @@ import pytest
 from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find
-from singa_dask.runtime.units import checkpointing, trainer, unit_host
+from singa_dask.runtime.units import checkpointing, unit_task, worker_metrics
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime import parts
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, SANDBLASTER_1, SANDBLASTER_2, SINGLE, Outcome, mlp
@@ -257,7 +257,7 @@ def test_so_is_that_of_a_stop(run_job: Run, tmp_path: Path, monkeypatch: Any) ->
     assert "What was trained in this run is lost." in reason
 
 
-@pytest.mark.parametrize(("module", "function"), [(unit_host, "write_part"), (checkpointing, "write_manifest")])
+@pytest.mark.parametrize(("module", "function"), [(unit_task, "write_part"), (checkpointing, "write_manifest")])
 def test_checkpoints_behind_a_slow_one_are_left_out_but_not_the_last(
     run_job: Run, monkeypatch: Any, module: Any, function: str
 ) -> None:
@@ -303,7 +303,7 @@ def test_a_job_that_has_ended_and_goes_on_does_nothing(run_job: Run, name: str, 
     checkpoint = find(ended.url)
     before = {file.name: file.stat().st_mtime_ns for file in Path(checkpoint).iterdir()}
     clock = count()
-    monkeypatch.setattr(trainer, "core_wait_s", lambda: float(next(clock)))  # the host is busy
+    monkeypatch.setattr(worker_metrics, "core_wait_s", lambda: float(next(clock)))  # the host is busy
     again = run_job(job, resume=checkpoint, url=ended.url)
     assert set(states(again).values()) == {"done"}
     # the checkpoint is complete already

@@ -13,7 +13,7 @@ from singa_dask.comm.message import Address, Message
 from singa_dask.conf import ParamConf
 from singa_dask.layers import Param
 from singa_dask.ops import NumpyOps
-from singa_dask.runtime.units import trainer
+from singa_dask.runtime.units import step_timer
 from singa_dask.runtime.units.worker_params import HostMirror
 
 WORKER = Address.worker(0, 0)
@@ -173,12 +173,12 @@ def test_an_error_is_not_hidden_by_the_device_that_made_it(monkeypatch: pytest.M
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     time = [0.0]
-    monkeypatch.setattr(trainer.time, "perf_counter", lambda: time[0])
+    monkeypatch.setattr(step_timer.time, "perf_counter", lambda: time[0])
     return time
 
 
 def test_on_a_cpu_a_step_is_what_its_calls_take(now: list[float]) -> None:
-    steps = trainer.StepTimer(NumpyOps())
+    steps = step_timer.StepTimer(NumpyOps())
     for seconds in (1.0, 2.0):
         steps.begin()
         now[0] += seconds
@@ -190,7 +190,7 @@ def test_on_a_cpu_a_step_is_what_its_calls_take(now: list[float]) -> None:
 
 def test_on_a_gpu_a_step_ends_there(now: list[float]) -> None:
     device = Device()
-    steps = trainer.StepTimer(device)
+    steps = step_timer.StepTimer(device)
 
     def take(until: float) -> None:
         """Enqueue a step that the device ends at some time."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import singa_dask as sd
-from singa_dask.runtime.units.unit_host import JobFilter, in_job
+from singa_dask.runtime.units.job_of_thread import JobFilter, in_job
 from tests.jobs.conftest import KEYS, digits_net
 
 LOGGER = logging.getLogger("singa_dask.tests.job_log")

@@ -15,7 +15,7 @@ from singa_dask.errors import CheckpointError
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find
-from singa_dask.runtime.units.worker import Watch
+from singa_dask.runtime.units.evaluation import Watch
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, HYBRID, SINGLE, Outcome, mlp
 from tests.runtime.units.test_ends import states
 from tests.selection import circles

@@ -1,0 +1,289 @@
+"""InitialState: where a job starts: with new values, with values of another run, or exactly where a run stopped."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from singa_dask.comm.message import Address
+from singa_dask.comm.stub import ParamSlice
+from singa_dask.conf import JobConf, Phase
+from singa_dask.errors import CheckpointError, ConfigError, DataError, Problem
+from singa_dask.layers import Param, StoreInput
+from singa_dask.layers.input import find_scaling
+from singa_dask.net import NeuralNet, whole_params
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, read_states, restore_states
+from singa_dask.runtime.checkpoints.lookup import InitialValues
+from singa_dask.runtime.planning.nets import Nets, phase_name
+from singa_dask.runtime.planning.placement import JobPlan
+from singa_dask.shown import plural
+from singa_dask.training import initial_values
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Rejoin:
+    """What a process needs to know that joins a job whose other processes go on.
+
+    Attributes
+    ----------
+    running : frozenset of Address
+        Units that run in other processes.
+    left : frozenset of Address
+        Workers that are done.
+    steps : mapping of int to int
+        First step of each worker group that starts again here.
+    """
+
+    running: frozenset[Address]
+    left: frozenset[Address]
+    steps: Mapping[int, int]
+
+
+class InitialState:
+    """First step, values, updater state and cursors of a job.
+
+    Parameters
+    ----------
+    job : JobConf
+    resume : str or Checkpoint, optional
+        What to continue from: the URL of a step (see `lookup.find`), or an open checkpoint.
+    init_from : sequence of str
+        URLs of checkpoints to take values from by name, instead of the job's ``checkpoint_path``; later ones win.
+    rejoin : Rejoin, optional
+        If other processes of the job go on, which are ahead of ``resume``.
+    recovers : bool
+        Whether the job itself has made ``resume``, and goes on after a failure.
+    """
+
+    def __init__(
+        self,
+        job: JobConf,
+        resume: str | Checkpoint | None = None,
+        init_from: Sequence[str] = (),
+        rejoin: Rejoin | None = None,
+        recovers: bool = False,
+    ) -> None:
+        self.job = job
+        self.rejoin = rejoin
+        self._recovers = recovers or rejoin is not None
+        self.resumed = Checkpoint(resume) if isinstance(resume, str) else resume
+        self.step = self.resumed.step if self.resumed else 0
+        if self.resumed and self.resumed.manifest["seed"] != job.seed:
+            raise CheckpointError(
+                f"{self.resumed.url}: made with seed {self.resumed.manifest['seed']}, the job has seed {job.seed}. "
+                "Set seed to the same number to go on exactly, or use --init-from to take the values alone."
+            )
+        self._initial = InitialValues(job, init_from)
+
+    def step_of(self, group: int) -> int:
+        """Return the first step of a worker group."""
+        if self.rejoin and group in self.rejoin.steps:
+            return self.rejoin.steps[group]
+        return self._resumed_step(group)
+
+    def _resumed_step(self, group: int) -> int:
+        """Return the step at which the run stopped; 0 if it is new."""
+        if self.resumed and group in self.resumed.groups:
+            return int(self.resumed.groups[group]["step"])
+        return self.step
+
+    def window_of(self, worker: Address, plan: JobPlan) -> Mapping[str, Any]:
+        """Return the metrics that a worker of the run had not reported; empty if others read its records now."""
+        cluster, group = plan.layout.cluster, worker.group
+        if self.resumed is None or self.step_of(group) != self._resumed_step(group):
+            return {}
+        if (len(self.resumed.groups), self.resumed.manifest.get("workers")) != (
+            cluster.nworker_groups, cluster.nworkers_per_group
+        ):  # fmt: skip
+            return {}
+        window: Mapping[str, Any] = self.resumed.groups[group].get("windows", {}).get(str(worker.id), {})
+        return window
+
+    def manifest_of(self, group: int) -> dict[str, Any]:
+        """Return the manifest that a worker group goes on from; empty for a new run."""
+        if self.resumed is None:
+            return {}
+        # tests are done again before a step that the run had not reached
+        is_there = self.step_of(group) == self._resumed_step(group)
+        return {**self.resumed.manifest, "tested": is_there and self.resumed.manifest.get("tested", False)}
+
+    def check(self, net: NeuralNet) -> None:
+        """Check that every param has a source of initial values, of the right shape.
+
+        Raises
+        ------
+        CheckpointError
+            The checkpoint is of another net, or does not exist.
+        ConfigError
+            Params have no initial values; lists all of them.
+        """
+        problems = []
+        owners = whole_params(net.logical)
+        if not self.resumed:
+            self._initial.check((owner.name, owner.whole_shape) for owner in owners)
+        for owner in owners:
+            if self.resumed:
+                shape = self.resumed.shape(owner.name)
+                if math.prod(shape) != math.prod(owner.whole_shape):
+                    shapes = f"has shape {shape}, the net needs {owner.whole_shape}"
+                    raise CheckpointError(f"param {owner.name!r}: {self.resumed.url} {shapes}.")
+            elif owner.name not in self._initial and owner.conf.init is None:
+                message = (
+                    f"param {owner.name!r} has no init, and no checkpoint gives its values. Expected an init block, "
+                    "e.g. init: {type: Gaussian, std: 0.01}, or a checkpoint (checkpoint_path, --init-from)."
+                )
+                problems.append(Problem(net.param_path(owner.name), message))
+        if problems:
+            raise ConfigError(problems)
+        self._check_scalings(net)
+
+    def _check_scalings(self, net: NeuralNet) -> None:
+        """Check that the net standardises its records as the one did whose values it goes on with.
+
+        Raises
+        ------
+        CheckpointError
+            It does not.
+        """
+        known = net.context.class_names.scalings
+        for layer in net.all_layers:
+            if isinstance(layer, StoreInput) and (self.resumed or layer.conf_name in known):
+                try:
+                    find_scaling(layer)
+                except DataError as error:
+                    url = self.resumed.url if self.resumed else ", ".join(self._initial.urls)
+                    raise CheckpointError(f"{url}: {error}") from None
+
+    def check_files(self, files: Mapping[str, str]) -> None:
+        """Compare the versions of remote files with those that the run was trained on; warn if somebody resumes it.
+
+        Raises
+        ------
+        DataError
+            A file was replaced, and the job recovers from a failure.
+        """
+        known: Mapping[str, str] = self.resumed.manifest.get("files", {}) if self.resumed else {}
+        replaced = [url for url, version in files.items() if known.get(url, version) != version]
+        if self.resumed is None or not replaced:
+            return
+        url, more = replaced[0], f", and {plural(len(replaced) - 1, 'other')}" if replaced[1:] else ""
+        what = f"{url}{more}: replaced since {self.resumed.url} was made: version {files[url]}, before {known[url]}."
+        if self._recovers:
+            raise DataError(f"{what} To go on with the new file, resume the run.")
+        logger.warning("%s The run goes on with the new file.", what)
+
+    def give_class_names(self, net: NeuralNet) -> None:
+        """Give the training net the class names of the run that is continued, or of the checkpoints it starts from.
+
+        The latter count only if all values come from checkpoints, so that labels keep their meaning. Scalings of the
+        records always count: params that come from there were trained on such values.
+        """
+        known = net.context.class_names
+        if self.resumed:
+            known.update(self.resumed.learned)
+            return
+        is_complete = all(owner.name in self._initial for owner in whole_params(net.logical))
+        learned = self._initial.learned()
+        if is_complete:
+            known.inherited, known.inherited_tables = learned.class_names, learned.tables
+            known.scalings.update(learned.scalings)
+        known.inherited_scalings = learned.scalings
+
+    def values(self, param: Param) -> tuple[np.ndarray, int]:
+        """Return the initial values of a param, or of a part of a param, and their version."""
+        whole, version = self._whole(param)
+        whole = whole.reshape(param.whole_shape)
+        return param.shard.of(whole) if param.shard else whole, version
+
+    def _whole(self, param: Param) -> tuple[np.ndarray, int]:
+        if self.resumed:
+            return self.resumed.values(param.name), self.resumed.version(param.name)
+        if param.name in self._initial:
+            values, version = self._initial.get(param.name, param.whole_shape)
+            return values, 0 if self.job.reset_param_version else version
+        assert param.conf.init is not None
+        return initial_values(param.conf.init, param.name, param.whole_shape, self.job.seed, param.dtype), 0
+
+    def updater_state(self, plan: JobPlan, what: str, piece: ParamSlice) -> np.ndarray | None:
+        """Return the updater state of a slice; None if the run starts without."""
+        if self.resumed is None:
+            return None
+        name, shard = plan.owners[piece.param], plan.shards[piece.param]
+        if shard is None:
+            return self.resumed.read(name, what, piece.start, piece.stop)
+        whole = self.resumed.whole(name, what)
+        return None if whole is None else shard.of(whole).reshape(-1)[piece.start : piece.stop]
+
+    def applied(self, plan: JobPlan, piece: ParamSlice) -> dict[int, int]:
+        """Return the newest step of each worker group that the values of a slice have the update of."""
+        if self.resumed is None:
+            return {}
+        n_groups = plan.layout.cluster.nworker_groups
+        if len(self.resumed.groups) != n_groups:
+            return {group: self._resumed_step(group) - 1 for group in range(n_groups)}
+        return self.resumed.applied(plan.names[piece.param], piece.start, piece.stop)
+
+    def release(self) -> None:
+        """Release the memory of what has been read, once a unit has begun."""
+        if self.resumed:
+            self.resumed.release()
+        self._initial.release()
+
+    def seek(self, nets: Nets, group: int, n_groups: int) -> None:
+        """Set the readers of all nets to the positions at which the run stopped, and give layers their states.
+
+        Readers for training go on to the first step of a group that rejoins the job.
+        """
+        n_ahead = self.step_of(group) - self._seek(nets, group, n_groups)
+        if n_ahead:
+            nets[Phase.TRAIN].advance(n_ahead)
+
+    def _seek(self, nets: Nets, group: int, n_groups: int) -> int:
+        """Go where the run stopped; return the step that the readers for training are at."""
+        if self.resumed is None:
+            return self.step
+        if len(self.resumed.groups) != n_groups:
+            logger.warning(
+                "%s: had %d worker groups, the job has %d: their shares of the records differ, "
+                "so reading starts from the beginning.", self.resumed.url, len(self.resumed.groups), n_groups
+            )  # fmt: skip
+            return self._resumed_step(group)
+        cursors = self.resumed.groups[group]["cursors"]
+        for name, cursor in cursors.items():
+            phase = Phase[name.upper()]
+            if phase in nets and phase not in nets.passes:
+                nets[phase].seek(cursor)
+        self._restore_states(self.resumed, nets, group)
+        return self._resumed_step(group) if cursors else 0
+
+    def _restore_states(self, resumed: Checkpoint, nets: Mapping[Phase, NeuralNet], group: int) -> None:
+        """Give layers their states; warn of those that do not fit."""
+        layers = {layer["layer"] for part in resumed.manifest.get("states", ()) for layer in part["layers"]}
+        if not layers:
+            return
+        context, n_workers = nets[Phase.TRAIN].context, resumed.manifest.get("workers")
+        step, stopped_at = self.step_of(group), self._resumed_step(group)
+        why = ""
+        if step != stopped_at:
+            why = f"{resumed.url}: worker group {group} was at step {stopped_at}, it goes on at step {step}"
+        elif n_workers != context.n_workers:
+            why = f"{resumed.url}: had {n_workers} workers in a group, the job has {context.n_workers}"
+        else:
+            try:
+                states = read_states(resumed, group, context.worker)
+            except CheckpointError as error:
+                if self.rejoin is None:
+                    raise
+                why = str(error).removesuffix(".")
+            else:
+                layers = set(restore_states({phase_name(phase): net for phase, net in nets.items()}, states))
+                why = f"{resumed.url}: is of other shapes, or another partition" if layers else ""
+        if why:
+            logger.warning("%s: the states of %s start anew.", why, ", ".join(sorted(layers)))

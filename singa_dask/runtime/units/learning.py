@@ -1,0 +1,200 @@
+"""LearningFacts: what a worker notes of its training, from which the end of a job says whether its net has learnt.
+
+Nothing here changes a value. Labels are counted in tests, or in the first epoch of a job without tests; activations
+are looked at in four steps, params before the first step and after the last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from singa_dask.conf import JobConf, Phase
+from singa_dask.data.codecs.scaling import Moments
+from singa_dask.errors import DataError
+from singa_dask.layers import Layer
+from singa_dask.layers.conv import Convolution
+from singa_dask.layers.neuron import Activation, InnerProduct, ReLU
+from singa_dask.net import NeuralNet
+from singa_dask.ops.contract import Array
+from singa_dask.runtime.planning.nets import phase_name
+
+MIN_RECORDS, DEAD = 64, 0.9
+"""A unit is dead that was zero for at least so many records, and a layer of which so large a share is."""
+SAMPLE = 4096
+"""Values of a param that are compared before and after the training, and most outputs of a loss for values."""
+
+
+class LearningFacts:
+    """Notes labels and targets, and layers that do not work.
+
+    Parameters
+    ----------
+    nets : mapping of Phase to NeuralNet
+    job : JobConf
+    step : int
+        First step of the run.
+    """
+
+    def __init__(self, nets: Mapping[Phase, NeuralNet], job: JobConf, step: int) -> None:
+        self._net, self._updater, n_steps = nets[Phase.TRAIN], job.updater, job.train_steps
+        # in the second half, when the net has changed
+        self._is_new = step == 0
+        self._looks = {step + (n_steps - step) * i // 8 - 1 for i in range(5, 9)}
+        self._until = float("inf") if len(nets) == 1 else 0.0
+        self._answers: dict[str, dict[str, tuple[Layer, Any]]] = {}
+        self._alive: dict[str, tuple[int, Any]] = {}
+        self._before: dict[str, Array] = {}
+
+    def begin(self) -> None:
+        """Note the values of params before the first step of the run; of one that goes on they are not known."""
+        self._before = self._samples() if self._is_new else {}
+
+    def begin_test(self, phase: Phase) -> None:
+        """Forget what earlier tests have counted."""
+        self._answers.pop(phase_name(phase), None)
+
+    def count(self, phase: Phase, net: NeuralNet) -> None:
+        """Count the labels and targets of a batch that a net of a phase has computed."""
+        known = self._answers.setdefault(phase_name(phase), {})
+        for layer in net.layers:
+            kind = layer.traits.predicts if layer.traits.is_loss else ""
+            n = layer.features[0].size if layer.features else 0
+            if not kind or layer.sources[1].requires_grad or (kind != "classes" and n > SAMPLE):
+                continue
+            # an unrolled net has several copies of a loss
+            loss, before = known.get(layer.conf_name, (layer, None))
+            if kind == "classes" and layer.sources[1].labels is None:
+                continue  # an algorithm of a user's may compute other layers only
+            if kind == "classes":
+                labels = np.asarray(layer.labels(1))
+                counts = np.bincount(labels[labels >= 0], minlength=n)  # ignored ones are -1
+                known[layer.conf_name] = loss, counts if before is None else before + counts
+            else:
+                moments = Moments.of(layer.ops.to_host(layer.rows(1)))
+                known[layer.conf_name] = loss, moments if before is None else before.merged(moments)
+
+    def after_step(self, step: int) -> None:
+        """Look at what a training step has left, where it is due."""
+        epoch = max((layer.epoch or 0.0 for layer in self._net.inputs), default=0.0)
+        self._until = min(self._until, epoch + 1)
+        if epoch < self._until:
+            self.count(Phase.TRAIN, self._net)
+        for layer in self._net.layers if step in self._looks else ():
+            if isinstance(layer, ReLU | Activation) and layer.features:
+                y = self._net.ops.to_host(layer.features[0].data)
+                alive = np.any(y, axis=(0, *range(2, y.ndim)))
+                n, before = self._alive.get(layer.conf_name, (0, False))
+                self._alive[layer.conf_name] = n + len(y), before | alive
+
+    def facts(self) -> dict[str, Any]:
+        """Return what `facts_of_workers` combines, as plain values."""
+        answers = {
+            phase: {name: _described(loss, counted) for name, (loss, counted) in losses.items()}
+            for phase, losses in self._answers.items()
+        }
+        after, norm = self._samples(), np.linalg.norm
+        changes = {name: float(norm(after[name] - x) / norm(x)) for name, x in self._before.items() if x.any()}
+        layers = [layer for layer in self._net.layers if layer.site.prototype is None]
+        seen = {name: np.mean(alive) for name, (n, alive) in self._alive.items() if n >= MIN_RECORDS}
+        broken = {
+            "constant": [each.conf_name for each in layers if getattr(each, "has_one_value", False)],
+            "equal": [each.conf_name for each in layers if _has_equal_units(each)],
+            "dead": [name for name, share in seen.items() if share <= 1 - DEAD],
+        }
+        return {"answers": answers, "broken": broken, "changes": changes}
+
+    def _samples(self) -> dict[str, Array]:
+        """Return some values of each param that has columns and is trained."""
+        values = {}
+        for owner in self._net.owners:
+            lr_scale, _ = self._updater.scales_of(owner.name, owner.conf.lr_scale, owner.conf.wd_scale)
+            if len(owner.shape) > 1 and lr_scale and owner.has_data:
+                values[owner.name] = self._net.ops.to_host(owner.values).reshape(-1)
+        return {name: x[:: len(x) // SAMPLE + 1].astype(np.float64) for name, x in values.items()}
+
+
+def _described(loss: Layer, counted: Any) -> dict[str, Any]:
+    """Return as plain values what is counted of a loss layer, and what its metrics depend on beside that."""
+    names: list[str] = []
+    with contextlib.suppress(DataError):
+        names = list(loss.context.class_names.find(loss.conf.srclayers[1]))
+    # weights of records, and smoothed labels, change what a loss is compared with
+    has_loss = len(loss.sources) == 2 and not any(
+        getattr(loss, name, None) for name in ("smoothing", "factors", "delta")
+    )
+    facts = {"scale": getattr(loss, "scale", 1.0), "topk": getattr(loss, "topk", 1), "has_loss": has_loss}
+    plain = [np.asarray(each).tolist() for each in counted]
+    return {"kind": loss.traits.predicts, "names": names, "counted": plain, **facts}
+
+
+def _has_equal_units(layer: Layer) -> bool:
+    """Tell whether all units of a layer have the same weights."""
+    if not isinstance(layer, InnerProduct | Convolution):
+        return False
+    weight = layer.ops.to_host(layer.weight.data)
+    units = weight.T if getattr(layer, "transpose", False) else weight
+    return len(units) > 1 and bool((units == units[:1]).all())
+
+
+def facts_of_workers(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Combine what the workers of a group have noted.
+
+    Returns
+    -------
+    dict
+        ``baselines``: by phase and metric the ``value`` that the best constant answer has, the ``answer`` in words, and
+        on how many ``records``. ``broken``: names of layers that are ``constant`` or ``dead``, or whose units are
+        ``equal``. ``changes``: of each param, in parts of its size at the start.
+    """
+    baselines: dict[str, dict[str, Any]] = {}
+    broken: dict[str, list[str]] = {}
+    parts: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    changes: dict[str, float] = {}
+    for report in reports:
+        changes.update(report["changes"])
+        for kind, names in report["broken"].items():
+            broken[kind] = [*dict.fromkeys([*broken.get(kind, ()), *names])]
+        for phase, layers in report["answers"].items():
+            for layer, facts in layers.items():
+                parts.setdefault((phase, layer), []).append(facts)
+    n_losses = Counter(phase for phase, _ in parts)
+    for (phase, layer), reports_of_loss in parts.items():
+        for name, facts in _constant_answers(reports_of_loss):
+            baselines.setdefault(phase, {})[name if n_losses[phase] == 1 else f"{layer}.{name}"] = facts
+    return {"baselines": baselines, "broken": broken, "changes": changes}
+
+
+def _constant_answers(parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the metrics of the best constant answer to what the workers have counted of a loss layer."""
+    loss, counted = parts[0], [part["counted"] for part in parts]
+    answers: dict[str, tuple[Any, str]]
+    if loss["kind"] == "classes":
+        counts = np.sum(counted, axis=0)
+        n = int(counts.sum())
+        p = counts / max(n, 1)
+        top, names = np.argsort(-p, kind="stable")[: loss["topk"]].tolist(), loss["names"]
+        said = " or ".join(repr(names[i] if i < len(names) else str(i)) for i in top)
+        entropy, right = loss["scale"] * _entropies(p).sum(), loss["scale"] * p[top].sum()
+        answers = {"loss": (entropy, "guessing by the shares of the classes")}
+        answers["accuracy"] = right, f"always saying {said}"
+    else:
+        moments = reduce(Moments.merged, [Moments(each[0], *map(np.array, each[1:])) for each in counted])
+        n, p, squares = moments.n, moments.mean, moments.squares / moments.n
+        answers = {"loss": (squares.sum(), "always saying the mean")}
+        if loss["kind"] == "labels":
+            answer, is_binary = "always giving the same labels", np.allclose(squares, p * (1 - p), atol=1e-9)
+            entropy, right = np.mean(_entropies(p) + _entropies(1 - p)), np.mean(np.maximum(p, 1 - p))
+            answers = {"loss": (entropy, answer), "binary_accuracy": (right, answer)} if is_binary else {}
+    for name, (value, answer) in answers.items():
+        if name != "loss" or loss["has_loss"]:
+            yield name, {"value": float(value), "answer": answer, "records": n}
+
+
+def _entropies(p: Array) -> Array:
+    return -p * np.log(np.where(p > 0, p, 1.0))

@@ -1,0 +1,87 @@
+"""Describe the error that ended a unit, for its report: what, where, and whether the job may start again."""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from typing import Any
+
+from singa_dask import modules
+from singa_dask.comm.message import Address
+from singa_dask.errors import (
+    A_BUG,
+    CommError,
+    LostUnitError,
+    SingaError,
+    is_out_of_memory,
+    text_of,
+)
+from singa_dask.redaction import redact
+from singa_dask.runtime.units.server import Server
+from singa_dask.runtime.units.worker import Worker
+
+# of a filesystem or a network that does not work now; not of files that are missing, damaged or forbidden
+PASSING = {
+    errno.EAGAIN,
+    errno.ECONNABORTED,
+    errno.ECONNREFUSED,
+    errno.ECONNRESET,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.EIO,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.EPIPE,
+    errno.ETIMEDOUT,
+}
+
+
+def explain(address: Address, unit: Worker | Server | None, error: BaseException) -> dict[str, Any]:
+    """Describe a failure: in the user's code if it was there; unit, step, layer.
+
+    Returns
+    -------
+    dict
+        ``reason``: one line that says where; ``cause``: the same without the unit; ``error``: the traceback;
+        ``exit_code``; ``expected``: whether the line says it all; ``retry``: see `may_succeed_again`.
+    """
+    where = str(address)
+    if isinstance(unit, Worker):
+        where += f", step {unit.step}"
+        layer = unit.trainer.layer
+        # many messages begin with the layer themselves
+        if layer and not text_of(error).startswith((f"layer {layer.name}:", f"layer {layer.name},")):
+            where += f", layer {layer.name}"
+    # reading the source of what failed takes memory
+    blame = None if is_out_of_memory(error) else modules.blame(error)
+    if blame is not None:
+        cause = f"{blame.place}: {blame.text}"
+        facts = {"reason": f"{cause} ({where})", "cause": cause, "error": blame.traceback}
+        return {**facts, "exit_code": 1, "expected": False, "retry": False}
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    return {
+        "reason": f"{where}: {text_of(error)}",
+        "cause": text_of(error),
+        "error": redact("".join([*lines, A_BUG])),
+        "exit_code": error.exit_code if isinstance(error, SingaError) else 1,
+        "expected": isinstance(error, SingaError) or is_out_of_memory(error),
+        "retry": may_succeed_again(error),
+    }
+
+
+def may_succeed_again(error: BaseException) -> bool:
+    """Return whether what has failed may succeed when it is tried again, on other machines or a little later.
+
+    So it is where a process was lost, or a filesystem or the network did not answer. So it is not where a job, its
+    code or its records are wrong, where memory is short, and where a number is not finite.
+    """
+    passed: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in passed:  # one that is raised again may be its own cause
+        if isinstance(cause, CommError | LostUnitError | ConnectionError | TimeoutError):
+            return True
+        if isinstance(cause, OSError) and cause.errno in PASSING:
+            return True
+        passed.append(cause)
+        cause = cause.__cause__
+    return False
