@@ -37,8 +37,9 @@ from singa_dask.planner.search import partitions_of, with_dims
 from singa_dask.planner.simulation import simulate
 from singa_dask.runtime.job.cluster import embedded_cluster
 from singa_dask.runtime.job.driver import Driver
+from singa_dask.runtime.planning.job_plan import JobPlan
+from singa_dask.runtime.planning.layout import plan_processes
 from singa_dask.runtime.planning.nets import build_nets
-from singa_dask.runtime.planning.placement import JobPlan, plan_processes
 from singa_dask.training import with_initialisers
 
 ROOT = Path(__file__).parents[1]

@@ -22,7 +22,7 @@ from benchmarks.jobs import job_on_made_records
 from singa_dask.conf import JobConf
 from singa_dask.runtime import Driver, plan_processes
 from singa_dask.runtime.job.cluster import present_workers
-from singa_dask.runtime.planning.placement import JobPlan
+from singa_dask.runtime.planning.job_plan import JobPlan
 
 CLUSTER = {"nworkers_per_group": 2, "nservers_per_group": 2}
 

@@ -143,7 +143,7 @@ def _draw(text: str, suffix: str, output: str) -> bytes:
 
 def _show_units(job: JobConf, units: Sequence[Address]) -> list[str]:
     """Return the units of a process, the workers with the GPUs that the job gives them."""
-    from singa_dask.runtime.planning.placement import device_names, n_on_gpus
+    from singa_dask.runtime.planning.devices import device_names, n_on_gpus
 
     workers = [unit for unit in units if unit.kind == "worker"]
     n = n_on_gpus(job, len(workers))

@@ -37,8 +37,9 @@ from singa_dask.observe.progress import Progress, layer_metrics
 from singa_dask.observe.run_directory import first_command
 from singa_dask.runtime import Driver, Patience, Result, local_cluster, plan_processes, wait_for_room
 from singa_dask.runtime.job.cluster import present_workers
+from singa_dask.runtime.planning.layout import Layout
+from singa_dask.runtime.planning.machine import cpu_count
 from singa_dask.runtime.planning.nets import build_nets
-from singa_dask.runtime.planning.placement import Layout, cpu_count
 from singa_dask.shown import plural, shown
 from singa_dask.version import __version__
 

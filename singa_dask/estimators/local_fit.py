@@ -32,8 +32,9 @@ from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.lookup import InitialValues, load_manifest, load_values
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 from singa_dask.runtime.job.checks import missing_gpus
+from singa_dask.runtime.planning.devices import device_of_part
+from singa_dask.runtime.planning.machine import ThreadPools
 from singa_dask.runtime.planning.nets import build_net, find_ops
-from singa_dask.runtime.planning.placement import ThreadPools, device_of_part
 from singa_dask.training import ALGORITHMS, UPDATERS, Algorithm, initial_values
 
 MAX_BATCHES, MAX_VALUES = 10, 1 << 20

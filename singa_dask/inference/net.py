@@ -30,15 +30,11 @@ from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.lookup import InitialValues
-from singa_dask.runtime.planning.nets import (
-    IN_ORDER,
-    absolute_paths,
-    build_net,
-    is_sequential,
-    with_batchsize,
-    with_stores,
-)
-from singa_dask.runtime.planning.placement import ThreadPools, explain_memory_errors, n_threads
+from singa_dask.runtime.planning.absolute_paths import absolute_paths
+from singa_dask.runtime.planning.devices import explain_memory_errors
+from singa_dask.runtime.planning.machine import ThreadPools, n_threads
+from singa_dask.runtime.planning.nets import IN_ORDER, build_net, with_batchsize, with_stores
+from singa_dask.runtime.planning.whole_pass import is_sequential
 from singa_dask.training import ALGORITHMS, Algorithm
 from singa_dask.training.pass_metrics import PassMetrics, State
 

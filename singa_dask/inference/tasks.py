@@ -29,8 +29,10 @@ from singa_dask.layers.feature import Totals, add_totals
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.lookup import InitialValues
 from singa_dask.runtime.job.placing import check_wanted
-from singa_dask.runtime.planning.nets import divide, find_ops, is_sequential, with_batchsize
-from singa_dask.runtime.planning.placement import device_of_part, explain_memory_errors, limit_process, limit_thread
+from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors
+from singa_dask.runtime.planning.machine import limit_process, limit_thread
+from singa_dask.runtime.planning.nets import find_ops, with_batchsize
+from singa_dask.runtime.planning.whole_pass import divide, is_sequential
 from singa_dask.training.pass_metrics import PassMetrics, State
 
 

@@ -48,14 +48,9 @@ from singa_dask.planner.reading import measure_reading, with_any_scaling
 from singa_dask.planner.simulation import simulate
 from singa_dask.runtime.job.cluster import embedded_cluster
 from singa_dask.runtime.job.driver import Driver
+from singa_dask.runtime.planning.job_plan import JobPlan
+from singa_dask.runtime.planning.machine import cpu_count, limit_process, limit_thread, machine_memory
 from singa_dask.runtime.planning.nets import build_net, with_batchsize
-from singa_dask.runtime.planning.placement import (
-    JobPlan,
-    cpu_count,
-    limit_process,
-    limit_thread,
-    machine_memory,
-)
 from singa_dask.runtime.units.server import Server
 from singa_dask.training import UPDATERS, with_initialisers
 from singa_dask.version import __version__

@@ -26,7 +26,7 @@ from singa_dask.ops import get_ops
 from singa_dask.planner.model import Cluster, Link, Machine
 from singa_dask.registry import suggest
 from singa_dask.runtime.job.cluster import present_workers
-from singa_dask.runtime.planning.placement import cpu_count, limit_process, limit_thread, machine_memory
+from singa_dask.runtime.planning.machine import cpu_count, limit_process, limit_thread, machine_memory
 
 LOOPBACK = "tcp://127.0.0.1"
 UNIT = Address.stub(0)

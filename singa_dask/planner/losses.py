@@ -11,8 +11,8 @@ import math
 
 from singa_dask.conf import ClusterConf, JobConf, Phase
 from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.planning.nets import build_net
-from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.units.checkpointing import MIN_S, SHARE
 from singa_dask.runtime.units.server import state_names
 from singa_dask.training import UPDATERS

@@ -27,9 +27,9 @@ from singa_dask.net import NeuralNet
 from singa_dask.planner.model import Cluster, Costs, Prediction
 from singa_dask.planner.phantoms import Meter, PhantomOps, replace_layers
 from singa_dask.planner.reading import N_AHEAD, rows_read
-from singa_dask.runtime.planning import placement
+from singa_dask.runtime.planning import machine
+from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_net
-from singa_dask.runtime.planning.placement import JobPlan
 from singa_dask.runtime.units.worker_metrics import group_rows
 from singa_dask.training import ALGORITHMS
 
@@ -169,7 +169,7 @@ class Many:
         self._threads, share = [], np.ones(self._n)
         for process, host in enumerate(cluster.host_of[: self._n]):
             n_cores = cluster.hosts[host].n_cores
-            n = threads or placement.n_threads(job, n_workers[host], n_cores=n_cores)
+            n = threads or machine.n_threads(job, n_workers[host], n_cores=n_cores)
             self._threads.append((n, min(n * n_workers[host], n_cores)))
             share[process] = min(1.0, n_cores / (n * n_workers[host]))
         self._worker_speed = self._speed[: self._n] * share

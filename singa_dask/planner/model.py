@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from singa_dask.layers import Layer
-from singa_dask.runtime.planning.placement import Layout
+from singa_dask.runtime.planning.layout import Layout
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Connection, InputLayer
 from singa_dask.net import NeuralNet
 from singa_dask.planner.model import Cluster, Costs, Prediction
+from singa_dask.runtime.planning.job_plan import JobPlan
+from singa_dask.runtime.planning.layout import Layout, plan_processes
 from singa_dask.runtime.planning.nets import build_nets
-from singa_dask.runtime.planning.placement import JobPlan, Layout, plan_processes
 from singa_dask.runtime.units.server import state_names
 from singa_dask.training import UPDATERS
 

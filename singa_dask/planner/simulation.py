@@ -31,9 +31,9 @@ from singa_dask.planner.model import Cluster, Costs, Link, Prediction
 from singa_dask.planner.phantoms import Meter, Phantom, PhantomOps, PhantomUpdater, replace_layers
 from singa_dask.planner.reading import N_AHEAD, rows_read
 from singa_dask.planner.virtual_time import CodeThread, Cores, Network, SerialThread, Thread, VirtualClock, VirtualWait
-from singa_dask.runtime.planning import placement
+from singa_dask.runtime.planning import machine
+from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_net
-from singa_dask.runtime.planning.placement import JobPlan
 from singa_dask.runtime.units.router import Coordinator, Mailbox, Router
 from singa_dask.runtime.units.server import UpdateCounts
 from singa_dask.runtime.units.unit_host import is_own_server, make_server, make_stub
@@ -105,7 +105,7 @@ def _is_crowded(job: JobConf, plan: JobPlan, cluster: Cluster, threads: int | No
 
     def has_all_cores(home: int, n: int) -> bool:
         n_cores = cluster.hosts[home].n_cores
-        return n * (threads or placement.n_threads(job, n, n_cores=n_cores)) >= n_cores
+        return n * (threads or machine.n_threads(job, n, n_cores=n_cores)) >= n_cores
 
     return any(n_processes[home] > 1 and has_all_cores(home, n) for home, n in cluster.n_workers(plan.layout).items())
 
@@ -335,7 +335,7 @@ class _Simulation:
         self.workers: list[_Worker] = []
         for unit, process in workers:
             home, n_cores = cluster.host_of[process.index], process.cores.host.n_cores
-            n = n_threads or placement.n_threads(job, n_workers[home], n_cores=n_cores)
+            n = n_threads or machine.n_threads(job, n_workers[home], n_cores=n_cores)
             self.workers.append(_Worker(unit, job, plan, process, n, self._servers[0] if own else None))
         clock.meter.clear()
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
         run_here,
     )
     from singa_dask.runtime.job.record import Result
-    from singa_dask.runtime.planning.placement import n_threads, plan_processes
+    from singa_dask.runtime.planning.layout import plan_processes
+    from singa_dask.runtime.planning.machine import n_threads
 
 __all__ = [
     "NOTICES",
@@ -67,6 +68,7 @@ __getattr__ = lazy_names(
         "job.jobs": ["dask_setup"],
         "job.placing": ["Runner", "check_seen", "check_wanted", "files_of", "on_dask", "on_each_worker", "run_here"],
         "job.record": ["Result"],
-        "planning.placement": ["n_threads", "plan_processes"],
+        "planning.layout": ["plan_processes"],
+        "planning.machine": ["n_threads"],
     },
 )

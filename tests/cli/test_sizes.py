@@ -9,7 +9,7 @@ import pytest
 
 from singa_dask.ops import NumpyOps
 from singa_dask.runtime.job import checks
-from singa_dask.runtime.planning import placement
+from singa_dask.runtime.planning import machine
 from tests.cli.conftest import Call
 
 UNITS = "neuralnet.layer[fc].innerproduct_conf.num_output"
@@ -41,7 +41,7 @@ def test_sizes_that_cannot_be(
 def test_what_another_machine_may_have_is_not_refused_here(
     call: Call, job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placement, "machine_memory", lambda: 1000)
+    monkeypatch.setattr(machine, "machine_memory", lambda: 1000)
     assert "and this machine has 1,000 bytes" in call("validate", job).stderr
     # for GPUs, and for the workers of a scheduler, the memory of this machine says nothing
     assert call("validate", job, "--set", "ops=cupy").exit_code == 0

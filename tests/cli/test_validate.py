@@ -130,7 +130,7 @@ def test_a_job_on_gpus_is_shown_where_there_are_none(call: Call, job: Path, chan
 
 
 def test_a_good_job_is_shown(call: Call, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("singa_dask.runtime.planning.placement.cpu_count", lambda: 2)
+    monkeypatch.setattr("singa_dask.runtime.planning.machine.cpu_count", lambda: 2)
     cluster = ROOT / "configs" / "cluster" / "allreduce.yaml"
     result = call("validate", job, "--cluster", cluster)
     assert result.exit_code == 0, result.output

@@ -13,7 +13,7 @@ from singa_dask.cli import job as job_files
 from singa_dask.conf import find_warnings
 from singa_dask.errors import Problem
 from singa_dask.runtime.job.checks import net_warnings
-from singa_dask.runtime.planning import placement
+from singa_dask.runtime.planning import machine
 from singa_dask.runtime.planning.nets import build_nets
 from tests.cli.conftest import ROOT, Call
 from tests.net import jobs
@@ -165,7 +165,7 @@ def test_a_sigmoid_before_the_loss_of_a_sigmoid(call: Call, job: Path) -> None:
 
 
 def test_more_workers_than_cores(call: Call, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "cpu_count", lambda: 3)
+    monkeypatch.setattr(machine, "cpu_count", lambda: 3)
     sets = ["--set", "cluster.nworker_groups=4"]
     [line] = told(call, job, *sets)
     assert "cluster.nworker_groups: warning: the job has 4 workers, and this machine 3 cores" in line

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from singa_dask.runtime.checkpoints.lookup import find_steps
-from singa_dask.runtime.planning.placement import JobPlan
+from singa_dask.runtime.planning.job_plan import JobPlan
 from tests.faults.jobs import first_unit, job
 from tests.faults.machines import Machines
 from tests.faults.runs import Run, at_step, check_done, killed

@@ -12,8 +12,8 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.layers import Layer
 from singa_dask.layers.connection import Bridge
 from singa_dask.planner.model import Cluster, Costs, Link, Machine, Prediction
+from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_nets
-from singa_dask.runtime.planning.placement import JobPlan
 
 LINK = Link(latency_s=1e-4, bytes_per_s=1e9)
 

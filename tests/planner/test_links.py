@@ -16,7 +16,7 @@ from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.planner import links
 from singa_dask.planner.links import LOOPBACK, LinkEnd, imagined_cluster, measure_cluster, measure_here, read_what_if
 from singa_dask.planner.model import Link
-from singa_dask.runtime.planning.placement import cpu_count, machine_memory
+from singa_dask.runtime.planning.machine import cpu_count, machine_memory
 from tests.selection import circles
 
 WITHIN = Link(1e-5, 1e10, 1e-6, 2e-6, 1e-11, 2e-11)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from singa_dask.planner.losses import lost_share, lost_time, state_bytes
-from singa_dask.runtime.planning.placement import plan_processes
+from singa_dask.runtime.planning.layout import plan_processes
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, mlp
 from tests.selection import mostly_long
 

@@ -11,7 +11,7 @@ from singa_dask.conf import JobConf
 from singa_dask.planner.many import Many, is_for_many
 from singa_dask.planner.model import Cluster, Machine
 from singa_dask.planner.simulation import simulate
-from singa_dask.runtime.planning.placement import JobPlan
+from singa_dask.runtime.planning.job_plan import JobPlan
 from tests.planner.clusters import FREE, INSTANT, REAL, FixedCosts, cluster_of
 from tests.runtime.end_to_end.test_rbm import frozen, rbm, records
 from tests.runtime.end_to_end.test_rbm import job as rbm_job

@@ -14,7 +14,7 @@ from singa_dask.planner.many import Many
 from singa_dask.planner.model import Cluster, Machine, Prediction
 from singa_dask.planner.reading import measure_reading
 from singa_dask.planner.simulation import simulate
-from singa_dask.runtime.planning.placement import JobPlan
+from singa_dask.runtime.planning.job_plan import JobPlan
 from tests.planner.clusters import FREE, INSTANT, FixedCosts, cluster_of
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, mlp
 from tests.selection import mostly_long

@@ -11,7 +11,7 @@ from singa_dask.conf import ClusterConf, loads
 from singa_dask.errors import ConfigError
 from singa_dask.planner.report import Plan
 from singa_dask.planner.search import search
-from singa_dask.runtime.planning.placement import plan_processes
+from singa_dask.runtime.planning.layout import plan_processes
 from tests.cli.conftest import TINY
 from tests.planner.fakes import FakeCosts, hosts, simulate
 

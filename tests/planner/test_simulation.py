@@ -13,7 +13,7 @@ from singa_dask.errors import ClusterError
 from singa_dask.planner.model import Cluster, Link, Machine, Prediction
 from singa_dask.planner.simulation import simulate
 from singa_dask.planner.virtual_time import TURN_S
-from singa_dask.runtime.planning.placement import JobPlan
+from singa_dask.runtime.planning.job_plan import JobPlan
 from tests.planner.clusters import FREE, INSTANT, FixedCosts, cluster_of
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, HOGWILD, dense, mlp
 

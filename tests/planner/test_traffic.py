@@ -12,7 +12,7 @@ from singa_dask.comm.message import Message
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.planner.simulation import simulate
-from singa_dask.runtime.planning.placement import JobPlan
+from singa_dask.runtime.planning.job_plan import JobPlan
 from tests.planner.clusters import FixedCosts, cluster_of
 from tests.runtime import harness
 from tests.runtime.end_to_end.test_rbm import rbm, records

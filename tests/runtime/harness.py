@@ -19,7 +19,7 @@ from singa_dask.conf import JobConf
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
-from singa_dask.runtime.planning.placement import Layout
+from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.units.unit_host import UnitHost
 from singa_dask.runtime.units.unit_task import run_unit
 from tests.runtime.ahead import read_little_ahead

@@ -25,7 +25,7 @@ from singa_dask.ops import OPS
 from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import InitialValues
-from singa_dask.runtime.planning import placement
+from singa_dask.runtime.planning import devices, job_plan, layout, machine
 from singa_dask.runtime.planning.nets import Nets, add_passes, build_net, build_nets
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.shown import plural
@@ -87,7 +87,7 @@ def prepare(
         return nets
     _check_standardised(nets)
     _check_splits(nets)
-    placement.JobPlan.make(job, nets[Phase.TRAIN])
+    job_plan.JobPlan.make(job, nets[Phase.TRAIN])
     if isinstance(nets, Nets) and check_sources and not absent:
         add_passes(job, nets)
     ALGORITHMS.find(job.train_one_batch.alg).check(nets[Phase.TRAIN])
@@ -167,7 +167,7 @@ def check_memory(nets: Mapping[Phase, NeuralNet], here: bool) -> None:
     ConfigError
         They do not fit; names the layer that needs most.
     """
-    available = placement.machine_memory() if here else MAX_MEMORY
+    available = machine.machine_memory() if here else MAX_MEMORY
     for phase, net in nets.items():
         needed = net.memory_of_layers()
         total = sum(needed.values())
@@ -178,9 +178,9 @@ def check_memory(nets: Mapping[Phase, NeuralNet], here: bool) -> None:
         path = ("neuralnet", "layer") if index is None else ("neuralnet", "layer", index)
         others = "this machine has" if here else "no machine has more than"
         message = (
-            f"layer {name!r} needs {placement.size_text(needed[name])} of memory, the whole "
-            f"{str(phase.name).lower()} net {placement.size_text(total)}, and {others} "
-            f"{placement.size_text(available)}. Lower its sizes, or batchsize."
+            f"layer {name!r} needs {machine.size_text(needed[name])} of memory, the whole "
+            f"{str(phase.name).lower()} net {machine.size_text(total)}, and {others} "
+            f"{machine.size_text(available)}. Lower its sizes, or batchsize."
         )
         raise ConfigError(Problem(path, message))
 
@@ -286,9 +286,9 @@ def missing_gpus(job: JobConf) -> list[Problem]:
 
 def worker_warnings(job: JobConf) -> list[Problem]:
     """Return the warnings on a training job for this machine only: more workers than cores."""
-    n_cores, cluster = placement.cpu_count(), job.cluster
-    processes = [sum(unit.kind == "worker" for unit in units) for units in placement.plan_processes(cluster).processes]
-    n_workers = sum(n - placement.n_on_gpus(job, n) for n in processes)
+    n_cores, cluster = machine.cpu_count(), job.cluster
+    processes = [sum(unit.kind == "worker" for unit in units) for units in layout.plan_processes(cluster).processes]
+    n_workers = sum(n - devices.n_on_gpus(job, n) for n in processes)
     if not job.trains or n_workers <= n_cores:
         return []
     key = "nworkers_per_group" if cluster.nworkers_per_group > 1 else "nworker_groups"

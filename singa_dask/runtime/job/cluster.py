@@ -43,7 +43,7 @@ def present_workers(client: Client) -> dict[str, dict[str, Any]]:
 
 
 if TYPE_CHECKING:
-    from singa_dask.runtime.planning.placement import Layout
+    from singa_dask.runtime.planning.layout import Layout
 
 
 @contextmanager

@@ -50,8 +50,9 @@ from singa_dask.runtime.job.names import DRIVERS, JOBS, SIGNAL_CODES, Op, in_use
 from singa_dask.runtime.job.placing import Placed, compute_scalings, on_dask, place_on_cluster
 from singa_dask.runtime.job.record import Result, facts_in_line, summarise
 from singa_dask.runtime.job.sites import as_client
-from singa_dask.runtime.planning.nets import absolute_paths
-from singa_dask.runtime.planning.placement import Layout, WorkerFacts, place, plan_processes
+from singa_dask.runtime.planning.absolute_paths import absolute_paths
+from singa_dask.runtime.planning.layout import Layout, plan_processes
+from singa_dask.runtime.planning.placement import WorkerFacts, place
 from singa_dask.runtime.units.job_of_thread import in_job
 from singa_dask.shown import STDERR
 

@@ -16,7 +16,8 @@ from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import NOTICES, SIGNAL_CODES
 from singa_dask.runtime.job.placer import Placer, RestartPoints, Restarts, Roster, buddies_of
 from singa_dask.runtime.job.replacement import Life, Replacement, host_actions, processes_to_replace, run_actions
-from singa_dask.runtime.planning.placement import WorkerFacts, pack, plan_processes
+from singa_dask.runtime.planning.layout import pack, plan_processes
+from singa_dask.runtime.planning.placement import WorkerFacts
 from singa_dask.shown import plural
 
 SILENT_TOGETHER_S = 1.0

@@ -31,7 +31,8 @@ from singa_dask.runtime.job.record import History, JobRecord
 from singa_dask.runtime.job.site import read_clock
 from singa_dask.runtime.job.sites import Heartbeats
 from singa_dask.runtime.job.views import Views
-from singa_dask.runtime.planning.placement import WorkerFacts, plan_processes
+from singa_dask.runtime.planning.layout import plan_processes
+from singa_dask.runtime.planning.placement import WorkerFacts
 from singa_dask.shown import plural
 
 TICK_S = 0.5

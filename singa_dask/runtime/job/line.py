@@ -27,7 +27,8 @@ from singa_dask.runtime.job.names import DRIVERS, Op, in_use, stopped
 from singa_dask.runtime.job.placer import limits_of
 from singa_dask.runtime.job.record import History, JobRecord, facts_in_line
 from singa_dask.runtime.job.sites import Sites
-from singa_dask.runtime.planning.placement import WorkerFacts, pack, plan_processes
+from singa_dask.runtime.planning.layout import pack, plan_processes
+from singa_dask.runtime.planning.placement import WorkerFacts
 
 logger = logging.getLogger(__name__)
 

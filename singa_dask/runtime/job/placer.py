@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
 from singa_dask.runtime.job.limits import limit
-from singa_dask.runtime.planning.placement import Layout, WorkerFacts, pack, place
+from singa_dask.runtime.planning.layout import Layout, pack
+from singa_dask.runtime.planning.placement import WorkerFacts, place
 from singa_dask.shown import plural
 
 FIRST_S = 5.0

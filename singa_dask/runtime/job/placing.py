@@ -39,8 +39,10 @@ from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.part_files import reading
 from singa_dask.runtime.job.placer import place_first
-from singa_dask.runtime.planning.nets import KEYS, build_nets, store_of
-from singa_dask.runtime.planning.placement import Layout, WorkerFacts, place
+from singa_dask.runtime.planning.layout import Layout
+from singa_dask.runtime.planning.nets import build_nets, store_of
+from singa_dask.runtime.planning.placement import WorkerFacts, place
+from singa_dask.runtime.planning.whole_pass import KEYS
 from singa_dask.runtime.units.initial_state import InitialState
 
 # Standardising input: mean and deviation of the training records of an input layer, and where a net has them from.

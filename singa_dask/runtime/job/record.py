@@ -30,7 +30,7 @@ from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import SIGNAL_CODES
-from singa_dask.runtime.planning.placement import Layout, plan_processes
+from singa_dask.runtime.planning.layout import Layout, plan_processes
 from singa_dask.runtime.units.learning import facts_of_workers
 from singa_dask.runtime.units.server import MORE
 from singa_dask.shown import plural

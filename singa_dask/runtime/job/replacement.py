@@ -12,7 +12,8 @@ from singa_dask.errors import ClusterError
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.placer import Placer, RestartPoints, Roster, buddies_of
-from singa_dask.runtime.planning.placement import Layout, WorkerFacts
+from singa_dask.runtime.planning.layout import Layout
+from singa_dask.runtime.planning.placement import WorkerFacts
 
 
 @dataclass

@@ -39,7 +39,7 @@ from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, PLACEMENT, SITE, Op
 from singa_dask.runtime.job.part_files import PartFiles
 from singa_dask.runtime.job.placing import host_names_of
-from singa_dask.runtime.planning.placement import Layout
+from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.units.initial_state import Rejoin
 from singa_dask.runtime.units.job_of_thread import JobFilter, in_job
 from singa_dask.runtime.units.unit_host import UnitHost

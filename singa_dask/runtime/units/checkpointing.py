@@ -25,7 +25,7 @@ from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, LayerState, Save, step_url, write_states
 from singa_dask.runtime.checkpoints.lookup import Retention
 from singa_dask.runtime.checkpoints.manifest import Author, make_manifest, newest_step, what_is_no_cut, write_manifest
-from singa_dask.runtime.planning.placement import JobPlan
+from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.units.run_state import Channel, RunState, is_due
 from singa_dask.runtime.units.trainer import Trainer
 

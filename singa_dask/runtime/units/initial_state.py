@@ -19,8 +19,8 @@ from singa_dask.layers.input import find_scaling
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, read_states, restore_states
 from singa_dask.runtime.checkpoints.lookup import InitialValues
+from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import Nets, phase_name
-from singa_dask.runtime.planning.placement import JobPlan
 from singa_dask.shown import plural
 from singa_dask.training import initial_values
 

@@ -22,7 +22,7 @@ from singa_dask.comm.stub import Stub
 from singa_dask.comm.transport import Transport
 from singa_dask.comm.tree import ProcessTree
 from singa_dask.errors import DataError
-from singa_dask.runtime.planning.placement import Layout
+from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.units.initial_state import Rejoin
 from singa_dask.runtime.units.profiler import Trace
 from singa_dask.runtime.units.server import Server

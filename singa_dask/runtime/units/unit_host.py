@@ -29,7 +29,7 @@ from singa_dask.ops.contract import Ops
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.checkpoint import Save
 from singa_dask.runtime.checkpoints.manifest import Author, Keep, keep_in_memory, write_file
-from singa_dask.runtime.planning import placement
+from singa_dask.runtime.planning import devices, job_plan, layout, machine
 from singa_dask.runtime.units.initial_state import Rejoin
 from singa_dask.runtime.units.job_of_thread import in_job
 from singa_dask.runtime.units.profiler import Trace
@@ -45,7 +45,7 @@ AnyStub = TypeVar("AnyStub", bound=Stub)
 
 
 def make_stub(
-    kind: type[AnyStub], process: int, job: JobConf, plan: placement.JobPlan, memory: Callable[[int, Any], Any]
+    kind: type[AnyStub], process: int, job: JobConf, plan: job_plan.JobPlan, memory: Callable[[int, Any], Any]
 ) -> AnyStub:
     """Return the stub of a process; ``memory`` as of `Stub`."""
     return kind(
@@ -62,14 +62,14 @@ def make_stub(
     )
 
 
-def make_server(address: Address, job: JobConf, plan: placement.JobPlan, stub: Stub, ops: Ops) -> Server:
+def make_server(address: Address, job: JobConf, plan: job_plan.JobPlan, stub: Stub, ops: Ops) -> Server:
     """Return a server with the slices that the plan gives it, in the memory of the stub."""
     held = [piece for piece in plan.slices if piece.server == address.id]
     values, more = partial(stub.server_values, address.group), (job.updater, job.cluster, ops, plan.n_trained)
     return Server(address, held, values, plan.scales, plan.n_shares, *more)
 
 
-def is_own_server(job: JobConf, plan: placement.JobPlan) -> bool:
+def is_own_server(job: JobConf, plan: job_plan.JobPlan) -> bool:
     """Tell whether the only server is in the process of the only worker, and shares its memory."""
     return len(plan.layout.processes) == 1 and len(plan.layout.units) == 2 and job.cluster.share_memory
 
@@ -134,7 +134,7 @@ class UnitHost:
         assignments: Mapping[str, Sequence[int]] | None = None,
         host_names: Collection[str] = (),
         neighbours: Collection[int] | None = None,
-        layout: placement.Layout | None = None,
+        layout: layout.Layout | None = None,
         life: int = 0,
         keep: Keep | None = None,
         rejoin: Rejoin | None = None,
@@ -149,10 +149,10 @@ class UnitHost:
         self.life, self.keep, self.rejoin = life, keep, rejoin
         self.author = Author(job_id, life)
         self.assignments, self.scalings, self.host_names = assignments or {}, scalings or {}, host_names
-        self.plan = placement.JobPlan.make(job, layout=layout)
+        self.plan = job_plan.JobPlan.make(job, layout=layout)
         layout = self.plan.layout
         self.local = layout.processes[process]
-        self.devices = placement.Devices(job, layout, process, neighbours, threads)
+        self.devices = devices.Devices(job, layout, process, neighbours, threads)
         self.memory_limit = memory_limit
         self.units: dict[Address, Worker | Server] = {}
         self.threads: dict[str, threading.Thread] = {}
@@ -166,7 +166,7 @@ class UnitHost:
         self._requested: set[str] = set()
         self._lock = threading.Lock()
         self._limits = ExitStack()
-        self._limits.enter_context(placement.limit_process(self.devices.n_threads))
+        self._limits.enter_context(machine.limit_process(self.devices.n_threads))
         if transport is not None:
             with in_job(job_id):
                 self.router.transport = transport(

@@ -23,7 +23,7 @@ from singa_dask.errors import (
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Save, write_part
-from singa_dask.runtime.planning import placement
+from singa_dask.runtime.planning import devices, machine
 from singa_dask.runtime.planning.nets import add_passes, build_nets
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.job_of_thread import in_job
@@ -128,7 +128,7 @@ def _facts(host: UnitHost, address: Address) -> dict[str, Any]:
         "step": getattr(unit, "step", -1),
         "bad_records": getattr(unit, "bad_records", 0),
         "bytes": host.router.traffic(),
-        "peak_memory": placement.peak_memory(),
+        "peak_memory": machine.peak_memory(),
     }
 
 
@@ -147,11 +147,11 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         memory=host.devices.worker_bytes(host.memory_limit),
     )
     with ExitStack() as stack:
-        stack.enter_context(placement.limit_thread(threads))
-        stack.enter_context(placement.explain_memory_errors(nets.each))
+        stack.enter_context(machine.limit_thread(threads))
+        stack.enter_context(devices.explain_memory_errors(nets.each))
         stack.enter_context(ops.activate())
-        on = ops.device if placement.is_gpu(ops.device) else plural(threads, "thread")
-        if host.job.threads > threads and not placement.is_gpu(ops.device):
+        on = ops.device if devices.is_gpu(ops.device) else plural(threads, "thread")
+        if host.job.threads > threads and not devices.is_gpu(ops.device):
             logger.warning("threads: %d is more than a worker's share of the cores here", host.job.threads)
         logger.info("computes with %s on %s", ops.name, on)
         nets[Phase.TRAIN].context.class_names.scalings.update(host.scalings)
@@ -194,7 +194,7 @@ def _close(net: NeuralNet, cancellation: Cancellation) -> None:
 def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack: ExitStack) -> WorkerParams:
     """Give the training net of a worker memory for its params; return their exchange, which ends with the stack."""
     mirror = None
-    if placement.is_gpu(ops.device) and not host.devices.params_stay:
+    if devices.is_gpu(ops.device) and not host.devices.params_stay:
 
         def fail(error: BaseException) -> None:
             host.abort(explain(worker, host.units.get(worker), error))
@@ -228,7 +228,7 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
 
     ops, job = host.devices.ops(address), host.job
     # on a GPU, which it shares with workers, the server may be the first to run out of memory
-    with ops.activate(), placement.explain_memory_errors(lambda: build_nets(job, 0, 0).values()):
+    with ops.activate(), devices.explain_memory_errors(lambda: build_nets(job, 0, 0).values()):
         server = make_server(address, job, plan, host.stub, ops)
         server.restore(state, partial(initial_state.applied, plan))
         initial_state.release()

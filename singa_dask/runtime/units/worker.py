@@ -20,8 +20,8 @@ from singa_dask.layers.connection import IN_FLIGHT, BridgeSrc
 from singa_dask.layers.input import StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.manifest import Author
+from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import Nets
-from singa_dask.runtime.planning.placement import JobPlan
 from singa_dask.runtime.units.checkpointing import Checkpointing, SaveLater, describe_params
 from singa_dask.runtime.units.evaluation import Evaluation
 from singa_dask.runtime.units.initial_state import InitialState

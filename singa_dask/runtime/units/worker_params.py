@@ -21,7 +21,7 @@ from singa_dask.comm.stub import Share, Stub
 from singa_dask.layers import Param
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
-from singa_dask.runtime.planning.placement import JobPlan
+from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.server import Server
 

@@ -9,7 +9,7 @@ import pytest
 
 from singa_dask.conf import JobConf
 from singa_dask.runtime import plan_processes
-from singa_dask.runtime.planning.placement import Layout, pack
+from singa_dask.runtime.planning.layout import Layout, pack
 from tests.runtime.end_to_end import test_partition, test_rbm, test_statistics, test_text
 from tests.runtime.harness import Outcome, mlp
 from tests.selection import circles

@@ -12,8 +12,8 @@ import pytest
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError
 from singa_dask.runtime.job.checks import prepare
+from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_nets
-from singa_dask.runtime.planning.placement import JobPlan
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.training import BP
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, FRAMEWORKS, HOGWILD, HYBRID, SINGLE, Outcome, dense, mlp

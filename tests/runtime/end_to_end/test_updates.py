@@ -18,7 +18,7 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import CheckpointError, ConfigError
 from singa_dask.exports.exporting import export_job
 from singa_dask.runtime.checkpoints import lookup
-from singa_dask.runtime.planning.placement import JobPlan
+from singa_dask.runtime.planning.job_plan import JobPlan
 from tests.runtime.end_to_end.test_clipping import CLUSTERS, PLACES, agree, job
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SINGLE, Outcome
 from tests.selection import circles

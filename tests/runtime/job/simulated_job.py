@@ -11,7 +11,7 @@ from singa_dask.conf import ClusterConf
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
-from singa_dask.runtime.planning.placement import Layout, plan_processes
+from singa_dask.runtime.planning.layout import Layout, plan_processes
 from tests.runtime.job.simulated_cluster import Hosting, Node, SimulatedCluster
 
 TICK_S, ASK_S, HOST_S, LOST_S = 0.5, 5.0, 50.0, 10.0

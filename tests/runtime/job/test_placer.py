@@ -23,7 +23,8 @@ from singa_dask.runtime.job.placer import (
     share,
 )
 from singa_dask.runtime.job.replacement import processes_to_replace
-from singa_dask.runtime.planning.placement import Layout, WorkerFacts, place, plan_processes
+from singa_dask.runtime.planning.layout import Layout, plan_processes
+from singa_dask.runtime.planning.placement import WorkerFacts, place
 from tests.runtime.job.test_job_state import CLUSTERS
 from tests.selection import few_examples
 

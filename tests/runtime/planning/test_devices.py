@@ -11,16 +11,8 @@ from singa_dask.comm.message import Address
 from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError
 from singa_dask.ops import OPS, NumpyOps
-from singa_dask.runtime.planning.placement import (
-    VISIBLE,
-    Devices,
-    device_names,
-    device_of_part,
-    n_on_gpus,
-    pack,
-    params_stay,
-    plan_processes,
-)
+from singa_dask.runtime.planning.devices import VISIBLE, Devices, device_names, device_of_part, n_on_gpus, params_stay
+from singa_dask.runtime.planning.layout import pack, plan_processes
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, HOGWILD, HYBRID, SANDBLASTER_1, SINGLE, mlp
 
 TOGETHER = {"nworkers_per_procs": 4, "nservers_per_procs": 4}
@@ -150,7 +142,7 @@ def test_params_stay_where_one_gpu_has_all_units(cluster: dict[str, Any], names:
 def test_a_worker_on_a_gpu_takes_one_thread(
     monkeypatch: pytest.MonkeyPatch, job: dict[str, Any], process: int, threads: list[int], own: int
 ) -> None:
-    monkeypatch.setattr("singa_dask.runtime.planning.placement.cpu_count", lambda: 8)
+    monkeypatch.setattr("singa_dask.runtime.planning.machine.cpu_count", lambda: 8)
     made = mlp(**job)
     layout = plan_processes(made.cluster)
     devices = Devices(made, layout, process)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from singa_dask.runtime.planning.placement import JobPlan, pack
+from singa_dask.runtime.planning.job_plan import JobPlan
+from singa_dask.runtime.planning.layout import pack
 from tests.runtime.end_to_end.test_partition import PLACES, placed
 from tests.runtime.harness import HOGWILD, Outcome
 from tests.selection import mostly_long

@@ -14,7 +14,8 @@ from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import plan_processes
-from singa_dask.runtime.planning.placement import Layout, WorkerFacts, pack, place
+from singa_dask.runtime.planning.layout import Layout, pack
+from singa_dask.runtime.planning.placement import WorkerFacts, place
 from tests.selection import few_examples
 
 

@@ -14,8 +14,8 @@ import pytest
 from dask.system import cpu_count
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from singa_dask.runtime.planning import placement
-from singa_dask.runtime.planning.placement import ThreadPools, limit_process, n_threads, peak_memory
+from singa_dask.runtime.planning import machine
+from singa_dask.runtime.planning.machine import ThreadPools, limit_process, n_threads, peak_memory
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime.harness import FRAMEWORKS, mlp
 from tests.selection import mostly_long
@@ -23,7 +23,7 @@ from tests.selection import mostly_long
 
 @pytest.fixture
 def cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("singa_dask.runtime.planning.placement.cpu_count", lambda: 8)
+    monkeypatch.setattr("singa_dask.runtime.planning.machine.cpu_count", lambda: 8)
 
 
 @pytest.mark.usefixtures("cores")
@@ -87,7 +87,7 @@ def test_memory_that_was_in_use_once_counts() -> None:
 
 
 def test_cores_are_those_that_dask_counts() -> None:
-    assert placement.cpu_count() == cpu_count()
+    assert machine.cpu_count() == cpu_count()
 
 
 @pytest.mark.parametrize(
@@ -107,10 +107,10 @@ def test_a_control_group_limits_the_cores(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     (tmp_path / "process").write_text("0::/kubepods/pod\n")
-    monkeypatch.setattr(placement, "CGROUP", tmp_path)
-    monkeypatch.setattr(placement, "CGROUP_OF_PROCESS", tmp_path / "process")
+    monkeypatch.setattr(machine, "CGROUP", tmp_path)
+    monkeypatch.setattr(machine, "CGROUP_OF_PROCESS", tmp_path / "process")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(99))
-    assert placement.cpu_count() == most
+    assert machine.cpu_count() == most
 
 
 SHARED = """
@@ -125,7 +125,7 @@ print(core_wait_s() - before, time.perf_counter() - began - (time.thread_time() 
 
 @pytest.mark.long
 def test_a_thread_counts_how_long_it_waits_for_a_core() -> None:
-    if not placement.SCHEDULED.exists():
+    if not machine.SCHEDULED.exists():
         pytest.skip("the system does not count for how long threads wait")
     core = min(os.sched_getaffinity(0))
     beside = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{core}])\nwhile True: pass"]
@@ -141,8 +141,8 @@ def test_a_thread_counts_how_long_it_waits_for_a_core() -> None:
 
 
 def test_a_system_that_does_not_count_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "SCHEDULED", tmp_path / "none")
-    assert placement.core_wait_s() == 0
+    monkeypatch.setattr(machine, "SCHEDULED", tmp_path / "none")
+    assert machine.core_wait_s() == 0
 
 
 def test_limits_of_others_are_never_raised() -> None:

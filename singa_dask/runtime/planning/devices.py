@@ -1,0 +1,216 @@
+"""Devices: the devices and threads of the workers of a process, and the memory of its params.
+
+GPUs are assigned to the workers of a process in order, as in SINGA. Nothing here needs a GPU unless one is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from singa_dask.comm.message import Address
+from singa_dask.conf import JobConf
+from singa_dask.errors import DeviceMemoryError
+from singa_dask.net import NeuralNet
+from singa_dask.ops import OPS, NumpyOps
+from singa_dask.ops.contract import Ops
+from singa_dask.runtime.planning.layout import Layout, plan_processes
+from singa_dask.runtime.planning.machine import machine_memory, n_threads
+from singa_dask.runtime.planning.nets import find_ops
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""If this variable is set, for example by dask-cuda, a process has GPUs of its own, and starts with the first one."""
+
+
+def is_gpu(name: str) -> bool:
+    """Return whether a name for `get_ops` is that of a GPU."""
+    return name.startswith("cuda:")
+
+
+def n_on_gpus(job: JobConf, n_workers: int) -> int:
+    """Return how many of the ``n_workers`` workers of a process compute on GPUs."""
+    return n_workers if job.ops == "cupy" else min(len(job.gpu), n_workers)
+
+
+def device_names(job: JobConf, n_workers: int, n_visible: int = 0, first: int = 0) -> list[str]:
+    """Return the name for `get_ops` of each worker of one process.
+
+    Parameters
+    ----------
+    job : JobConf
+    n_workers : int
+        Number of workers of this process.
+    n_visible : int
+        Number of GPUs that this process sees; used if the job does not list GPUs.
+    first : int
+        Number of workers of other processes that see the same GPUs and come before these.
+    """
+    if job.ops != "cupy":
+        gpus = [f"cuda:{index}" for index in job.gpu[:n_workers]]
+        return gpus + [job.ops] * (n_workers - len(gpus))
+    if job.gpu:
+        return [f"cuda:{job.gpu[i % len(job.gpu)]}" for i in range(n_workers)]
+    # without any GPU the name is that of the first, and get_ops raises the error
+    return [f"cuda:{(first + i) % max(n_visible, 1)}" for i in range(n_workers)]
+
+
+def device_of_part(job: JobConf, index: int) -> str:
+    """Return the name for `get_ops` of a part of an inference: parts take the job's GPUs in turn."""
+    if job.ops == "cupy" and not job.gpu:
+        return f"cuda:{index % max(OPS.find('cupy').count(), 1)}"
+    return f"cuda:{job.gpu[index % len(job.gpu)]}" if job.gpu else job.ops
+
+
+def params_stay(layout: Layout, names: Collection[str]) -> bool:
+    """Return whether the params of a job stay on the one device that all its workers compute on.
+
+    That is so if one process has all units, there is one server group, and all workers share the memory of one GPU.
+    """
+    cluster = layout.cluster
+    alone = len(layout.processes) == cluster.nserver_groups == 1 and cluster.share_memory
+    return alone and len(set(names)) == 1 and all(map(is_gpu, names))
+
+
+class Devices:
+    """Assigns kernels, threads and memory to the units of one process.
+
+    Parameters
+    ----------
+    job : JobConf
+    layout : Layout
+    process : int
+    neighbours : collection of int, optional
+        Processes of the job on this host, itself among them. All, if not given.
+    threads : int, optional
+        Threads of each worker on the CPU, if they are not to be chosen by the cores of this host.
+
+    Attributes
+    ----------
+    n_threads : int
+        Threads of each worker on the CPU, and of BLAS calls for the whole process.
+    """
+
+    def __init__(
+        self,
+        job: JobConf,
+        layout: Layout,
+        process: int,
+        neighbours: Collection[int] | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.job = job
+        self._planned = plan_processes(job.cluster)
+        # index in the process where the job file puts a worker: its device is the same wherever it is
+        self._index = {unit: i for units in self._planned.processes for i, unit in enumerate(_workers(units))}
+        self._workers = _workers(layout.processes[process])
+        neighbours = range(len(layout.processes)) if neighbours is None else neighbours
+        beside = {each: _workers(layout.processes[each]) for each in neighbours}
+        n_gpu = sum(self._is_on_gpu(worker) for workers in beside.values() for worker in workers)
+        alone = bool(self._workers) and all(map(self._is_on_gpu, self._workers))
+        self._n_beside = sum(map(len, beside.values()))
+        self.n_threads = 1 if alone else threads or n_threads(job, self._n_beside, n_gpu)
+        self._first = 0 if VISIBLE in os.environ else sum(len(beside[each]) for each in beside if each < process)
+        self._names: dict[Address, str] = {}
+        self._roots: dict[str, Ops] = {}
+        self._lock = threading.Lock()
+
+    def threads(self, worker: Address) -> int:
+        """Return the number of threads of a worker: one if it computes on a GPU."""
+        return 1 if self._is_on_gpu(worker) else self.n_threads
+
+    def worker_bytes(self, limit: int | None) -> int:
+        """Return a worker's share of the memory of this machine, or of the limit of the process if that is less."""
+        share = machine_memory() // max(self._n_beside, 1)
+        return min(share, limit // max(len(self._workers), 1)) if limit else share
+
+    def _is_on_gpu(self, worker: Address) -> bool:
+        return n_on_gpus(self.job, self._index[worker] + 1) > self._index[worker]
+
+    @property
+    def names(self) -> Mapping[Address, str]:
+        """Name for `get_ops` of each worker of this process.
+
+        Raises
+        ------
+        ConfigError
+            The GPUs cannot be counted, as there is no CuPy.
+        """
+        if not self._names and self._workers:
+            if self.job.gpu:
+                names = [device_names(self.job, self._index[worker] + 1)[-1] for worker in self._workers]
+            else:
+                n_visible = OPS.find("cupy").count() if self.job.ops == "cupy" else 0
+                names = device_names(self.job, len(self._workers), n_visible, self._first)
+            self._names = dict(zip(self._workers, names, strict=True))
+        return self._names
+
+    @property
+    def params_stay(self) -> bool:
+        """Whether values of params, and updater state, are on the device that all workers use."""
+        return params_stay(self._planned, self.names.values())
+
+    def ops(self, unit: Address) -> Ops:
+        """Return the kernels of a worker or a server, for use in its thread only.
+
+        Raises
+        ------
+        ConfigError
+            They cannot be used here; the message says what is missing.
+        """
+        if unit.kind == "worker":
+            return self._root(self.names[unit]).for_thread()
+        if self.params_stay:
+            return self._root(self.names[self._workers[0]]).for_thread()
+        return NumpyOps()
+
+    def _root(self, name: str) -> Ops:
+        with self._lock:
+            if name not in self._roots:
+                self._roots[name] = find_ops(self.job, name)
+            return self._roots[name]
+
+    def memory(self, size: int, dtype: Any) -> Any:
+        """Return zeros for the values of a param: on the device if params stay there, else in (pinned) host memory."""
+        gpus = [name for name in self.names.values() if is_gpu(name)]
+        root = self._root(gpus[0]) if gpus else NumpyOps()
+        return root.zeros((size,), dtype) if self.params_stay else root.pinned((size,), dtype)
+
+    def release(self) -> None:
+        """Release the memory of GPUs, once all computation has ended."""
+        for root in self._roots.values():
+            root.release()
+
+
+def _workers(units: Sequence[Address]) -> list[Address]:
+    return [unit for unit in units if unit.kind == "worker"]
+
+
+@contextlib.contextmanager
+def explain_memory_errors(nets: Callable[[], Collection[NeuralNet]]) -> Iterator[None]:
+    """Add what a worker needs, and what to do, to an error about too little GPU memory.
+
+    Parameters
+    ----------
+    nets : callable
+        Returns the nets of a worker that computes on the GPU.
+
+    Raises
+    ------
+    DeviceMemoryError
+        The GPU has too little memory.
+    """
+    try:
+        yield
+    except DeviceMemoryError as error:
+        needs = ", ".join(
+            f"{net.memory_bytes() / 2**20:,.0f} MiB for a {str(net.context.phase.name).lower()} net with batches of "
+            f"{max(layer.features[0].shape[0] // layer.site.n_steps for layer in net.layers if layer.traits.is_input)}"
+            for net in nets()
+        )
+        raise DeviceMemoryError(
+            f"{error} Needed: {needs}, and the workspace of kernels. Lower batchsize, share the batch among more "
+            "workers (nworkers_per_group), say precision: bf16, or end what else uses this GPU."
+        ) from error

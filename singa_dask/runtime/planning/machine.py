@@ -1,0 +1,131 @@
+"""The cores, threads and memory of this machine and process, and limits of them.
+
+The limits here replace those of Dask's nannies, which start processes with one thread for every library.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
+
+from threadpoolctl import ThreadpoolController, threadpool_limits
+
+from singa_dask.conf import JobConf
+
+LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Files with the memory limit of the control group of this process, for both versions of control groups."""
+
+
+CGROUP = Path("/sys/fs/cgroup")
+CGROUP_OF_PROCESS = Path("/proc/self/cgroup")
+SCHEDULED = Path("/proc/thread-self/schedstat")
+"""Nanoseconds that a thread has run and that it has waited to run, on Linux."""
+
+
+def cpu_count() -> int:
+    """Return the number of cores that this process may use, according to its affinity and its control group.
+
+    ``dask.system.cpu_count`` returns the same, but importing Dask takes longer than validating a job.
+    """
+    count = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    group = _text_of(CGROUP_OF_PROCESS).rpartition(":")[2].lstrip("/")
+    quotas = [_text_of(CGROUP / place / "cpu.max").split() for place in ("", group)]
+    quotas += [[_text_of(CGROUP / "cpu,cpuacct" / f"cpu.cfs_{key}_us") for key in ("quota", "period")]]
+    limits = [math.ceil(int(quota[0]) / int(quota[1])) for quota in quotas if "".join(quota).isdecimal()]
+    return min([count, *limits])
+
+
+def n_threads(job: JobConf, n_workers: int, n_on_gpus: int = 0, n_cores: int | None = None) -> int:
+    """Return the number of threads of each of ``n_workers`` workers that share ``n_cores`` cores, or `cpu_count`.
+
+    ``n_on_gpus`` of the workers take one thread each. Servers are not counted, as they work while workers wait. The
+    number of threads that Dask has for tasks does not matter.
+    """
+    most = max(1, ((n_cores or cpu_count()) - n_on_gpus) // max(1, n_workers - n_on_gpus))
+    return min(job.threads, most) if job.threads else most
+
+
+def core_wait_s() -> float:
+    """Return for how long this thread could run and had no core, in seconds; 0 where the system does not say."""
+    _, _, rest = _text_of(SCHEDULED).partition(" ")
+    return int(rest.split()[0]) / 1e9 if rest else 0.0
+
+
+def machine_memory() -> int:
+    """Return the number of bytes of memory that this process may use."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limits = [int(text) for file in LIMITS if (text := _text_of(file)).isdecimal()]
+    return min([pages, *limits])
+
+
+def size_text(n_bytes: int) -> str:
+    """Format a number of bytes, for example as ``"1.5 GiB"``."""
+    size = float(n_bytes)
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            return f"{size:,.4g} {unit}"
+        size /= 1024
+    return f"{size:,.4g} PiB"
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
+
+
+# limits of BLAS that hold in this process, and what ends the last of them
+_lock, _asked, _restore = threading.Lock(), list[int](), ExitStack()
+
+
+@contextmanager
+def limit_process(n: int) -> Iterator[None]:
+    """Limit BLAS to ``n`` threads in this process, until the context ends; of several limits the lowest holds."""
+    with _lock:
+        if not _asked:
+            _restore.enter_context(threadpool_limits(n, user_api="blas"))
+        _asked.append(n)
+        threadpool_limits(min(_asked), user_api="blas")
+    try:
+        yield
+    finally:
+        with _lock:
+            _asked.remove(n)
+            if _asked:
+                threadpool_limits(min(_asked), user_api="blas")
+            else:
+                _restore.close()
+
+
+def limit_thread(n: int) -> AbstractContextManager[object]:
+    """Limit loaded OpenMP libraries to ``n`` threads for calls from this thread, until the context ends."""
+    limits: AbstractContextManager[object] = threadpool_limits(n, user_api="openmp")
+    return limits
+
+
+class ThreadPools:
+    """The libraries with threads that are loaded now: to look for them takes longer than a small net."""
+
+    def __init__(self) -> None:
+        self._found = ThreadpoolController()
+
+    def limit(self, n: int) -> AbstractContextManager[object]:
+        """Do what `limit_process` and `limit_thread` do, in those of these libraries that have more threads."""
+        larger = [each.filepath for each in self._found.lib_controllers if (each.num_threads or 0) > n]
+        if not larger:
+            return nullcontext()
+        limits: AbstractContextManager[object] = self._found.select(filepath=larger).limit(limits=n)
+        return limits
+
+
+def peak_memory() -> int:
+    """Return the peak memory of this process, in bytes."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else 1024 * most

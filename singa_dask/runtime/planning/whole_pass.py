@@ -1,0 +1,103 @@
+"""Passes over all records of a store, each once: whole batches, and the records that are left in a smaller one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from singa_dask.conf import JobConf, Phase
+from singa_dask.conf.job import FREQUENCIES
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers import Layer, StoreInput
+from singa_dask.layers.loss import ArgSort, Writer
+from singa_dask.net import NeuralNet
+from singa_dask.shown import plural
+
+KEYS = {Phase[phase.upper()]: keys for phase, keys in FREQUENCIES.items()}
+
+
+class WholePass(NamedTuple):
+    """How the net of a phase goes over all records: so many whole batches, and the net of a last one, if there is one.
+
+    The last batch may be larger than a whole one, so that each worker has some of it; ``weight`` is its size by that
+    of a whole one. Its net shares the params of the training net, too.
+    """
+
+    n_batches: int
+    weight: float
+    rest: NeuralNet | None
+
+
+def is_whole(job: JobConf, phase: Phase) -> bool:
+    """Return whether the net of a phase goes over all records whenever it runs in training."""
+    freq, steps = KEYS.get(phase, ("", ""))
+    return bool(freq) and getattr(job, freq) > 0 and getattr(job, steps) is None
+
+
+def is_sequential(layer: Layer) -> bool:
+    """Return whether a layer needs all batches in order, as it keeps state or writes a file."""
+    if layer.traits.is_input:
+        return not isinstance(layer, StoreInput)
+    keeps = layer.block is not None and getattr(layer.conf.given_block(layer.block), "carry_state", False)
+    return keeps or (layer.traits.is_output and not isinstance(layer, ArgSort))
+
+
+def check_whole(net: NeuralNet, phase: Phase) -> None:
+    """Check that a net can go over all records, each once.
+
+    Raises
+    ------
+    ConfigError
+        It cannot.
+    """
+    sizes = {layer.conf_name: layer.batch_size for layer in net.all_layers if isinstance(layer, StoreInput)}
+    others = [layer for layer in net.all_layers if (layer.traits.is_input or not layer.sources)]
+    if layer := next((layer for layer in others if not isinstance(layer, StoreInput)), None):
+        message = f"layer {layer.conf_name!r} reads no store, so the number of its records is not known"
+    elif layer := next((each for each in net.all_layers if is_sequential(each) and not isinstance(each, Writer)), None):
+        message = f"layer {layer.conf_name!r} takes all batches one after the other, in one size"
+    elif len(set(sizes.values())) > 1:
+        message = f"its input layers have batches of several sizes, {_shown(sizes)}"
+    else:
+        return
+    raise _refused(phase, f"{message}, and without {{steps}} each record counts once. Set {{steps}}.")
+
+
+def count_records(net: NeuralNet, phase: Phase) -> int:
+    """Return how many records a net reads, each once.
+
+    Raises
+    ------
+    ConfigError
+        Its stores have different numbers of records, or fewer than there are workers.
+    DataError
+        A store cannot be opened.
+    """
+    inputs = {layer.conf_name: layer for layer in net.all_layers if isinstance(layer, StoreInput)}
+    counts = {name: layer.count() for name, layer in inputs.items()}
+    n_records, n_workers = min(counts.values()), net.context.n_workers
+    if len(set(counts.values())) > 1:
+        message = f"input layers have different numbers of records: {_shown(counts)}."
+        raise _refused(phase, f"{message} Without {{steps}} each record counts once. Set {{steps}}.")
+    if n_records < n_workers:
+        message = f"{plural(n_records, 'record is', 'records are')} too few for {n_workers} workers of a group: "
+        message += "each needs one at least."
+        raise _refused(phase, f"{message} Lower nworkers_per_group, or set {{steps}}.")
+    return n_records
+
+
+def _shown(numbers: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {n}" for name, n in numbers.items())
+
+
+def _refused(phase: Phase, message: str) -> ConfigError:
+    freq, steps = KEYS[phase]
+    return ConfigError(Problem((freq,), message.format(steps=steps)))
+
+
+def divide(n_records: int, size: int, n_workers: int = 1) -> tuple[int, int]:
+    """Return the number of whole batches, and of records left: none, or at least one for each worker."""
+    n_batches, n_rest = divmod(n_records, size)
+    while 0 < n_rest < n_workers:
+        n_batches, n_rest = n_batches - 1, n_rest + size
+    return n_batches, n_rest
