@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import prometheus_client
 
-from singa_dask.runtime.dashboard.pages import JobsCollector, as_json
+from singa_dask.runtime.dashboard.pages import as_json
+from singa_dask.runtime.dashboard.prometheus import JobsCollector
 from tests.runtime.dashboard.jobs import full, shown, told
 
 ROUNDS = 50

@@ -116,7 +116,7 @@ async def measure(real: Any) -> dict[str, tuple[int, float, float]]:
     """Call what Dask calls, in the thread of the event loop."""
     plugin, simulated = real.plugins[JOBS], Simulated(real)
     jobs = Jobs()
-    await jobs.start(simulated)  # type: ignore[arg-type]
+    await jobs.starting(simulated)  # type: ignore[arg-type]
     large = record_of(0, LARGE)
     records = [large, *(record_of(i, PAIR) for i in range(1, RUNNING))]
     for record in records:

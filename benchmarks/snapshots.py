@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.contender import NETS
 from benchmarks.jobs import job_on_made_records, mnist_mlp
 from singa_dask.conf import JobConf
-from singa_dask.runtime.checkpoints.manifest import SnapshotStore
+from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
 from singa_dask.runtime.units.checkpointing import MIN_S, SHARE
 from singa_dask.runtime.units.unit_host import UnitHost
 from singa_dask.runtime.units.unit_task import run_unit

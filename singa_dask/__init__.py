@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from singa_dask.jobs import nn
     from singa_dask.jobs.job import Job, Net, Sequential, layer, load
     from singa_dask.jobs.planning import plan
-    from singa_dask.jobs.run import RateCurve, Run, find_rate, open_run, start, train
+    from singa_dask.jobs.rates import RateCurve, find_rate
+    from singa_dask.jobs.run import Run, open_run
+    from singa_dask.jobs.starting import start, train
     from singa_dask.layers import Connection, Feature, InputLayer, Layer, Param, RecordIds, StoreInput, Traits
     from singa_dask.layers.input import CSVInput, RecordInput
     from singa_dask.layers.neuron import Elementwise
@@ -103,7 +105,9 @@ __getattr__ = lazy_names(
         "jobs.job": ["Job", "Net", "Sequential", "layer", "load"],
         "jobs.nn": ["nn"],
         "jobs.planning": ["plan"],
-        "jobs.run": ["RateCurve", "Run", "find_rate", "open_run", "start", "train"],
+        "jobs.rates": ["RateCurve", "find_rate"],
+        "jobs.run": ["Run", "open_run"],
+        "jobs.starting": ["start", "train"],
         "layers": ["Connection", "Feature", "InputLayer", "Layer", "Param", "RecordIds", "StoreInput", "Traits"],
         "layers.input": ["CSVInput", "RecordInput"],
         "layers.neuron": ["Elementwise"],

@@ -68,7 +68,7 @@ CONFINED = {
     "dask": {"comm", "runtime", "observe", "planner", "jobs", "inference", "estimators", "cli"},
     "distributed": {"comm", "runtime", "observe", "planner", "jobs", "inference", "estimators", "cli"},
     "fsspec": {"fs/__init__.py", "fs/hdfs.py", "fs/host_files.py"},
-    "prometheus_client": {"runtime/dashboard/pages.py"},
+    "prometheus_client": {"runtime/dashboard/pages.py", "runtime/dashboard/prometheus.py"},
     "pydantic": {"conf"},
     "rich": {"observe", "cli"},
     "sklearn": {"estimators"},

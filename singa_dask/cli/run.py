@@ -127,8 +127,9 @@ def run(
     4 processes lost, 5 a loss is not finite, 128 + n stopped by signal n.
     """
     from singa_dask.cli import job
+    from singa_dask.jobs.cluster import cluster_of
     from singa_dask.jobs.datasets.hosts import placed
-    from singa_dask.jobs.preparing import changes_of, cluster_of, prepare_run
+    from singa_dask.jobs.preparing import changes_of, prepare_run
     from singa_dask.runtime.checkpoints.lookup import find_values
 
     if resume and init_from:
@@ -317,7 +318,7 @@ def find_rate(
     from singa_dask import fs
     from singa_dask.cli import job
     from singa_dask.jobs.job import Job
-    from singa_dask.jobs.run import find_rate as find
+    from singa_dask.jobs.rates import find_rate as find
     from singa_dask.observe.figure import draw
 
     suffix = PurePosixPath(output).suffix if output else ""

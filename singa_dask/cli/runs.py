@@ -25,7 +25,7 @@ from singa_dask.shown import plural
 if TYPE_CHECKING:
     import numpy as np
 
-    from singa_dask.observe.figure import Panel
+    from singa_dask.observe.curves import Panel
     from singa_dask.observe.stored_run import StoredRun
     from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 
@@ -80,8 +80,10 @@ def plot(runs: tuple[str, ...], output: str | None, axis: str, terminal: bool) -
     RUN is the directory of a run, also of one that is still running, at any URL. With several runs each has a colour
     of its own. Of several worker groups the mean is drawn, and each group as a thin line.
     """
-    from singa_dask.observe.figure import draw_text, panels_of, show_window
+    from singa_dask.observe.curves import panels_of
+    from singa_dask.observe.figure import show_window
     from singa_dask.observe.stored_run import StoredRun, short_names
+    from singa_dask.observe.text_figure import draw_text
 
     suffix = PurePosixPath(output).suffix if output else ""
     if output and suffix not in SUFFIXES:
@@ -110,7 +112,8 @@ def show(url: str, as_json: bool, as_csv: bool) -> None:
 
     RUN is the directory of a run, also of one that is still running, at any URL.
     """
-    from singa_dask.observe.stored_run import StoredRun, facts_of
+    from singa_dask.observe.run_facts import facts_of
+    from singa_dask.observe.stored_run import StoredRun
     from singa_dask.runtime.checkpoints.lookup import find_steps
 
     if as_json and as_csv:
@@ -126,7 +129,8 @@ def show(url: str, as_json: bool, as_csv: bool) -> None:
 
 def _result(run: StoredRun) -> dict[str, Any]:
     """Return the result of a run by key path, with the last and the best metrics."""
-    from singa_dask.observe.stored_run import best_metric, flatten, result_of
+    from singa_dask.observe.run_facts import best_metric, result_of
+    from singa_dask.observe.stored_run import flatten
 
     phases = {phase: run.summary.get(phase) or {} for phase in ("train", "validation", "test")}
     result = flatten({**result_of(run), **phases})
@@ -141,7 +145,8 @@ WIDTHS = (40, 120)
 
 def _write(output: str, suffix: str, runs: list[StoredRun], names: list[str], panels: list[Panel], axis: str) -> None:
     from singa_dask import fs
-    from singa_dask.observe.figure import draw, picture, table, write_page
+    from singa_dask.observe.figure import draw
+    from singa_dask.observe.html import picture, table, write_page
 
     names = list(map(readable, names))
     content: str | bytes
@@ -155,7 +160,7 @@ def _write(output: str, suffix: str, runs: list[StoredRun], names: list[str], pa
 
 def _row(run: StoredRun, name: str) -> dict[str, str]:
     """Return the row of a run in the table of results."""
-    from singa_dask.observe.stored_run import best_metric, result_of
+    from singa_dask.observe.run_facts import best_metric, result_of
 
     result, best = result_of(run), best_metric(run)
     row = {"run": name, "state": str(result["state"]), "steps": str(result["steps"])}

@@ -24,10 +24,11 @@ from singa_dask.conf import JobConf, JobFile, Phase
 from singa_dask.conf.job import FREQUENCIES, is_less_better, split_metric
 from singa_dask.conf.jobfile import cluster_text
 from singa_dask.errors import ClusterError, ConfigError, SingaError
+from singa_dask.jobs.cluster import find_cluster
 from singa_dask.jobs.datasets.binding import readers
 from singa_dask.jobs.datasets.hosts import placed
 from singa_dask.jobs.job import count_steps
-from singa_dask.jobs.preparing import Prepared, find_cluster, prepare_run
+from singa_dask.jobs.preparing import Prepared, prepare_run
 from singa_dask.net import NeuralNet
 from singa_dask.observe import new_job_id, read_summary
 from singa_dask.observe.bars import BarProgress

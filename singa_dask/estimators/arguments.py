@@ -28,9 +28,9 @@ from singa_dask.data.codecs.record import find_wrong_weight
 from singa_dask.data.codecs.scaling import Moments, Scaling
 from singa_dask.errors import ConfigError
 from singa_dask.estimators.categories import categories_of, categories_of_parts, refuse_missing
-from singa_dask.jobs.datasets.making import array_of, map_parts, parts_of
+from singa_dask.jobs.cluster import compute_on
+from singa_dask.jobs.datasets.lazy_parts import array_of, map_parts, parts_of
 from singa_dask.jobs.job import Job, Net, as_job, layer
-from singa_dask.jobs.preparing import compute_on
 from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.layers.records import StoreConf, stored_shape
 from singa_dask.registry import suggest

@@ -31,9 +31,9 @@ from singa_dask.estimators import arguments
 from singa_dask.estimators.local_fit import OTHER_NET, FittedNet, LocalFit, Stopping
 from singa_dask.exports.importing import import_into
 from singa_dask.inference.predicting import map_blocks
+from singa_dask.jobs.cluster import compute_on
 from singa_dask.jobs.job import Job
-from singa_dask.jobs.preparing import compute_on
-from singa_dask.jobs.run import train
+from singa_dask.jobs.starting import train
 from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.lookup import find_steps
 from singa_dask.shown import STDERR

@@ -29,7 +29,8 @@ from singa_dask.jobs.datasets.making import as_datasets
 from singa_dask.jobs.job import Job
 from singa_dask.layers import Param, StoreInput
 from singa_dask.net import NeuralNet
-from singa_dask.runtime.checkpoints.lookup import InitialValues, load_manifest, load_values
+from singa_dask.runtime.checkpoints.initial_values import InitialValues
+from singa_dask.runtime.checkpoints.lookup import load_manifest, load_values
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 from singa_dask.runtime.job.checks import missing_gpus
 from singa_dask.runtime.planning.devices import device_of_part

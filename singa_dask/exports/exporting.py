@@ -30,7 +30,7 @@ from singa_dask.observe.stored_run import run_of
 from singa_dask.ops import get_ops
 from singa_dask.runtime.checkpoints import lookup, singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
-from singa_dask.runtime.checkpoints.lookup import InitialValues
+from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning.nets import build_net
 from singa_dask.version import __version__
 

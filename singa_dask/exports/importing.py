@@ -23,8 +23,8 @@ from singa_dask.exports.weights import read_weights
 from singa_dask.fs.range_reader import decode_text
 from singa_dask.layers import Param
 from singa_dask.registry import suggest
+from singa_dask.runtime.checkpoints.author import write_file, write_manifest
 from singa_dask.runtime.checkpoints.checkpoint import SavedTensor, write_part
-from singa_dask.runtime.checkpoints.manifest import write_file, write_manifest
 
 KEYS = ("param", "rows", "transpose")
 

@@ -15,7 +15,7 @@ from safetensors.numpy import load
 from singa_dask import fs
 from singa_dask.errors import DataError
 from singa_dask.lazy import require
-from singa_dask.runtime.checkpoints.checkpoint import encode_tensors
+from singa_dask.runtime.checkpoints.safetensors import encode_tensors
 
 METADATA = "__metadata__"
 """Entry of an npz file that has the metadata, as JSON."""

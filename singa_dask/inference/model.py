@@ -45,7 +45,8 @@ from singa_dask.observe.stored_run import run_of
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints import singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
-from singa_dask.runtime.checkpoints.lookup import InitialValues, find_steps, find_values
+from singa_dask.runtime.checkpoints.initial_values import InitialValues
+from singa_dask.runtime.checkpoints.lookup import find_steps, find_values
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import build_net, find_ops
 

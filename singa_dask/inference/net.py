@@ -29,7 +29,7 @@ from singa_dask.layers.records import NAMING, StoreConf, table_or
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.registry import suggest
-from singa_dask.runtime.checkpoints.lookup import InitialValues
+from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning.absolute_paths import absolute_paths
 from singa_dask.runtime.planning.devices import explain_memory_errors
 from singa_dask.runtime.planning.machine import ThreadPools, n_threads

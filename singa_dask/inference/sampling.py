@@ -17,7 +17,7 @@ from singa_dask.inference.net import fill
 from singa_dask.layers import LAYERS, Layer, text
 from singa_dask.layers.attention import OneHot, OneHotConf, PositionalEmbedding
 from singa_dask.net import NeuralNet
-from singa_dask.runtime.checkpoints.lookup import InitialValues
+from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors
 from singa_dask.runtime.planning.machine import limit_process, limit_thread
 from singa_dask.runtime.planning.nets import build_net, find_ops

@@ -54,8 +54,8 @@ from singa_dask.inference.tasks import (
     merge_metrics,
     plan_tasks,
 )
+from singa_dask.jobs.cluster import find_cluster
 from singa_dask.jobs.datasets.hosts import placed_job
-from singa_dask.jobs.preparing import find_cluster
 from singa_dask.layers.records import StoreConf
 from singa_dask.net import NeuralNet
 from singa_dask.redaction import readable

@@ -27,7 +27,7 @@ from singa_dask.inference.net import MetricSums, ReadyNet, build, keep_outputs, 
 from singa_dask.layers import StoreInput
 from singa_dask.layers.feature import Totals, add_totals
 from singa_dask.net import NeuralNet
-from singa_dask.runtime.checkpoints.lookup import InitialValues
+from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.job.placing import check_wanted
 from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors
 from singa_dask.runtime.planning.machine import limit_process, limit_thread

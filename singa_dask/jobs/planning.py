@@ -10,8 +10,8 @@ from typing import Any
 from distributed import Client
 
 from singa_dask.errors import ConfigError, Problem
+from singa_dask.jobs.cluster import find_cluster
 from singa_dask.jobs.job import Job, as_job, check, complete
-from singa_dask.jobs.preparing import find_cluster
 from singa_dask.planner.costs import MeasuredCosts
 from singa_dask.planner.links import imagined_cluster, measure_cluster, read_what_if
 from singa_dask.planner.losses import lost_time, state_bytes

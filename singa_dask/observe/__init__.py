@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from singa_dask.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from singa_dask.observe.journal import to_json
+    from singa_dask.observe.json_values import to_json
     from singa_dask.observe.progress import event_text, join_if_fits, log_text, show_metrics, stack_text, start_progress
     from singa_dask.observe.run_directory import is_run, new_job_id, read_summary, short_url
 
@@ -31,7 +31,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "journal": ["to_json"],
+        "json_values": ["to_json"],
         "progress": ["event_text", "join_if_fits", "log_text", "show_metrics", "stack_text", "start_progress"],
         "run_directory": ["is_run", "new_job_id", "read_summary", "short_url"],
     },

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -15,27 +14,6 @@ from typing import Any
 from singa_dask import fs
 from singa_dask.errors import DataError
 from singa_dask.fs.cache import try_lock
-from singa_dask.redaction import redact
-
-# Values as JSON that any program can read.
-
-
-def to_json(value: Any, indent: int | None = None) -> str:
-    """Return a value as JSON; numbers that are not finite become null, as JSON cannot write them.
-
-    Secrets are hidden, see `singa_dask.redaction`.
-    """
-    return redact(json.dumps(finite(value), indent=indent, default=float))
-
-
-def finite(value: Any) -> Any:
-    """Return a value with None in place of numbers that are not finite."""
-    if isinstance(value, Mapping):
-        return {key: finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
 
 REWRITE_S = 1.0
 REWRITE_SHARE = 20

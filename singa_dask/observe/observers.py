@@ -30,6 +30,7 @@ from singa_dask.redaction import redact
 
 logger = logging.getLogger(__name__)
 
+
 TENSORBOARD = "tensorboard"
 """Directory of the event files in a run directory."""
 RATES = ("epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from singa_dask.observe.figure import MAX_POINTS, Panel, panels_of, thin
+from singa_dask.observe.curves import MAX_POINTS, Panel, panels_of, thin
 from singa_dask.observe.stored_run import StoredRun
 from tests.observe.runs import metrics, training, write_run
 

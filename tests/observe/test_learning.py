@@ -10,7 +10,7 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.metrics import accuracy_score, log_loss, mean_squared_error, top_k_accuracy_score
 
 from singa_dask.data.codecs.scaling import Moments
-from singa_dask.observe.run_directory import sentences
+from singa_dask.observe.learning import sentences
 from singa_dask.runtime.units.learning import facts_of_workers
 
 RNG = np.random.default_rng(1)

@@ -15,7 +15,7 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.errors import TakenOverError
-from singa_dask.observe import journal, run_directory
+from singa_dask.observe import journal, run_directory, trace_file
 from singa_dask.observe.journal import Journal
 from singa_dask.observe.observers import Observers, TensorboardFiles
 from singa_dask.observe.run_directory import RunDirectory
@@ -45,7 +45,7 @@ EVENTS: dict[str, Callable[[int], dict[str, Any]]] = {
 
 @pytest.fixture(params=["local", "memory"])
 def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    for module in (journal, run_directory):
+    for module in (journal, trace_file):
         monkeypatch.setattr(module, "REWRITE_S", 0.0)
     monkeypatch.setattr(journal, "REWRITE_SHARE", 0)
     monkeypatch.setattr(run_directory, "is_in_use", lambda url: False)  # as on a filesystem without locks

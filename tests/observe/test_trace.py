@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from singa_dask.observe import run_directory
+from singa_dask.observe import trace_file
 from singa_dask.observe.run_directory import RunDirectory
 
 STARTED = {"event": "started", "job": "j", "time": 1000.0, "topology": {}}
@@ -82,7 +82,7 @@ def test_a_newer_life_replaces_what_a_process_did_before(tmp_path: Path) -> None
 
 def test_what_came_late_is_written_with_a_later_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [10.0]
-    monkeypatch.setattr(run_directory, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(trace_file, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     with RunDirectory(str(tmp_path), "", "") as directory:
         directory.on_event(STARTED)
         directory.on_event(event(0, span("step 20", 102.0)))

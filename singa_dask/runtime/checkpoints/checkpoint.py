@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,52 +37,14 @@ from singa_dask.runtime.checkpoints.manifest import (
     decode_manifest,
     what_is_no_cut,
 )
+from singa_dask.runtime.checkpoints.safetensors import tensor_chunks
 
 if TYPE_CHECKING:
-    from singa_dask.net import NeuralNet
-
-# Encode tensors as safetensors, without copying them more than once, or at all to write them to a file.
-
+    pass
 
 # tensors of the last dtype come first
 AVERAGE = "average"
 """State of a slice: the moving average of its values."""
-DTYPES = ("U8", "I8", "I16", "U16", "F16", "I32", "U32", "F32", "F64", "I64", "U64")
-
-
-def encode_tensors(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> bytes:
-    """Return the same bytes as ``safetensors.numpy.save``, which copies each tensor three times.
-
-    Parameters
-    ----------
-    tensors, metadata
-        See `tensor_chunks`.
-    """
-    return b"".join(tensor_chunks(tensors, metadata))
-
-
-def tensor_chunks(
-    tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
-) -> list[bytes | memoryview]:
-    """Return the bytes of a safetensors file in order: its header, and views of the arrays.
-
-    Parameters
-    ----------
-    tensors : mapping of str to ndarray
-        By name: contiguous arrays of integers or floats of NumPy, little-endian.
-    metadata : mapping of str to str, optional
-    """
-    dtypes = {name: f"{array.dtype.kind.upper()}{8 * array.itemsize}" for name, array in tensors.items()}
-    ordered = sorted(tensors, key=lambda name: (-DTYPES.index(dtypes[name]), name))
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    end = 0
-    for name in ordered:
-        start, end = end, end + tensors[name].nbytes
-        header[name] = {"dtype": dtypes[name], "shape": list(tensors[name].shape), "data_offsets": [start, end]}
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    values = (memoryview(tensors[name].reshape(-1).view(np.uint8)) for name in ordered)
-    return [len(text).to_bytes(8, "little"), text, *values]
 
 
 # of parts: in files, and in memory, where a fast one will do
@@ -365,111 +327,3 @@ class Checkpoint:
                 f"{url}: damaged: its checksum is not the manifest's ({len(content)} bytes of {expected['bytes']})."
             )
         return content
-
-
-class LayerState(NamedTuple):
-    """The state of one layer.
-
-    Attributes
-    ----------
-    phase : str
-        Of the net: train, validation or test.
-    layer : str
-    outputs : list of list of int
-        Shapes of the layer's outputs; the state of a layer with other shapes does not fit.
-    arrays : tuple of ndarray
-        Copies in host memory.
-    on_host : tuple of bool
-        Which of them the layer keeps in host memory although the net is on a GPU.
-    """
-
-    phase: str
-    layer: str
-    outputs: list[list[int]]
-    arrays: tuple[np.ndarray, ...]
-    on_host: tuple[bool, ...]
-
-
-def take_states(nets: Mapping[str, NeuralNet]) -> list[LayerState]:
-    """Return copies of the states of all layers of a worker.
-
-    Parameters
-    ----------
-    nets : mapping of str to NeuralNet
-        By phase.
-
-    Raises
-    ------
-    CheckpointError
-        A state is not of numbers.
-    """
-    taken = []
-    for phase, net in nets.items():
-        on_gpu = net.ops.device.startswith("cuda:")
-        for layer, arrays in net.context.states.items():
-            copies = tuple(np.array(net.ops.to_host(array)) for array in arrays)
-            if any(array.dtype.hasobject for array in copies):
-                raise CheckpointError(f"layer {layer}: its state has Python objects. Expected arrays of numbers.")
-            on_host = tuple(on_gpu and isinstance(array, np.ndarray) for array in arrays)
-            taken.append(LayerState(phase, layer, _output_shapes(net, layer), copies, on_host))
-    return taken
-
-
-def _output_shapes(net: NeuralNet, name: str) -> list[list[int]]:
-    """Return the shapes of the outputs of a layer, of its first copy if there are several; empty if it is not here."""
-    layer = next((layer for layer in net.layers if layer.conf_name == name), None)
-    return [list(map(int, feature.shape)) for feature in layer.features] if layer else []
-
-
-def restore_states(nets: Mapping[str, NeuralNet], states: Iterable[LayerState]) -> list[str]:
-    """Give layers their states back; return the names of the layers that are not here, or have other shapes."""
-    unfit = []
-    for state in states:
-        net = nets.get(state.phase)
-        if net is None:
-            continue
-        if _output_shapes(net, state.layer) != state.outputs:
-            unfit.append(state.layer)
-            continue
-        arrays = zip(state.arrays, state.on_host, strict=True)
-        net.context.states[state.layer] = tuple(each if here else net.ops.from_host(each) for each, here in arrays)
-    return unfit
-
-
-def write_states(save: Save, group: int, worker: int, states: Sequence[LayerState]) -> dict[str, Any]:
-    """Save the states of one worker; return their description for the manifest, as `write_part`."""
-    arrays, layers = {}, []
-    for state in states:
-        described = []
-        for index, (array, on_host) in enumerate(zip(state.arrays, state.on_host, strict=True)):
-            key = f"{state.phase}/{state.layer}/{index}"
-            arrays[key] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            # the text of bfloat16 is only its name
-            dtype = array.dtype.str if np.dtype(array.dtype.str) == array.dtype else array.dtype.name
-            described.append({"key": key, "dtype": dtype, "shape": list(array.shape), "on_host": on_host})
-        layers.append({"phase": state.phase, "layer": state.layer, "outputs": state.outputs, "arrays": described})
-    file = save(f"states-{group}-{worker}.safetensors", tensor_chunks(arrays))
-    return {**file, "group": group, "worker": worker, "layers": layers}
-
-
-def read_states(checkpoint: Checkpoint, group: int, worker: int) -> list[LayerState]:
-    """Return the states of one worker; empty if it had none.
-
-    Raises
-    ------
-    CheckpointError
-        They cannot be read, or are damaged.
-    """
-    states = []
-    for part in checkpoint.manifest.get("states", ()):
-        if (part["group"], part["worker"]) != (group, worker):
-            continue
-        tensors = checkpoint.tensors(part["file"])
-        for layer in part["layers"]:
-            arrays = tuple(
-                np.frombuffer(tensors[facts["key"]].tobytes(), np.dtype(facts["dtype"])).reshape(facts["shape"]).copy()
-                for facts in layer["arrays"]
-            )
-            on_host = tuple(facts["on_host"] for facts in layer["arrays"])
-            states.append(LayerState(layer["phase"], layer["layer"], layer["outputs"], arrays, on_host))
-    return states

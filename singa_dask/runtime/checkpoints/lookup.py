@@ -1,27 +1,23 @@
-"""Find the checkpoint that a URL means, load its values and manifest, and delete old ones."""
+"""Find the checkpoint that a URL means, and load its values and manifest."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
-
-import numpy as np
+from typing import Any, TypeVar
 
 from singa_dask import fs
-from singa_dask.conf import JobConf
-from singa_dask.conf.job import KeepConf, is_less_better
-from singa_dask.data.codecs.scaling import Learned
-from singa_dask.errors import CheckpointError, DataError, Mark, Problem, SingaError, UnusableCheckpointError
+from singa_dask.errors import CheckpointError, DataError
 from singa_dask.runtime.checkpoints import singa_checkpoint
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, step_url
-from singa_dask.runtime.checkpoints.manifest import MANIFEST, NOBODY, Author, life_of
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.checkpoints.manifest import MANIFEST
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 
 logger = logging.getLogger(__name__)
+
 
 T = TypeVar("T")
 
@@ -254,234 +250,3 @@ def _find_step(url: str, directory: str, step: int) -> str:
         f"{url}: not found. Expected this file, as SINGA writes it, or a checkpoint of step {step} by a run in the "
         f"workspace {workspace}: {there}. {todo}"
     )
-
-
-class Retention:
-    """Deletes old checkpoints of a run, as ``keep_checkpoints`` says.
-
-    Parameters
-    ----------
-    directory : str
-        URL of the directory with the ``step-<n>`` directories.
-    conf : KeepConf, optional
-        By default all that are complete are kept.
-    restores_best : bool
-        Keep the best by ``early_stopping`` as well.
-    author : Author
-        Who deletes them.
-    """
-
-    def __init__(
-        self, directory: str, conf: KeepConf | None, restores_best: bool = False, author: Author = NOBODY
-    ) -> None:
-        self._directory = directory
-        self._author = author
-        self._restores_best = restores_best
-        self._all = conf is None
-        self._conf = conf = conf or KeepConf()
-        self._sign = -1.0 if is_less_better(conf.metric, conf.mode) else 1.0
-        # metric of each complete checkpoint that has been read: (value, step of its test)
-        self._values: dict[int, tuple[float, int] | None] = {}
-
-    def tidy(self, step: int, files: Collection[str], pending: Collection[int] = (), last: bool = False) -> None:
-        """Delete older checkpoints that are not to be kept, now that the one of ``step``, with ``files``, is complete.
-
-        What killed processes have left is deleted too: incomplete checkpoints, except those of ``pending`` steps, and
-        other files in the directory of this one. Later ones stay, and so do files of newer lives. Unless it is the
-        ``last`` of the job, the newest one before it stays, too: the job starts again from there if it loses processes
-        before the scheduler knows of the new one. If that fails, log a warning and continue.
-        """
-        try:
-            steps = [int(match[1]) for name in fs.ls(self._directory) if (match := re.fullmatch(r"step-(\d+)", name))]
-            older = [other for other in steps if other < step and other not in pending]
-            complete = [other for other in older if self._is_complete(other)]
-            stays = set(complete if self._all else self._kept([*complete, step]))
-            if self._restores_best:
-                stays.add(_best_step(Checkpoint(step_url(self._directory, step)).manifest))
-            stays.update(() if last else sorted(complete)[-1:])
-            for other in set(older) - stays:
-                self._delete(other)
-            url = step_url(self._directory, step)
-            for name in set(fs.ls(url)).difference(files, [MANIFEST]):
-                if life_of(name) <= self._author.life:
-                    self._author.check(url)
-                    fs.remove_tree(fs.join(url, name))
-        except (OSError, SingaError) as error:
-            logger.warning("old checkpoints could not be deleted: %s", error)
-
-    def _is_complete(self, step: int) -> bool:
-        if step not in self._values:
-            if not fs.exists(fs.join(step_url(self._directory, step), MANIFEST)):
-                return False
-            self._values[step] = self._value(step)
-        return True
-
-    def _value(self, step: int) -> tuple[float, int] | None:
-        """Return the metric that decides of a checkpoint, and the step of its test; None if it has none."""
-        metric = None
-        if self._conf.best:
-            with suppress(CheckpointError):
-                manifest = Checkpoint(step_url(self._directory, step)).manifest
-                metric = manifest.get("metrics", {}).get(self._conf.metric)
-        return None if metric is None else (float(metric["value"]), int(metric["step"]))
-
-    def _kept(self, steps: Collection[int]) -> set[int]:
-        """Return the complete steps to keep: the newest and the best; among equals the oldest.
-
-        Of several checkpoints with the value of the same test, only the first counts as best.
-        """
-        measured: dict[int, tuple[float, int]] = {}
-        for step in sorted(steps):
-            if step not in self._values:
-                self._values[step] = self._value(step)
-            if (metric := self._values[step]) is not None:
-                measured.setdefault(metric[1], (-self._sign * metric[0], step))
-        best = [step for _, step in sorted(measured.values())[: self._conf.best]]
-        return {*sorted(steps)[-self._conf.last :], *best}
-
-    def _delete(self, step: int) -> None:
-        """Delete a checkpoint, the manifest first, so that it is incomplete from then on."""
-        url = step_url(self._directory, step)
-        self._author.check(url)
-        fs.remove_tree(fs.join(url, MANIFEST))
-        fs.remove_tree(url)
-        self._values.pop(step, None)
-
-
-# Initial values that a job takes from checkpoints.
-
-
-class _Source(NamedTuple):
-    """A checkpoint to read, and where the job or the command names it."""
-
-    url: str
-    path: tuple[str | int, ...]
-    mark: Mark | None = None
-
-    def problem(self, message: str) -> Problem:
-        return Problem(self.path, message, self.mark)
-
-
-class InitialValues:
-    """Values of params by name, from several checkpoints. These are read on first use.
-
-    Parameters
-    ----------
-    job : JobConf
-    init_from : sequence of str
-        URLs of checkpoints, instead of the job's ``checkpoint_path``. Later ones win.
-    averaged : bool
-        Take the moving averages of params, if the job keeps some.
-
-    Attributes
-    ----------
-    urls : list of str
-        URLs of the checkpoints, as given.
-    """
-
-    def __init__(self, job: JobConf, init_from: Sequence[str] = (), averaged: bool = False) -> None:
-        self._averaged = job.updater.ema_decay > 0 if averaged else None
-        self._sources = [_Source(url, (), Mark("--init-from")) for url in init_from] or [
-            _Source(url, ("checkpoint_path", i)) for i, url in enumerate(job.checkpoint_path)
-        ]
-        self.urls = [source.url for source in self._sources]
-        self._in_memory: dict[str, tuple[Stored, _Source]] = {}
-        self._loaded: dict[str, tuple[Stored, _Source]] | None = None
-        self._learned: Learned | None = None
-
-    @classmethod
-    def of(cls, values: Mapping[str, Stored], learned: Learned | None = None) -> InitialValues:
-        """Return values that are in memory, by the names of their params, and what is known of the training data."""
-        initial = cls.__new__(cls)
-        initial._sources, initial.urls, initial._loaded, initial._learned = [], [], None, learned
-        initial._averaged = None
-        initial._in_memory = {name: (stored, _Source("values in memory", ())) for name, stored in values.items()}
-        return initial
-
-    def _load(self) -> dict[str, tuple[Stored, _Source]]:
-        """Read all checkpoints; one error lists all that cannot be read."""
-        if self._loaded is None:
-            loaded = dict(self._in_memory)
-            for source, params in self._read(partial(load_values, averaged=self._averaged)):
-                loaded |= {name: (stored, source) for name, stored in params.items()}
-            self._loaded = loaded
-        return self._loaded
-
-    def _read(self, reader: Callable[[str], T]) -> list[tuple[_Source, T]]:
-        """Return the result of a function for each checkpoint."""
-        results, problems = [], []
-        for source in self._sources:
-            try:
-                results.append((source, reader(source.url)))
-            except (CheckpointError, DataError) as error:
-                problems.append(source.problem(str(error)))
-        if problems:
-            raise UnusableCheckpointError(problems)
-        return results
-
-    def release(self) -> None:
-        """Release the memory of what has been read; it is read again when it is asked for."""
-        self._loaded = None
-
-    def learned(self) -> Learned:
-        """Return what the checkpoints keep of the training data; files of SINGA have nothing.
-
-        Raises
-        ------
-        UnusableCheckpointError
-            A checkpoint cannot be read.
-        """
-        return self._learned or Learned.of(*(manifest for _, manifest in self._read(load_manifest)))
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._load()
-
-    def get(self, name: str, shape: tuple[int, ...]) -> tuple[np.ndarray[Any, Any], int]:
-        """Return the values of a param in the shape that a net needs, and their version.
-
-        Raises
-        ------
-        UnusableCheckpointError
-            A checkpoint cannot be read, or has values of another shape.
-        """
-        stored, source = self._load()[name]
-        values = stored.fit(shape)
-        if values is None:
-            has = f"{source.url} has {stored.show_shape()}, the net needs {shape}"
-            raise UnusableCheckpointError(source.problem(f"param {name!r}: {has}."))
-        return values, stored.version
-
-    def check(self, shapes: Iterable[tuple[str, tuple[int, ...]]], *, complete: bool = False) -> None:
-        """Check that the checkpoints fit a net with these params.
-
-        Parameters
-        ----------
-        shapes : iterable of (str, tuple of int)
-            Name and shape of each param.
-        complete : bool
-            Whether each param must be in a checkpoint.
-
-        Raises
-        ------
-        UnusableCheckpointError
-            A checkpoint cannot be read, or values have another shape, or no params match; lists all problems.
-        """
-        wanted, loaded = dict(shapes), self._load()
-        problems: list[Problem] = []
-        for name, shape in wanted.items():
-            try:
-                if name in loaded:
-                    self.get(name, shape)
-            except UnusableCheckpointError as error:
-                problems += error.problems
-        missing = [name for name in wanted if name not in loaded]
-        why = ""
-        if complete and missing:
-            why = f"no values of {', '.join(missing)}, which the net needs"
-        elif self._sources and len(missing) == len(wanted):
-            why = "none of its params is in the net"
-        if why:
-            message = f"{', '.join(self.urls)}: {why}. Known: {', '.join(sorted(loaded))}."
-            problems.append(self._sources[-1].problem(message) if self._sources else Problem((), message))
-        if problems:
-            raise UnusableCheckpointError(problems)

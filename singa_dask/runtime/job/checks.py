@@ -24,7 +24,7 @@ from singa_dask.net import NeuralNet, whole_params
 from singa_dask.ops import OPS
 from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
-from singa_dask.runtime.checkpoints.lookup import InitialValues
+from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning import devices, job_plan, layout, machine
 from singa_dask.runtime.planning.nets import Nets, add_passes, build_net, build_nets
 from singa_dask.runtime.units.initial_state import InitialState

@@ -25,7 +25,7 @@ from tornado.locks import Condition
 from singa_dask.conf import ClusterConf
 from singa_dask.layers.feature import add_totals
 from singa_dask.redaction import redact
-from singa_dask.runtime.dashboard.pages import Activity
+from singa_dask.runtime.dashboard.activity import Activity
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.limits import limit

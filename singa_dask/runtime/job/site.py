@@ -33,7 +33,7 @@ from singa_dask.errors import ConfigError, LostUnitError, SingaError, is_out_of_
 from singa_dask.fs.io_threads import DaemonThreads
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
-from singa_dask.runtime.checkpoints.manifest import SnapshotStore
+from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
 from singa_dask.runtime.job.frames import guard_frames
 from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, PLACEMENT, SITE, Op

@@ -11,7 +11,7 @@ from distributed import Scheduler
 
 from singa_dask.observe.progress import event_text, log_text, stack_text
 from singa_dask.redaction import redact
-from singa_dask.runtime.dashboard.pages import Activity
+from singa_dask.runtime.dashboard.activity import Activity
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import SIGNAL_CODES, SITE, Op

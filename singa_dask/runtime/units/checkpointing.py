@@ -22,9 +22,11 @@ from singa_dask.comm.message import Address, Message
 from singa_dask.conf import ClusterConf, JobConf
 from singa_dask.errors import CheckpointError, text_of
 from singa_dask.net import NeuralNet
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, LayerState, Save, step_url, write_states
-from singa_dask.runtime.checkpoints.lookup import Retention
-from singa_dask.runtime.checkpoints.manifest import Author, make_manifest, newest_step, what_is_no_cut, write_manifest
+from singa_dask.runtime.checkpoints.author import Author, write_manifest
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Save, step_url
+from singa_dask.runtime.checkpoints.layer_states import LayerState, write_states
+from singa_dask.runtime.checkpoints.manifest import make_manifest, newest_step, what_is_no_cut
+from singa_dask.runtime.checkpoints.retention import Retention
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.units.run_state import Channel, RunState, is_due
 from singa_dask.runtime.units.trainer import Trainer

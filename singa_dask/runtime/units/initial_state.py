@@ -17,8 +17,9 @@ from singa_dask.errors import CheckpointError, ConfigError, DataError, Problem
 from singa_dask.layers import Param, StoreInput
 from singa_dask.layers.input import find_scaling
 from singa_dask.net import NeuralNet, whole_params
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, read_states, restore_states
-from singa_dask.runtime.checkpoints.lookup import InitialValues
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.checkpoints.initial_values import InitialValues
+from singa_dask.runtime.checkpoints.layer_states import read_states, restore_states
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import Nets, phase_name
 from singa_dask.shown import plural

@@ -15,7 +15,7 @@ from singa_dask.layers.feature import Totals, add_totals
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.redaction import redact
-from singa_dask.runtime.checkpoints.checkpoint import LayerState, take_states
+from singa_dask.runtime.checkpoints.layer_states import LayerState, take_states
 from singa_dask.runtime.planning.nets import Nets, phase_name
 from singa_dask.runtime.units.learning import LearningFacts
 from singa_dask.runtime.units.run_state import Channel, is_due

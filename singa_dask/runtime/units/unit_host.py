@@ -27,8 +27,9 @@ from singa_dask.errors import (
 from singa_dask.fs.io_threads import DaemonThreads
 from singa_dask.ops.contract import Ops
 from singa_dask.redaction import redact
+from singa_dask.runtime.checkpoints.author import Author, write_file
 from singa_dask.runtime.checkpoints.checkpoint import Save
-from singa_dask.runtime.checkpoints.manifest import Author, Keep, keep_in_memory, write_file
+from singa_dask.runtime.checkpoints.snapshots import Keep, keep_in_memory
 from singa_dask.runtime.planning import devices, job_plan, layout, machine
 from singa_dask.runtime.units.initial_state import Rejoin
 from singa_dask.runtime.units.job_of_thread import in_job

@@ -19,7 +19,7 @@ from singa_dask.errors import DataError
 from singa_dask.layers.connection import IN_FLIGHT, BridgeSrc
 from singa_dask.layers.input import StoreInput
 from singa_dask.net import NeuralNet
-from singa_dask.runtime.checkpoints.manifest import Author
+from singa_dask.runtime.checkpoints.author import Author
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import Nets
 from singa_dask.runtime.units.checkpointing import Checkpointing, SaveLater, describe_params

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from singa_dask.comm.stub import slice_table
 from singa_dask.conf import JobConf
 from singa_dask.errors import CheckpointError, ConfigError
+from singa_dask.runtime.checkpoints.author import Author, write_file, write_manifest
 from singa_dask.runtime.checkpoints.checkpoint import (
     Checkpoint,
     SavedTensor,
@@ -23,7 +24,8 @@ from singa_dask.runtime.checkpoints.checkpoint import (
     write_part,
 )
 from singa_dask.runtime.checkpoints.lookup import find, load_values
-from singa_dask.runtime.checkpoints.manifest import Author, keep_in_memory, make_manifest, write_file, write_manifest
+from singa_dask.runtime.checkpoints.manifest import make_manifest
+from singa_dask.runtime.checkpoints.snapshots import keep_in_memory
 from singa_dask.runtime.job.checks import prepare
 from singa_dask.runtime.units.initial_state import InitialState
 from tests.runtime.harness import dense, mlp

@@ -17,9 +17,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 from singa_dask import fs
 from singa_dask.errors import CheckpointError, DataError
 from singa_dask.runtime.checkpoints import lookup
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, LayerState, step_url, write_states
+from singa_dask.runtime.checkpoints.author import Author, write_file
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, step_url
+from singa_dask.runtime.checkpoints.layer_states import LayerState, write_states
 from singa_dask.runtime.checkpoints.lookup import find, load_manifest, load_values
-from singa_dask.runtime.checkpoints.manifest import Author, write_file
 from tests.runtime.checkpoints.test_checkpoint import SHAPES, flip, stored_values, write
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from singa_dask.runtime.checkpoints.manifest import keep_file
+from singa_dask.runtime.checkpoints.author import keep_file
 
 
 def test_kept_files_are_deleted_after_a_month_when_others_are_kept(

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, SavedTensor, part_name, write_part
-from singa_dask.runtime.checkpoints.manifest import SnapshotStore, keep_in_memory, make_manifest, name_of_life
+from singa_dask.runtime.checkpoints.manifest import make_manifest, name_of_life
+from singa_dask.runtime.checkpoints.snapshots import SnapshotStore, keep_in_memory
 
 
 def name(step: int, index: int = 0, life: int = 0) -> str:

@@ -12,9 +12,11 @@ from singa_dask import fs
 from singa_dask.conf.job import KeepConf
 from singa_dask.errors import TakenOverError
 from singa_dask.fs.ownership import Ownership
+from singa_dask.runtime.checkpoints.author import Author, write_file, write_manifest
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, SavedTensor, step_url, write_part
-from singa_dask.runtime.checkpoints.lookup import Retention, find
-from singa_dask.runtime.checkpoints.manifest import Author, SnapshotStore, write_file, write_manifest
+from singa_dask.runtime.checkpoints.lookup import find
+from singa_dask.runtime.checkpoints.retention import Retention
+from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
 
 PARAMS = {"w": {"shape": [4], "dtype": "float32"}}
 KEPT = KeepConf(last=1)

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
-from singa_dask.runtime.checkpoints.checkpoint import SavedTensor, encode_tensors, write_part
-from singa_dask.runtime.checkpoints.manifest import write_file
+from singa_dask.runtime.checkpoints.author import write_file
+from singa_dask.runtime.checkpoints.checkpoint import SavedTensor, write_part
+from singa_dask.runtime.checkpoints.safetensors import encode_tensors
 
 DTYPES = ["float16", "float32", "float64", *(f"{kind}{n}" for kind in ("int", "uint") for n in (8, 16, 32, 64))]
 SHAPES = st.lists(st.integers(0, 5), max_size=3).map(tuple)

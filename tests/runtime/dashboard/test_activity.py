@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from singa_dask.runtime.dashboard.pages import Activity
+from singa_dask.runtime.dashboard.activity import Activity
 
 
 def told(process: int, **workers: list[float]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from singa_dask.runtime.dashboard.pages import MAX_CURVES, MAX_GROUPS, MAX_POINTS, Curve, Curves
+from singa_dask.runtime.dashboard.curves import MAX_CURVES, MAX_GROUPS, MAX_POINTS, Curve, Curves
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, MAX_POINTS - 1, MAX_POINTS, MAX_POINTS + 1, 1000, 12345])

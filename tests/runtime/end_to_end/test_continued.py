@@ -10,7 +10,8 @@ import pytest
 from distributed.protocol import dumps, loads
 
 from singa_dask.conf import JobConf
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, read_states
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.checkpoints.layer_states import read_states
 from singa_dask.runtime.checkpoints.lookup import find
 from tests.runtime import parts
 from tests.runtime.end_to_end.test_layer_states import recurrent

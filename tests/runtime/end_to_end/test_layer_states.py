@@ -12,7 +12,8 @@ import pytest
 
 from singa_dask.conf import JobConf
 from singa_dask.layers import LAYERS
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, read_states
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.checkpoints.layer_states import read_states
 from singa_dask.runtime.checkpoints.lookup import find
 from singa_dask.runtime.units import run_state
 from tests.runtime import parts

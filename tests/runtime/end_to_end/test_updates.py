@@ -17,7 +17,7 @@ from singa_dask.comm.message import Backlog
 from singa_dask.conf import JobConf
 from singa_dask.errors import CheckpointError, ConfigError
 from singa_dask.exports.exporting import export_job
-from singa_dask.runtime.checkpoints import lookup
+from singa_dask.runtime.checkpoints import initial_values, lookup
 from singa_dask.runtime.planning.job_plan import JobPlan
 from tests.runtime.end_to_end.test_clipping import CLUSTERS, PLACES, agree, job
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SINGLE, Outcome
@@ -185,10 +185,10 @@ def test_inference_takes_the_averages(run_job: Run, tmp_path: Path, caplog: pyte
     job_file.write_text(conf.model_dump_json(exclude_unset=True))  # JSON is YAML
     found = sd.load_model(url, job=job_file).predict_proba(255 * x)
     np.testing.assert_allclose(found, wanted, atol=1e-6)
-    initial = lookup.InitialValues(conf, [url], averaged=True)
+    initial = initial_values.InitialValues(conf, [url], averaged=True)
     for name, stored in averages.items():
         np.testing.assert_array_equal(initial.get(name, stored.values.shape)[0], stored.values)
-    plain = lookup.InitialValues(exact(updater=updater()), [url], averaged=True)
+    plain = initial_values.InitialValues(exact(updater=updater()), [url], averaged=True)
     np.testing.assert_array_equal(plain.get("fc1.w", values["fc1.w"].values.shape)[0], values["fc1.w"].values)
     assert [each for each in caplog.messages if each.startswith(url) and "not their moving averages" in each]
     other = run_job(exact(updater=updater(), train_steps=1)).url

@@ -12,7 +12,7 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from singa_dask.errors import LostUnitError
-from singa_dask.runtime.checkpoints.manifest import SnapshotStore
+from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
 from singa_dask.runtime.job import site as module
 from singa_dask.runtime.job.limits import LIMITS, Limit
 from singa_dask.runtime.job.names import SITE

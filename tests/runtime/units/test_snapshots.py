@@ -13,7 +13,7 @@ from distributed.protocol import dumps, loads
 
 from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
-from singa_dask.runtime.checkpoints.manifest import SnapshotStore
+from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
 from singa_dask.runtime.units import checkpointing
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime import parts

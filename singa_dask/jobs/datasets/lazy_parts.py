@@ -1,0 +1,85 @@
+"""Partitions of arrays and frames of Dask as lazy values, which share what they are computed from."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from dask._task_spec import Task, TaskRef
+from dask.base import is_dask_collection
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+
+from singa_dask.comm.dask_servers import Guarded
+
+if TYPE_CHECKING:
+    pass
+
+
+def parts_of(collection: Any) -> list[Any]:
+    """Return the partitions of an array, each of whole records, or of a frame or column.
+
+    What two have in common is shared: fused tasks would each compute it anew.
+    """
+    if hasattr(collection, "chunks"):
+        return list(rows_together(collection).to_delayed(optimize_graph=False).reshape(-1))
+    return list(collection.optimize(fuse=False).to_delayed(optimize_graph=False))
+
+
+def rows_together(array: Any) -> Any:
+    """Return an array of Dask whose chunks are whole records."""
+    if not is_dask_collection(array):
+        # imported by whoever made the other array
+        import dask.array
+
+        return dask.array.from_array(array, chunks=-1)  # type: ignore[no-untyped-call]
+    is_whole = max(map(len, array.chunks[1:]), default=1) == 1
+    return array if is_whole else array.rechunk(dict.fromkeys(range(1, array.ndim), -1))
+
+
+def map_parts(function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
+    """Return lazily what a function makes of the partitions of each of some collections, as `map` does.
+
+    Parameters
+    ----------
+    function : callable
+        Picklable.
+    *columns : sequence of Delayed
+        The partitions of one collection each.
+    """
+    name, graph = _layer(Guarded(function), columns)
+    return [Delayed(key, graph, layer=name) for key in graph.layers[name]]  # type: ignore[no-untyped-call]
+
+
+def array_of(parts: Sequence[Any], lengths: tuple[float, ...], meta: Any) -> Any:
+    """Return an array of Dask.
+
+    Parameters
+    ----------
+    parts : sequence of Delayed
+        Its partitions, or those of a frame or a column.
+    lengths : tuple of float
+        Number of records of each, NaN if it is not known.
+    meta : array or frame
+        One without records.
+    """
+    # imported by whoever made the partitions
+    from dask.array import Array
+
+    empty = np.asarray(meta)
+    name, graph = _layer(np.asarray, [parts], (0,) * (empty.ndim - 1))
+    return Array(graph, name, (lengths, *((n,) for n in empty.shape[1:])), empty.dtype)  # type: ignore[no-untyped-call]
+
+
+def _layer(
+    function: Callable[..., Any], columns: Sequence[Sequence[Any]], place: tuple[int, ...] = ()
+) -> tuple[str, HighLevelGraph]:
+    # one layer for all: with one for each, Dask would go over the graph for each
+    name = f"{getattr(function, '__name__', 'part')}-{uuid.uuid4().hex}"
+    tasks: dict[Any, Task] = {}
+    for index, of in enumerate(zip(*columns, strict=False)):
+        key = (name, index, *place)
+        tasks[key] = Task(key, function, *(TaskRef(part.key) for part in of))
+    return name, HighLevelGraph.from_collections(name, tasks, [column[0] for column in columns])

@@ -1,0 +1,135 @@
+"""find_rate: a learning rate for a job, from a short run in which the rate rises."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import tempfile
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from distributed import Client
+
+from singa_dask.conf.yaml_text import read_plain
+from singa_dask.errors import ConfigError, NumericError
+from singa_dask.jobs.job import Job, as_job, check, complete
+from singa_dask.jobs.starting import train
+from singa_dask.observe.curves import Panel, PlottedCurve
+from singa_dask.observe.figure import figure_of
+from singa_dask.observe.progress import layer_metrics
+from singa_dask.observe.stored_run import StoredRun
+
+if TYPE_CHECKING:
+    pass
+
+
+MIN_STEPS = 20
+LEFT_OUT = ("checkpoint_freq", "checkpoint_after", "disp_", "test_", "validate_")
+"""With what the keys begin that the short run does without, and others of them."""
+OTHERS = ("cluster", "early_stopping", "epochs", "keep_checkpoints", "metrics", "mlflow", "profile", "tensorboard")
+
+
+@dataclass(frozen=True)
+class RateCurve:
+    """The loss of a job over its learning rate, and the rate to take.
+
+    Attributes
+    ----------
+    rates, losses, smoothed : ndarray, 1-D float64
+        Of each step: the rate that it was done with, the loss before it, and the exponential mean of the losses so far.
+    rate : float
+        The proposal: a quarter of the rate at which the smoothed loss is least.
+    """
+
+    rates: np.ndarray
+    losses: np.ndarray
+    smoothed: np.ndarray
+    rate: float
+
+    def panels(self) -> list[Panel]:
+        """Return the picture, for `singa_dask.observe`."""
+        raw = np.minimum(self.losses, self.smoothed.max())  # so that the smoothed ones are seen
+        curves = [PlottedCurve(0, "train", self.rates, raw, 0), PlottedCurve(0, "train", self.rates, self.smoothed)]
+        return [Panel("loss", curves, mark=self.rate)]
+
+    def plot(self) -> Any:
+        """Return a figure of matplotlib: the losses, smoothed, and the proposal."""
+        return figure_of(self.panels(), [f"base_lr = {self.rate:g}"], "rate")
+
+
+def find_rate(
+    job: Job | str | os.PathLike[str],
+    *,
+    low: float = 1e-6,
+    high: float = 10.0,
+    steps: int = 100,
+    data: Any = None,
+    client: Client | str | None = None,
+) -> RateCurve:
+    """Propose a ``base_lr`` for a job, by the range test of Smith (2017): some steps in which the learning rate rises.
+
+    One worker trains, whatever the ``cluster`` block of the job, so that one job has one answer. The rate rises by the
+    same factor in each step. The proposal is a quarter of the rate where the smoothed loss is least.
+
+    Parameters
+    ----------
+    job : Job or path
+        Its schedule and ``base_lr`` do not count.
+    low, high : float
+        First and last rate.
+    steps : int
+        At most; a smoothed loss of four times its least value, or one that is not finite, ends the curve.
+    data, client
+        As `singa_dask.train` takes them; by default this process trains.
+
+    Raises
+    ------
+    ConfigError, CheckpointError, DataError
+        The job is wrong; or its loss does not fall, or falls up to the highest rate.
+    """
+    if not (0 < low < high and steps >= MIN_STEPS):
+        wrong = f"got {low:g}, {high:g} and {steps} steps"
+        raise ConfigError(f"expected 0 < low < high, and at least {MIN_STEPS} steps, {wrong}.")
+    job = as_job(job)
+    check(complete(job.file))  # with the places in the job's own file
+    rates = np.geomspace(low, high, steps)
+    keys: dict[str, Any] = read_plain(job.to_yaml(), "job")
+    values = {key: value for key, value in keys.items() if key not in OTHERS and not key.startswith(LEFT_OUT)}
+    schedule = {"type": "FixedStep", "fixedstep_conf": {"step": list(range(steps)), "step_lr": rates.tolist()}}
+    values |= {"updater": {**keys["updater"], "learning_rate": schedule}, "train_steps": steps, "disp_freq": 1}
+    rising = Job(values.pop("neuralnet"), **values)
+    with tempfile.TemporaryDirectory(prefix="find-rate-") as url:
+        with warnings.catch_warnings(), contextlib.suppress(NumericError):
+            warnings.simplefilter("ignore")  # of what this run leaves out
+            train(rising, data=data, client=client, run_dir=url, progress=False)
+        events = [layer_metrics(event) for event in StoredRun(url).metrics]
+    parts = [[value for name, value in each.items() if name.endswith(("loss", "error"))] for each in events]
+    losses = [math.nan if None in each else sum(each) for each in parts]
+    return curve_of(rates[: len(losses)], losses, is_whole=len(losses) == steps)
+
+
+def curve_of(rates: np.ndarray, losses: list[float], is_whole: bool) -> RateCurve:
+    """Smooth losses, cut them off where they explode, and choose a rate.
+
+    Raises
+    ------
+    ConfigError
+        The loss does not fall, or does so to the end of a curve that is whole.
+    """
+    total, weights, smoothed = 0.0, 0.0, list[float]()
+    for loss in losses:
+        total, weights = 0.9 * total + loss, 0.9 * weights + 1
+        if smoothed and not total / weights <= 4 * min(smoothed):
+            break
+        smoothed.append(total / weights)
+    y, n = np.array(smoothed), len(smoothed)
+    if not n or not y.min() < 0.98 * losses[0]:
+        hint = "Does each label belong to its record? Large values may need store_conf: {standardise: true}."
+        raise ConfigError(f"the loss falls at none of the rates. {hint}")
+    least = int(y.argmin())
+    if is_whole and least == len(losses) - 1:
+        raise ConfigError(f"the loss still falls at the highest rate, {rates[least]:g}. Give a higher one.")
+    return RateCurve(rates[:n], np.array(losses[:n]), y, float(f"{rates[least] / 4:.2g}"))

@@ -1,0 +1,191 @@
+"""Train a job from Python: `start` it, or `train` it to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from distributed import Client
+
+from singa_dask.conf import JobConf
+from singa_dask.conf.model import suggest_key
+from singa_dask.errors import ConfigError
+from singa_dask.jobs.cluster import check_client, cluster_of
+from singa_dask.jobs.datasets.binding import check_data, fit_to_data
+from singa_dask.jobs.datasets.hosts import local_parts, placed
+from singa_dask.jobs.datasets.making import as_datasets
+from singa_dask.jobs.job import Job, as_job, warnings_on
+from singa_dask.jobs.preparing import changes_of, prepare_run
+from singa_dask.jobs.run import Run, Training
+from singa_dask.observe import start_progress
+from singa_dask.runtime import Result, plan_processes
+from singa_dask.runtime.job.cluster import check_processes
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+
+class RunOptions(TypedDict, total=False):
+    """Keyword arguments of `start`."""
+
+    data: Any
+    client: Client | str | None
+    run_dir: str | None
+    resume: str | bool
+    overwrite: bool
+    init_from: str | Sequence[str]
+    queue: bool
+    priority: int
+    progress: bool
+    on_event: Callable[[Mapping[str, Any]], None] | None
+
+
+def start(
+    job: Job | str | os.PathLike[str],
+    *,
+    data: Any = None,
+    client: Client | str | None = None,
+    run_dir: str | None = None,
+    resume: str | bool = False,
+    overwrite: bool = False,
+    init_from: str | Sequence[str] = (),
+    queue: bool = False,
+    priority: int = 0,
+    progress: bool = True,
+    on_event: Callable[[Mapping[str, Any]], None] | None = None,
+) -> Run:
+    """Start a job, and return once it has started.
+
+    Parameters
+    ----------
+    job : Job or path
+    data : mapping of str to Any, or Any, optional
+        Data of input layers with ``path: dask://NAME``, by name; a single value is that of ``dask://train``. Arrays of
+        NumPy, Dask or xarray, frames of pandas or Dask, tables of pyarrow, or pairs (X, y) of these; see `as_dataset`
+        in `singa_dask.jobs.datasets.making`. They are written to files for the time of the run, a partition at a time.
+    client : distributed.Client or str, optional
+        Of the Dask cluster to run on, or the address of its scheduler. By default a cluster of the job's size is
+        started in this process or beside it, for this job alone; a script that starts one of several processes needs
+        ``if __name__ == "__main__":``, as multiprocessing does.
+    run_dir : str, optional
+        URL of the run directory; by default a new one in the job's ``cluster.workspace``, or in ``runs/``.
+    resume : str or bool
+        URL of a run or a step of it to go on from; True: the one in ``run_dir``, or the newest run of this job.
+    overwrite : bool
+        Replace the run in ``run_dir``.
+    init_from : str or sequence of str
+        Checkpoints to start with the values of; later ones win.
+    queue : bool
+        Wait in line if there is no room on the cluster.
+    priority : int
+        Jobs of higher priority go before others in line.
+    progress : bool
+        Show progress: on stderr, or below the cell of a notebook.
+    on_event : callable, optional
+        Takes each event of the job, a dict, in another thread: metrics, checkpoints, warnings, restarts. An error of it
+        stops the job with a checkpoint, and is raised at the end.
+
+    Raises
+    ------
+    ConfigError, CheckpointError, DataError
+        The job is wrong; nothing was started.
+    ClusterError
+        It does not fit the cluster.
+    """
+    job = as_job(job)
+    check_client(client, "sd.train, job")
+    checkpoints = (init_from,) if isinstance(init_from, str) else tuple(init_from)
+    elsewhere = client is not None
+    if resume and checkpoints:
+        raise ConfigError("resume takes all from one checkpoint, and init_from only values. Give one of them.")
+    if overwrite and (resume or not run_dir):
+        raise ConfigError("overwrite replaces the run in run_dir. Give that, and no resume.")
+    if queue and not elsewhere:
+        raise ConfigError("queue needs a cluster that is there without this program. Give its client.")
+    if not elsewhere and len(plan_processes(job.conf.cluster).processes) > 1:
+        check_processes()
+    datasets = as_datasets(data, client)
+    check_data(job.file, datasets, needed=not elsewhere)
+    with job.file.located():
+        conf, datasets = fit_to_data(job.conf, datasets)
+    with contextlib.ExitStack() as stack:
+        prepared = prepare_run(
+            replace(job.file, job=conf),
+            run_dir=run_dir,
+            resume=resume,
+            overwrite=overwrite,
+            init_from=checkpoints,
+            elsewhere=elsewhere,
+            # on a cluster they are written where its workers are
+            place_data=lambda: {} if elsewhere else stack.enter_context(local_parts(datasets)),
+        )
+        for problem in warnings_on(prepared.job_file, prepared.nets, embedded=not elsewhere):
+            warnings.warn(str(problem), stacklevel=2)
+        run = prepared.job_run(["singa_dask.start"], queue, priority)
+        directory, observers = run.directory(), run.observers()
+        files = stack.pop_all()
+    conf = prepared.job_file.job
+    reporter = start_progress(conf.cluster.nworker_groups, conf.train_steps, not progress, run_url=run.run_url)
+    for line in changes_of(prepared.job_file, prepared.place):
+        reporter.on_event({"event": "notice", "message": line})
+
+    def carry_out(training: Training) -> Result:
+        def tell(event: dict[str, Any]) -> None:
+            if event["event"] in ("started", "queued"):
+                training.has_begun.set()
+            reporter.on_event(event)
+            if on_event is not None:
+                on_event(event)
+
+        with files, cluster_of(conf, client) as cluster, placed(run, cluster, datasets) as there, reporter:
+            result, _ = there.carry_out(cluster, directory, observers, tell, training.take_driver)
+        return result
+
+    training = Training(carry_out)
+    try:
+        training.has_begun.wait()
+    except KeyboardInterrupt:
+        training.stop("SIGINT")
+        raise
+    if training.ended.done():
+        training.ended.result()  # raises the error of a job that could not be started
+    return Run(run.run_url, training)
+
+
+def train(job: Job | str | os.PathLike[str], **given: Unpack[RunOptions]) -> Run:
+    """Train a job to its end; Ctrl-C or a notebook's stop button stops it with a checkpoint, and once more at once.
+
+    Parameters
+    ----------
+    job : Job or path
+    **given
+        See `start`.
+
+    Raises
+    ------
+    SingaError
+        The job cannot be started, see `start`, or has failed, see `Run.wait`.
+    """
+    __tracebackhide__ = True
+    for key in given.keys() - RunOptions.__annotations__.keys():
+        hint = suggest_key(key, RunOptions.__annotations__)
+        if key in JobConf.model_fields:
+            hint = f"It is a key of the job: train(job.replace({{{key!r}: {given[key]!r}}}))."  # type: ignore[literal-required]
+        raise TypeError(f"train: unknown argument {key!r}. {hint}")
+    run = start(job, **given)
+    try:
+        run.wait()
+    except KeyboardInterrupt:
+        run._stop("SIGINT")
+        try:
+            run.wait()
+        except KeyboardInterrupt:
+            run._stop("SIGINT")
+            run.wait()
+        # a new one: its traceback does not show where this thread waited
+        raise KeyboardInterrupt(f"{run.url}: the job is {run.state} at step {run.summary.get('steps', 0)}.") from None
+    return run

@@ -1,0 +1,179 @@
+"""Curves of runs: metrics, learning rate, speed and waits over steps, grouped into panels, for any kind of picture."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from singa_dask.observe.progress import layer_metrics
+from singa_dask.observe.stored_run import PHASES, StoredRun
+
+MAX_POINTS = 2000
+"""Most points of a curve in a picture."""
+AXES = {"step": "step", "epoch": "epoch", "time": "time (s)", "samples": "samples", "rate": "learning rate",
+        "processes": "processes"}  # fmt: skip
+"""What curves can be drawn over, and the label of that axis; that of rates is logarithmic."""
+LOG_SPAN = 30.0
+"""From this ratio of the largest value to the smallest on, an axis is logarithmic."""
+LOSSES = ("loss", "error")
+WAITS = {"wait_data_ms": "data", "wait_params_ms": "params"}
+OTHERS = ("lr", "samples_per_s", *WAITS)
+
+
+@dataclasses.dataclass(frozen=True)
+class PlottedCurve:
+    """One line of a panel.
+
+    Attributes
+    ----------
+    run : int
+        Index of the run.
+    kind : str
+        What tells it from the other lines of its run: a phase, ``data`` or ``params``.
+    x, y : ndarray, 1-D float64
+        Of equal length, at most `MAX_POINTS`; a value of ``y`` that is not finite is nan.
+    group : int or None
+        Worker group; None if the curve is for the whole run.
+    low, high : ndarray or None
+        Edges of a band around the line.
+    """
+
+    run: int
+    kind: str
+    x: np.ndarray
+    y: np.ndarray
+    group: int | None = None
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Panel:
+    """Curves that share their axes.
+
+    Attributes
+    ----------
+    label : str
+        Of the vertical axis, with its unit.
+    curves : list of PlottedCurve
+        Those of single groups first.
+    from_zero : bool
+        Whether the vertical axis starts at zero.
+    mark, goal : float or None
+        Where a vertical, and where a horizontal line stands.
+    """
+
+    label: str
+    curves: list[PlottedCurve]
+    from_zero: bool = False
+    mark: float | None = None
+    goal: float | None = None
+
+    @property
+    def is_log(self) -> bool:
+        """Whether the values, all positive, span more than `LOG_SPAN`."""
+        values = np.concatenate([curve.y for curve in self.curves] or [np.empty(0)])
+        values = values[np.isfinite(values)]
+        return not self.from_zero and values.size > 0 and 0 < LOG_SPAN * values.min() < values.max()
+
+
+def panels_of(runs: Sequence[StoredRun], axis: str = "step") -> list[Panel]:
+    """Return the panels of runs: losses, other metrics, learning rate, samples per second, waits.
+
+    Parameters
+    ----------
+    runs : sequence of StoredRun
+    axis : str
+        One of `AXES`; times count from the start of a run, without the times between its stops and resumes.
+    """
+    recorded = [_records(run, axis) for run in runs]
+    names = {name: None for records in recorded for _, _, values in records for name in values}
+    metrics = sorted(names.keys() - set(OTHERS), key=lambda name: (not name.endswith(LOSSES), name))
+
+    def panel(label: str, keys: Mapping[str, str], from_zero: bool = False, total: bool = False) -> Panel:
+        curves = []
+        for i, records in enumerate(recorded):
+            for kind, key in keys.items():
+                phase = kind if kind in PHASES else "train"
+                points = [(place, event, values[key]) for place, event, values in records
+                          if event["phase"] == phase and key in values]  # fmt: skip
+                curves += _curves(i, kind, points, total)
+        curves.sort(key=lambda curve: curve.group is None)
+        # around a value that does not change, an axis would show nothing but its last digits
+        values = {float(value) for curve in curves for value in curve.y}
+        return Panel(label, curves, from_zero or (len(values) == 1 and min(values) > 0))
+
+    panels = [panel(name, dict.fromkeys(PHASES, name)) for name in metrics]
+    panels.append(panel("learning rate", {"": "lr"}))
+    panels.append(panel("speed (samples/s)", {"": "samples_per_s"}, from_zero=True, total=True))
+    panels.append(panel("wait per step (ms)", {kind: key for key, kind in WAITS.items()}, from_zero=True))
+    return [each for each in panels if each.curves]
+
+
+def _records(run: StoredRun, axis: str) -> list[tuple[float, Mapping[str, Any], dict[str, float]]]:
+    """Return place on the horizontal axis, event, and values by name of the metrics of a run."""
+    records: list[tuple[float, Mapping[str, Any], dict[str, float]]] = []
+    for place, event in zip(_places(run, axis), run.metrics, strict=True):
+        values = {name: event[name] for name in OTHERS if event.get(name) is not None}
+        # what is not finite is null in a file
+        for name, value in layer_metrics(event).items():
+            values[name] = math.nan if value is None else value
+        records.append((place, event, values))
+    return records
+
+
+def _places(run: StoredRun, axis: str) -> list[float]:
+    """Return where the metrics of a run are on the horizontal axis."""
+    if axis != "time":
+        return [float(event.get(axis) or 0) for event in run.metrics]
+    starts = [(float(each["time"]), float(each.get("seconds_before", 0))) for each in run.commands]
+    starts = starts or [(min((float(event["time"]) for event in run.metrics), default=0.0), 0.0)]
+    places = []
+    for event in run.metrics:
+        began, before = next((each for each in reversed(starts) if each[0] <= event["time"]), starts[0])
+        places.append(max(float(event["time"]) - began + before, 0.0))
+    return places
+
+
+def _curves(run: int, kind: str, recorded: list[tuple[float, Any, Any]], total: bool) -> list[PlottedCurve]:
+    """Return a curve for the run, and one for each group if there are several: it is their mean, or their sum."""
+    groups: dict[int, list[tuple[float, float]]] = {}
+    for place, event, value in recorded:
+        groups.setdefault(int(event.get("group", 0)), []).append((place, float(value)))
+    if len(groups) < 2:
+        return [_curve(run, kind, points) for points in groups.values()]
+    by_step: dict[int, list[tuple[float, float]]] = {}
+    for place, event, value in recorded:
+        by_step.setdefault(int(event["step"]), []).append((place, float(value)))
+    scale = len(groups) if total else 1
+    whole = [tuple(np.mean(points, axis=0)) for _, points in sorted(by_step.items())]
+    of_groups = [] if total else [_curve(run, kind, points, group) for group, points in sorted(groups.items())]
+    return [*of_groups, _curve(run, kind, [(x, scale * y) for x, y in whole])]
+
+
+def _curve(run: int, kind: str, points: Iterable[tuple[float, float]], group: int | None = None) -> PlottedCurve:
+    x, y = np.array(sorted(points, key=lambda point: point[0]), np.float64).T
+    y[~np.isfinite(y)] = math.nan
+    kept = thin(y, MAX_POINTS)
+    return PlottedCurve(run, kind, x[kept], y[kept], group)
+
+
+def thin(y: np.ndarray, n_points: int) -> np.ndarray:
+    """Return the indices of at most ``n_points`` values: the least and the largest of each stretch of equal length.
+
+    So that no spike is lost. The first and the last value, and a nan of each stretch that has some, stay too.
+    """
+    if len(y) <= n_points:
+        return np.arange(len(y))
+    kept = {0, len(y) - 1}
+    for part in np.array_split(np.arange(len(y)), max((n_points - 2) // 3, 1)):
+        values = y[part]
+        missing = np.isnan(values)
+        kept |= {int(part[np.argmax(missing)])} if missing.any() else set()
+        if not missing.all():
+            kept |= {int(part[np.nanargmin(values)]), int(part[np.nanargmax(values)])}
+    return np.array(sorted(kept))

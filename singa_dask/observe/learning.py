@@ -1,0 +1,169 @@
+"""Whether a run has learnt: its result beside that of the best constant answer, and what curves and layers say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from singa_dask.observe.progress import layer_metrics
+
+PHASES = ("test", "validation", "train")
+MIN_STEPS, MIN_POINTS = 50, 8
+"""Shorter runs, and curves of fewer points, are not judged."""
+GAP, STILL = 0.15, 1e-3
+"""Of accuracies of training and test; part of its size by which a param has to change."""
+CORE_WAIT, MIN_CORE_WAIT_MS = 0.2, 5_000
+"""Share of a step for which a worker has waited for a core, and sum of these waits, that are worth a warning."""
+
+RATE = "base_lr: singa-dask find-rate JOB.yaml proposes one"
+STANDARDISE = "store_conf: {standardise: true}, if the values of records are large, or differ much in size"
+LABELS = "whether each label belongs to its record"
+OVERFIT_REMEDY = (
+    "more records, Dropout, weight_decay or early_stopping, and whether the records of both are made in the same way"
+)
+BROKEN = {
+    "constant": ("BatchNorm {!r} normalises batches of one value, so its output is constant", ["a larger batchsize"]),
+    "equal": ("all units of layer {!r} have equal weights, as in the beginning", ["random initial values"]),
+    "dead": ("the units of layer {!r} are 0 for all records", [f"a lower {RATE}", "LeakyReLU", STANDARDISE]),
+}
+"""Layers that cannot learn, in words, and what to try."""
+Fault = tuple[str, list[str]]
+
+
+def sentences(
+    facts: Mapping[str, Any],
+    summary: Mapping[str, Any],
+    events: Iterable[Mapping[str, Any]],
+    is_fresh: bool = True,
+    first_step: int = 0,
+) -> list[str]:
+    """Return what to say about a run: its result beside that of the best constant answer, warnings, and what to try.
+
+    Parameters
+    ----------
+    facts : mapping
+        Of `facts_of_workers`.
+    summary : mapping
+        ``steps``, and the last metrics of each phase.
+    events : iterable of mapping
+        The metrics of the run.
+    is_fresh : bool
+        Whether the net began with initial values, not with those of another run.
+    first_step : int
+        At which the run was begun or resumed last: what steps have cost is known from there on.
+    """
+    known = list(events)
+    curves = _curves(known)
+    measured_at = {each["phase"]: each["step"] for each in known if "phase" in each and not each.get("group")}
+    train = {**summary["train"], **{name: _last(y) for name, y in curves.items()}}
+    results = {**summary, "train": train}
+    # a test before the first step says nothing of what was learnt
+    judged = [each for each in PHASES if results[each] and (measured_at.get(each, 1) or not summary["steps"])]
+    phase = next((each for each in judged if facts["baselines"].get(each)), "train")
+    step = summary["steps"] if phase == "train" else measured_at.get(phase, summary["steps"])
+    at = f" at step {step}" if step < summary["steps"] else ""
+    base = {
+        name: each for name, each in facts["baselines"].get(phase, {}).items() if results[phase].get(name) is not None
+    }
+    beside: list[str] = []
+    faults: list[Fault] = []
+    for prefix in dict.fromkeys(name[: name.rfind(".") + 1] for name in base):
+        sentence, warnings = _beside(phase, at, prefix, results[phase], base, train)
+        beside.append(sentence)
+        faults += warnings
+    if summary["steps"] < MIN_STEPS:
+        return beside
+    causes = [(text.format(names[0]), tries) for kind, (text, tries) in BROKEN.items()
+              if (names := facts["broken"].get(kind))][:1]  # fmt: skip
+    causes = causes or [*_changes(facts["changes"], is_fresh, bool(faults))]
+    faults += _course(curves, is_fresh and bool(faults or causes or not beside))
+    tries = dict.fromkeys(each for _, tries in causes or faults for each in tries)
+    slow = _shares_cores(summary, summary["steps"] - first_step)
+    tries |= dict.fromkeys(each for _, tries in slow for each in tries)
+    return [
+        *beside,
+        *(f"warning: {text}" for text, _ in (*faults, *causes, *slow)),
+        *([f"try {'; '.join(tries)}"] * bool(tries)),
+    ]
+
+
+def _beside(
+    phase: str, at: str, prefix: str, result: Mapping[str, Any], base: Mapping[str, Any], train: Mapping[str, float]
+) -> tuple[str, list[Fault]]:
+    """Return the result of a loss layer beside that of the best constant answer to the same records, and warnings.
+
+    ``at`` says at which step it was measured, if that is not the last one.
+    """
+    main = next(name for name in ("accuracy", "binary_accuracy", "loss") if prefix + name in base)
+    name, is_loss = prefix + main, main == "loss"
+    value, least, n, answer = result[name], *(base[name][key] for key in ("value", "records", "answer"))
+    # part of the loss of the best constant answer: 0 is perfect, and 1 as good; of a mean square it is 1 - R2
+    whole = base.get(f"{prefix}loss", {}).get("value")
+    part = result[f"{prefix}loss"] / whole if whole else 0.0 if is_loss else math.nan
+    learns_nothing = not part <= 0.99
+    if not is_loss:
+        chance = 2 * math.sqrt(max(least * (1 - least), 0) / n)
+        learns_nothing = (value <= least + chance and part > 0.99) or (value <= least and not part < 0.9)
+    before = train.get(name) if phase != "train" else None
+    scale = 2 * (whole or 1.0) if is_loss else -1.0
+    gap = before is not None and (value - before) / scale > GAP + 1 / math.sqrt(n)
+    warnings: list[Fault] = []
+    if learns_nothing:
+        warnings.append((f"no better than {answer}", [LABELS] if gap else [f"another {RATE}", STANDARDISE, LABELS]))
+    if gap:
+        warnings.append((f"the {name} is {before:.4g} in training, and {value:.4g} in the {phase}", [OVERFIT_REMEDY]))
+    places = ".4g" if is_loss else ".4f"
+    return f"{phase} {name} {value:{places}}{at}; {answer} has {least:{places}}", warnings
+
+
+def _shares_cores(summary: Mapping[str, Any], n_steps: int) -> list[Fault]:
+    """Return a warning if the workers of a run that took long have waited for cores in its last ``n_steps``."""
+    wait_ms = summary.get("wait_ms", {}).get("cores", 0.0)
+    if wait_ms * n_steps < MIN_CORE_WAIT_MS or wait_ms < CORE_WAIT * summary["step_ms"]["median"]:
+        return []
+    share = min(wait_ms / summary["step_ms"]["median"], 1.0)
+    text = (
+        f"workers could run and had no core for {share:.0%} of a step: more threads than cores are busy on their host"
+    )
+    return [(text, ["fewer threads or workers on a host, or no other programs beside them"])]
+
+
+def _curves(events: Iterable[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """Return the metrics of training over the reports, of the first worker group."""
+    points: dict[str, list[float]] = {}
+    for event in events:
+        if event.get("phase") == "train" and event.get("group", 0) == 0:
+            for name, value in layer_metrics(event).items():
+                if name.endswith(("loss", "error", "accuracy")):
+                    points.setdefault(name, []).append(math.nan if value is None else value)
+    return {name: np.array(values, np.float64) for name, values in points.items()}
+
+
+def _last(y: np.ndarray) -> float:
+    return float(y[-max(len(y) // 4, 1) :].mean())
+
+
+def _course(curves: Mapping[str, np.ndarray], has_to_fall: bool) -> Iterator[Fault]:
+    """Yield what is wrong with the losses over the time of training."""
+    for name, y in curves.items():
+        if not name.endswith(("loss", "error")) or len(y) < MIN_POINTS:
+            continue
+        first, last = y[: max(len(y) // 20, 1)].mean(), _last(y)
+        if not last <= 2 * abs(first):
+            text = f"the training {name} has risen from {first:.4g} to {last:.4g}"
+            yield f"{text}: the rate is too high, or gradients explode", [f"a lower {RATE}"]
+        elif has_to_fall and last > first - 0.01 * abs(first):
+            yield f"the training {name} has not fallen: {first:.4g} at first, {last:.4g} at last", [f"another {RATE}"]
+
+
+def _changes(changes: Mapping[str, float], is_fresh: bool, has_failed: bool) -> Iterator[Fault]:
+    """Yield which params have changed too little."""
+    still = [name for name, change in changes.items() if change < STILL]
+    if still and len(still) == len(changes) and is_fresh:
+        yield "the params have hardly changed", [f"a higher {RATE}"]
+    elif still and has_failed:
+        tries = ["ReLU in place of Sigmoid or Tanh, BatchNorm, or the default initial values"]
+        yield f"param {still[0]!r} has hardly changed, others have: its gradients vanish", tries

@@ -1,0 +1,69 @@
+"""Draw curves of runs as text for a terminal, by plotille."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from singa_dask.lazy import require
+from singa_dask.observe.curves import AXES, Panel
+from singa_dask.observe.figure import BESIDE_TEXT, MIN_TEXT_COLUMNS, TEXT_ROWS
+
+# in a terminal
+TEXT_COLOURS = ("blue", "yellow", "green", "magenta", "cyan", "red", "white")
+MARKERS = ("·", "x", "o", "+", "*", "#", "@")
+"""Without colours each curve has a character of its own."""
+
+
+def draw_text(panels: Sequence[Panel], names: Sequence[str], axis: str, width: int, colours: bool) -> str:
+    """Return a picture as text: the panels one below the other, each with its legend.
+
+    Parameters
+    ----------
+    panels, names, axis
+        See `draw`.
+    width : int
+        Characters that a line may have.
+    colours : bool
+        Whether escape sequences may be used.
+
+    Raises
+    ------
+    ConfigError
+        plotille is not installed.
+    """
+    plotille = require("plotille", "plot", "a picture in the terminal")
+    n_columns = max(width - BESIDE_TEXT - len(AXES[axis]), MIN_TEXT_COLUMNS)
+    return "\n\n".join(_draw_text(plotille, panel, names, axis, n_columns, colours) for panel in panels)
+
+
+def _draw_text(plotille: Any, panel: Panel, names: Sequence[str], axis: str, n_columns: int, colours: bool) -> str:
+    curves = [curve for curve in panel.curves if curve.group is None and np.isfinite(curve.y).any()]
+    if not curves:
+        return f"{panel.label}: no value is finite"
+    figure = plotille.Figure()
+    figure.width, figure.height, figure.origin = n_columns, TEXT_ROWS, False
+    figure.color_mode, figure.with_colors = "names", colours
+    figure.x_label = AXES[axis]
+    figure.x_ticks_fkt = lambda value, _: f"{value:.3g}"
+    # of a logarithmic axis the exponents are drawn
+    figure.y_ticks_fkt = lambda value, _: f"{10**value if panel.is_log else value:.3g}"
+    figure.set_x_limits(min_=0)
+    if panel.from_zero:
+        figure.set_y_limits(min_=0)
+    lines, is_marked = [], not colours and len(curves) > 1
+    for i, curve in enumerate(curves):
+        colour, marker = TEXT_COLOURS[i % len(TEXT_COLOURS)], MARKERS[i % len(MARKERS)] if is_marked else None
+        y = np.log10(curve.y) if panel.is_log else curve.y
+        known = np.flatnonzero(np.isfinite(y))
+        # a value that is not finite leaves a gap
+        for part in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1):
+            figure.plot(curve.x[part].tolist(), y[part].tolist(), lc=colour, marker=marker)
+        words = [word for word in (names[curve.run] if len(names) > 1 else "", curve.kind) if word]
+        text = " ".join([marker or "━", *words])
+        lines += [plotille.color(text, fg=colour, mode="names", no_color=not colours)] if words else []
+    title = f"{panel.label} (log scale)" if panel.is_log else panel.label
+    # without the line for a label of the vertical axis
+    return "\n".join([title, *lines, figure.show().partition("\n")[2]])

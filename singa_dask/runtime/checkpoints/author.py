@@ -1,0 +1,223 @@
+"""Author: who writes checkpoints, and which files of a checkpoint are still an author's to write.
+
+A process can sleep, and wake up after its job has gone on without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import posixpath
+import re
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+from singa_dask import fs
+from singa_dask.errors import CheckpointError, DataError, TakenOverError
+from singa_dask.fs.hdfs_connection import patiently
+from singa_dask.fs.ownership import Ownership
+from singa_dask.runtime.checkpoints.manifest import (
+    MANIFEST,
+    decode_manifest,
+    encode_manifest,
+    index_of,
+    life_of,
+    name_of_life,
+)
+
+# older directories are deleted when another one is made
+KEPT_FOR_S = 30 * 86400.0
+# keys of the description of a file that is not where its checkpoint is
+_KEPT_AT, _WHY_KEPT = "kept_at", "why_kept"
+
+
+class Author(NamedTuple):
+    """Who writes checkpoints: a run, and the life of its job. A process can sleep, and wake up after both are over."""
+
+    job_id: str = ""
+    life: int = 0
+
+    def check(self, url: str, file: str = "") -> None:
+        """Check that a file of a step is still this author's to write.
+
+        Parameters
+        ----------
+        url : str
+            Of a step in a run directory.
+        file : str
+            Name of a part; by default the manifest. Processes are replaced one by one, so each part has its own life.
+
+        Raises
+        ------
+        TakenOverError
+            A later run has the directory, or a newer life of the job has written the same of this step, or of the last
+            complete one.
+        """
+        if not self.job_id:
+            return
+        directory = posixpath.dirname(url)
+        Ownership(posixpath.dirname(directory), self.job_id).check()
+        # the step itself may be gone by now: whoever wrote it keeps the newest ones only
+        for step in {url, *_last_complete(directory)}:
+            manifest = fs.join(step, MANIFEST)
+            with suppress(CheckpointError, DataError):  # one that cannot be read says nothing
+                there = decode_manifest(manifest, fs.read_bytes(manifest)) if fs.exists(manifest) else {}
+                author, life = there.get("author"), _life_in(there, file)
+                if author and author[0] == self.job_id and life > self.life:
+                    raise TakenOverError(f"{step}: written by life {life} of the job; this is life {self.life}.")
+
+
+def _life_in(manifest: Mapping[str, Any], file: str) -> int:
+    """Return in which life of its job a manifest, or the part of it that a file is, was written; -1 if it was not."""
+    if not file:
+        return int(manifest.get("author", ("", -1))[1])
+    files = [each["file"] for each in (*manifest.get("parts", ()), *manifest.get("states", ()))]
+    return max((life_of(each) for each in files if index_of(each) == index_of(file)), default=-1)
+
+
+def _last_complete(directory: str) -> list[str]:
+    """Return the URL of the last complete step in a directory of checkpoints; none if there is none."""
+    steps = [name for name in (fs.ls(directory) if fs.is_dir(directory) else ()) if re.fullmatch(r"step-\d+", name)]
+    urls = [fs.join(directory, name) for name in sorted(steps, key=lambda name: int(name[5:]), reverse=True)]
+    return list(itertools.islice((url for url in urls if fs.exists(fs.join(url, MANIFEST))), 1))
+
+
+NOBODY = Author()
+"""Of checkpoints that no job writes."""
+
+
+def write_file(
+    url: str, file: str, chunks: Sequence[bytes | memoryview], keep: bool = False, author: Author = NOBODY
+) -> dict[str, Any]:
+    """Write a file of a checkpoint, without a copy of it in memory; with ``keep`` to a local directory if that fails.
+
+    Parameters
+    ----------
+    url : str
+        Of the step.
+    file : str
+    chunks : sequence of bytes or memoryview
+        Its content.
+    keep : bool
+    author : Author
+
+    Returns
+    -------
+    dict
+        Its ``file`` name, length in ``bytes`` and ``sha256``; if it is kept, ``kept_at``, host and directory, and
+        ``why_kept``, the error.
+    """
+    file, digest = name_of_life(file, author.life), hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    facts = {"file": file, "bytes": sum(map(len, chunks)), "sha256": digest.hexdigest()}
+    try:
+        fs.write_atomic(fs.join(url, file), chunks, check=partial(author.check, url, file))
+    except DataError as error:
+        if not keep:
+            raise
+        facts |= {_KEPT_AT: keep_file(url, file, chunks, str(error)), _WHY_KEPT: str(error)}
+    return facts
+
+
+def keep_file(url: str, file: str, content: bytes | Sequence[bytes | memoryview], why: str) -> str:
+    """Write a file of a checkpoint to a local directory; return host and directory.
+
+    Raises
+    ------
+    CheckpointError
+        That is not possible either; ``why`` is the reason to try it.
+    """
+    host = socket.gethostname()
+    try:
+        folder = _folder(url)
+        fs.write_atomic(os.path.join(folder, file), content)
+    except (OSError, DataError) as error:
+        raise CheckpointError(f"{why} Nor could {file} be kept on {host}: {error}") from error
+    return f"{host}:{folder}"
+
+
+def _folder(url: str) -> str:
+    """Return a directory on this host, which nobody else can write, for files of a checkpoint."""
+    ours = os.path.join(tempfile.gettempdir(), f"singa-dask-kept-{os.getuid()}")
+    os.makedirs(ours, 0o700, exist_ok=True)
+    status = os.lstat(ours)
+    if status.st_uid != os.getuid() or status.st_mode & 0o77:
+        raise OSError(f"{ours} belongs to others.")
+    _remove_old(ours)
+    return os.path.join(ours, hashlib.sha256(os.fsencode(url)).hexdigest()[:12], posixpath.basename(url))
+
+
+def _remove_old(ours: str) -> None:
+    """Delete the files of runs for which nothing was kept in the last 30 days."""
+    with os.scandir(ours) as entries:
+        runs = [entry.path for entry in entries]
+    for run in runs:
+        last_change = max(os.lstat(folder).st_mtime for folder, _, _ in os.walk(run))
+        if time.time() - last_change > KEPT_FOR_S:
+            shutil.rmtree(run, ignore_errors=True)
+
+
+def _without_places(files: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the descriptions of files for a manifest."""
+    return [{key: value for key, value in each.items() if key not in (_KEPT_AT, _WHY_KEPT)} for each in files]
+
+
+def write_manifest(
+    url: str,
+    parts: Sequence[Mapping[str, Any]],
+    facts: Mapping[str, Any],
+    keep: bool = False,
+    author: Author = NOBODY,
+) -> dict[str, str]:
+    """Write the manifest, which completes a checkpoint; keep it on this host if other files are kept.
+
+    Parameters
+    ----------
+    url : str
+    parts, facts
+        See `encode_manifest`.
+    keep : bool
+        Whether to keep the manifest on this host if it cannot be written.
+    author : Author
+
+    Returns
+    -------
+    dict of str to str
+        Where files of the checkpoint are kept, and why; empty if it is complete.
+    """
+    files = [*parts, *facts.get("states", ())]
+    places = {file[_KEPT_AT]: file[_WHY_KEPT] for file in files if _KEPT_AT in file}
+    facts = {**facts, "states": _without_places(facts.get("states", ()))}
+    if author.job_id:
+        facts["author"] = list(author)
+    content = encode_manifest(_without_places(parts), facts)
+    if not places:
+        try:
+            author.check(url)  # first: a successor may have deleted the files
+            _check_seen(url, files)
+            fs.write_atomic(fs.join(url, MANIFEST), content, check=partial(author.check, url))
+            return {}
+        except DataError as error:
+            if not keep:
+                raise
+            return {keep_file(url, MANIFEST, content, str(error)): str(error)}
+    why = next(iter(places.values()))
+    return {keep_file(url, MANIFEST, content, why): why, **places}
+
+
+def _check_seen(url: str, files: Sequence[Mapping[str, Any]]) -> None:
+    """Raise a `CheckpointError` if a file of a checkpoint is not at its URL."""
+    for each in files:
+        if not patiently(partial(fs.exists, fs.join(url, each["file"]))):
+            raise CheckpointError(
+                f"{url}: {each['file']} was written by another process but cannot be seen from here. "
+                "Give the run a directory that every process can reach (--run-dir with a shared path or a URL)."
+            )

@@ -1,0 +1,151 @@
+"""InitialValues: values that a job takes from checkpoints for its params."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from singa_dask.conf import JobConf
+from singa_dask.data.codecs.scaling import Learned
+from singa_dask.errors import CheckpointError, DataError, Mark, Problem, UnusableCheckpointError
+from singa_dask.runtime.checkpoints.lookup import T, load_manifest, load_values
+from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
+
+
+class _Source(NamedTuple):
+    """A checkpoint to read, and where the job or the command names it."""
+
+    url: str
+    path: tuple[str | int, ...]
+    mark: Mark | None = None
+
+    def problem(self, message: str) -> Problem:
+        return Problem(self.path, message, self.mark)
+
+
+class InitialValues:
+    """Values of params by name, from several checkpoints. These are read on first use.
+
+    Parameters
+    ----------
+    job : JobConf
+    init_from : sequence of str
+        URLs of checkpoints, instead of the job's ``checkpoint_path``. Later ones win.
+    averaged : bool
+        Take the moving averages of params, if the job keeps some.
+
+    Attributes
+    ----------
+    urls : list of str
+        URLs of the checkpoints, as given.
+    """
+
+    def __init__(self, job: JobConf, init_from: Sequence[str] = (), averaged: bool = False) -> None:
+        self._averaged = job.updater.ema_decay > 0 if averaged else None
+        self._sources = [_Source(url, (), Mark("--init-from")) for url in init_from] or [
+            _Source(url, ("checkpoint_path", i)) for i, url in enumerate(job.checkpoint_path)
+        ]
+        self.urls = [source.url for source in self._sources]
+        self._in_memory: dict[str, tuple[Stored, _Source]] = {}
+        self._loaded: dict[str, tuple[Stored, _Source]] | None = None
+        self._learned: Learned | None = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Stored], learned: Learned | None = None) -> InitialValues:
+        """Return values that are in memory, by the names of their params, and what is known of the training data."""
+        initial = cls.__new__(cls)
+        initial._sources, initial.urls, initial._loaded, initial._learned = [], [], None, learned
+        initial._averaged = None
+        initial._in_memory = {name: (stored, _Source("values in memory", ())) for name, stored in values.items()}
+        return initial
+
+    def _load(self) -> dict[str, tuple[Stored, _Source]]:
+        """Read all checkpoints; one error lists all that cannot be read."""
+        if self._loaded is None:
+            loaded = dict(self._in_memory)
+            for source, params in self._read(partial(load_values, averaged=self._averaged)):
+                loaded |= {name: (stored, source) for name, stored in params.items()}
+            self._loaded = loaded
+        return self._loaded
+
+    def _read(self, reader: Callable[[str], T]) -> list[tuple[_Source, T]]:
+        """Return the result of a function for each checkpoint."""
+        results, problems = [], []
+        for source in self._sources:
+            try:
+                results.append((source, reader(source.url)))
+            except (CheckpointError, DataError) as error:
+                problems.append(source.problem(str(error)))
+        if problems:
+            raise UnusableCheckpointError(problems)
+        return results
+
+    def release(self) -> None:
+        """Release the memory of what has been read; it is read again when it is asked for."""
+        self._loaded = None
+
+    def learned(self) -> Learned:
+        """Return what the checkpoints keep of the training data; files of SINGA have nothing.
+
+        Raises
+        ------
+        UnusableCheckpointError
+            A checkpoint cannot be read.
+        """
+        return self._learned or Learned.of(*(manifest for _, manifest in self._read(load_manifest)))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._load()
+
+    def get(self, name: str, shape: tuple[int, ...]) -> tuple[np.ndarray[Any, Any], int]:
+        """Return the values of a param in the shape that a net needs, and their version.
+
+        Raises
+        ------
+        UnusableCheckpointError
+            A checkpoint cannot be read, or has values of another shape.
+        """
+        stored, source = self._load()[name]
+        values = stored.fit(shape)
+        if values is None:
+            has = f"{source.url} has {stored.show_shape()}, the net needs {shape}"
+            raise UnusableCheckpointError(source.problem(f"param {name!r}: {has}."))
+        return values, stored.version
+
+    def check(self, shapes: Iterable[tuple[str, tuple[int, ...]]], *, complete: bool = False) -> None:
+        """Check that the checkpoints fit a net with these params.
+
+        Parameters
+        ----------
+        shapes : iterable of (str, tuple of int)
+            Name and shape of each param.
+        complete : bool
+            Whether each param must be in a checkpoint.
+
+        Raises
+        ------
+        UnusableCheckpointError
+            A checkpoint cannot be read, or values have another shape, or no params match; lists all problems.
+        """
+        wanted, loaded = dict(shapes), self._load()
+        problems: list[Problem] = []
+        for name, shape in wanted.items():
+            try:
+                if name in loaded:
+                    self.get(name, shape)
+            except UnusableCheckpointError as error:
+                problems += error.problems
+        missing = [name for name in wanted if name not in loaded]
+        why = ""
+        if complete and missing:
+            why = f"no values of {', '.join(missing)}, which the net needs"
+        elif self._sources and len(missing) == len(wanted):
+            why = "none of its params is in the net"
+        if why:
+            message = f"{', '.join(self.urls)}: {why}. Known: {', '.join(sorted(loaded))}."
+            problems.append(self._sources[-1].problem(message) if self._sources else Problem((), message))
+        if problems:
+            raise UnusableCheckpointError(problems)

@@ -1,0 +1,110 @@
+"""Retention: deletes the checkpoints of a run that are not kept."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection
+from contextlib import suppress
+
+from singa_dask import fs
+from singa_dask.conf.job import KeepConf, is_less_better
+from singa_dask.errors import CheckpointError, SingaError
+from singa_dask.runtime.checkpoints.author import NOBODY, Author
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, step_url
+from singa_dask.runtime.checkpoints.lookup import _best_step
+from singa_dask.runtime.checkpoints.manifest import MANIFEST, life_of
+
+logger = logging.getLogger(__name__)
+
+
+class Retention:
+    """Deletes old checkpoints of a run, as ``keep_checkpoints`` says.
+
+    Parameters
+    ----------
+    directory : str
+        URL of the directory with the ``step-<n>`` directories.
+    conf : KeepConf, optional
+        By default all that are complete are kept.
+    restores_best : bool
+        Keep the best by ``early_stopping`` as well.
+    author : Author
+        Who deletes them.
+    """
+
+    def __init__(
+        self, directory: str, conf: KeepConf | None, restores_best: bool = False, author: Author = NOBODY
+    ) -> None:
+        self._directory = directory
+        self._author = author
+        self._restores_best = restores_best
+        self._all = conf is None
+        self._conf = conf = conf or KeepConf()
+        self._sign = -1.0 if is_less_better(conf.metric, conf.mode) else 1.0
+        # metric of each complete checkpoint that has been read: (value, step of its test)
+        self._values: dict[int, tuple[float, int] | None] = {}
+
+    def tidy(self, step: int, files: Collection[str], pending: Collection[int] = (), last: bool = False) -> None:
+        """Delete older checkpoints that are not to be kept, now that the one of ``step``, with ``files``, is complete.
+
+        What killed processes have left is deleted too: incomplete checkpoints, except those of ``pending`` steps, and
+        other files in the directory of this one. Later ones stay, and so do files of newer lives. Unless it is the
+        ``last`` of the job, the newest one before it stays, too: the job starts again from there if it loses processes
+        before the scheduler knows of the new one. If that fails, log a warning and continue.
+        """
+        try:
+            steps = [int(match[1]) for name in fs.ls(self._directory) if (match := re.fullmatch(r"step-(\d+)", name))]
+            older = [other for other in steps if other < step and other not in pending]
+            complete = [other for other in older if self._is_complete(other)]
+            stays = set(complete if self._all else self._kept([*complete, step]))
+            if self._restores_best:
+                stays.add(_best_step(Checkpoint(step_url(self._directory, step)).manifest))
+            stays.update(() if last else sorted(complete)[-1:])
+            for other in set(older) - stays:
+                self._delete(other)
+            url = step_url(self._directory, step)
+            for name in set(fs.ls(url)).difference(files, [MANIFEST]):
+                if life_of(name) <= self._author.life:
+                    self._author.check(url)
+                    fs.remove_tree(fs.join(url, name))
+        except (OSError, SingaError) as error:
+            logger.warning("old checkpoints could not be deleted: %s", error)
+
+    def _is_complete(self, step: int) -> bool:
+        if step not in self._values:
+            if not fs.exists(fs.join(step_url(self._directory, step), MANIFEST)):
+                return False
+            self._values[step] = self._value(step)
+        return True
+
+    def _value(self, step: int) -> tuple[float, int] | None:
+        """Return the metric that decides of a checkpoint, and the step of its test; None if it has none."""
+        metric = None
+        if self._conf.best:
+            with suppress(CheckpointError):
+                manifest = Checkpoint(step_url(self._directory, step)).manifest
+                metric = manifest.get("metrics", {}).get(self._conf.metric)
+        return None if metric is None else (float(metric["value"]), int(metric["step"]))
+
+    def _kept(self, steps: Collection[int]) -> set[int]:
+        """Return the complete steps to keep: the newest and the best; among equals the oldest.
+
+        Of several checkpoints with the value of the same test, only the first counts as best.
+        """
+        measured: dict[int, tuple[float, int]] = {}
+        for step in sorted(steps):
+            if step not in self._values:
+                self._values[step] = self._value(step)
+            if (metric := self._values[step]) is not None:
+                measured.setdefault(metric[1], (-self._sign * metric[0], step))
+        best = [step for _, step in sorted(measured.values())[: self._conf.best]]
+        return {*sorted(steps)[-self._conf.last :], *best}
+
+    def _delete(self, step: int) -> None:
+        """Delete a checkpoint, the manifest first, so that it is incomplete from then on."""
+        url = step_url(self._directory, step)
+        self._author.check(url)
+        fs.remove_tree(fs.join(url, MANIFEST))
+        fs.remove_tree(url)
+        self._values.pop(step, None)

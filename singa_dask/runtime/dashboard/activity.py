@@ -1,0 +1,154 @@
+"""Activity: what the workers of a job do: how fast they are, and what they wait for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from statistics import median_low
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from singa_dask.runtime.dashboard.curves import Curves, _rounded
+
+if TYPE_CHECKING:
+    pass
+
+
+WAITS = ("data", "params", "peers")
+"""What a worker waits for: records, values of params, other workers of its group."""
+WINDOW_S = 10.0
+SLOW = 1.5
+"""A worker is slow if a step takes it so many times as long to compute as the median worker."""
+MIN_STEPS = 3
+
+
+class Sample(NamedTuple):
+    """What a worker has told with a heartbeat.
+
+    Attributes
+    ----------
+    time : float
+        Seconds, of the scheduler's clock.
+    step : int
+    step_s : float
+        Duration of all steps so far.
+    waits : tuple of float
+        Seconds so far, in the order of `WAITS`.
+    """
+
+    time: float
+    step: int
+    step_s: float
+    waits: tuple[float, ...]
+
+
+class Activity:
+    """Curves of one job, and what each of its workers has done in the last seconds.
+
+    Attributes
+    ----------
+    curves : Curves
+    lr : float or None
+        The newest learning rate.
+    """
+
+    def __init__(self) -> None:
+        self.curves = Curves()
+        self.lr: float | None = None
+        self._first: dict[str, Sample] = {}
+        self._samples: dict[str, deque[Sample]] = {}
+        self._bytes: dict[int, tuple[int, int]] = {}
+
+    def add_event(self, event: Mapping[str, Any]) -> None:
+        """Take an event of the job; metrics are means over the workers of a group."""
+        if event["event"] == "metrics":
+            self.curves.add(event)
+            self.lr = event.get("lr", self.lr)
+        elif event["event"] == "placed":  # units have begun again, perhaps in fewer processes
+            self._first.clear()
+            self._samples.clear()
+            self._bytes.clear()
+
+    def add_progress(self, progress: Mapping[str, Any], time: float) -> None:
+        """Take what a process of the job has sent with a heartbeat at a time.
+
+        Parameters
+        ----------
+        progress : mapping
+            ``process``; ``workers``: of each its step, the duration of its steps, and of its waits, in seconds;
+            ``bytes``: sent to and received from other processes.
+        time : float
+        """
+        self._bytes[progress["process"]] = tuple(progress["bytes"])
+        for unit, (step, step_s, *waits) in progress["workers"].items():
+            sample = Sample(time, step, step_s, tuple(waits))
+            samples = self._samples.setdefault(unit, deque())
+            if samples and samples[-1].time == time:
+                continue
+            if samples and (step < samples[-1].step or step_s < samples[-1].step_s):
+                samples.clear()  # it has started again
+            if not samples:
+                self._first[unit] = sample
+            samples.append(sample)
+            while len(samples) > 2 and samples[1].time <= time - WINDOW_S:
+                samples.popleft()
+
+    def totals(self) -> dict[str, dict[str, float]]:
+        """Return for how many seconds each worker has waited since it started, by cause."""
+        return {unit: dict(zip(WAITS, samples[-1].waits, strict=True)) for unit, samples in self._samples.items()}
+
+    def traffic(self) -> dict[str, int]:
+        """Return the bytes that processes have sent to, and received from, each other."""
+        return {key: sum(each[i] for each in self._bytes.values()) for i, key in enumerate(("sent", "received"))}
+
+    def left_s(self, n_steps: int) -> float | None:
+        """Return the seconds until the slowest worker has made ``n_steps``, at its mean speed; None if unknown."""
+        pairs = [(self._first[unit], samples[-1]) for unit, samples in self._samples.items()]
+        if not pairs or any(last.step <= first.step for first, last in pairs):
+            return None
+        left = [
+            (last.time - first.time) / (last.step - first.step) * max(n_steps - 1 - last.step, 0)
+            for first, last in pairs
+        ]
+        return round(max(left), 1)
+
+    def describe(self) -> dict[str, Any]:
+        """Return ``curves``, see `Curves.describe`; ``bytes``, see `traffic`; ``lr``; ``workers``, see `workers`."""
+        return {
+            "curves": self.curves.describe(),
+            "bytes": self.traffic(),
+            "lr": self.lr if self.lr is None else _rounded(self.lr),
+            "workers": self.workers(),
+        }
+
+    def workers(self) -> dict[str, dict[str, Any]]:
+        """Return what each worker has done in the last seconds.
+
+        Returns
+        -------
+        dict of str to dict
+            By worker: ``step``; ``steps_per_s``; ``compute_ms`` of a step, None if there were too few; ``shares`` of
+            the time in which it computed, and waited, by cause; ``slow``: how many times the median worker's its
+            ``compute_ms`` is, or None if it is not slow.
+        """
+        rates = {unit: _of(samples[0], samples[-1]) for unit, samples in self._samples.items()}
+        known = [facts["compute_ms"] for facts in rates.values() if facts["compute_ms"] is not None]
+        usual = median_low(known) if known else 0.0
+        for facts in rates.values():
+            is_slow = usual > 0 and (facts["compute_ms"] or 0.0) > SLOW * usual
+            facts["slow"] = round(facts["compute_ms"] / usual, 1) if is_slow else None
+        return rates
+
+
+def _of(first: Sample, last: Sample) -> dict[str, Any]:
+    seconds, n_steps = last.time - first.time, last.step - first.step
+    waits = [after - before for before, after in zip(first.waits, last.waits, strict=True)]
+    compute = max(last.step_s - first.step_s - sum(waits), 0.0)
+    spent = {"compute": compute, **dict(zip(WAITS, waits, strict=True))}
+    # a step may have ended just after the heartbeat before the first one, and counts whole
+    whole = max(seconds, sum(spent.values()), 1e-9)
+    return {
+        "step": last.step,
+        "steps_per_s": round(n_steps / seconds, 2) if seconds else None,
+        "compute_ms": round(1e3 * compute / n_steps, 3) if n_steps >= MIN_STEPS else None,
+        "shares": {name: round(max(each, 0.0) / whole, 4) for name, each in spent.items()},
+    }

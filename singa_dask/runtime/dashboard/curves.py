@@ -1,0 +1,98 @@
+"""Curves: the metrics of a job over its steps, thinned to what a picture shows."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    pass
+
+
+MAX_POINTS = 200
+MAX_CURVES = 16
+MAX_GROUPS = 4
+RATE = "samples_per_s"
+
+
+class Curve:
+    """Means of a value over equal numbers of consecutive reports.
+
+    Whenever `MAX_POINTS` are full, each two become one. A report so takes constant time, in the mean.
+    """
+
+    def __init__(self) -> None:
+        self._steps = array("q")
+        self._values = array("d")
+        self._n_per_point = 1
+        self._n, self._sum, self._step = 0, 0.0, 0
+
+    def add(self, step: int, value: float) -> None:
+        """Add a value; ``step`` is not smaller than the one before."""
+        self._n, self._sum, self._step = self._n + 1, self._sum + value, step
+        if self._n < self._n_per_point:
+            return
+        self._steps.append(step)
+        self._values.append(_rounded(self._sum / self._n))
+        self._n, self._sum = 0, 0.0
+        if len(self._steps) == MAX_POINTS:
+            self._thin()
+
+    def _thin(self) -> None:
+        pairs = zip(self._values[::2], self._values[1::2], strict=True)
+        self._values = array("d", [_rounded((a + b) / 2) for a, b in pairs])
+        self._steps = self._steps[1::2]
+        self._n_per_point *= 2
+
+    def points(self) -> dict[str, list[Any]]:
+        """Return ``steps`` and ``values``, None for those that are not finite; the last one is of fewer reports."""
+        steps, values = self._steps.tolist(), self._values.tolist()
+        if self._n:
+            steps.append(self._step)
+            values.append(_rounded(self._sum / self._n))
+        return {"steps": steps, "values": [value if math.isfinite(value) else None for value in values]}
+
+
+class Curves:
+    """The curves of one job: each metric of each phase and worker group, and the rate of all groups together.
+
+    At most `MAX_CURVES`, of the first `MAX_GROUPS` groups: those that come first.
+    """
+
+    def __init__(self) -> None:
+        self._curves: dict[tuple[str, str, int], Curve] = {}
+        self._rates: dict[int, float] = {}
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Add the metrics of a worker group, an event of the job."""
+        phase, group, step = event["phase"], int(event["group"]), int(event["step"])
+        if RATE in event:
+            self._rates[group] = event[RATE]
+            if group == 0:
+                self._add(phase, RATE, 0, step, sum(self._rates.values()))
+        if group < MAX_GROUPS:
+            for name, value in event["metrics"].items():
+                self._add(phase, name, group, step, value)
+
+    def _add(self, phase: str, name: str, group: int, step: int, value: float) -> None:
+        key = (name, phase, group)
+        curve = self._curves.get(key)
+        if curve is None:
+            if len(self._curves) == MAX_CURVES:
+                return
+            curve = self._curves[key] = Curve()
+        curve.add(step, float(value))
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return for each curve ``metric``, ``phase``, ``group``, ``steps`` and ``values``."""
+        return [
+            {"metric": name, "phase": phase, "group": group, **curve.points()}
+            for (name, phase, group), curve in self._curves.items()
+        ]
+
+
+def _rounded(value: float) -> float:
+    """Return a value with the digits that a picture shows: JSON with all of them takes three times as long."""
+    return float(f"{value:.5g}")
