@@ -40,10 +40,9 @@ from singa_dask.comm.message import Backlog, Message, ReceiveBuffer
 from singa_dask.comm.wire import ANY_PORT, Endpoint, Listener, RefusedError, Wire, connect, listen, place_of
 from singa_dask.errors import CommError, text_of
 
-# Inbox: takes the messages of all peers, each once and in its sender's order.
-
-
 logger = logging.getLogger(__name__)
+
+# Inbox: takes the messages of all peers, each once and in its sender's order.
 
 
 _ACKNOWLEDGED_EVERY = 256

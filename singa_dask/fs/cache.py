@@ -26,6 +26,8 @@ from singa_dask.errors import DataError
 from singa_dask.fs.mapped_file import checksum_of, map_file, note_read
 from singa_dask.lazy import LazyModule
 
+logger = logging.getLogger(__name__)
+
 filelock = LazyModule("filelock")
 
 POLL_S = 0.01
@@ -114,8 +116,6 @@ def network_filesystem(path: Path) -> str:
 # lock files, chosen by the first byte of the key; ``pins/`` holds a locked file for each entry that is open as a
 # file; ``usage`` holds the total number of bytes.
 
-
-LOG = logging.getLogger(__name__)
 
 DEFAULT_LIMIT_GB = 20.0
 # seconds for which a block that another process fetches is waited for, or the lock of the whole cache
@@ -277,7 +277,7 @@ class Cache:
                 else:
                     self.misses += 1
                     if not locked:
-                        LOG.warning(
+                        logger.warning(
                             "%s: another process fetches a file, but makes no progress. It is fetched here, too.",
                             self.folder,
                         )
@@ -315,7 +315,7 @@ class Cache:
             data, inode = memoryview(b""), -1
         if self._whole.get(key) != inode and not _is_whole(key, data):
             if warn:
-                LOG.warning("%s: damaged, will be fetched again.", path)
+                logger.warning("%s: damaged, will be fetched again.", path)
             return None
         self._whole[key] = inode
         with contextlib.suppress(OSError):
@@ -346,7 +346,7 @@ class Cache:
             is_known, self._is_warned = self._is_warned, True
         if not is_known:
             text = "%s: the cache is not written: %s. It is tried again every %g s."
-            LOG.warning(text, self.folder, error.strerror or error, RETRY_S)
+            logger.warning(text, self.folder, error.strerror or error, RETRY_S)
 
     def _go_on(self) -> None:
         """Take note that writing works, unless that began before the pause."""

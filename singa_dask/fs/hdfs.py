@@ -36,7 +36,8 @@ from singa_dask.fs.hdfs_connection import (
 )
 from singa_dask.fs.mapped_file import RangeFile
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
+
 CHUNK_BYTES = 4 << 20
 # From this attempt on a file is one block if it is not longer than this: each block may meet the DataNode that fails.
 ONE_BLOCK_FROM, MAX_BLOCK_BYTES = 2, 1 << 30
@@ -294,7 +295,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
                 # whoever may not remove files from a directory may not write any
                 return
             except OSError as error:
-                LOG.warning("%s It is left there.", error)
+                logger.warning("%s It is left there.", error)
                 # the others would take as long
                 return
 

@@ -34,6 +34,8 @@ from singa_dask.errors import DataError
 from singa_dask.fs.io_threads import DaemonThreads
 from singa_dask.lazy import LazyModule
 
+logger = logging.getLogger(__name__)
+
 http_client, request = LazyModule("http.client"), LazyModule("urllib.request")
 ElementTree = LazyModule("xml.etree.ElementTree")
 
@@ -89,7 +91,6 @@ DATANODES_FAILED = "All DataNodes failed"
 GSSAPI_LIBRARY = "libgssapi_krb5.so.2"
 # another attempt may succeed: the KDC did not answer
 KDC_SILENT = ("Cannot contact any KDC", "Resource temporarily unavailable")
-LOG = logging.getLogger(__name__)
 # Delays before a call is repeated; failures later than `WITHIN_S` after the first call are final.
 BACK_OFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, *[8.0] * 8)
 WITHIN_S = 120.0
@@ -425,7 +426,7 @@ def repeated(
             is_transient = isinstance(cause, OSError) and cause.errno in TRANSIENT
             if not is_transient or time.monotonic() - began > within_s:
                 raise
-            LOG.log(level, "%s This is tried again, attempt %d.", error, attempt + 2)
+            logger.log(level, "%s This is tried again, attempt %d.", error, attempt + 2)
         pause(delay_s)
     return function(len(delays_s))
 

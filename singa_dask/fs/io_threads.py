@@ -20,6 +20,7 @@ from typing import TypeVar
 
 logger = logging.getLogger(__name__)
 
+
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -36,6 +36,8 @@ from singa_dask.fs.io_threads import MAX_READS, io_threads, map_ahead
 from singa_dask.fs.mapped_file import RangeFile, map_file, note_read, read_ahead
 from singa_dask.texts import decode
 
+logger = logging.getLogger(__name__)
+
 DEFAULT_LIMIT_MB = 8192
 # decompressed files of this process beyond these bytes are temporary files, not memory
 IN_MEMORY_BYTES = 1 << 28
@@ -160,7 +162,6 @@ def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, l
 # RangeReader: reads ranges of a file, memory-mapped if it is local, otherwise by (optionally cached) ranged reads.
 
 
-LOG = logging.getLogger(__name__)
 # seconds before a read is repeated, if a web server is busy, silent or has cut the connection; and of all attempts
 BACK_OFF_S, ATTEMPTS_S = (0.1, 0.4, 1.6, 4.0, 8.0), 60.0
 LOOK_S, ASK_S = 0.1, 5.0
@@ -218,7 +219,7 @@ def _server(url: str) -> str:
 @cache
 def _warn_of(server: str) -> None:
     """Warn once of a server that gives no versions."""
-    LOG.warning(
+    logger.warning(
         "%s: gives neither Last-Modified nor an ETag that stays the same, so a file that is replaced by another one of "
         "the same length is not noticed, and nothing is cached. Do not change files while they are read.", server
     )  # fmt: skip

@@ -41,6 +41,8 @@ from singa_dask.fs.range_reader import DEFAULT_LIMIT_MB
 from singa_dask.layers.augmentation import AugmentConf
 from singa_dask.ops.contract import Array, DType
 
+logger = logging.getLogger(__name__)
+
 # keys of store_conf that name columns
 NAMING = (
     "features", "label", "target", "weight", "categories", "texts", "numbers", "na_values", "missing", "unlabelled",
@@ -374,9 +376,6 @@ def in_layout(values: npt.NDArray[Any], conf: StoreConf) -> npt.NDArray[Any]:
 
 def _squeezed(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(n for n in shape if n != 1)
-
-
-logger = logging.getLogger(__name__)
 
 
 def open_named(conf: StoreConf, backend: str | None, facts: TableFacts | None, plain: Callable[[], Store]) -> Store:

@@ -23,7 +23,8 @@ from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import CapturedKernels
 from singa_dask.registry import Registry
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
+
 
 # The first steps compile kernels and allocate scratch memory, which cannot be captured.
 FIRST_STEPS = 2
@@ -110,7 +111,7 @@ class CapturedStep:
             self._possible = self.n_captures < MAX_CAPTURES
         except Exception as error:
             # whatever a driver or a layer cannot do during capture, it can do uncaptured
-            LOG.warning("steps run uncaptured, as they cannot be captured: %s", error)
+            logger.warning("steps run uncaptured, as they cannot be captured: %s", error)
             self._graph, self._possible = None, False
         self._counts = []
         for layer, counts in zip(self.layers, before, strict=True):

@@ -50,6 +50,8 @@ from singa_dask.ops.numpy.memory import channels_last
 from singa_dask.ops.onednn.library import BFLOAT16
 from singa_dask.ops.types import UNDILATED, Pair
 
+logger = logging.getLogger(__name__)
+
 
 class CupyImages(CupyElementwise):
     """Kernels on images, a mixin of `CupyOps`.
@@ -190,8 +192,6 @@ class CupyImages(CupyElementwise):
 # as their first.
 
 
-LOG = logging.getLogger(__name__)
-
 Candidate = TypeVar("Candidate")
 
 # Another way than the first has to be faster by this factor: what is about as fast would be chosen by chance.
@@ -238,7 +238,7 @@ class Choices:
         except FileExistsError:
             name = self.find(key) or name
         except OSError as error:
-            LOG.info("ops: the choice of an engine cannot be kept for later runs: %s", error)
+            logger.info("ops: the choice of an engine cannot be kept for later runs: %s", error)
         self._names[key] = name
         return name
 
@@ -281,9 +281,9 @@ def fastest(ways: Iterable[Candidate], seconds: Callable[[Candidate, float], flo
         try:
             taken = seconds(way, TOO_SLOW * least)
         except (RuntimeError, MemoryError, DeviceMemoryError) as error:
-            LOG.debug("ops: %s cannot be timed: %s", way, error)
+            logger.debug("ops: %s cannot be timed: %s", way, error)
             continue
-        LOG.debug("ops: %s takes %.1f us", way, 1e6 * taken)
+        logger.debug("ops: %s takes %.1f us", way, 1e6 * taken)
         times.append((taken, way))
         least = min(least, taken)
         if len(times) == 1:
@@ -540,7 +540,7 @@ class CupyConv(CupyLinear, CupyElementwise):
                 # matrix products second: time may be up before the last
                 way = fastest(chain(islice(plans, 1), [None], plans), seconds)
             name = choices.keep(wanted.key, PRODUCTS if way is None else way.name)
-            LOG.info("ops: %s: %s", wanted.key, name)
+            logger.info("ops: %s: %s", wanted.key, name)
             # built anew, without the other plans; another process may have chosen another one
             return next(library.plans(wanted, name), None)
 
@@ -634,7 +634,7 @@ def find_cudnn(gpu: CupyDevice) -> cudnn.Cudnn | None:
 @functools.cache
 def log_once(level: int, message: str) -> None:
     """Put a message in the log of this process, once."""
-    LOG.log(level, message)
+    logger.log(level, message)
 
 
 def can_take(images: Array) -> bool:

@@ -24,6 +24,8 @@ from singa_dask.ops.cupy.device import Array, CupyDevice
 from singa_dask.ops.cupy.weights import CupyWeights
 from singa_dask.ops.onednn.library import BFLOAT16
 
+logger = logging.getLogger(__name__)
+
 CUDA_TYPES = {
     np.dtype(np.float32): runtime.CUDA_R_32F,
     np.dtype(np.float64): runtime.CUDA_R_64F,
@@ -244,8 +246,6 @@ def set_attribute(kind: str, descriptor: int, attribute: int, value: Any) -> Non
     call(f"cublasLt{kind}SetAttribute", descriptor, attribute, ctypes.addressof(value), ctypes.sizeof(value))
 
 
-LOG = logging.getLogger(__name__)
-
 # The factors 0 and 1 by the dtype of the computation; cuBLAS reads them during its call.
 FACTORS = {kind: (np.zeros(1, kind), np.ones(1, kind)) for kind in (np.float32, np.float64)}
 
@@ -396,7 +396,7 @@ class CupyLinear(CupyWeights):
             why = f"fails: {error}"
         if why:
             what = "a bias" if epilogue == BIAS_EPILOGUE else "sums of columns"
-            LOG.warning("ops: cuBLASLt's product with %s %s; each bias takes a launch of its own", what, why)
+            logger.warning("ops: cuBLASLt's product with %s %s; each bias takes a launch of its own", what, why)
         return not why
 
     def _gemm_with_bias(

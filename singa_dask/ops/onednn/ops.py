@@ -36,6 +36,8 @@ from singa_dask.ops.onednn.library import (
 )
 from singa_dask.ops.types import Running
 
+logger = logging.getLogger(__name__)
+
 # What gives memory, or takes any type.
 AS_THEY_ARE = {name for name, _ in inspect.getmembers(NumpyMemory, inspect.isfunction)} | {"lrn_memory", "place_dtype"}
 
@@ -75,9 +77,6 @@ def is_bf16(value: Any) -> bool:
 for _name, _kernel in inspect.getmembers(NumpyOps, inspect.isfunction):
     if not _name.startswith("_") and _name not in AS_THEY_ARE:
         setattr(UpcastOps, _name, upcast(_kernel))
-
-
-LOG = logging.getLogger(__name__)
 
 
 # Takes the arrays, and the facts of them.
@@ -179,7 +178,7 @@ class OneDnnOps(UpcastOps):
     def _log_once(self, kernel: str, reason: Unsupported) -> None:
         if kernel not in self._logged:
             self._logged.add(kernel)
-            LOG.info("ops: %s is numpy's, as oneDNN does not do it: %s", kernel, reason)
+            logger.info("ops: %s is numpy's, as oneDNN does not do it: %s", kernel, reason)
 
     # -- memory ------------------------------------------------------------------------------------------
 
