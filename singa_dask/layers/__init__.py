@@ -4,10 +4,12 @@ A new layer is a class in a file of this directory, and its name below: the file
 """
 
 from singa_dask.layers.base import LAYERS, Context, Layer, LayerSite, ShardIndex
-from singa_dask.layers.feature import Connection, Feature, Param, Raw, RecordIds, Span, Traits
+from singa_dask.layers.feature import Feature, Raw, RecordIds, Span
 from singa_dask.layers.input import InputLayer, StoreInput
+from singa_dask.layers.param import Param
 from singa_dask.layers.rbm import RBMHid
 from singa_dask.layers.records import StoreConf
+from singa_dask.layers.traits import Connection, Traits
 
 LAYERS.base = Layer
 

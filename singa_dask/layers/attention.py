@@ -11,7 +11,9 @@ from singa_dask.conf import InitConf, LayerConf, Phase
 from singa_dask.conf.model import Conf, Count, Field, Size
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, check_axes, split_mask
-from singa_dask.layers.feature import ZEROS, Connection, Feature, RecordIds, Traits, glorot
+from singa_dask.layers.feature import Feature, RecordIds
+from singa_dask.layers.param import ZEROS, glorot
+from singa_dask.layers.traits import Connection, Traits
 from singa_dask.ops.contract import Array
 
 

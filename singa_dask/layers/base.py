@@ -19,7 +19,10 @@ from singa_dask.cancellation import Cancellation
 from singa_dask.conf import Conf, InitConf, LayerConf, ParamConf, Phase
 from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.feature import Connection, Feature, Metrics, Param, ParamShard, Span, Traits
+from singa_dask.layers.feature import Feature, Span
+from singa_dask.layers.metrics import Metrics
+from singa_dask.layers.param import Param, ParamShard
+from singa_dask.layers.traits import Connection, Traits
 from singa_dask.ops.contract import Array, DType, Ops, Scalar
 from singa_dask.registry import Registry
 

@@ -18,7 +18,9 @@ from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Count, NonNegative, Size, choice
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes
-from singa_dask.layers.feature import ZEROS, Connection, Raw, Traits, glorot
+from singa_dask.layers.feature import Raw
+from singa_dask.layers.param import ZEROS, glorot
+from singa_dask.layers.traits import Connection, Traits
 from singa_dask.ops.contract import UNDILATED, Array
 
 STRIDE, PAD = (1, 1), (0, 0)

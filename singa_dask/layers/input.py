@@ -32,7 +32,7 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, listed
 from singa_dask.layers.augmentation import Augmentation, AugmentConf, Mixing, check_augment
 from singa_dask.layers.base import LAYERS, Context, Layer, LayerSite
-from singa_dask.layers.feature import Raw, RecordIds, Traits
+from singa_dask.layers.feature import Raw, RecordIds
 from singa_dask.layers.records import (
     StoreConf,
     check_records,
@@ -44,6 +44,7 @@ from singa_dask.layers.records import (
     stored_shape,
     with_column_shape,
 )
+from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array
 
 logger = logging.getLogger(__name__)

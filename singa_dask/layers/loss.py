@@ -21,8 +21,9 @@ from singa_dask.conf.model import Conf, Field, Finding, Many, NonNegative, Posit
 from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError, DataError, Problem, listed
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes
-from singa_dask.layers.feature import RecordIds, Traits
+from singa_dask.layers.feature import RecordIds
 from singa_dask.layers.records import StoreConf
+from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array
 
 # classes that an error names

@@ -11,7 +11,8 @@ from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Field, NonNegative, Size, choice
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.feature import ZEROS, Connection, Traits, glorot
+from singa_dask.layers.param import ZEROS, glorot
+from singa_dask.layers.traits import Connection, Traits
 from singa_dask.ops.contract import Array, Formula, Ops
 
 

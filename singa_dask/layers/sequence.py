@@ -12,7 +12,7 @@ from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.attention import HIDDEN, INITIAL_PLACES, Numbers
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, check_axes, split_mask
 from singa_dask.layers.conv import PAD, STRIDE
-from singa_dask.layers.feature import Traits
+from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array
 
 

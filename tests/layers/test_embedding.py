@@ -11,7 +11,7 @@ import pytest
 from singa_dask.conf import LayerConf
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, base
-from singa_dask.layers.feature import Consumed
+from singa_dask.layers.traits import Consumed
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
 from singa_dask.testing.case import backward, forward, wire
 from singa_dask.testing.exams import check_gradients

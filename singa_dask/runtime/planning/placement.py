@@ -32,7 +32,7 @@ from singa_dask.comm.stub import ParamSlice, slice_table
 from singa_dask.comm.tree import ProcessTree
 from singa_dask.conf import ClusterConf, JobConf, Phase, UpdaterConf
 from singa_dask.errors import ClusterError, ConfigError, DeviceMemoryError, Problem
-from singa_dask.layers.feature import ParamShard
+from singa_dask.layers.param import ParamShard
 from singa_dask.net import NeuralNet
 from singa_dask.ops import OPS, NumpyOps, get_ops
 from singa_dask.ops.contract import Ops

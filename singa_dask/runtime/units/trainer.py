@@ -19,7 +19,7 @@ from singa_dask.data.stores import Store
 from singa_dask.errors import DataError
 from singa_dask.layers import Layer, StoreInput
 from singa_dask.layers.conv import Convolution
-from singa_dask.layers.feature import Totals, add_totals
+from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.layers.neuron import Activation, InnerProduct, ReLU
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops

@@ -22,8 +22,8 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.job import EarlyStoppingConf, is_less_better, split_metric
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.connection import IN_FLIGHT, BridgeSrc
-from singa_dask.layers.feature import Totals, add_totals
 from singa_dask.layers.input import StoreInput
+from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.manifest import Author
 from singa_dask.runtime.planning.nets import Nets, phase_name
