@@ -3,7 +3,8 @@
 A new layer is a class in a file of this directory, and its name below: the file is imported when a job names it.
 """
 
-from singa_dask.layers.base import LAYERS, Context, Layer, LayerSite, ShardIndex
+from singa_dask.layers.base import LAYERS, Layer, LayerSite, ShardIndex
+from singa_dask.layers.context import Context
 from singa_dask.layers.feature import Feature, Raw, RecordIds, Span
 from singa_dask.layers.input import InputLayer, StoreInput
 from singa_dask.layers.param import Param

@@ -11,7 +11,8 @@ import numpy as np
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf, Count, Field, Many, Size
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Exchange, Layer
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.context import Exchange
 from singa_dask.layers.feature import Feature, RecordIds, Span
 from singa_dask.layers.traits import Connection, Consumed, Traits
 from singa_dask.ops.contract import Array

@@ -31,7 +31,8 @@ from singa_dask.data.stores.table import TableStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, listed
 from singa_dask.layers.augmentation import Augmentation, AugmentConf, Mixing, check_augment
-from singa_dask.layers.base import LAYERS, Context, Layer, LayerSite
+from singa_dask.layers.base import LAYERS, Layer, LayerSite
+from singa_dask.layers.context import Context
 from singa_dask.layers.feature import Raw, RecordIds
 from singa_dask.layers.records import (
     StoreConf,
