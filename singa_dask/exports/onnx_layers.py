@@ -18,7 +18,19 @@ from singa_dask.exports.converters import (
     unique_name,
 )
 from singa_dask.exports.weights import metadata_texts
-from singa_dask.layers import Feature, Layer, Param, attention, connection, conv, neuron, norm, recurrent, sequence
+from singa_dask.layers import (
+    Feature,
+    Layer,
+    Param,
+    attention,
+    connection,
+    conv,
+    embedding,
+    neuron,
+    norm,
+    recurrent,
+    sequence,
+)
 from singa_dask.layers.input import CSVInput, RecordInput, StoreInput
 from singa_dask.layers.loss import ArgSort
 from singa_dask.layers.text import CharRNN
@@ -436,7 +448,7 @@ def _char_rnn(graph: OnnxGraph, layer: CharRNN) -> str:
     return graph.input(layer.conf_name, (BATCH, layer.text_conf.unroll_len), np.int64)
 
 
-def numbers(graph: OnnxGraph, layer: attention.Numbers, x: str) -> str:
+def numbers(graph: OnnxGraph, layer: embedding.Numbers, x: str) -> str:
     """Return the numbers that a layer reads: (rows,) int64, those of the first time step first."""
     source, site = layer.sources[0], layer.site
     x = graph.add("Cast", graph.rows(x, source), to=graph.onnx.TensorProto.INT64)
@@ -449,22 +461,22 @@ def numbers(graph: OnnxGraph, layer: attention.Numbers, x: str) -> str:
     return graph.reshape(x, -1)
 
 
-@register(attention.OneHot)
-def _one_hot(graph: OnnxGraph, layer: attention.OneHot, x: str) -> str:
+@register(embedding.OneHot)
+def _one_hot(graph: OnnxGraph, layer: embedding.OneHot, x: str) -> str:
     depth, values = graph.integers([layer.n_values]), graph.constant([0.0, 1.0])
     return graph.add("OneHot", numbers(graph, layer, x), depth, values, axis=-1)
 
 
-@register(attention.Embedding)
-def _embedding(graph: OnnxGraph, layer: attention.Embedding, x: str) -> str:
+@register(embedding.Embedding)
+def _embedding(graph: OnnxGraph, layer: embedding.Embedding, x: str) -> str:
     # -1, the last row, is padding
     zeros = graph.constant(np.zeros((1, layer.table.shape[1])))
     table = graph.add("Concat", graph.param(layer.table), zeros, axis=0)
     return graph.add("Gather", table, numbers(graph, layer, x), axis=0)
 
 
-@register(attention.PositionalEmbedding)
-def _positional_embedding(graph: OnnxGraph, layer: attention.PositionalEmbedding, x: str) -> str:
+@register(embedding.PositionalEmbedding)
+def _positional_embedding(graph: OnnxGraph, layer: embedding.PositionalEmbedding, x: str) -> str:
     site, width = layer.site, layer.features[0].shape[1]
     steps = graph.integers(range(site.first_step, site.first_step + site.n_steps))
     rows = graph.reshape(graph.add("Gather", graph.param(layer.table), steps, axis=0), site.n_steps, 1, width)

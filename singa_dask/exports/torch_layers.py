@@ -23,7 +23,19 @@ from singa_dask.exports.converters import (
     unique_name,
 )
 from singa_dask.exports.weights import encode_safetensors
-from singa_dask.layers import Feature, Layer, Param, attention, connection, conv, neuron, norm, recurrent, sequence
+from singa_dask.layers import (
+    Feature,
+    Layer,
+    Param,
+    attention,
+    connection,
+    conv,
+    embedding,
+    neuron,
+    norm,
+    recurrent,
+    sequence,
+)
 from singa_dask.layers.input import CSVInput, RecordInput, StoreInput
 from singa_dask.layers.loss import ArgSort
 from singa_dask.layers.text import CharRNN
@@ -475,7 +487,7 @@ def _char_rnn(module: TorchModule, layer: CharRNN) -> str:
     return module.input(layer.conf_name)
 
 
-def numbers(module: TorchModule, layer: attention.Numbers, x: str) -> str:
+def numbers(module: TorchModule, layer: embedding.Numbers, x: str) -> str:
     """Return the numbers that a layer reads: (rows,) int64, those of the first time step first."""
     source, site = layer.sources[0], layer.site
     rows = module.rows(x, source)
@@ -485,19 +497,19 @@ def numbers(module: TorchModule, layer: attention.Numbers, x: str) -> str:
     return f"{rows}.long().flatten(){steps}"
 
 
-@register(attention.OneHot)
-def _one_hot(module: TorchModule, layer: attention.OneHot, x: str) -> str:
+@register(embedding.OneHot)
+def _one_hot(module: TorchModule, layer: embedding.OneHot, x: str) -> str:
     return f"F.one_hot({numbers(module, layer, x)}, {layer.n_values}).float()"
 
 
-@register(attention.Embedding)
-def _embedding(module: TorchModule, layer: attention.Embedding, x: str) -> str:
+@register(embedding.Embedding)
+def _embedding(module: TorchModule, layer: embedding.Embedding, x: str) -> str:
     # -1, the last row, is padding
     return f"F.pad({module.param(layer.table)}, (0, 0, 0, 1))[{numbers(module, layer, x)}]"
 
 
-@register(attention.PositionalEmbedding)
-def _positional_embedding(module: TorchModule, layer: attention.PositionalEmbedding, x: str) -> str:
+@register(embedding.PositionalEmbedding)
+def _positional_embedding(module: TorchModule, layer: embedding.PositionalEmbedding, x: str) -> str:
     site = layer.site
     rows = f"{module.param(layer.table)}[{site.first_step}:{site.first_step + site.n_steps}].unsqueeze(1)"
     return f"({x}.unflatten(0, ({site.n_steps}, -1)) + {rows}).flatten(0, 1)"

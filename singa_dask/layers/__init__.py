@@ -36,11 +36,12 @@ __all__ = [
 LAYERS.add_modules(
     __name__,
     {
-        "attention": "Embedding MultiHeadAttention OneHot PositionalEmbedding RNNLabel",
+        "attention": "MultiHeadAttention",
         "connection": "Add Concate Dummy Multiply Slice Split",
         "conv": "AdaptivePooling CConvolution CPooling ConvTranspose Convolution CudnnConv CudnnPool Deconvolution "
         "GlobalPooling ImagePreprocess Pooling Upsample",
         "distance_loss": "ContrastiveLoss TripletLoss",
+        "embedding": "Embedding OneHot PositionalEmbedding RNNLabel",
         "input": "CSVInput LabelInput RecordInput TargetInput WeightInput",
         "loss": "Accuracy ArgSort CSVOutput CudnnSoftmaxLoss EuclideanLoss HuberLoss PixelSoftmaxLoss RecordOutput "
         "SigmoidCrossEntropyLoss SoftmaxLoss",
