@@ -23,6 +23,7 @@ from singa_dask.layers import (
     Layer,
     Param,
     attention,
+    combine,
     connection,
     conv,
     embedding,
@@ -276,13 +277,13 @@ def _rms_norm(graph: OnnxGraph, layer: norm.RMSNorm, x: str) -> str:
     return graph.add("Mul", graph.add("Div", x, width), graph.param(layer.scale))
 
 
-@register(connection.Add)
-def _add(graph: OnnxGraph, layer: connection.Add, *xs: str) -> str:
+@register(combine.Add)
+def _add(graph: OnnxGraph, layer: combine.Add, *xs: str) -> str:
     return graph.add("Sum", *xs)
 
 
-@register(connection.Multiply)
-def _multiply(graph: OnnxGraph, layer: connection.Multiply, *xs: str) -> str:
+@register(combine.Multiply)
+def _multiply(graph: OnnxGraph, layer: combine.Multiply, *xs: str) -> str:
     product, *others = xs
     for x in others:
         product = graph.add("Mul", product, x)

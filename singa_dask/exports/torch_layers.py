@@ -28,6 +28,7 @@ from singa_dask.layers import (
     Layer,
     Param,
     attention,
+    combine,
     connection,
     conv,
     embedding,
@@ -330,13 +331,13 @@ def _rms_norm(module: TorchModule, layer: norm.RMSNorm, x: str) -> str:
     return f"{added}({x})"
 
 
-@register(connection.Add)
-def _add(module: TorchModule, layer: connection.Add, *xs: str) -> str:
+@register(combine.Add)
+def _add(module: TorchModule, layer: combine.Add, *xs: str) -> str:
     return " + ".join(xs)
 
 
-@register(connection.Multiply)
-def _multiply(module: TorchModule, layer: connection.Multiply, *xs: str) -> str:
+@register(combine.Multiply)
+def _multiply(module: TorchModule, layer: combine.Multiply, *xs: str) -> str:
     return " * ".join(xs)
 
 

@@ -37,10 +37,12 @@ LAYERS.add_modules(
     __name__,
     {
         "attention": "MultiHeadAttention",
-        "connection": "Add Concate Dummy Multiply Slice Split",
+        "combine": "Add Multiply",
+        "connection": "Concate Slice Split",
         "conv": "AdaptivePooling CConvolution CPooling ConvTranspose Convolution CudnnConv CudnnPool Deconvolution "
         "GlobalPooling ImagePreprocess Pooling Upsample",
         "distance_loss": "ContrastiveLoss TripletLoss",
+        "dummy": "Dummy",
         "embedding": "Embedding OneHot PositionalEmbedding RNNLabel",
         "input": "CSVInput LabelInput RecordInput TargetInput WeightInput",
         "loss": "Accuracy ArgSort CSVOutput CudnnSoftmaxLoss EuclideanLoss HuberLoss PixelSoftmaxLoss RecordOutput "

@@ -15,7 +15,7 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, PartError, Problem
 from singa_dask.layers import Context, Feature, InputLayer, Layer, Param
 from singa_dask.layers.base import Allocation, Run, allocate, memory_of, run_backward, run_verb
-from singa_dask.layers.connection import Bridge
+from singa_dask.layers.bridge import Bridge
 from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.layers.traits import Consumed
 from singa_dask.net.plan import plan, ready_order

@@ -11,7 +11,8 @@ from singa_dask.conf import LayerConf, NetConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, Param, ShardIndex, StoreInput, Traits
 from singa_dask.layers.base import wire
-from singa_dask.layers.connection import Feedback, Slice
+from singa_dask.layers.connection import Slice
+from singa_dask.layers.feedback import Feedback
 from singa_dask.layers.input import StoreReader
 from singa_dask.layers.records import StoreConf
 from singa_dask.ops.contract import Ops

@@ -38,7 +38,7 @@ from singa_dask.conf.yaml_text import dump
 from singa_dask.errors import ConfigError
 from singa_dask.fs.cache import COSTS, cache_folder
 from singa_dask.layers import Layer, StoreInput
-from singa_dask.layers.connection import Bridge
+from singa_dask.layers.bridge import Bridge
 from singa_dask.ops import NumpyOps
 from singa_dask.ops.contract import ArrayList
 from singa_dask.planner.links import measure_here, woken_s
