@@ -27,14 +27,18 @@ from singa_dask.layers import (
     connection,
     conv,
     embedding,
+    image_preprocess,
     neuron,
     norm,
+    pooling,
     recurrent,
     sequence,
+    upsample,
 )
 from singa_dask.layers.input import CSVInput, RecordInput, StoreInput
 from singa_dask.layers.loss import ArgSort
 from singa_dask.layers.text import CharRNN
+from singa_dask.layers.window import Windowed
 from singa_dask.lazy import require
 from singa_dask.version import __version__
 
@@ -327,7 +331,7 @@ def _arg_sort(graph: OnnxGraph, layer: ArgSort, x: str) -> str:
 # -- images ------------------------------------------------------------------------------------------------
 
 
-def window(layer: conv.Windowed) -> dict[str, list[int]]:
+def window(layer: Windowed) -> dict[str, list[int]]:
     """Return the window of a layer as attributes; padding is that of top, left, bottom and right."""
     return {"kernel_shape": [*layer.kernel], "strides": [*layer.stride], "pads": [*layer.pad, *layer.pad]}
 
@@ -348,8 +352,8 @@ def _conv_transpose(graph: OnnxGraph, layer: conv.ConvTranspose, x: str) -> str:
     return graph.add("ConvTranspose", images, weight, *biases, output_padding=2 * [layer.output_pad], **how)
 
 
-@register(conv.Upsample)
-def _upsample(graph: OnnxGraph, layer: conv.Upsample, x: str) -> str:
+@register(upsample.Upsample)
+def _upsample(graph: OnnxGraph, layer: upsample.Upsample, x: str) -> str:
     scales = graph.constant([1, 1, *layer.window], name="scales")
     if layer.takes_lines:
         how = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
@@ -358,8 +362,8 @@ def _upsample(graph: OnnxGraph, layer: conv.Upsample, x: str) -> str:
     return graph.add("Resize", graph.images(x, layer.sources[0]), "", scales, **how)
 
 
-@register(conv.AdaptivePooling)
-def _adaptive_pooling(graph: OnnxGraph, layer: conv.AdaptivePooling, x: str) -> str:
+@register(pooling.AdaptivePooling)
+def _adaptive_pooling(graph: OnnxGraph, layer: pooling.AdaptivePooling, x: str) -> str:
     images = graph.images(x, layer.sources[0])
     if len(layer.cells) == 1:
         kernel = [*layer.cells[0][2]]
@@ -375,16 +379,16 @@ def _adaptive_pooling(graph: OnnxGraph, layer: conv.AdaptivePooling, x: str) -> 
     return graph.add("Concat", *rows, axis=2)
 
 
-@register(conv.Pooling)
-def _pooling(graph: OnnxGraph, layer: conv.Pooling, x: str) -> str:
+@register(pooling.Pooling)
+def _pooling(graph: OnnxGraph, layer: pooling.Pooling, x: str) -> str:
     images = graph.images(x, layer.sources[0])
     if layer.takes_mean:
         return graph.add("AveragePool", images, count_include_pad=int(layer.count_pad), **window(layer))
     return graph.add("MaxPool", images, **window(layer))
 
 
-@register(conv.GlobalPooling)
-def _global_pooling(graph: OnnxGraph, layer: conv.GlobalPooling, x: str) -> str:
+@register(pooling.GlobalPooling)
+def _global_pooling(graph: OnnxGraph, layer: pooling.GlobalPooling, x: str) -> str:
     operator = "GlobalAveragePool" if layer.takes_mean else "GlobalMaxPool"
     return graph.add("Flatten", graph.add(operator, graph.images(x, layer.sources[0])), axis=1)
 
@@ -418,8 +422,8 @@ def _group_norm(graph: OnnxGraph, layer: norm.GroupNorm, x: str) -> str:
     return like_source(graph, layer, graph.add("Add", scaled, graph.param(layer.shift, (n_channels, 1, 1))))
 
 
-@register(conv.ImagePreprocess)
-def _image_preprocess(graph: OnnxGraph, layer: conv.ImagePreprocess, x: str) -> str:
+@register(image_preprocess.ImagePreprocess)
+def _image_preprocess(graph: OnnxGraph, layer: image_preprocess.ImagePreprocess, x: str) -> str:
     pad, (top, left) = layer.pad, (int(room) // 2 for room in layer.room)
     height, width = layer.features[0].shape[2:]
     if pad:

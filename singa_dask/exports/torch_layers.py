@@ -32,10 +32,13 @@ from singa_dask.layers import (
     connection,
     conv,
     embedding,
+    image_preprocess,
     neuron,
     norm,
+    pooling,
     recurrent,
     sequence,
+    upsample,
 )
 from singa_dask.layers.input import CSVInput, RecordInput, StoreInput
 from singa_dask.layers.loss import ArgSort
@@ -403,20 +406,20 @@ def _filters(module: TorchModule, layer: conv.Convolution | conv.ConvTranspose, 
     return f"{module.add(f'{head}, {how})', values)}({module.images(x, layer.sources[0])})"
 
 
-@register(conv.Upsample)
-def _upsample(module: TorchModule, layer: conv.Upsample, x: str) -> str:
+@register(upsample.Upsample)
+def _upsample(module: TorchModule, layer: upsample.Upsample, x: str) -> str:
     mode = "bilinear" if layer.takes_lines else "nearest"
     return f'F.interpolate({module.images(x, layer.sources[0])}, scale_factor={layer.window[0]}, mode="{mode}")'
 
 
-@register(conv.AdaptivePooling)
-def _adaptive_pooling(module: TorchModule, layer: conv.AdaptivePooling, x: str) -> str:
+@register(pooling.AdaptivePooling)
+def _adaptive_pooling(module: TorchModule, layer: pooling.AdaptivePooling, x: str) -> str:
     kind = "avg" if layer.takes_mean else "max"
     return f"F.adaptive_{kind}_pool2d({module.images(x, layer.sources[0])}, {layer.features[0].shape[2:]})"
 
 
-@register(conv.Pooling)
-def _pooling(module: TorchModule, layer: conv.Pooling, x: str) -> str:
+@register(pooling.Pooling)
+def _pooling(module: TorchModule, layer: pooling.Pooling, x: str) -> str:
     images = module.images(x, layer.sources[0])
     kernel, stride, pad = layer.kernel, layer.stride, layer.pad
     if any(2 * p > k for p, k in zip(pad, kernel, strict=True)):
@@ -431,8 +434,8 @@ def _pooling(module: TorchModule, layer: conv.Pooling, x: str) -> str:
     return f"F.max_pool2d({images}, {how})"
 
 
-@register(conv.GlobalPooling)
-def _global_pooling(module: TorchModule, layer: conv.GlobalPooling, x: str) -> str:
+@register(pooling.GlobalPooling)
+def _global_pooling(module: TorchModule, layer: pooling.GlobalPooling, x: str) -> str:
     images = module.images(x, layer.sources[0])
     return f"{images}.mean(dim=(2, 3))" if layer.takes_mean else f"{images}.amax(dim=(2, 3))"
 
@@ -464,8 +467,8 @@ def _group_norm(module: TorchModule, layer: norm.GroupNorm, x: str) -> str:
     return like_source(layer, f"{module.add(call, values)}({module.images(x, layer.sources[0])})")
 
 
-@register(conv.ImagePreprocess)
-def _image_preprocess(module: TorchModule, layer: conv.ImagePreprocess, x: str) -> str:
+@register(image_preprocess.ImagePreprocess)
+def _image_preprocess(module: TorchModule, layer: image_preprocess.ImagePreprocess, x: str) -> str:
     pad, (top, left) = layer.pad, (int(room) // 2 for room in layer.room)
     height, width = layer.features[0].shape[2:]
     if pad:

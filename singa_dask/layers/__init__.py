@@ -39,20 +39,22 @@ LAYERS.add_modules(
         "attention": "MultiHeadAttention",
         "combine": "Add Multiply",
         "connection": "Concate Slice Split",
-        "conv": "AdaptivePooling CConvolution CPooling ConvTranspose Convolution CudnnConv CudnnPool Deconvolution "
-        "GlobalPooling ImagePreprocess Pooling Upsample",
+        "conv": "CConvolution ConvTranspose Convolution CudnnConv Deconvolution",
         "distance_loss": "ContrastiveLoss TripletLoss",
         "dummy": "Dummy",
         "embedding": "Embedding OneHot PositionalEmbedding RNNLabel",
+        "image_preprocess": "ImagePreprocess",
         "input": "CSVInput LabelInput RecordInput TargetInput WeightInput",
         "loss": "Accuracy ArgSort CSVOutput CudnnSoftmaxLoss EuclideanLoss HuberLoss PixelSoftmaxLoss RecordOutput "
         "SigmoidCrossEntropyLoss SoftmaxLoss",
         "neuron": "Activation CudnnActivation CudnnSoftmax Dropout GELU InnerProduct LeakyReLU ReLU STanh SiLU Sigmoid "
         "Softmax Tanh",
         "norm": "BM BatchNorm CudnnBM CudnnLRN GroupNorm LRN LayerNorm RMSNorm",
+        "pooling": "AdaptivePooling CPooling CudnnPool GlobalPooling Pooling",
         "rbm": "RBMHid RBMVis",
         "recurrent": "GRU LSTM RNN",
         "sequence": "ClassToken PaddingMask Reshape Stack TimePooling Transpose Unstack",
         "text": "CharRNN CharRNNOutput RNNDummy Sampling",
+        "upsample": "Upsample",
     },
 )

@@ -13,8 +13,8 @@ from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Field, Finding, Size, raw_value
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer, check_axes
-from singa_dask.layers.conv import as_images, image_shape
 from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.window import as_images, image_shape
 from singa_dask.ops.contract import Array, Running
 
 

@@ -11,9 +11,9 @@ from singa_dask.conf.model import Conf, Many, Size, choice
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.attention import HIDDEN
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, check_axes, split_mask
-from singa_dask.layers.conv import PAD, STRIDE
 from singa_dask.layers.embedding import INITIAL_PLACES, Numbers
 from singa_dask.layers.traits import Traits
+from singa_dask.layers.window import PAD, STRIDE
 from singa_dask.ops.contract import Array
 
 

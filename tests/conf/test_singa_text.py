@@ -15,7 +15,8 @@ from singa_dask.conf.singa_text import TextMessage, Word, is_singa_text, parse
 from singa_dask.conf.yaml_text import Scalar
 from singa_dask.errors import ConfigError
 from singa_dask.layers.connection import SplitConf
-from singa_dask.layers.conv import ConvolutionConf, RGBImageConf
+from singa_dask.layers.conv import ConvolutionConf
+from singa_dask.layers.image_preprocess import RGBImageConf
 from singa_dask.layers.neuron import InnerProductConf, ReLUConf
 from singa_dask.layers.rbm import RBMConf
 from singa_dask.layers.records import StoreConf
