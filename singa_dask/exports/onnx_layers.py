@@ -36,7 +36,7 @@ from singa_dask.layers import (
     upsample,
 )
 from singa_dask.layers.input import CSVInput, RecordInput, StoreInput
-from singa_dask.layers.loss import ArgSort
+from singa_dask.layers.outputs import ArgSort
 from singa_dask.layers.text import CharRNN
 from singa_dask.layers.window import Windowed
 from singa_dask.lazy import require

@@ -41,7 +41,7 @@ from singa_dask.layers import (
     upsample,
 )
 from singa_dask.layers.input import CSVInput, RecordInput, StoreInput
-from singa_dask.layers.loss import ArgSort
+from singa_dask.layers.outputs import ArgSort
 from singa_dask.layers.text import CharRNN
 
 RESERVED = {"F", "Path", "classes", "load", "load_file", "nn", "self", "torch"}

@@ -45,11 +45,11 @@ LAYERS.add_modules(
         "embedding": "Embedding OneHot PositionalEmbedding RNNLabel",
         "image_preprocess": "ImagePreprocess",
         "input": "CSVInput LabelInput RecordInput TargetInput WeightInput",
-        "loss": "Accuracy ArgSort CSVOutput CudnnSoftmaxLoss EuclideanLoss HuberLoss PixelSoftmaxLoss RecordOutput "
-        "SigmoidCrossEntropyLoss SoftmaxLoss",
+        "loss": "CudnnSoftmaxLoss EuclideanLoss HuberLoss PixelSoftmaxLoss SigmoidCrossEntropyLoss SoftmaxLoss",
         "neuron": "Activation CudnnActivation CudnnSoftmax Dropout GELU InnerProduct LeakyReLU ReLU STanh SiLU Sigmoid "
         "Softmax Tanh",
         "norm": "BM BatchNorm CudnnBM CudnnLRN GroupNorm LRN LayerNorm RMSNorm",
+        "outputs": "Accuracy ArgSort CSVOutput RecordOutput",
         "pooling": "AdaptivePooling CPooling CudnnPool GlobalPooling Pooling",
         "rbm": "RBMHid RBMVis",
         "recurrent": "GRU LSTM RNN",
