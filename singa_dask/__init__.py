@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from singa_dask.jobs.planning import plan
     from singa_dask.jobs.run import RateCurve, Run, find_rate, open_run, start, train
     from singa_dask.layers import Connection, Feature, InputLayer, Layer, Param, RecordIds, StoreInput, Traits
+    from singa_dask.layers.activation import Elementwise
     from singa_dask.layers.input import CSVInput, RecordInput
-    from singa_dask.layers.neuron import Elementwise
     from singa_dask.layers.records import StoreConf
     from singa_dask.ops.philox import generator
     from singa_dask.training import BP, Algorithm, Initialiser, Schedule, Updater
@@ -105,8 +105,8 @@ __getattr__ = lazy_names(
         "jobs.planning": ["plan"],
         "jobs.run": ["RateCurve", "Run", "find_rate", "open_run", "start", "train"],
         "layers": ["Connection", "Feature", "InputLayer", "Layer", "Param", "RecordIds", "StoreInput", "Traits"],
+        "layers.activation": ["Elementwise"],
         "layers.input": ["CSVInput", "RecordInput"],
-        "layers.neuron": ["Elementwise"],
         "layers.records": ["StoreConf"],
         "ops.philox": ["generator"],
         "training": ["BP", "Algorithm", "Initialiser", "Schedule", "Updater"],

@@ -22,6 +22,7 @@ from singa_dask.layers import (
     Feature,
     Layer,
     Param,
+    activation,
     attention,
     combine,
     connection,
@@ -226,8 +227,8 @@ def _inner_product(graph: OnnxGraph, layer: neuron.InnerProduct, x: str) -> str:
     return graph.add("Gemm", graph.rows(x, layer.sources[0]), *params, transB=int(not layer.transpose))
 
 
-@register(*ACTIVATIONS, neuron.Activation)
-def _activation(graph: OnnxGraph, layer: neuron.Activation, x: str) -> str:
+@register(*ACTIVATIONS, activation.Activation)
+def _activation(graph: OnnxGraph, layer: activation.Activation, x: str) -> str:
     kind, slope = activation_of(layer)
     if kind == "STANH":
         inner = graph.add("Tanh", graph.add("Mul", x, graph.constant(SLOPE)))
@@ -235,14 +236,14 @@ def _activation(graph: OnnxGraph, layer: neuron.Activation, x: str) -> str:
     return graph.add("LeakyRelu", x, alpha=slope) if slope else graph.add(FUNCTIONS[kind], x)
 
 
-@register(neuron.SiLU)
-def _silu(graph: OnnxGraph, layer: neuron.SiLU, x: str) -> str:
+@register(activation.SiLU)
+def _silu(graph: OnnxGraph, layer: activation.SiLU, x: str) -> str:
     return graph.add("Mul", x, graph.add("Sigmoid", x))
 
 
-@register(neuron.GELU)
-def _gelu(graph: OnnxGraph, layer: neuron.GELU, x: str) -> str:
-    if layer.conf.block(neuron.GELUConf).approximate == "tanh":
+@register(activation.GELU)
+def _gelu(graph: OnnxGraph, layer: activation.GELU, x: str) -> str:
+    if layer.conf.block(activation.GELUConf).approximate == "tanh":
         cube = graph.add("Mul", graph.add("Mul", x, graph.add("Mul", x, x)), graph.constant(0.044715))
         inner = graph.add("Mul", graph.add("Add", x, cube), graph.constant(np.sqrt(2 / np.pi)))
         chance = graph.add("Tanh", inner)

@@ -27,6 +27,7 @@ from singa_dask.layers import (
     Feature,
     Layer,
     Param,
+    activation,
     attention,
     combine,
     connection,
@@ -289,22 +290,22 @@ def _inner_product(module: TorchModule, layer: neuron.InnerProduct, x: str) -> s
     return f"{module.add(f'nn.Linear({n_in}, {n_out}{more})', values)}({module.rows(x, layer.sources[0])})"
 
 
-@register(*ACTIVATIONS, neuron.Activation)
-def _activation(module: TorchModule, layer: neuron.Activation, x: str) -> str:
+@register(*ACTIVATIONS, activation.Activation)
+def _activation(module: TorchModule, layer: activation.Activation, x: str) -> str:
     kind, slope = activation_of(layer)
     if kind == "STANH":
         return f"{SCALE} * torch.tanh({SLOPE} * {x})"
     return f"F.leaky_relu({x}, {slope!r})" if slope else f"{FUNCTIONS[kind]}({x})"
 
 
-@register(neuron.SiLU)
-def _silu(module: TorchModule, layer: neuron.SiLU, x: str) -> str:
+@register(activation.SiLU)
+def _silu(module: TorchModule, layer: activation.SiLU, x: str) -> str:
     return f"F.silu({x})"
 
 
-@register(neuron.GELU)
-def _gelu(module: TorchModule, layer: neuron.GELU, x: str) -> str:
-    return f'F.gelu({x}, approximate="{layer.conf.block(neuron.GELUConf).approximate}")'
+@register(activation.GELU)
+def _gelu(module: TorchModule, layer: activation.GELU, x: str) -> str:
+    return f'F.gelu({x}, approximate="{layer.conf.block(activation.GELUConf).approximate}")'
 
 
 @register(neuron.Dropout)

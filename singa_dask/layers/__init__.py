@@ -36,6 +36,7 @@ __all__ = [
 LAYERS.add_modules(
     __name__,
     {
+        "activation": "Activation CudnnActivation GELU LeakyReLU ReLU STanh SiLU Sigmoid Tanh",
         "attention": "MultiHeadAttention",
         "combine": "Add Multiply",
         "connection": "Concate Slice Split",
@@ -46,8 +47,7 @@ LAYERS.add_modules(
         "image_preprocess": "ImagePreprocess",
         "input": "CSVInput LabelInput RecordInput TargetInput WeightInput",
         "loss": "CudnnSoftmaxLoss EuclideanLoss HuberLoss PixelSoftmaxLoss SigmoidCrossEntropyLoss SoftmaxLoss",
-        "neuron": "Activation CudnnActivation CudnnSoftmax Dropout GELU InnerProduct LeakyReLU ReLU STanh SiLU Sigmoid "
-        "Softmax Tanh",
+        "neuron": "CudnnSoftmax Dropout InnerProduct Softmax",
         "norm": "BM BatchNorm CudnnBM CudnnLRN GroupNorm LRN LayerNorm RMSNorm",
         "outputs": "Accuracy ArgSort CSVOutput RecordOutput",
         "pooling": "AdaptivePooling CPooling CudnnPool GlobalPooling Pooling",

@@ -11,8 +11,8 @@ import numpy as np
 from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Size, choice
 from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.activation import Kernels
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, split_mask
-from singa_dask.layers.neuron import Kernels
 from singa_dask.layers.param import ONES, ORTHOGONAL, ZEROS, Param, glorot
 from singa_dask.layers.traits import Connection, Traits
 from singa_dask.ops.contract import Array, DType, Ops

@@ -18,9 +18,10 @@ from singa_dask.data.codecs.scaling import Moments
 from singa_dask.data.stores import Store
 from singa_dask.errors import DataError
 from singa_dask.layers import Layer, StoreInput
+from singa_dask.layers.activation import Activation, ReLU
 from singa_dask.layers.conv import Convolution
 from singa_dask.layers.metrics import Totals, add_totals
-from singa_dask.layers.neuron import Activation, InnerProduct, ReLU
+from singa_dask.layers.neuron import InnerProduct
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.redaction import redact
