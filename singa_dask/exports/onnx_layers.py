@@ -24,6 +24,7 @@ from singa_dask.layers import (
     Param,
     activation,
     attention,
+    axes,
     combine,
     connection,
     conv,
@@ -532,29 +533,29 @@ def _class_token(graph: OnnxGraph, layer: sequence.ClassToken, x: str) -> str:
     return graph.reshape(graph.add("Concat", token, steps, axis=0), -1, width)
 
 
-@register(sequence.Reshape)
-def _reshape(graph: OnnxGraph, layer: sequence.Reshape, x: str) -> str:
+@register(axes.Reshape)
+def _reshape(graph: OnnxGraph, layer: axes.Reshape, x: str) -> str:
     return graph.reshape(x, -1, *layer.features[0].shape[1:])
 
 
-@register(sequence.Transpose)
-def _transpose(graph: OnnxGraph, layer: sequence.Transpose, x: str) -> str:
+@register(axes.Transpose)
+def _transpose(graph: OnnxGraph, layer: axes.Transpose, x: str) -> str:
     order = list(range(len(layer.sources[0].shape)))
     one, other = layer.axes
     order[one], order[other] = other, one
     return graph.add("Transpose", x, perm=order)
 
 
-@register(sequence.Stack)
-def _stack(graph: OnnxGraph, layer: sequence.Stack, x: str) -> str:
+@register(axes.Stack)
+def _stack(graph: OnnxGraph, layer: axes.Stack, x: str) -> str:
     steps = graph.reshape(x, layer.n_steps, -1, layer.sources[0].shape[1])
     if not layer.images:
         return graph.add("Transpose", steps, perm=[1, 0, 2])
     return graph.add("Unsqueeze", graph.add("Transpose", steps, perm=[1, 2, 0]), graph.integers([2]))
 
 
-@register(sequence.Unstack)
-def _unstack(graph: OnnxGraph, layer: sequence.Unstack, x: str) -> str:
+@register(axes.Unstack)
+def _unstack(graph: OnnxGraph, layer: axes.Unstack, x: str) -> str:
     perm = [1, 0, 2] if len(layer.sources[0].shape) == 3 else [3, 0, 2, 1]
     return graph.reshape(graph.add("Transpose", x, perm=perm), -1, layer.features[0].shape[1])
 

@@ -29,6 +29,7 @@ from singa_dask.layers import (
     Param,
     activation,
     attention,
+    axes,
     combine,
     connection,
     conv,
@@ -551,24 +552,24 @@ def _class_token(module: TorchModule, layer: sequence.ClassToken, x: str) -> str
     return f"torch.cat([{module.param(layer.token)}.expand({n_rows}, -1), {x}])"
 
 
-@register(sequence.Reshape)
-def _reshape(module: TorchModule, layer: sequence.Reshape, x: str) -> str:
+@register(axes.Reshape)
+def _reshape(module: TorchModule, layer: axes.Reshape, x: str) -> str:
     return f"{x}.reshape(-1, {', '.join(map(str, layer.features[0].shape[1:]))})"
 
 
-@register(sequence.Transpose)
-def _transpose(module: TorchModule, layer: sequence.Transpose, x: str) -> str:
+@register(axes.Transpose)
+def _transpose(module: TorchModule, layer: axes.Transpose, x: str) -> str:
     return f"{x}.transpose{layer.axes}"
 
 
-@register(sequence.Stack)
-def _stack(module: TorchModule, layer: sequence.Stack, x: str) -> str:
+@register(axes.Stack)
+def _stack(module: TorchModule, layer: axes.Stack, x: str) -> str:
     axes = ".permute(1, 2, 0).unsqueeze(2)" if layer.images else ".transpose(0, 1)"
     return f"{x}.unflatten(0, ({layer.n_steps}, -1)){axes}"
 
 
-@register(sequence.Unstack)
-def _unstack(module: TorchModule, layer: sequence.Unstack, x: str) -> str:
+@register(axes.Unstack)
+def _unstack(module: TorchModule, layer: axes.Unstack, x: str) -> str:
     steps = ".transpose(0, 1)" if len(layer.sources[0].shape) == 3 else ".squeeze(2).permute(2, 0, 1)"
     return f"{x}{steps}.flatten(0, 1)"
 

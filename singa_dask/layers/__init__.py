@@ -38,6 +38,7 @@ LAYERS.add_modules(
     {
         "activation": "Activation CudnnActivation GELU LeakyReLU ReLU STanh SiLU Sigmoid Tanh",
         "attention": "MultiHeadAttention",
+        "axes": "Reshape Stack Transpose Unstack",
         "combine": "Add Multiply",
         "connection": "Concate Slice Split",
         "conv": "CConvolution ConvTranspose Convolution CudnnConv Deconvolution",
@@ -53,7 +54,7 @@ LAYERS.add_modules(
         "pooling": "AdaptivePooling CPooling CudnnPool GlobalPooling Pooling",
         "rbm": "RBMHid RBMVis",
         "recurrent": "GRU LSTM RNN",
-        "sequence": "ClassToken PaddingMask Reshape Stack TimePooling Transpose Unstack",
+        "sequence": "ClassToken PaddingMask TimePooling",
         "text": "CharRNN CharRNNOutput RNNDummy Sampling",
         "upsample": "Upsample",
     },
