@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from singa_dask.layers import Connection, Feature, InputLayer, Layer, Param, RecordIds, StoreInput, Traits
     from singa_dask.layers.activation import Elementwise
     from singa_dask.layers.input import CSVInput, RecordInput
-    from singa_dask.layers.records import StoreConf
+    from singa_dask.layers.store_conf import StoreConf
     from singa_dask.ops.philox import generator
     from singa_dask.training import BP, Algorithm, Initialiser, Schedule, Updater
 
@@ -107,7 +107,7 @@ __getattr__ = lazy_names(
         "layers": ["Connection", "Feature", "InputLayer", "Layer", "Param", "RecordIds", "StoreInput", "Traits"],
         "layers.activation": ["Elementwise"],
         "layers.input": ["CSVInput", "RecordInput"],
-        "layers.records": ["StoreConf"],
+        "layers.store_conf": ["StoreConf"],
         "ops.philox": ["generator"],
         "training": ["BP", "Algorithm", "Initialiser", "Schedule", "Updater"],
     },

@@ -32,7 +32,8 @@ from singa_dask.jobs.datasets.making import array_of, map_parts, parts_of
 from singa_dask.jobs.job import Job, Net, as_job, layer
 from singa_dask.jobs.preparing import compute_on
 from singa_dask.layers import LAYERS, StoreInput
-from singa_dask.layers.records import StoreConf, stored_shape
+from singa_dask.layers.record_shapes import stored_shape
+from singa_dask.layers.store_conf import StoreConf
 from singa_dask.registry import suggest
 
 C = TypeVar("C", bound=type)

@@ -24,8 +24,9 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, SingaError, UnitError
 from singa_dask.layers import LAYERS, Layer, StoreInput, Traits
 from singa_dask.layers.metrics import Totals
+from singa_dask.layers.open_records import table_or
 from singa_dask.layers.outputs import Writer
-from singa_dask.layers.records import NAMING, StoreConf, table_or
+from singa_dask.layers.store_conf import NAMING, StoreConf
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.registry import suggest

@@ -9,7 +9,7 @@ from singa_dask.layers.feature import Feature, Raw, RecordIds, Span
 from singa_dask.layers.input import InputLayer, StoreInput
 from singa_dask.layers.param import Param
 from singa_dask.layers.rbm import RBMHid
-from singa_dask.layers.records import StoreConf
+from singa_dask.layers.store_conf import StoreConf
 from singa_dask.layers.traits import Connection, Traits
 
 LAYERS.base = Layer

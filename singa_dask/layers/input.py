@@ -34,17 +34,9 @@ from singa_dask.layers.augmentation import Augmentation, AugmentConf, Mixing, ch
 from singa_dask.layers.base import LAYERS, Layer, LayerSite
 from singa_dask.layers.context import Context
 from singa_dask.layers.feature import Raw, RecordIds
-from singa_dask.layers.records import (
-    StoreConf,
-    check_records,
-    in_layout,
-    open_named,
-    open_records,
-    options_of,
-    read_statistic,
-    stored_shape,
-    with_column_shape,
-)
+from singa_dask.layers.open_records import open_named, open_records, read_statistic
+from singa_dask.layers.record_shapes import check_records, in_layout, stored_shape
+from singa_dask.layers.store_conf import StoreConf, options_of, with_column_shape
 from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array
 

@@ -18,7 +18,7 @@ from singa_dask.conf.model import Conf, Size
 from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.records import StoreConf
+from singa_dask.layers.store_conf import StoreConf
 from singa_dask.layers.traits import Traits
 
 

@@ -14,7 +14,7 @@ from singa_dask.layers.base import wire
 from singa_dask.layers.connection import Slice
 from singa_dask.layers.feedback import Feedback
 from singa_dask.layers.input import StoreReader
-from singa_dask.layers.records import StoreConf
+from singa_dask.layers.store_conf import StoreConf
 from singa_dask.ops.contract import Ops
 from singa_dask.registry import suggest
 

@@ -13,7 +13,7 @@ from singa_dask.cli import init_columns
 from singa_dask.cli.init_job import training_of, write_job
 from singa_dask.cli.init_records import OutputSurvey, RecordSurvey
 from singa_dask.conf import load
-from singa_dask.layers.records import StoreConf
+from singa_dask.layers.store_conf import StoreConf
 from tests.cli.conftest import Call
 
 N = 6000

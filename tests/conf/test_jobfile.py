@@ -19,7 +19,7 @@ from singa_dask.conf.describe import field_docs
 from singa_dask.conf.yaml_text import plain
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.neuron import InnerProductConf
-from singa_dask.layers.records import StoreConf
+from singa_dask.layers.store_conf import StoreConf
 from singa_dask.registry import Registry
 from tests.selection import few_examples
 

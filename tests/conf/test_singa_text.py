@@ -20,8 +20,8 @@ from singa_dask.layers.conv import ConvolutionConf
 from singa_dask.layers.image_preprocess import RGBImageConf
 from singa_dask.layers.neuron import InnerProductConf
 from singa_dask.layers.rbm import RBMConf
-from singa_dask.layers.records import StoreConf
 from singa_dask.layers.recurrent import GRUConf
+from singa_dask.layers.store_conf import StoreConf
 from singa_dask.training.schedules import InverseConf, LinearConf, StepConf
 from singa_dask.training.updaters import AdamConf, AdamMaxConf
 from tests.conf.test_jobfile import JOBS, OF_JOBS

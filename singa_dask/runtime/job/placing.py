@@ -33,7 +33,7 @@ from singa_dask.errors import Aborted, ClusterError, DataError, LostUnitError, U
 from singa_dask.fs.io_threads import DaemonThreads
 from singa_dask.fs.patterns import is_pattern, matches
 from singa_dask.layers import StoreInput
-from singa_dask.layers.records import StoreConf
+from singa_dask.layers.store_conf import StoreConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.limits import limit

@@ -14,7 +14,7 @@ from singa_dask.conf.job import FREQUENCIES
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Context, Layer, Span, StoreInput
 from singa_dask.layers.outputs import ArgSort, Writer
-from singa_dask.layers.records import StoreConf
+from singa_dask.layers.store_conf import StoreConf
 from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Ops
