@@ -1,4 +1,4 @@
-"""Layers that normalise: LRN over channels, BatchNorm over the batch, GroupNorm over groups of channels."""
+"""Layers that normalise over channels, groups of channels, the batch or rows."""
 
 from __future__ import annotations
 
@@ -196,9 +196,6 @@ class GroupNorm(Layer):
             as_images(source.data), gy, self.scale.data, self.mean.data, self.variance.data, gx,
             self.scale.grad, self.shift.grad, self.epsilon, accumulate=self.scale.accumulates,
         )  # fmt: skip
-
-
-# LayerNorm and RMSNorm: normalise each row.
 
 
 class RMSNormConf(Conf):
