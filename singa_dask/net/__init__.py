@@ -1,7 +1,8 @@
 """The net of a job: planned from its list of layers, then built for a phase."""
 
 from singa_dask.net.neuralnet import NeuralNet, make_net
+from singa_dask.net.nodes import Node, NodeOutput
+from singa_dask.net.params import whole_params
 from singa_dask.net.plan import plan
-from singa_dask.net.wiring import Node, NodeOutput, whole_params
 
 __all__ = ["NeuralNet", "Node", "NodeOutput", "make_net", "plan", "whole_params"]

@@ -18,10 +18,14 @@ from singa_dask.layers.base import Allocation, Run, allocate, memory_of, run_bac
 from singa_dask.layers.bridge import Bridge
 from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.layers.traits import Consumed
+from singa_dask.net.mixing import check_mixing
+from singa_dask.net.nodes import Node
+from singa_dask.net.params import Params
 from singa_dask.net.plan import plan, ready_order
 from singa_dask.net.replay import Replays
+from singa_dask.net.shares import check_shares, find_shares
 from singa_dask.net.sums import merge_sums
-from singa_dask.net.wiring import Node, Params, Wiring, check_mixing, check_shares, find_shares
+from singa_dask.net.wiring import Wiring
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.registry import suggest
 

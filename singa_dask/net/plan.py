@@ -25,7 +25,7 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Connection
 from singa_dask.layers.connection import ConcateConf, SliceConf
 from singa_dask.layers.feedback import Feedback
-from singa_dask.net.wiring import Node, NodeOutput, bridge_nodes, concate_node, slice_node, split_node
+from singa_dask.net.nodes import Node, NodeOutput, bridge_nodes, concate_node, slice_node, split_node
 from singa_dask.registry import suggest
 
 T = TypeVar("T", bound=Hashable)
