@@ -20,8 +20,9 @@ from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.layers.traits import Consumed
 from singa_dask.net.mixing import check_mixing
 from singa_dask.net.nodes import Node
+from singa_dask.net.order import ready_order
 from singa_dask.net.params import Params
-from singa_dask.net.plan import plan, ready_order
+from singa_dask.net.plan import plan
 from singa_dask.net.replay import Replays
 from singa_dask.net.shares import check_shares, find_shares
 from singa_dask.net.sums import merge_sums
