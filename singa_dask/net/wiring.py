@@ -8,6 +8,7 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, ShardIndex
 from singa_dask.layers.base import wire
 from singa_dask.layers.feedback import Feedback
+from singa_dask.layers.traits import Consumed
 from singa_dask.net.nodes import Node, NodeOutput
 from singa_dask.net.shares import check_equal_parts
 from singa_dask.ops.contract import Ops
@@ -107,3 +108,16 @@ class Wiring:
                 layer.bind_feedback(feature)
             except ConfigError as error:
                 yield from node.located(error)
+
+
+def pass_on_reads(layers: Sequence[Layer]) -> None:
+    """Make layers that forward their source consume what their consumers do; data if they cannot forward it."""
+    for layer in reversed(layers):
+        # an output that nothing reads is computed, but of several pieces only those that are read
+        unread: Consumed = "nothing" if any(feature.consumed_as for feature in layer.features) else "data"
+        for feature in layer.features if layer.traits.forwards else ():
+            feature.consumed_as = feature.consumed_as or {unread}
+            if feature.consumed_as - layer.traits.forwards - {"nothing"}:
+                feature.consumed_as.add("data")
+            for source in layer.sources:
+                source.consumed_as |= feature.consumed_as & layer.traits.forwards

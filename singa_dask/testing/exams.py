@@ -20,7 +20,7 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, PartError
 from singa_dask.layers import Connection, Context, Feature, Layer, ShardIndex, Span
 from singa_dask.layers.base import key_at, run_backward
-from singa_dask.net.neuralnet import watch_backward, watch_forward
+from singa_dask.net.debug import watch_backward, watch_forward
 from singa_dask.net.replay import Replays, is_replayable
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
 from singa_dask.ops.contract import Array, Ops
