@@ -13,7 +13,8 @@ from singa_dask.arrays import DType
 from singa_dask.ops.cupy.arrays import THREADS, CupyMemory, ValueKernel
 from singa_dask.ops.cupy.device import Array, c_name
 from singa_dask.ops.formulas import Formula, Step
-from singa_dask.ops.numpy.elementwise import GELU_CUBE, GELU_X, STANH_X, STANH_Y, NumpyUpdates
+from singa_dask.ops.numpy.elementwise import GELU_CUBE, GELU_X, STANH_X, STANH_Y
+from singa_dask.ops.numpy.updates import NumpyUpdates
 from singa_dask.ops.types import ArrayList, Each, Preparation
 from singa_dask.ops.update_rules import SHIFT, UpdateRule
 

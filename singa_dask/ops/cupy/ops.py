@@ -24,7 +24,7 @@ from singa_dask.ops.cupy.images import CupyConv, CupyImages
 from singa_dask.ops.cupy.normalisation import CupyBinary, CupyNormalisation, CupySoftmax
 from singa_dask.ops.cupy.weights import StepWeights
 from singa_dask.ops.numpy import NumpyOps
-from singa_dask.ops.numpy.linear import NumpyRecurrent
+from singa_dask.ops.numpy.recurrent import NumpyRecurrent
 from singa_dask.ops.types import Key
 
 # CupyRandom: random numbers by address on a GPU. Uniform draws, masks and Bernoulli draws have the bits of the CPU's.

@@ -20,7 +20,8 @@ from singa_dask.arrays import Array, DType
 from singa_dask.errors import ConfigError
 from singa_dask.ops.numpy import NumpyOps
 from singa_dask.ops.numpy.memory import NumpyMemory
-from singa_dask.ops.numpy.normalisation import hidden, write_running
+from singa_dask.ops.numpy.normalisation import write_running
+from singa_dask.ops.numpy.softmax import hidden
 from singa_dask.ops.onednn import recipes
 from singa_dask.ops.onednn.library import (
     BFLOAT16,
