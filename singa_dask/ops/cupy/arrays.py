@@ -443,3 +443,12 @@ def pack_width(channels: int, *arrays: Array) -> int:
         ):
             return width
     return 1
+
+
+# The most threads of a block, which has a row.
+ROW_THREADS = 512
+
+
+def row_threads(n: int) -> int:
+    """Return how many threads a block has for n values: whole warps."""
+    return min(ROW_THREADS, max(1, -(-n // WARP)) * WARP)
