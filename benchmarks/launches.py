@@ -26,7 +26,7 @@ from benchmarks import gpu_nets, residual, residual_ours
 from benchmarks.loop import Loop
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.ops.cupy import conv, cudnn
-from singa_dask.training.algorithm import FIRST_STEPS
+from singa_dask.training.captured_step import FIRST_STEPS
 from tests.gpu.test_cudnn import FrontEnd, Graph
 
 __all__ = ["NETS", "Step", "step_of"]

@@ -3,7 +3,9 @@
 import importlib
 import pkgutil
 
-from singa_dask.training.algorithm import ALGORITHMS, BP, CD, Algorithm
+from singa_dask.training.algorithm import ALGORITHMS, Algorithm
+from singa_dask.training.bp import BP
+from singa_dask.training.cd import CD
 from singa_dask.training.initialisers import (
     INITIALISERS,
     Initialiser,
