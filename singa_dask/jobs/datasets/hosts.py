@@ -19,7 +19,7 @@ from dask.delayed import delayed
 from distributed import Client, Future, Worker, get_worker
 from distributed.comm.addressing import get_address_host
 
-from singa_dask.comm.dask_servers import Guarded
+from singa_dask.comm.remote_import import Guarded
 from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.cache import create_locked, delete_unlocked

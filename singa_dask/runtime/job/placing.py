@@ -20,8 +20,8 @@ from distributed.protocol.pickle import dumps, loads
 
 from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
-from singa_dask.comm.dask_servers import Guarded
 from singa_dask.comm.message import Address
+from singa_dask.comm.remote_import import Guarded
 from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.net import PHASES
 from singa_dask.data.codecs.scaling import Moments, Scaling
