@@ -123,6 +123,8 @@ def _ip_of(host: str) -> str:
 
 MARK = b"SNG3"
 MAX_HEADER = 64 << 20
+GRACE_S = 0.1
+"""Time for what was written, and for a socket that is being connected, when the transport is closed."""
 NOT_OURS = "a message that is not of this protocol"
 
 
