@@ -32,7 +32,7 @@ import numpy as np
 from singa_dask import fs
 from singa_dask.api import REGISTRIES
 from singa_dask.comm.message import Address, Message
-from singa_dask.comm.stub import ParamSlice
+from singa_dask.comm.slices import ParamSlice
 from singa_dask.conf import ClusterConf, JobConf, Phase, loads
 from singa_dask.conf.yaml_text import dump
 from singa_dask.errors import ConfigError

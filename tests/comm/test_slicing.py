@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.comm.stub import MAX_SLICE, partition_slices, slice_sizes, slice_table
+from singa_dask.comm.slices import MAX_SLICE, partition_slices, slice_sizes, slice_table
 
 SIZES = [14112, 96, 256, 884736, 384]
 LENET = [2400, 32, 25600, 32, 51200, 64, 57600, 10]

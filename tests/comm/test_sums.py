@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.comm.message import Address, Message
-from singa_dask.comm.stub import Share, Stub, additions, complete_nodes, leaf, slice_table, tree_sum
+from singa_dask.comm.slices import slice_table
+from singa_dask.comm.stub import Share, Stub
+from singa_dask.comm.sum_tree import additions, complete_nodes, leaf, tree_sum
 from singa_dask.comm.tree import ProcessTree
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops import NumpyOps

@@ -28,7 +28,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from singa_dask.comm.message import Address
-from singa_dask.comm.stub import ParamSlice, slice_table
+from singa_dask.comm.slices import ParamSlice, slice_table
 from singa_dask.comm.tree import ProcessTree
 from singa_dask.conf import ClusterConf, JobConf, Phase, UpdaterConf
 from singa_dask.errors import ClusterError, ConfigError, DeviceMemoryError, Problem

@@ -17,7 +17,7 @@ import numpy as np
 
 from singa_dask.cancellation import Cancellation
 from singa_dask.comm.message import Address, Message
-from singa_dask.comm.stub import ParamSlice
+from singa_dask.comm.slices import ParamSlice
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import Aborted, CheckpointError, ConfigError, DataError, Problem
 from singa_dask.layers import Param, StoreInput

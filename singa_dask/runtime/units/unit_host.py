@@ -20,7 +20,8 @@ import numpy as np
 from singa_dask import modules
 from singa_dask.cancellation import Cancellation, working_for
 from singa_dask.comm.message import Address, Message
-from singa_dask.comm.stub import ParamSlice, Stub
+from singa_dask.comm.slices import ParamSlice
+from singa_dask.comm.stub import Stub
 from singa_dask.comm.transport import Transport
 from singa_dask.comm.wire import place_of
 from singa_dask.conf import JobConf, Phase
