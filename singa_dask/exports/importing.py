@@ -18,7 +18,7 @@ from singa_dask.conf import JobConf
 from singa_dask.conf.yaml_text import dump, read_plain
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError
-from singa_dask.exports.exporting import net_of_params
+from singa_dask.exports.exported_net import net_of_params
 from singa_dask.exports.weights import read_weights
 from singa_dask.fs.range_reader import decode_text
 from singa_dask.layers import Param
