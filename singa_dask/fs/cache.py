@@ -23,7 +23,8 @@ from typing import IO, Any, cast
 
 from singa_dask.cancellation import pause
 from singa_dask.errors import DataError
-from singa_dask.fs.mapped_file import checksum_of, map_file, note_read
+from singa_dask.fs.checksums import checksum_of
+from singa_dask.fs.mapped_file import map_file, note_read
 from singa_dask.lazy import LazyModule
 
 logger = logging.getLogger(__name__)

@@ -34,7 +34,7 @@ from singa_dask.fs.hdfs_connection import (
     web_addresses,
     with_errno,
 )
-from singa_dask.fs.mapped_file import RangeFile
+from singa_dask.fs.range_file import RangeFile
 
 logger = logging.getLogger(__name__)
 

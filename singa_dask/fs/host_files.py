@@ -26,7 +26,7 @@ import fsspec
 
 from singa_dask.errors import DataError
 from singa_dask.fs.cache import create_locked, delete_unlocked
-from singa_dask.fs.mapped_file import RangeFile
+from singa_dask.fs.range_file import RangeFile
 
 SCHEME = "dask://"
 SAFE = re.compile(r"\w[\w.-]*", re.ASCII)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from singa_dask.data.stores.array_store import CLASS_NAMES, PACKED, ArrayStore, StoredArray
 from singa_dask.data.stores.store import STORES
 from singa_dask.errors import DataError
-from singa_dask.fs.mapped_file import RangeFile
+from singa_dask.fs.range_file import RangeFile
 from singa_dask.fs.range_reader import Bytes, BytesInMemory, Range
 from singa_dask.lazy import require
 

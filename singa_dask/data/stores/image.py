@@ -26,8 +26,8 @@ from singa_dask.data.stores.range_store import find_manifest, name_of, plain
 from singa_dask.data.stores.store import ADVICE, BLOCK_BYTES, MANIFEST_DIR, SPLIT, STORES, Store, StoreOptions
 from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import DataError, MissingPackageError, listed
+from singa_dask.fs.checksums import checksum_of
 from singa_dask.fs.io_threads import decode_threads, map_ahead
-from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.range_reader import decode_text
 from singa_dask.lazy import LazyModule
 from singa_dask.redaction import readable

@@ -24,7 +24,7 @@ from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, Store
 from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import ConfigError, DataError, listed
-from singa_dask.fs.mapped_file import checksum_of
+from singa_dask.fs.checksums import checksum_of
 from singa_dask.fs.range_reader import Bytes, Range, RangeReader, open_bytes
 
 VERSION = 1

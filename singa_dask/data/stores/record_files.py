@@ -30,7 +30,7 @@ from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, LabelOptions, Rechunker, StoreOptions, cut_blocks, rows_per_block
 from singa_dask.data.types import Arrays, Records
 from singa_dask.errors import DataError, listed
-from singa_dask.fs.mapped_file import crc32c, masked
+from singa_dask.fs.checksums import crc32c, masked
 from singa_dask.fs.range_reader import Bytes, RangeReader, ReadAhead, open_bytes
 
 LENGTH = struct.Struct("<Q")

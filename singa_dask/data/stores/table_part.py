@@ -39,7 +39,7 @@ from singa_dask.data.stores.opening import README, check_splits, name_sets, save
 from singa_dask.data.stores.range_store import read_ranges
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError, SingaError
-from singa_dask.fs.mapped_file import checksum_of
+from singa_dask.fs.checksums import checksum_of
 from singa_dask.fs.patterns import is_pattern
 from singa_dask.fs.range_reader import MARK_BYTES, Bytes, BytesInMemory, Range, open_bytes, refuse_compressed
 from singa_dask.lazy import LazyModule, require
