@@ -25,7 +25,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 import fsspec
 
 from singa_dask.errors import DataError
-from singa_dask.fs.cache import create_locked, delete_unlocked
+from singa_dask.fs.locks import create_locked, delete_unlocked
 from singa_dask.fs.range_file import RangeFile
 
 SCHEME = "dask://"
