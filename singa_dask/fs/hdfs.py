@@ -24,17 +24,12 @@ import fsspec
 import hdfs_native
 from fsspec.implementations.arrow import HadoopFileSystem
 
-from singa_dask.fs.hdfs_connection import (
-    HdfsConnection,
-    block_locations,
-    connection,
-    patiently,
-    repeated,
-    user_name,
-    web_addresses,
-    with_errno,
-)
+from singa_dask.fs.hadoop_conf import user_name
+from singa_dask.fs.hdfs_connection import HdfsConnection, connection
+from singa_dask.fs.hdfs_errors import with_errno
+from singa_dask.fs.hdfs_locations import block_locations, web_addresses
 from singa_dask.fs.range_file import RangeFile
+from singa_dask.fs.retry import patiently, repeated
 
 logger = logging.getLogger(__name__)
 

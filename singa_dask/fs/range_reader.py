@@ -30,11 +30,12 @@ from singa_dask import fs
 from singa_dask.cancellation import check_cancelled
 from singa_dask.errors import DataError
 from singa_dask.fs.cache import Cache, key_of, open_cache
-from singa_dask.fs.hdfs_connection import repeated, with_errno
+from singa_dask.fs.hdfs_errors import with_errno
 from singa_dask.fs.host_files import cache_of
 from singa_dask.fs.io_threads import MAX_READS, io_threads, map_ahead
 from singa_dask.fs.mapped_file import map_file, note_read, read_ahead
 from singa_dask.fs.range_file import RangeFile
+from singa_dask.fs.retry import repeated
 from singa_dask.texts import decode
 
 logger = logging.getLogger(__name__)

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 from singa_dask import fs
 from singa_dask.errors import CheckpointError, DataError, TakenOverError
 from singa_dask.fs.checksums import checksum_of
-from singa_dask.fs.hdfs_connection import patiently
 from singa_dask.fs.ownership import Ownership
+from singa_dask.fs.retry import patiently
 
 # older directories are deleted when another one is made
 KEPT_FOR_S = 30 * 86400.0

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from singa_dask.errors import DataError
-from singa_dask.fs import hdfs_connection
-from singa_dask.fs.hdfs_connection import patiently, repeated
+from singa_dask.fs import retry
+from singa_dask.fs.retry import patiently, repeated
 
 SILENT = OSError(errno.ETIMEDOUT, "no answer")
 
@@ -18,7 +18,7 @@ SILENT = OSError(errno.ETIMEDOUT, "no answer")
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the pauses in seconds, which are not made."""
     made: list[float] = []
-    monkeypatch.setattr(hdfs_connection, "pause", made.append)
+    monkeypatch.setattr(retry, "pause", made.append)
     return made
 
 
