@@ -20,8 +20,8 @@ from singa_dask.exports.exported_net import ExportedNet, input_facts, net_of_par
 from singa_dask.exports.onnx_layers import OnnxGraph
 from singa_dask.exports.torch_layers import TorchModule
 from singa_dask.exports.weights import encode_npz, encode_safetensors
+from singa_dask.fs.open_bytes import decode_text
 from singa_dask.fs.outputs import check_output
-from singa_dask.fs.range_reader import decode_text
 from singa_dask.layers import Feature, Layer
 from singa_dask.observe.stored_run import run_of
 from singa_dask.runtime.checkpoints import lookup, singa_checkpoint

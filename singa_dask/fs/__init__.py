@@ -64,7 +64,7 @@ LOCAL = LocalFileSystem()
 
 # key of the storage options that configures the cache of a `RangeReader`; not passed to the filesystem
 CACHE = "singa_dask.cache"
-# key of the storage options that limits what decompresses, see `range_reader.gunzip`; not passed to the filesystem
+# key of the storage options that limits what decompresses, see `decompression.gunzip`; not passed to the filesystem
 MAX_DECOMPRESSED = "singa_dask.max_decompressed_mb"
 # packages of clients whose errors are no `OSError`
 CLIENTS = ("aiohttp", "asyncio", "botocore")

@@ -18,7 +18,7 @@ from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf, Field, Finding, Many, NonNegative, Size, raw_value
 from singa_dask.data.stores.text import encode_text, vocabulary_of
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.fs.range_reader import decode_text
+from singa_dask.fs.open_bytes import decode_text
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.feature import Feature
 from singa_dask.layers.feedback import Feedback

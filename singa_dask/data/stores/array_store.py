@@ -25,7 +25,9 @@ from singa_dask.data.stores.store import ADVICE, BLOCK_BYTES, STORES, StoreOptio
 from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.checksums import checksum_of
-from singa_dask.fs.range_reader import BytesInMemory, Range, RangeReader, check_decompressed, limit_of
+from singa_dask.fs.decompression import check_decompressed, limit_of
+from singa_dask.fs.range_reader import RangeReader
+from singa_dask.fs.sources import BytesInMemory, Range
 from singa_dask.lazy import require
 from singa_dask.texts import NameNumbers, distinct_names
 

@@ -41,7 +41,9 @@ from singa_dask.data.stores.store import (
 )
 from singa_dask.data.types import Arrays, Field, Records
 from singa_dask.errors import DataError, listed
-from singa_dask.fs.range_reader import Bytes, BytesInMemory, Range, decode_text, limit_of, open_bytes, read_member
+from singa_dask.fs.decompression import limit_of, read_member
+from singa_dask.fs.open_bytes import decode_text, open_bytes
+from singa_dask.fs.sources import Bytes, BytesInMemory, Range
 from singa_dask.texts import split_lines
 
 

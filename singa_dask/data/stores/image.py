@@ -28,7 +28,7 @@ from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import DataError, MissingPackageError, listed
 from singa_dask.fs.checksums import checksum_of
 from singa_dask.fs.io_threads import decode_threads, map_ahead
-from singa_dask.fs.range_reader import decode_text
+from singa_dask.fs.open_bytes import decode_text
 from singa_dask.lazy import LazyModule
 from singa_dask.redaction import readable
 from singa_dask.shown import plural

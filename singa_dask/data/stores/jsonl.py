@@ -33,7 +33,8 @@ from singa_dask.data.stores.store import BLOCK_BYTES, NEWLINE, STORES, LabelOpti
 from singa_dask.data.stores.table_part import TablePart
 from singa_dask.data.types import Arrays, Field, RecordRun
 from singa_dask.errors import DataError, listed
-from singa_dask.fs.range_reader import Bytes, Range, open_bytes
+from singa_dask.fs.open_bytes import open_bytes
+from singa_dask.fs.sources import Bytes, Range
 from singa_dask.lazy import LazyModule
 from singa_dask.texts import NameNumbers, distinct_names
 

@@ -31,7 +31,9 @@ from singa_dask.data.stores.store import STORES, LabelOptions, Rechunker, StoreO
 from singa_dask.data.types import Arrays, Records
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.checksums import crc32c, masked
-from singa_dask.fs.range_reader import Bytes, RangeReader, ReadAhead, open_bytes
+from singa_dask.fs.open_bytes import open_bytes
+from singa_dask.fs.range_reader import RangeReader
+from singa_dask.fs.sources import Bytes, ReadAhead
 
 LENGTH = struct.Struct("<Q")
 SHARD = "shard.dat"

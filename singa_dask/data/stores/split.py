@@ -19,7 +19,7 @@ from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
-from singa_dask.fs.range_reader import Bytes, Range
+from singa_dask.fs.sources import Bytes, Range
 
 if TYPE_CHECKING:
     import pyarrow as pa

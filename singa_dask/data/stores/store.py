@@ -25,7 +25,7 @@ from singa_dask.data.types import Arrays, Block, Field, FileSum, Records, TableC
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.checksums import checksum_of
 from singa_dask.fs.io_threads import map_ahead, open_threads
-from singa_dask.fs.range_reader import Bytes, scan_ahead
+from singa_dask.fs.sources import Bytes, scan_ahead
 from singa_dask.registry import Registry, suggest
 from singa_dask.shown import plural
 

@@ -65,7 +65,8 @@ from singa_dask.errors import DataError
 from singa_dask.fs.cache import TABLES, cache_folder, key_of
 from singa_dask.fs.host_files import SCHEME
 from singa_dask.fs.io_threads import decode_threads, io_threads, map_ahead
-from singa_dask.fs.range_reader import Bytes, Range, version
+from singa_dask.fs.sources import Bytes, Range
+from singa_dask.fs.versions import version
 from singa_dask.lazy import LazyModule
 from singa_dask.texts import plain_name
 from singa_dask.version import __version__

@@ -34,7 +34,7 @@ from singa_dask.data.stores.store import STORES, StoreOptions, cut_blocks
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.range_file import RangeFile
-from singa_dask.fs.range_reader import SCANNED_BYTES, Bytes, ReadAhead, scan_ahead
+from singa_dask.fs.sources import SCANNED_BYTES, Bytes, ReadAhead, scan_ahead
 from singa_dask.shown import plural
 from singa_dask.texts import NameNumbers, decode
 

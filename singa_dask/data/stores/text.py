@@ -29,7 +29,7 @@ from singa_dask.data.stores.store import BLOCK_BYTES, STORES, Rechunker, StoreOp
 from singa_dask.data.stores.table_csv import BOM, HEAD_BYTES, WIDE_BOMS
 from singa_dask.data.types import Arrays, Field, Records, TableColumn
 from singa_dask.errors import DataError
-from singa_dask.fs.range_reader import decode_text
+from singa_dask.fs.open_bytes import decode_text
 from singa_dask.texts import split_lines
 
 # Text -> indices in a vocabulary: windows of characters, as in SINGA's char-rnn example, or words, as in rnnlm.
