@@ -137,7 +137,7 @@ def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, RegisteredPa
     """
     from singa_dask.api import REGISTRIES
     from singa_dask.conf.describe import RegisteredPart, parts_of
-    from singa_dask.conf.model import suggest_part
+    from singa_dask.conf.names import suggest_part
 
     if "." in name:  # module.Class; the last kind refuses what is of none
         for kind in kinds[:-1]:

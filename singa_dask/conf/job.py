@@ -10,22 +10,11 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
-from singa_dask.conf.model import (
-    Conf,
-    Count,
-    Finding,
-    Many,
-    NonNegative,
-    PartConf,
-    Positive,
-    RegisteredName,
-    Shorthand,
-    Size,
-    as_list,
-    raw_blocks,
-    raw_value,
-)
+from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.findings import Finding
+from singa_dask.conf.kinds import Count, Many, NonNegative, Positive, RegisteredName, Shorthand, Size, as_list
 from singa_dask.conf.net import LayerConf, NetConf, check_phases, read_wiring
+from singa_dask.conf.parts import PartConf, raw_blocks
 from singa_dask.registry import Registry, suggest
 from singa_dask.shown import plural
 

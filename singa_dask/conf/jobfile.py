@@ -18,9 +18,12 @@ from pydantic import ValidationError
 
 from singa_dask import fs, modules
 from singa_dask.conf import blocks, singa_job, yaml_text
+from singa_dask.conf.base import raw_value
+from singa_dask.conf.findings import MISPLACED_KEY
 from singa_dask.conf.job import JobConf, UpdaterConf
-from singa_dask.conf.model import MISPLACED_KEY, PartConf, as_list, raw_value, required_keys
+from singa_dask.conf.kinds import as_list
 from singa_dask.conf.net import PHASES, LayerWiring, read_wiring
+from singa_dask.conf.parts import PartConf, required_keys
 from singa_dask.conf.singa_job import list_known_once, merge_own_types
 from singa_dask.conf.singa_text import is_singa_text
 from singa_dask.conf.yaml_text import Items, Scalar, Tree, TreeEntry, TreeMap, locate, named, plain, show

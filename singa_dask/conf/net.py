@@ -11,14 +11,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from singa_dask.conf.model import (
-    Conf,
+from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.findings import Finding
+from singa_dask.conf.kinds import (
     Count,
-    Finding,
     Many,
     NetPhase,
     NonNegative,
-    PartConf,
     RegisteredName,
     Size,
     as_list,
@@ -26,8 +25,8 @@ from singa_dask.conf.model import (
     class_of,
     phase_name,
     plain_name,
-    raw_value,
 )
+from singa_dask.conf.parts import PartConf
 from singa_dask.registry import Registry, suggest
 
 # A layer of the net and its params (SINGA's LayerProto, ParamProto, ParamGenProto), and the phases that it is in.

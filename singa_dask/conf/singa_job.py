@@ -15,20 +15,12 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from singa_dask.conf.base import Conf
+from singa_dask.conf.findings import MISPLACED_KEY
 from singa_dask.conf.job import JobConf
-from singa_dask.conf.model import (
-    MISPLACED_KEY,
-    Conf,
-    Count,
-    PartConf,
-    Positive,
-    RegisteredName,
-    Size,
-    blocks_of,
-    phase_name,
-    plain_name,
-)
+from singa_dask.conf.kinds import Count, Positive, RegisteredName, Size, phase_name, plain_name
 from singa_dask.conf.net import LayerConf, ParamConf
+from singa_dask.conf.parts import PartConf, blocks_of
 from singa_dask.conf.singa_text import TextField, TextMessage, Value, Word, parse
 from singa_dask.conf.yaml_text import Items, Scalar, Tree, TreeEntry, TreeMap, locate, plain, show, step
 from singa_dask.errors import Mark, Problem

@@ -18,7 +18,7 @@ from distributed import Client
 
 from singa_dask import fs
 from singa_dask.conf import JobConf
-from singa_dask.conf.model import suggest_key
+from singa_dask.conf.names import suggest_key
 from singa_dask.conf.yaml_text import read_plain
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, NumericError, SingaError, UnitError
 from singa_dask.jobs.datasets.binding import check_data, fit_to_data

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 from singa_dask.conf import Phase
-from singa_dask.conf.model import Conf, Field, NonNegative, choice
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Field, NonNegative, choice
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.traits import Connection, Traits

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.conf.model import Conf, Field, Size
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Field, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, check_axes, split_mask
 from singa_dask.layers.feature import Feature

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.conf.model import Conf, Many, Size
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Many, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer, check_all_steps, check_axes
 from singa_dask.layers.sequence import time_steps

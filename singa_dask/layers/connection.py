@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.conf.model import Conf, Count, Size
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Count, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.feature import Feature, RecordIds, Span

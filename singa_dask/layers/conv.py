@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from singa_dask.conf import Phase
-from singa_dask.conf.model import Count
+from singa_dask.conf.kinds import Count
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS
 from singa_dask.layers.param import ZEROS, glorot

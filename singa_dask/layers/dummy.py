@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from singa_dask.conf import Phase
-from singa_dask.conf.model import Conf, Field, Many, Size
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Field, Many, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.traits import Traits

@@ -7,7 +7,8 @@ from typing import ClassVar
 import numpy as np
 
 from singa_dask.conf import InitConf, LayerConf, Phase
-from singa_dask.conf.model import Conf, Count, Size
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Count, Size
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Layer, check_axes
 from singa_dask.layers.feature import RecordIds

@@ -14,7 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.conf.model import Conf, Field, Finding, Many, NonNegative, Positive, Size, raw_value
+from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.findings import Finding
+from singa_dask.conf.kinds import Field, Many, NonNegative, Positive, Size
 from singa_dask.errors import ConfigError, DataError, Problem, listed
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes
 from singa_dask.layers.feature import RecordIds

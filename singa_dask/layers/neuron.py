@@ -6,7 +6,8 @@ Formulas after SINGA's src/neuralnet/neuron_layer/.
 from __future__ import annotations
 
 from singa_dask.conf import Phase
-from singa_dask.conf.model import Conf, Field, Size
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Field, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.param import ZEROS, glorot

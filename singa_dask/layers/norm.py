@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.conf.model import Conf, Field, Finding, Size, raw_value
+from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.findings import Finding
+from singa_dask.conf.kinds import Field, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer, check_axes
 from singa_dask.layers.traits import Connection, Traits

@@ -14,7 +14,8 @@ import numpy as np
 
 from singa_dask import fs
 from singa_dask.conf import Phase
-from singa_dask.conf.model import Conf, Size
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Size
 from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer

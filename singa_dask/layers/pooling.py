@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.conf.model import Conf, Size, choice
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Size, choice
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Buffer, Layer
 from singa_dask.layers.traits import Connection, Traits

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from singa_dask.conf import InitConf, Phase
-from singa_dask.conf.model import Conf, Size
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Buffer, Layer, append_output
 from singa_dask.layers.feature import Feature

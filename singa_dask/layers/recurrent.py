@@ -9,7 +9,8 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar, cast
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.conf.model import Conf, Size, choice
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Size, choice
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.activation import Kernels
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, split_mask

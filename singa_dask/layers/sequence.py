@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.conf.model import Conf, choice
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import choice
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.attention import HIDDEN
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, check_axes, split_mask

@@ -6,20 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from singa_dask import fs
-from singa_dask.conf.model import (
-    PLAIN,
-    Conf,
-    Count,
-    Field,
-    Finding,
-    Many,
-    Positive,
-    RegisteredName,
-    Size,
-    problem,
-    raw_value,
-    read_options,
-)
+from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.findings import PLAIN, Finding, problem
+from singa_dask.conf.kinds import Count, Field, Many, Positive, RegisteredName, Size
+from singa_dask.conf.parts import read_options
 from singa_dask.data.stores import STORES
 from singa_dask.data.stores.image import ImageOptions
 from singa_dask.data.stores.split import SplitConf

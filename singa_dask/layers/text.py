@@ -15,7 +15,9 @@ from typing import Any, TextIO
 import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.conf.model import Conf, Field, Finding, Many, NonNegative, Size, raw_value
+from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.findings import Finding
+from singa_dask.conf.kinds import Field, Many, NonNegative, Size
 from singa_dask.data.stores.text import encode_text, vocabulary_of
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.fs.open_bytes import decode_text

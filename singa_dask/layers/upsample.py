@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.conf.model import Conf, Size, choice
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Size, choice
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.traits import Connection, Traits
 from singa_dask.layers.window import PAD, as_images, image_shape

@@ -8,7 +8,8 @@ are d apart, and it reaches over d (kernel - 1) + 1 pixels.
 
 from __future__ import annotations
 
-from singa_dask.conf.model import Conf, Count, Size
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Count, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import Layer, check_axes
 from singa_dask.layers.traits import Connection, Traits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from singa_dask.conf import Conf, Phase
-from singa_dask.conf.model import Size
+from singa_dask.conf.kinds import Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import RBMHid
 from singa_dask.net import NeuralNet

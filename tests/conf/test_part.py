@@ -9,7 +9,7 @@ import pytest
 from pydantic import Field, ValidationError
 
 from singa_dask import conf
-from singa_dask.conf.model import Many, Size
+from singa_dask.conf.kinds import Many, Size
 from singa_dask.errors import ConfigError
 from singa_dask.registry import Registry
 

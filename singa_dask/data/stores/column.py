@@ -25,8 +25,8 @@ import numpy.typing as npt
 from numpy.lib import format as npy_format
 
 from singa_dask import fs
-from singa_dask.conf.model import Field as KeyField
-from singa_dask.conf.model import Many, Size
+from singa_dask.conf.kinds import Field as KeyField
+from singa_dask.conf.kinds import Many, Size
 from singa_dask.data.codecs.record import as_labels, as_values, is_numeric, is_rounded, value_name
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import RangeStore, describe

@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.json
 
 from singa_dask import fs
-from singa_dask.conf.model import Field as KeyField
-from singa_dask.conf.model import Many, Size
+from singa_dask.conf.kinds import Field as KeyField
+from singa_dask.conf.kinds import Many, Size
 from singa_dask.data.codecs.columns import column_kind
 from singa_dask.data.codecs.record import find_wrong_label, flat_lists, label_field, salvage_rows
 from singa_dask.data.codecs.table import TableFacts

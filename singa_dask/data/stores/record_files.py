@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.conf.model import Field as KeyField
-from singa_dask.conf.model import Many, Size
+from singa_dask.conf.kinds import Field as KeyField
+from singa_dask.conf.kinds import Many, Size
 from singa_dask.data.codecs import protobuf, record
 from singa_dask.data.codecs.protobuf import BYTES, VARINT
 from singa_dask.data.codecs.table import TableFacts

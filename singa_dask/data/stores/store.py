@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.conf.model import Conf, read_options
+from singa_dask.conf.base import Conf
+from singa_dask.conf.parts import read_options
 from singa_dask.data.codecs.record import as_labels, check_schema, schema_of
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.types import Arrays, Block, Field, FileSum, Records, TableColumn

@@ -17,8 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from singa_dask import fs
-from singa_dask.conf.model import Field as KeyField
-from singa_dask.conf.model import Finding, Many, Size, raw_value
+from singa_dask.conf.base import raw_value
+from singa_dask.conf.findings import Finding
+from singa_dask.conf.kinds import Field as KeyField
+from singa_dask.conf.kinds import Many, Size
 from singa_dask.data.codecs.columns import as_texts, key_texts, missing_of, refuse_absent, show_columns, whole
 from singa_dask.data.codecs.lags import LagsConf
 from singa_dask.data.codecs.numbers import MISSING, NO_SPELLING, NumberConf, Spelling

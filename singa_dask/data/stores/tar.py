@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from singa_dask.conf.model import Field as KeyField
-from singa_dask.conf.model import Many
+from singa_dask.conf.kinds import Field as KeyField
+from singa_dask.conf.kinds import Many
 from singa_dask.data.codecs.record import (
     as_values,
     check_schema,

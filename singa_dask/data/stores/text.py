@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.csv
 
 from singa_dask import fs
-from singa_dask.conf.model import Field as KeyField
-from singa_dask.conf.model import Many, Size
+from singa_dask.conf.kinds import Field as KeyField
+from singa_dask.conf.kinds import Many, Size
 from singa_dask.data.codecs.record import LABEL_NAMES, labels_among, salvage_rows
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores.range_store import RangeStore
