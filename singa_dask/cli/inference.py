@@ -231,7 +231,7 @@ def test(
     for any number of workers. Exit codes are those of run.
     """
     from singa_dask import fs
-    from singa_dask.conf.job import CONFUSION
+    from singa_dask.conf.watched import CONFUSION
     from singa_dask.inference.stored import PHASES
     from singa_dask.layers.outputs import Writer
     from singa_dask.observe.figure import draw_confusion

@@ -1,11 +1,13 @@
 """What a job says: its models, its wiring rules, and the reader of job files."""
 
 from singa_dask.conf.base import Conf
+from singa_dask.conf.cluster import ClusterConf, ListenConf, WorkersConf
 from singa_dask.conf.describe import schema
-from singa_dask.conf.job import AlgConf, ClusterConf, JobConf, ListenConf, LRGenConf, UpdaterConf, WorkersConf
+from singa_dask.conf.job import AlgConf, JobConf
 from singa_dask.conf.jobfile import JobFile, find_warnings, load, loads
 from singa_dask.conf.net import InitConf, LayerConf, LayerGroupConf, NetConf, ParamConf, Phase
 from singa_dask.conf.parts import PartConf
+from singa_dask.conf.updater import LRGenConf, UpdaterConf
 
 __all__ = [
     "AlgConf",

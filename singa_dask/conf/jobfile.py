@@ -20,12 +20,13 @@ from singa_dask import fs, modules
 from singa_dask.conf import blocks, singa_job, yaml_text
 from singa_dask.conf.base import raw_value
 from singa_dask.conf.findings import MISPLACED_KEY
-from singa_dask.conf.job import JobConf, UpdaterConf
+from singa_dask.conf.job import JobConf
 from singa_dask.conf.kinds import as_list
 from singa_dask.conf.net import PHASES, LayerWiring, read_wiring
 from singa_dask.conf.parts import PartConf, required_keys
 from singa_dask.conf.singa_job import list_known_once, merge_own_types
 from singa_dask.conf.singa_text import is_singa_text
+from singa_dask.conf.updater import UpdaterConf
 from singa_dask.conf.yaml_text import Items, Scalar, Tree, TreeEntry, TreeMap, locate, named, plain, show
 from singa_dask.errors import ConfigError, DataError, Mark, Problem
 from singa_dask.paths import PATH_KEYS, expand

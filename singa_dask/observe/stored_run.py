@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from singa_dask import fs
-from singa_dask.conf.job import is_less_better, split_metric
+from singa_dask.conf.watched import is_less_better, split_metric
 from singa_dask.conf.yaml_text import read_plain
 from singa_dask.errors import ConfigError, text_of
 from singa_dask.observe.journal import is_in_use, read_objects

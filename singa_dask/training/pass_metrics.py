@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.conf.job import CONFUSION, RANKED, TOP, VALUES, check_metrics
+from singa_dask.conf.watched import CONFUSION, RANKED, TOP, VALUES, check_metrics
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array

@@ -13,7 +13,7 @@ import numpy as np
 
 from singa_dask import fs
 from singa_dask.conf import JobConf
-from singa_dask.conf.job import KeepConf, is_less_better
+from singa_dask.conf.watched import KeepConf, is_less_better
 from singa_dask.data.codecs.scaling import Learned
 from singa_dask.errors import CheckpointError, DataError, Mark, Problem, SingaError, UnusableCheckpointError
 from singa_dask.runtime.checkpoints import singa_checkpoint

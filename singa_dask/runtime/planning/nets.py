@@ -10,7 +10,7 @@ import numpy as np
 from singa_dask import fs
 from singa_dask.cancellation import Cancellation
 from singa_dask.conf import JobConf, LayerConf, Phase
-from singa_dask.conf.job import FREQUENCIES
+from singa_dask.conf.watched import FREQUENCIES
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Context, Layer, Span, StoreInput
 from singa_dask.layers.outputs import ArgSort, Writer

@@ -19,7 +19,7 @@ import numpy as np
 
 from singa_dask.comm.message import Address, Message
 from singa_dask.conf import JobConf, Phase
-from singa_dask.conf.job import EarlyStoppingConf, is_less_better, split_metric
+from singa_dask.conf.watched import EarlyStoppingConf, is_less_better, split_metric
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.bridge import IN_FLIGHT, BridgeSrc
 from singa_dask.layers.input import StoreInput
