@@ -4,10 +4,11 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.cluster import ClusterConf, ListenConf, WorkersConf
 from singa_dask.conf.describe import schema
 from singa_dask.conf.job import AlgConf, JobConf
-from singa_dask.conf.jobfile import JobFile, find_warnings, load, loads
+from singa_dask.conf.jobfile import JobFile, load, loads
 from singa_dask.conf.net import InitConf, LayerConf, LayerGroupConf, NetConf, ParamConf, Phase
 from singa_dask.conf.parts import PartConf
 from singa_dask.conf.updater import LRGenConf, UpdaterConf
+from singa_dask.conf.warnings import find_warnings
 
 __all__ = [
     "AlgConf",

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from singa_dask.conf.jobfile import apply_set, replace_cluster
+from singa_dask.conf.cluster_file import replace_cluster
+from singa_dask.conf.overrides import apply_set
 from singa_dask.conf.yaml_text import TreeMap, parse, plain
 from singa_dask.errors import ConfigError
 
