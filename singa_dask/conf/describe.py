@@ -18,7 +18,7 @@ from pydantic_core.core_schema import ModelSchema
 from singa_dask.conf import blocks
 from singa_dask.conf.base import Conf
 from singa_dask.conf.job import JobConf
-from singa_dask.conf.net import LayerConf
+from singa_dask.conf.layer import LayerConf
 from singa_dask.conf.parts import PartConf, blocks_of
 from singa_dask.errors import ConfigError
 from singa_dask.registry import Registry

@@ -12,11 +12,13 @@ from singa_dask.conf.base import Conf, raw_value
 from singa_dask.conf.cluster import ClusterConf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Count, Many, NonNegative, Positive, RegisteredName, as_list
-from singa_dask.conf.net import LayerConf, NetConf, check_phases, read_wiring
+from singa_dask.conf.layer import LayerConf
+from singa_dask.conf.net import NetConf
 from singa_dask.conf.parts import PartConf, raw_blocks
 from singa_dask.conf.profile import Profile
 from singa_dask.conf.updater import LRGenConf, UpdaterConf
 from singa_dask.conf.watched import EarlyStoppingConf, Keep, check_measured, check_metrics
+from singa_dask.conf.wiring_rules import check_phases, read_wiring
 from singa_dask.registry import Registry
 from singa_dask.shown import plural
 

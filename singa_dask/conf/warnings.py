@@ -12,9 +12,10 @@ from typing import Any
 
 from singa_dask.conf.base import raw_value
 from singa_dask.conf.job import JobConf
-from singa_dask.conf.net import PHASES, LayerWiring, read_wiring
+from singa_dask.conf.layer import PHASES
 from singa_dask.conf.parts import PartConf, required_keys
 from singa_dask.conf.updater import UpdaterConf
+from singa_dask.conf.wiring_rules import LayerWiring, read_wiring
 from singa_dask.errors import Problem
 from singa_dask.registry import Registry
 

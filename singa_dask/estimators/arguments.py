@@ -23,7 +23,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from singa_dask.arrays import Array
 from singa_dask.comm.remote_import import Guarded
-from singa_dask.conf.net import PHASES
+from singa_dask.conf.layer import PHASES
 from singa_dask.data.codecs.record import find_wrong_weight
 from singa_dask.data.codecs.scaling import Moments, Scaling
 from singa_dask.errors import ConfigError

@@ -16,7 +16,7 @@ import numpy as np
 from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import ClusterConf, JobConf, LayerConf, Phase
-from singa_dask.conf.net import check_phases, read_wiring
+from singa_dask.conf.wiring_rules import check_phases, read_wiring
 from singa_dask.data.stores import STORES, detect
 from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.data.stores.image import IMAGE_SUFFIXES

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from singa_dask.conf.net import check_phases, check_wiring, read_wiring
+from singa_dask.conf.wiring_rules import check_phases, check_wiring, read_wiring
 
 
 def layer(name: str, *sources: str, kind: str = "ReLU", **words: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from singa_dask.api import REGISTRIES
 from singa_dask.comm.message import Address
 from singa_dask.comm.remote_import import Guarded
 from singa_dask.conf import JobConf, Phase
-from singa_dask.conf.net import PHASES
+from singa_dask.conf.layer import PHASES
 from singa_dask.data.codecs.scaling import Moments, Scaling
 from singa_dask.data.loading import HostSpan, Survey, assign_by_host, host_names, same_host
 from singa_dask.data.loading.reader import BadPolicy, BlockReader
