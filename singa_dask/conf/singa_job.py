@@ -21,8 +21,8 @@ from singa_dask.conf.job import JobConf
 from singa_dask.conf.kinds import Count, Positive, RegisteredName, Size, phase_name, plain_name
 from singa_dask.conf.layer import LayerConf, ParamConf
 from singa_dask.conf.parts import PartConf, blocks_of
+from singa_dask.conf.places import Items, Scalar, Tree, TreeEntry, TreeMap, locate, plain, show, step
 from singa_dask.conf.singa_text import TextField, TextMessage, Value, Word, parse
-from singa_dask.conf.yaml_text import Items, Scalar, Tree, TreeEntry, TreeMap, locate, plain, show, step
 from singa_dask.errors import Mark, Problem
 from singa_dask.registry import Registry
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask import conf
+from singa_dask.conf.places import Scalar
 from singa_dask.conf.singa_text import TextMessage, Word, is_singa_text, parse
-from singa_dask.conf.yaml_text import Scalar
 from singa_dask.errors import ConfigError
 from singa_dask.layers.activation import ReLUConf
 from singa_dask.layers.connection import SplitConf
