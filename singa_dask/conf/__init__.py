@@ -2,9 +2,9 @@
 
 from singa_dask.conf.base import Conf
 from singa_dask.conf.cluster import ClusterConf, ListenConf, WorkersConf
-from singa_dask.conf.describe import schema
 from singa_dask.conf.job import AlgConf, JobConf
 from singa_dask.conf.jobfile import JobFile, load, loads
+from singa_dask.conf.json_schema import schema
 from singa_dask.conf.layer import InitConf, LayerConf, ParamConf, Phase
 from singa_dask.conf.net import LayerGroupConf, NetConf
 from singa_dask.conf.parts import PartConf
