@@ -8,8 +8,9 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from singa_dask.comm.backlog import Backlog
 from singa_dask.comm.greeting import Hello, read_hello
-from singa_dask.comm.message import Backlog, Message, ReceiveBuffer
+from singa_dask.comm.message import Message, ReceiveBuffer
 from singa_dask.comm.wire import GRACE_S, Wire, place_of
 from singa_dask.errors import CommError
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from singa_dask.comm.backlog import Backlog
 from singa_dask.comm.exchange import DirectExchange, PartialSum, SliceExchange
-from singa_dask.comm.message import Address, Backlog, Message, pack
+from singa_dask.comm.message import Address, Message, pack
 from singa_dask.comm.slices import ParamSlice
 from singa_dask.comm.sum_tree import additions, complete_nodes, leaf
 from singa_dask.comm.tree import ProcessTree, TreeExchange

@@ -33,11 +33,13 @@ from typing import Any
 
 import numpy as np
 
+from singa_dask.comm.backlog import Backlog
+from singa_dask.comm.endpoint import ANY_PORT, Endpoint
 from singa_dask.comm.greeting import Hello
 from singa_dask.comm.inbox import Inbox
-from singa_dask.comm.message import Backlog, Message, ReceiveBuffer
+from singa_dask.comm.message import Message, ReceiveBuffer
 from singa_dask.comm.outbox import Outbox
-from singa_dask.comm.wire import ANY_PORT, Endpoint, Listener, listen
+from singa_dask.comm.wire import Listener, listen
 
 logger = logging.getLogger(__name__)
 
