@@ -16,7 +16,8 @@ from singa_dask.net.debug import watch_backward, watch_forward
 from singa_dask.net.replay import Replays, is_replayable
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Array
-from singa_dask.testing.case import CPU, Case, compare, examine, forward, metric, results
+from singa_dask.testing.case import CPU, Case, forward, metric, results
+from singa_dask.testing.examine import compare, examine
 
 EPSILON = 1e-5
 TOLERANCE = 1e-6

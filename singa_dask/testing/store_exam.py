@@ -13,7 +13,7 @@ from singa_dask.data.stores import STORES, Store
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, PartError
-from singa_dask.testing.case import compare, examine
+from singa_dask.testing.examine import compare, examine
 
 FIELDS = {"pixel": "uint8", "data": "float32", "label": "int32"}
 

@@ -13,7 +13,8 @@ from singa_dask.conf import UpdaterConf
 from singa_dask.errors import PartError
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.ops.contract import Array, Ops
-from singa_dask.testing.case import CPU, compare, examine
+from singa_dask.testing.case import CPU
+from singa_dask.testing.examine import compare, examine
 from singa_dask.training import UPDATERS, Updater
 
 PIECE = NumpyOps.update_values

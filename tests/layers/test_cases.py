@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from singa_dask.testing.case import Case, examine
+from singa_dask.testing.case import Case
+from singa_dask.testing.examine import examine
 from singa_dask.testing.layer_exam import LAYER_ASPECTS
 from tests.layers.cases import exam_cases, shown
 
