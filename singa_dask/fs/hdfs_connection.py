@@ -21,9 +21,9 @@ from concurrent.futures import wait
 
 import hdfs_native
 
+from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.fs.hadoop_conf import ha_namenodes, hadoop_settings, name_service
 from singa_dask.fs.hdfs_errors import DATANODES_FAILED, GSSAPI_LIBRARY, NEEDS_KERBEROS, REFUSED, os_error, with_errno
-from singa_dask.fs.io_threads import DaemonThreads
 from singa_dask.fs.retry import Result
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from singa_dask.fs.io_threads import DaemonThreads
+from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.runtime.units.unit_host import _JOB, in_job
 
 

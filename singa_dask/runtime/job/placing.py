@@ -30,7 +30,7 @@ from singa_dask.data.loading.reader import BadPolicy, BlockReader
 from singa_dask.data.order import Sampler
 from singa_dask.data.stores import Store
 from singa_dask.errors import Aborted, ClusterError, DataError, LostUnitError, UnloadableError
-from singa_dask.fs.io_threads import DaemonThreads
+from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.fs.patterns import is_pattern, matches
 from singa_dask.layers import StoreInput
 from singa_dask.layers.store_conf import StoreConf

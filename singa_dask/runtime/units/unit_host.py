@@ -36,7 +36,7 @@ from singa_dask.errors import (
     is_out_of_memory,
     text_of,
 )
-from singa_dask.fs.io_threads import DaemonThreads
+from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
 from singa_dask.redaction import redact
