@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import logging
 import os
 import socket
 import sys
@@ -25,9 +24,6 @@ from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.fs.hadoop_conf import ha_namenodes, hadoop_settings, name_service
 from singa_dask.fs.hdfs_errors import DATANODES_FAILED, GSSAPI_LIBRARY, NEEDS_KERBEROS, REFUSED, os_error, with_errno
 from singa_dask.fs.retry import Result
-
-logger = logging.getLogger(__name__)
-
 
 IO_DEADLINE_S = 60.0
 IDLE_KEY = "dfs.client.socket-timeout"

@@ -5,7 +5,6 @@ Other threads decode what was read: pyarrow and Pillow do so without Python's lo
 
 from __future__ import annotations
 
-import logging
 import os
 import statistics
 import sys
@@ -18,9 +17,6 @@ from functools import partial
 from typing import TypeVar
 
 from singa_dask.fs.daemon_threads import HERE, DaemonThreads, R
-
-logger = logging.getLogger(__name__)
-
 
 T = TypeVar("T")
 

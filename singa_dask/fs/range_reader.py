@@ -19,9 +19,6 @@ from singa_dask.fs.mapped_file import map_file, note_read, read_ahead
 from singa_dask.fs.retry import repeated
 from singa_dask.fs.versions import is_web, look_up, server_of, version_of, version_of_local, warn_of
 
-logger = logging.getLogger(__name__)
-
-
 # seconds before a read is repeated, if a web server is busy, silent or has cut the connection; and of all attempts
 BACK_OFF_S, ATTEMPTS_S = (0.1, 0.4, 1.6, 4.0, 8.0), 60.0
 LOOK_S, ASK_S = 0.1, 5.0

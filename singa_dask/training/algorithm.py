@@ -5,7 +5,6 @@ An algorithm knows layers and params, but no servers: it calls back when it need
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,9 +17,6 @@ from singa_dask.errors import NumericError
 from singa_dask.layers import Layer, Param
 from singa_dask.net import NeuralNet
 from singa_dask.registry import Registry
-
-logger = logging.getLogger(__name__)
-
 
 ALGORITHMS: Registry[Algorithm] = Registry("algorithm")
 
