@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from singa_dask.ops.cupy.arrays import ValueKernel, sum_type
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.cupy.elementwise import CupyElementwise
+from singa_dask.ops.cupy.launch import sum_type
+from singa_dask.ops.cupy.value_kernel import ValueKernel
 
 CROSS_ENTROPY = ValueKernel(
     "binary_cross_entropy",

@@ -23,11 +23,11 @@ import numpy as np
 
 from singa_dask.errors import DeviceMemoryError
 from singa_dask.ops.cupy import cudnn
-from singa_dask.ops.cupy.arrays import THREADS, blocks, is_dense, sum_type
 from singa_dask.ops.cupy.choices import choices_in, fastest, folder_of
 from singa_dask.ops.cupy.cublas import workspace
 from singa_dask.ops.cupy.device import Array, CupyDevice, elapsed
 from singa_dask.ops.cupy.elementwise import CupyElementwise
+from singa_dask.ops.cupy.launch import THREADS, blocks, is_dense, sum_type
 from singa_dask.ops.cupy.linear import CupyLinear
 from singa_dask.ops.cupy.weights import StepWeights
 from singa_dask.ops.numpy.images import parts_of_groups

@@ -8,8 +8,9 @@ from typing import Any
 import cupy
 import numpy as np
 
-from singa_dask.ops.cupy.arrays import CupyMemory, ValueKernel
 from singa_dask.ops.cupy.device import Array
+from singa_dask.ops.cupy.memory import CupyMemory
+from singa_dask.ops.cupy.value_kernel import ValueKernel
 from singa_dask.ops.formulas import Formula, Step
 from singa_dask.ops.numpy.elementwise import GELU_CUBE, GELU_X, STANH_X, STANH_Y
 

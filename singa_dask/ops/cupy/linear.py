@@ -17,7 +17,6 @@ from cupy.cuda import device
 from cupy_backends.cuda.libs import cublas
 
 from singa_dask.arrays import Array as HostArray
-from singa_dask.ops.cupy.arrays import THREADS, WARP, ValueKernel, pack_width, strides_of, sum_type
 from singa_dask.ops.cupy.cublas import (
     BIAS_EPILOGUE,
     CUDA_TYPES,
@@ -31,6 +30,8 @@ from singa_dask.ops.cupy.cublas import (
     workspace,
 )
 from singa_dask.ops.cupy.device import Array, CupyDevice
+from singa_dask.ops.cupy.launch import THREADS, WARP, pack_width, strides_of, sum_type
+from singa_dask.ops.cupy.value_kernel import ValueKernel
 from singa_dask.ops.cupy.weights import CupyWeights
 from singa_dask.ops.onednn.library import BFLOAT16
 

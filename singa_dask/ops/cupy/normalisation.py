@@ -11,17 +11,8 @@ from typing import Any
 import numpy as np
 
 from singa_dask.arrays import DType
-from singa_dask.ops.cupy.arrays import (
-    WARP,
-    divisor,
-    index_type,
-    ints,
-    pack_width,
-    row_threads,
-    run,
-    sum_type,
-)
 from singa_dask.ops.cupy.device import Array
+from singa_dask.ops.cupy.launch import WARP, divisor, index_type, ints, pack_width, row_threads, run, sum_type
 from singa_dask.ops.cupy.linear import CupyLinear
 from singa_dask.ops.types import Running
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from singa_dask.arrays import Array as HostArray
 from singa_dask.ops import philox
-from singa_dask.ops.cupy.arrays import THREADS, CupyMemory, blocks, strides_of
 from singa_dask.ops.cupy.device import Array, CupyDevice
+from singa_dask.ops.cupy.launch import THREADS, blocks, strides_of
+from singa_dask.ops.cupy.memory import CupyMemory
 from singa_dask.ops.types import Key
 
 # Words of a draw: two of one key, two of another or the same key, and the first row.

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from singa_dask.arrays import Array as HostArray
-from singa_dask.ops.cupy.arrays import CupyMemory, Uploaded, strides_of
 from singa_dask.ops.cupy.device import Array
+from singa_dask.ops.cupy.launch import strides_of
+from singa_dask.ops.cupy.memory import CupyMemory, Uploaded
 from singa_dask.ops.numpy.recurrent import NumpyRecurrent
 
 # Threads of a block: few, so that a time step has many blocks, and at least a warp.

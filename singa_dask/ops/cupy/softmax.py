@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.ops.cupy.arrays import THREADS, WARP, blocks, ints, pack_width, row_threads, strides_of, sum_type
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.cupy.elementwise import CupyElementwise
+from singa_dask.ops.cupy.launch import THREADS, WARP, blocks, ints, pack_width, row_threads, strides_of, sum_type
 
 # Where a warp has a row: the rows of a block, and the most values of a thread.
 ROWS, MAX_VALUES = 8, 32

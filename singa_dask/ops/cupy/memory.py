@@ -1,8 +1,7 @@
-"""CupyMemory: the memory of a GPU, and the arguments of its kernels: integers of the host, strides, grids."""
+"""CupyMemory: the memory of a GPU."""
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -14,138 +13,10 @@ from cupy.cuda import runtime
 
 from singa_dask.arrays import Array as HostArray
 from singa_dask.arrays import DType
-from singa_dask.ops.cupy.device import SMALL_BYTES, Array, CupyDevice, dense, event, in_memory, laid_out_like
-from singa_dask.ops.numpy.memory import NumpyMemory, channels_last, in_layout
-from singa_dask.ops.onednn.library import BFLOAT16
-
-# Bytes that a thread reads or writes at once.
-PACK_BYTES = 16
-# Kernels count packs in int.
-MAX_PACKS = (1 << 31) - 1
-
-# Kernels compute in `wide` of the type that they write: float, or double for doubles.
-WIDE = """
-template <typename V> struct wide { typedef float type; };
-template <> struct wide<double> { typedef double type; };
-"""
-PACK = """
-template <typename V, int N> struct alignas(sizeof(V) * N) pack { V at[N]; };
-"""
-
-
-class ValueKernel:
-    """A kernel that computes ``z`` from values of broadcast arrays and from numbers.
-
-    Call it with what it reads, then with the array ``out`` that it writes, which may be one of those that it reads.
-
-    Parameters
-    ----------
-    name : str
-    given : str
-        What it reads: ``"X x, Y y, float64 slope"``. A type of one letter is that of an array.
-    step : str
-        C++ that assigns ``z`` of type Z; it computes in type W.
-    """
-
-    def __init__(self, name: str, given: str, step: str) -> None:
-        self.name, self.step = name, f"typedef wide<Z>::type W; {step}"
-        self.params = [param.split() for param in given.split(",")]
-        self.single = cupy.ElementwiseKernel(given, "Z z", self.step, name, preamble=WIDE)
-        self.packed = functools.cache(self._packed)
-
-    def __call__(self, *arguments: Any, **named: Any) -> None:
-        if named:
-            names = [*(name for _, name in self.params), "out"][len(arguments) :]
-            if named.keys() != {*names}:
-                raise TypeError(f"{self.name}: expected {', '.join(names)}, got {', '.join(named)}")
-            arguments = (*arguments, *(named[name] for name in names))
-        *inputs, out = arguments = in_memory_order(*arguments)
-        arrays = [x for x in arguments if isinstance(x, cupy.ndarray)]
-        width = PACK_BYTES // max(x.itemsize for x in arrays)
-        if not out.size or not all(_in_packs(x, out, width) for x in arrays):
-            self.single(*arguments)
-            return
-        rows = [0 if x.size == out.size else x.size // width for x in arrays[:-1]]
-        flat = (x.reshape(-1) if isinstance(x, cupy.ndarray) else x for x in inputs)
-        kernel = self.packed(width, tuple(row > 0 for row in rows))
-        kernel(*flat, *filter(None, rows), out.size, out.reshape(-1), size=-(-out.size // width))
-
-    def _packed(self, width: int, repeated: tuple[bool, ...]) -> Any:
-        """Return the kernel that takes ``width`` values a thread.
-
-        Parameters
-        ----------
-        width : int
-        repeated : tuple of bool
-            For each array that it reads, whether its values repeat along those of z.
-        """
-        arrays = [param for param in self.params if len(param[0]) == 1]
-        inputs = [f"raw {kind} all_{name}" if len(kind) == 1 else f"{kind} {name}" for kind, name in self.params]
-        of_packs, of_values, loads = [], [], []
-        for (kind, name), repeats in zip(arrays, repeated, strict=True):
-            place = f"(unsigned int)i % (unsigned int)row_{name}" if repeats else "i"
-            inputs += [f"int32 row_{name}"] * repeats
-            loads.append(
-                f"const pack<{kind}, {width}> pack_{name} ="
-                f" reinterpret_cast<const pack<{kind}, {width}>*>(&all_{name}[(ptrdiff_t)0])[{place}];"
-            )
-            of_packs.append(f"pack_{name}.at[k]")
-            of_values.append(f"all_{name}[{'(ptrdiff_t)0' if repeats else 'k'}]")
-        takes = "".join(f"const {kind} {name}, " for kind, name in arrays)
-        # arrays that repeat have whole packs, and so has z then
-        operation = f"""
-        auto one = [&]({takes}Z &z) {{ {self.step} }};
-        if ((i + 1) * {width} <= count) {{
-            {" ".join(loads)}
-            pack<Z, {width}> made;
-            #pragma unroll
-            for (int k = 0; k < {width}; ++k) one({", ".join([*of_packs, "made.at[k]"])});
-            reinterpret_cast<pack<Z, {width}>*>(&all_z[(ptrdiff_t)0])[i] = made;
-        }} else {{
-            #pragma unroll 1
-            for (ptrdiff_t k = i * {width}; k < count; ++k) one({", ".join([*of_values, "all_z[k]"])});
-        }}
-        """
-        return cupy.ElementwiseKernel(
-            ", ".join([*inputs, "int64 count"]), "raw Z all_z", operation, self.name, preamble=WIDE + PACK
-        )
-
-
-def _in_packs(x: Array, out: Array, width: int) -> bool:
-    """Tell whether packs of x are those of ``out``, or repeat along them; ``out`` itself has to be contiguous."""
-    if not x.flags.c_contiguous or x.data.ptr % (width * x.itemsize) or out.size > MAX_PACKS * width:
-        return False
-    if x.shape == out.shape:
-        return True
-    inner = x.shape[next((axis for axis, size in enumerate(x.shape) if size != 1), x.ndim) :]
-    return bool(x.size % width == 0 and inner == out.shape[out.ndim - len(inner) :])
-
-
-CAST = ValueKernel("cast", "X x", "z = (Z)x;")
-FLOATS = {np.dtype(np.float32), np.dtype(np.float64), BFLOAT16}
-
-
-def casts(x: Array, out: Array) -> bool:
-    """Tell whether `CAST` copies one array to another; CuPy does where it need not cast, and of integers."""
-    return x.dtype != out.dtype and {x.dtype, out.dtype} <= FLOATS
-
-
-def in_memory_order(*arrays: Any) -> tuple[Any, ...]:
-    """Return views for an elementwise kernel, with axes in the order in which the last array lies in memory.
-
-    So dense arrays are contiguous. Arrays with fewer axes are broadcast; numbers stay as they are.
-    """
-    last = arrays[-1]
-    if last.flags.c_contiguous:
-        return arrays
-    axes = in_memory(last)
-    if axes == tuple(range(last.ndim)):
-        return arrays
-    return tuple(_with_axes(x, last.ndim).transpose(axes) if hasattr(x, "ndim") else x for x in arrays)
-
-
-def _with_axes(x: Array, n: int) -> Array:
-    return x if x.ndim == n else x.reshape((1,) * (n - x.ndim) + x.shape)
+from singa_dask.ops.cupy.device import SMALL_BYTES, Array, CupyDevice, dense, event, laid_out_like
+from singa_dask.ops.cupy.launch import THREADS, blocks, flattened, is_dense
+from singa_dask.ops.cupy.value_kernel import CAST, casts, in_memory_order
+from singa_dask.ops.numpy.memory import NumpyMemory, in_layout
 
 
 class _AsyncScalar:
@@ -171,12 +42,6 @@ class _AsyncScalar:
 
 
 Ops = TypeVar("Ops", bound="CupyMemory")
-
-# Threads of a block of an elementwise kernel.
-THREADS = 256
-WARP = 32
-# More blocks than any device runs at once; with more values each thread takes several.
-MAX_BLOCKS = 1 << 14
 
 
 class Uploaded(np.ndarray[Any, Any]):
@@ -382,73 +247,3 @@ class CupyMemory(NumpyMemory):
         out = self.scratch(name, (values.size,), np.int64).reshape(values.shape)
         self.gpu.put(values, out)
         return out
-
-
-def is_dense(x: Array) -> bool:
-    """Tell whether images lie in memory as N, H, W, C without gaps, and rows as N, C."""
-    return bool((channels_last(x) if x.ndim == 4 else x).flags.c_contiguous)
-
-
-def strides_of(x: Array) -> tuple[np.int64, ...]:
-    """Return the strides of an array in values, ready as arguments of a kernel."""
-    return tuple(np.int64(step // x.itemsize) for step in x.strides)
-
-
-def flattened(x: Array) -> Array:
-    """Return the view (n,) of a dense array, in the order of its memory."""
-    return x.transpose(in_memory(x)).reshape(-1)
-
-
-def blocks(n: int, threads: int = THREADS) -> int:
-    """Return the number of blocks for n values, one a thread, or several with very many values."""
-    return max(1, min(-(-n // threads), MAX_BLOCKS))
-
-
-# Kernels count up to so many values in int; threads step beyond the last one.
-INT_VALUES = 1 << 30
-
-
-def run(function: Any, n: int, *arguments: Sequence[Any]) -> None:
-    """Launch a kernel with a thread for each of n values."""
-    function((blocks(n),), (THREADS,), tuple(value for some in arguments for value in some))
-
-
-def ints(*values: int) -> tuple[np.int32, ...]:
-    """Return numbers as kernels take them."""
-    return tuple(np.int32(value) for value in values)
-
-
-def sum_type(dtype: DType) -> Any:
-    """Return the dtype that kernels compute in for values of a dtype, `wide` of types.cuh."""
-    return np.float64 if dtype == np.float64 else np.float32
-
-
-def index_type(n_values: int) -> np.dtype[Any]:
-    """Return the dtype that kernels count values in: int32 if that is enough, as it takes half the work."""
-    return np.dtype(np.int32 if n_values <= INT_VALUES else np.int64)
-
-
-def divisor(d: int) -> np.uint64:
-    """Return what `quotient` of types.cuh divides by d with: a factor, and how far to shift the product."""
-    d = max(1, d)
-    shift = 31 + (d - 1).bit_length()
-    return np.uint64(-(-(1 << shift) // d) << 8 | shift)
-
-
-def pack_width(channels: int, *arrays: Array) -> int:
-    """Return how many neighbouring channels a thread takes at once, at most PACK_BYTES of each array."""
-    for width in (8, 4, 2):
-        if channels % width == 0 and all(
-            width * x.itemsize <= PACK_BYTES and x.data.ptr % (width * x.itemsize) == 0 for x in arrays
-        ):
-            return width
-    return 1
-
-
-# The most threads of a block, which has a row.
-ROW_THREADS = 512
-
-
-def row_threads(n: int) -> int:
-    """Return how many threads a block has for n values: whole warps."""
-    return min(ROW_THREADS, max(1, -(-n // WARP)) * WARP)
