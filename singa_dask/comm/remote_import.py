@@ -1,4 +1,7 @@
-"""Import a module in a Dask process of the same version, beside its event loop, as it takes seconds."""
+"""Import a module in a Dask process, which must have the same version of the package.
+
+The import runs beside the event loop of that process, as it takes seconds.
+"""
 
 from __future__ import annotations
 

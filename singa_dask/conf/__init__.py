@@ -1,4 +1,18 @@
-"""What a job says: its models, its wiring rules, and the reader of job files."""
+"""What a job says: its models, its wiring rules, and the reader of job files.
+
+What all models share
+    `base`: the class `Conf`. `kinds`: kinds of values. `parts`: parts that name a registered class. `findings`:
+    mistakes in plain words. `names`: names that other programs use.
+The models
+    `job`: a whole job. `cluster`, `updater`, `net`, `layer`, `watched`, `profile`: its parts. `wiring_rules`: checks of
+    a net by names.
+Job files
+    `jobfile`: reads one. `places`: the tree that it becomes. `yaml_text`: YAML. `singa_text`, `singa_job`,
+    `singa_rules`: SINGA's own format. `blocks`, `cluster_file`, `overrides`: what changes the tree. `warnings`: likely
+    mistakes of a valid job.
+For people and editors
+    `describe`: a part in words. `json_schema`: the schema of job files. `nn_stub`: types of `singa_dask.nn`.
+"""
 
 from singa_dask.conf.base import Conf
 from singa_dask.conf.cluster import ClusterConf, ListenConf, WorkersConf

@@ -1,6 +1,7 @@
-"""Places: the content of a job file as a tree whose nodes know where they stand in it. Knows nothing of models or YAML.
+"""Places: the content of a job file as a tree whose nodes know where they stand in the file.
 
-All messages about the job use these places: those of the reader, and later ones about shapes or data.
+All messages about the job use these places: messages of the reader, and later ones about shapes or data. The tree knows
+neither models nor YAML.
 """
 
 from __future__ import annotations

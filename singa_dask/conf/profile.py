@@ -1,4 +1,4 @@
-"""Which steps of a job are profiled."""
+"""The steps of a job that are profiled."""
 
 from __future__ import annotations
 

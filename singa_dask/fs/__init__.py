@@ -2,6 +2,20 @@
 
 All files that the package reads or writes (records, checkpoints, run directories) are named by URLs and accessed by
 these functions, called as ``fs.open(...)``. ``hdfs://`` URLs use a client of our own.
+
+Read by ranges
+    `open_bytes`: opens a file, compressed or not. `sources`: the interface of what it returns. `range_reader`: a file,
+    local or remote. `range_file`: a source as a file object. `decompression`: its limits. `versions`: whether a file
+    was changed. `mapped_file`: memory maps. `checksums`: CRC32C.
+Read ahead, and kept
+    `io_threads`, `daemon_threads`: threads that read. `retry`: calls that are repeated. `cache`: remote data on a local
+    disk. `locks`, `mounts`: locks on its files, and where they do not help.
+HDFS
+    `hdfs_clients`: which client serves a URL. `hdfs`: our filesystem. `hdfs_connection`: the clients of a process.
+    `hdfs_errors`, `hdfs_locations`, `hadoop_conf`: errors, block locations, configuration.
+Directories and names
+    `host_files`, `part_folders`: files on the hosts of Dask workers. `patterns`: which files a pattern means.
+    `outputs`: files that a user has written. `ownership`: who may write to a directory.
 """
 
 from __future__ import annotations

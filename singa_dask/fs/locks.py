@@ -1,4 +1,4 @@
-"""Locks on open files, between processes: a lock ends when its file is closed, or its process ends."""
+"""Locks on open files, for several processes: a lock ends when its file is closed, or its process ends."""
 
 from __future__ import annotations
 

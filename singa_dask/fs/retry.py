@@ -1,4 +1,4 @@
-"""Repeat a call that fails because servers do not answer."""
+"""Repeat a call that fails because a server does not answer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,18 @@
 """Layers, each with its block of the job file, one file a family.
 
 A new layer is a class in a file of this directory, and its name below: the file is imported when a job names it.
+
+The contract of all layers
+    `base`: the class `Layer`, and what the net does to a layer. `traits`: what a type of layer states. `feature`: what
+    layers hand each other. `param`: their weights. `metrics`: what they measure. `context`: what a net tells them.
+    `feedback`: layers that close a cycle.
+Input layers
+    `input`: the features of a batch of records. `targets`: targets, labels and weights. `augmentation`: random changes.
+    `store_conf`: what a job says of the records. `open_records`: opens them. `record_shapes`: compares their shapes.
+What several families share
+    `window`: windows that move over images. `fused_params`: params of gates in one array.
+Inserted by a net
+    `connection`: Split, Slice and Concate. `bridge`: edges between workers.
 """
 
 from singa_dask.layers.base import LAYERS, Layer, LayerSite, ShardIndex

@@ -1,4 +1,4 @@
-"""Connection layers forward their sources: Split, Slice and Concate, which a net also inserts by itself."""
+"""Connection layers hand on what they read: Split, Slice and Concate, which a net also inserts by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dummy: a layer that stands for any other in tests."""
+"""Dummy: a layer that takes the place of any other in a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent layers: RNN, GRU and LSTM, on a base that computes time steps one after another."""
+"""Recurrent layers: RNN, GRU and LSTM, on a base class that computes the time steps."""
 
 from __future__ import annotations
 

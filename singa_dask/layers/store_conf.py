@@ -1,4 +1,4 @@
-"""StoreConf: what a job says of the records that an input layer reads."""
+"""StoreConf: the records that an input layer reads, as a job describes them."""
 
 from __future__ import annotations
 

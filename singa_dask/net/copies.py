@@ -1,4 +1,4 @@
-"""Copies: sums the gradients of the copies of each layer in an unrolled net."""
+"""Copies: adds up the gradients of the copies of each layer in an unrolled net."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Watch layers for ``debug: true`` and for the exam: each overwrites what is its own, and leaves all else alone.
+"""Watch layers for ``debug: true`` and for the exam: a layer has to overwrite its own arrays, and no others.
 
-What a layer has to overwrite is filled with a number that no layer computes: where that is still there, or
-something was added to it, the layer has not overwritten it.
+Arrays that a layer has to overwrite are filled with a number that no layer computes. Where this number is still
+there, or something was added to it, the layer has not overwritten the array.
 """
 
 from __future__ import annotations

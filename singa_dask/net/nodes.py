@@ -1,4 +1,4 @@
-"""Node: one layer to be built, of the job or inserted by the net; NodeOutput: a reference to what a node computes."""
+"""Nodes of a plan: a node is one layer to be built, of the job or inserted by the net."""
 
 from __future__ import annotations
 
