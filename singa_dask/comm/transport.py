@@ -43,7 +43,6 @@ from singa_dask.comm.wire import Listener, listen
 
 logger = logging.getLogger(__name__)
 
-
 _CLOSE_S = 5.0
 
 

@@ -32,7 +32,6 @@ from singa_dask.fs.mounts import network_filesystem
 
 logger = logging.getLogger(__name__)
 
-
 DEFAULT_LIMIT_GB = 20.0
 # seconds for which a block that another process fetches is waited for, or the lock of the whole cache
 WAIT_S = 10.0

@@ -22,7 +22,6 @@ from singa_dask.ops.contract import Array, DType
 
 logger = logging.getLogger(__name__)
 
-
 # keys of store_conf that are options of some formats; those of lines of numbers go to CSVInput
 FORMAT_KEYS = (*NAMING, "encoding", *ImageOptions.model_fields)
 

@@ -12,7 +12,6 @@ from singa_dask.ops.contract import CapturedKernels
 
 logger = logging.getLogger(__name__)
 
-
 # The first steps compile kernels and allocate scratch memory, which cannot be captured.
 FIRST_STEPS = 2
 # Gives up after so many captures, where memory differs from step to step.

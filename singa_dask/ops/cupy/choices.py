@@ -20,7 +20,6 @@ from singa_dask.fs.cache import ENGINES, cache_folder
 
 logger = logging.getLogger(__name__)
 
-
 Candidate = TypeVar("Candidate")
 
 # Another way than the first has to be faster by this factor: what is about as fast would be chosen by chance.

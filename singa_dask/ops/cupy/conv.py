@@ -37,7 +37,6 @@ from singa_dask.ops.types import UNDILATED, Pair
 
 logger = logging.getLogger(__name__)
 
-
 # Bytes of unfolded images that one matrix product takes, at least one image.
 COLUMN_BYTES = 1 << 26
 

@@ -20,7 +20,6 @@ from singa_dask.ops.types import UNDILATED, Pair
 
 logger = logging.getLogger(__name__)
 
-
 EXTRAS = "'singa-dask[cuda12]' or 'singa-dask[cuda13]'"
 # Kinds of a convolution.
 FORWARD, GRAD_INPUT, GRAD_WEIGHT = "conv2d", "conv2d_grad_input", "conv2d_grad_weight"

@@ -29,7 +29,6 @@ from singa_dask.ops.types import Running
 
 logger = logging.getLogger(__name__)
 
-
 # Takes the arrays, and the facts of them.
 PreparedCall = Callable[[Sequence[Array | None], Sequence[Facts | None]], None]
 
