@@ -2,8 +2,7 @@
 
 It adds what hdfs-native lacks: use in a forked child is refused, every call has a deadline, a DataNode that hangs is
 given up after some seconds and then avoided, a NameNode that hangs is left for the other one, and every error is an
-`OSError` that names the URL (and the offset). Block locations, which it does not provide either, are requested from the
-NameNode's WebHDFS: they are hints for the placement of work, so a missing answer is not an error.
+`OSError` that names the URL (and the offset).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Block locations of files on HDFS, requested from the web server of a NameNode."""
+"""Block locations of files on HDFS, requested from the web server of a NameNode.
+
+hdfs-native does not provide them. They are hints for the placement of work, so a missing answer is not an error.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versions of files: a text for each that changes if the file is overwritten."""
+"""Versions of files: a file has another version once it is overwritten."""
 
 from __future__ import annotations
 

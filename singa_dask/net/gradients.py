@@ -1,4 +1,4 @@
-"""Which features and layers of a net have gradients."""
+"""Decide which features and layers of a net have gradients."""
 
 from __future__ import annotations
 

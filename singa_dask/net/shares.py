@@ -1,4 +1,4 @@
-"""Shares: batches that the workers of a group divide unequally."""
+"""Shares: batches that the workers of a group divide into unequal parts."""
 
 from __future__ import annotations
 
