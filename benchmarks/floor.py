@@ -33,7 +33,8 @@ from singa_dask.layers.base import run_verb
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.onednn import OneDnnOps, recipes
-from singa_dask.ops.onednn.library import Call, Copied, Engine, described
+from singa_dask.ops.onednn.call import Call, Copied, described
+from singa_dask.ops.onednn.library import Engine
 
 ALL = [*NETS, *RESIDUAL, "gru", "lstm", "rbm"]
 MARK = 0.9

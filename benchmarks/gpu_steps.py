@@ -20,7 +20,7 @@ from benchmarks.gpu_report import Report, limit, spread
 from benchmarks.loop import Loop
 from singa_dask.layers import Layer
 from singa_dask.ops import get_ops
-from singa_dask.training.algorithm import FIRST_STEPS
+from singa_dask.training.captured_step import FIRST_STEPS
 
 __all__ = ["profile", "steps"]
 

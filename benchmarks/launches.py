@@ -25,8 +25,8 @@ import cupy
 from benchmarks import gpu_nets, residual, residual_ours
 from benchmarks.loop import Loop
 from singa_dask.ops import NumpyOps, get_ops
-from singa_dask.ops.cupy import cudnn, images
-from singa_dask.training.algorithm import FIRST_STEPS
+from singa_dask.ops.cupy import conv, cudnn
+from singa_dask.training.captured_step import FIRST_STEPS
 from tests.gpu.test_cudnn import FrontEnd, Graph
 
 __all__ = ["NETS", "Step", "step_of"]
@@ -93,7 +93,7 @@ def _convolutions(world: Any) -> Iterator[None]:
     with (
         mock.patch.object(cudnn, "load", FrontEnd),
         mock.patch.object(Graph, "execute_plan_at_index", enqueue),
-        mock.patch.object(images, "MIN_PRODUCTS", 1 << 62),  # none is timed
+        mock.patch.object(conv, "MIN_PRODUCTS", 1 << 62),  # none is timed
     ):
         yield
 

@@ -25,7 +25,7 @@ from benchmarks.contender import NETS, peak_mb, say
 from benchmarks.jobs import job_on_made_records
 from singa_dask.conf import JobConf
 from singa_dask.ops import get_ops
-from singa_dask.ops.onednn.library import Call
+from singa_dask.ops.onednn.call import Call
 from singa_dask.runtime import Driver, plan_processes
 from singa_dask.runtime.job.cluster import embedded_cluster
 from singa_dask.training import ALGORITHMS, BP

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from singa_dask.jobs.run import Run, open_run
     from singa_dask.jobs.starting import start, train
     from singa_dask.layers import Connection, Feature, InputLayer, Layer, Param, RecordIds, StoreInput, Traits
+    from singa_dask.layers.activation import Elementwise
     from singa_dask.layers.input import CSVInput, RecordInput
-    from singa_dask.layers.neuron import Elementwise
-    from singa_dask.layers.records import StoreConf
+    from singa_dask.layers.store_conf import StoreConf
     from singa_dask.ops.philox import generator
     from singa_dask.training import BP, Algorithm, Initialiser, Schedule, Updater
 
@@ -109,9 +109,9 @@ __getattr__ = lazy_names(
         "jobs.run": ["Run", "open_run"],
         "jobs.starting": ["start", "train"],
         "layers": ["Connection", "Feature", "InputLayer", "Layer", "Param", "RecordIds", "StoreInput", "Traits"],
+        "layers.activation": ["Elementwise"],
         "layers.input": ["CSVInput", "RecordInput"],
-        "layers.neuron": ["Elementwise"],
-        "layers.records": ["StoreConf"],
+        "layers.store_conf": ["StoreConf"],
         "ops.philox": ["generator"],
         "training": ["BP", "Algorithm", "Initialiser", "Schedule", "Updater"],
     },

@@ -166,7 +166,7 @@ def test_a_name_of_two_modules_is_refused() -> None:
 
 def test_a_name_of_ours_is_refused() -> None:
     text = REGISTERED.replace("@register\n", "@register('ReLU')\n")
-    assert "'ReLU' is registered twice: by singa_dask.layers.neuron.ReLU and by Mine of own.py." in refused(
+    assert "'ReLU' is registered twice: by singa_dask.layers.activation.ReLU and by Mine of own.py." in refused(
         write("own.py", text)
     )
 

@@ -16,7 +16,8 @@ from mkdocs.structure.files import File, Files
 from singa_dask.api import REGISTRIES
 from singa_dask.cli import main
 from singa_dask.conf import schema
-from singa_dask.conf.describe import docs_of, parts_of, schema_of
+from singa_dask.conf.describe import docs_of, parts_of
+from singa_dask.conf.json_schema import schema_of
 from singa_dask.registry import Registry
 
 CODE = re.compile(r"(`+[^`]+`+)")

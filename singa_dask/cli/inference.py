@@ -235,9 +235,9 @@ def test(
     for any number of workers. Exit codes are those of run.
     """
     from singa_dask import fs
-    from singa_dask.conf.job import CONFUSION
+    from singa_dask.conf.watched import CONFUSION
     from singa_dask.inference.stored import PHASES
-    from singa_dask.layers.loss import Writer
+    from singa_dask.layers.outputs import Writer
     from singa_dask.observe.figure import draw_confusion
 
     started = time.perf_counter()

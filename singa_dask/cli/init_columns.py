@@ -36,7 +36,7 @@ from singa_dask.data.stores.table_csv import (
 from singa_dask.data.stores.table_part import OpenParts, check_columns, format_of, table_files
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError, listed
-from singa_dask.fs.range_reader import open_bytes
+from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.texts import charset_of, in_order, plain_name, split_lines
 
 # of larger tables so many bytes are looked at, at least so many in each file

@@ -37,8 +37,8 @@ from singa_dask.data.stores.table import open_part
 from singa_dask.data.stores.table_part import table_files
 from singa_dask.data.stores.text import vocabulary_of
 from singa_dask.errors import DataError, listed
+from singa_dask.fs.open_bytes import decode_text
 from singa_dask.fs.patterns import is_pattern
-from singa_dask.fs.range_reader import decode_text
 
 # least height and width of an image for a convolutional net
 MIN_SIDE = 12

@@ -116,7 +116,7 @@ def schema(paths: tuple[str, ...], as_stub: bool) -> None:
     """
     from singa_dask import conf, modules
     from singa_dask.api import REGISTRIES
-    from singa_dask.conf.describe import stub
+    from singa_dask.conf.nn_stub import stub
 
     modules.load(modules.read(paths), REGISTRIES.values())
     click.echo(stub(REGISTRIES["layer"]) if as_stub else json.dumps(conf.schema(REGISTRIES), indent=2), nl=not as_stub)
@@ -137,7 +137,7 @@ def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, RegisteredPa
     """
     from singa_dask.api import REGISTRIES
     from singa_dask.conf.describe import RegisteredPart, parts_of
-    from singa_dask.conf.model import suggest_part
+    from singa_dask.conf.names import suggest_part
 
     if "." in name:  # module.Class; the last kind refuses what is of none
         for kind in kinds[:-1]:

@@ -1,205 +1,26 @@
 """Stub: sums the gradients of the local workers of a process, and exchanges slices of params with servers.
 
 After SINGA's src/stub.cc. A stub is a state machine without I/O: `Stub.handle` takes a message and returns the
-messages that follow. The caller delivers them.
-
-Params are cut into slices of about equal size, and each slice is assigned to a server, after SINGA's ``Param::Slice``
-and ``PartitionSlices`` (src/utils/common.cc, src/stub.cc), with one fix: no list of sizes assigns a slice to a server
-that does not exist.
-
-The gradients of a worker group are summed by a binary tree over its workers, so that the bits of a sum depend neither
-on which workers share a process nor on the order of arrival. Worker i is leaf 2^d + i of a binary tree with 2^d leaves,
-at least one for each worker. The sum at a node is that at its left child, 2 node, plus that at its right child,
-2 node + 1, or the only one that exists: some workers do not have the param. Node 1 is the root. Whoever has all
-gradients below a node may compute its sum.
+messages that follow. The caller delivers them. `singa_dask.comm.slices` cuts the params, and
+`singa_dask.comm.sum_tree` says which sums a process computes.
 """
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from singa_dask.comm.backlog import Backlog
 from singa_dask.comm.exchange import DirectExchange, PartialSum, SliceExchange
-from singa_dask.comm.message import Address, Backlog, Message, pack
+from singa_dask.comm.message import Address, Message, pack
+from singa_dask.comm.slices import ParamSlice
+from singa_dask.comm.sum_tree import additions, complete_nodes, leaf
 from singa_dask.comm.tree import ProcessTree, TreeExchange
-
-MAX_SLICE = 1 << 20
-"""Maximum number of values in a slice (4 MiB of float32): one slice is sent while the next is updated."""
-
-
-class ParamSlice(NamedTuple):
-    """A contiguous range of one logical param.
-
-    Attributes
-    ----------
-    id : int
-        Index in the table of all slices of the job.
-    param : int
-        Index of the param among the unique params of the net.
-    start, stop : int
-        Range in the flattened param.
-    server : int
-        Server that holds it, in every server group.
-    master : int
-        Server group whose values the other groups synchronise with.
-    """
-
-    id: int
-    param: int
-    start: int
-    stop: int
-    server: int
-    master: int
-
-    @property
-    def size(self) -> int:
-        """Number of values."""
-        return self.stop - self.start
-
-
-def slice_sizes(n: int, sizes: Sequence[int]) -> list[list[int]]:
-    """Cut params so that they fill ``n`` boxes with about the same number of values.
-
-    Parameters
-    ----------
-    n : int
-        Number of boxes; 0 returns an empty list.
-    sizes : sequence of int
-        Number of values of each param, in net order.
-
-    Returns
-    -------
-    list of list of int
-        Sizes of the slices of each param.
-    """
-    if n == 0:
-        return []
-    average = sum(sizes) // n + sum(sizes) % n
-    slack = average // 10
-    capacity = average
-    table = []
-    for size in sizes:
-        pieces = []
-        while size > 0:
-            if capacity >= size:
-                pieces.append(size)
-                capacity -= size
-                size = 0
-            elif capacity + slack >= size:
-                pieces.append(size)
-                capacity = size = 0
-            elif capacity >= slack and capacity > 0:
-                pieces.append(capacity)
-                size -= capacity
-                capacity = average
-            else:
-                capacity = average
-        table.append(pieces)
-    return table
-
-
-def partition_slices(n: int, sizes: Sequence[int]) -> list[int]:
-    """Assign slices, in order, to ``n`` boxes of about the same size; return the box of each slice."""
-    average = sum(sizes) // n + sum(sizes) % n
-    slack = average // 10
-    room, box = average, 0
-    boxes = []
-    for size in sizes:
-        if room + slack < size and room < average:
-            box, room = min(box + 1, n - 1), average
-        boxes.append(box)
-        room = max(room - size, 0)
-    return boxes
-
-
-def slice_table(sizes: Sequence[int], n_server_groups: int, n_servers: int) -> list[ParamSlice]:
-    """Cut all params of a job into slices and assign each slice to a server.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Number of values of each unique param, in net order.
-    n_server_groups, n_servers : int
-        Number of server groups, and of servers in a group.
-    """
-    per_param = slice_sizes(math.lcm(n_server_groups, n_servers), sizes)
-    coarse = [size for pieces in per_param for size in pieces]
-    servers = partition_slices(n_servers, coarse)
-    masters = partition_slices(n_server_groups, coarse)
-    table: list[ParamSlice] = []
-    index = 0
-    for param, pieces in enumerate(per_param):
-        start = 0
-        for size in pieces:
-            for low in range(start, start + size, MAX_SLICE):
-                high = min(low + MAX_SLICE, start + size)
-                table.append(ParamSlice(len(table), param, low, high, servers[index], masters[index]))
-            start += size
-            index += 1
-    return table
-
-
-def leaf(worker: int, n_workers: int) -> int:
-    """Return the leaf of a worker, of ``n_workers`` in the group."""
-    return (1 << (n_workers - 1).bit_length()) + worker
-
-
-def complete_nodes(local: Collection[int], n_workers: int) -> dict[int, int]:
-    """Return, for each of the ``local`` workers of a group, the highest node above it without other workers below."""
-    nodes = {leaf(worker, n_workers) for worker in local}
-    # leaves without a worker do not count
-    nodes |= {leaf(n_workers, n_workers) + i for i in range(leaf(0, n_workers) - n_workers)}
-    for node in range(leaf(0, n_workers) - 1, 0, -1):
-        if {2 * node, 2 * node + 1} <= nodes:
-            nodes.add(node)
-    tops = {}
-    for worker in local:
-        node = leaf(worker, n_workers)
-        while node > 1 and node >> 1 in nodes:
-            node >>= 1
-        tops[worker] = node
-    return tops
-
-
-@lru_cache(1024)
-def additions(nodes: tuple[int, ...], top: int = 1) -> tuple[tuple[int, int], ...]:
-    """Return the pairs of nodes whose sums are added, in order: the second to the first, where the sum stays.
-
-    Parameters
-    ----------
-    nodes : tuple of int
-        Nodes below ``top``, none below another, or ``top`` alone. The sum of all is at last at the leftmost of them,
-        the first of the last pair.
-    top : int
-        Node whose sum is computed.
-    """
-    pairs = []
-    climbed = {node: node for node in nodes}  # how far a sum has come -> the node where it stays
-    while (node := max(climbed)) > top:
-        kept = climbed.pop(node)
-        left = climbed.pop(node - 1, None) if node % 2 else None
-        if left is not None:
-            pairs.append((left, kept))
-            kept = left
-        climbed[node >> 1] = kept
-    return tuple(pairs)
-
-
-def tree_sum(grads: Mapping[int, Any]) -> Any:
-    """Return the sum at the root of arrays by node, in the memory of the leftmost one."""
-    nodes = tuple(grads)
-    pairs = additions(nodes)
-    for left, right in pairs:
-        total = grads[left]
-        total += grads[right]
-    return grads[pairs[-1][0] if pairs else nodes[0]]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Exchange among many processes: gradients are summed on their way to servers, and values come back the same way.
 
 Recursive halving and doubling, after Rabenseifner (2004), for any number of processes. A process is connected to those
-alone whose number differs from its own in one bit. Where a node of the tree of sums is computed, which
-`singa_dask.comm.stub` describes, depends on the process of the slice's server; what is added there does not. So the sum
+alone whose number differs from its own in one bit. Where a node of the tree of sums is computed, see
+`singa_dask.comm.sum_tree`, depends on the process of the slice's server; what is added there does not. So the sum
 has the bits of a direct exchange, and a slice passes each process once in each direction.
 """
 

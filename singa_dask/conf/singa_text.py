@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
-from singa_dask.conf.yaml_text import Scalar
+from singa_dask.conf.places import Scalar
 from singa_dask.errors import ConfigError, Mark, Problem
 
 TOKEN = re.compile(

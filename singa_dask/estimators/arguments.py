@@ -22,8 +22,8 @@ from sklearn.utils.sparsefuncs import count_nonzero, mean_variance_axis, min_max
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from singa_dask.arrays import Array
-from singa_dask.comm.dask_servers import Guarded
-from singa_dask.conf.net import PHASES
+from singa_dask.comm.remote_import import Guarded
+from singa_dask.conf.layer import PHASES
 from singa_dask.data.codecs.record import find_wrong_weight
 from singa_dask.data.codecs.scaling import Moments, Scaling
 from singa_dask.errors import ConfigError
@@ -32,7 +32,8 @@ from singa_dask.jobs.cluster import compute_on
 from singa_dask.jobs.datasets.lazy_parts import array_of, map_parts, parts_of
 from singa_dask.jobs.job import Job, Net, as_job, layer
 from singa_dask.layers import LAYERS, StoreInput
-from singa_dask.layers.records import StoreConf, stored_shape
+from singa_dask.layers.record_shapes import stored_shape
+from singa_dask.layers.store_conf import StoreConf
 from singa_dask.registry import suggest
 
 C = TypeVar("C", bound=type)

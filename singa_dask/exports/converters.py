@@ -15,9 +15,10 @@ import numpy as np
 
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer, StoreInput
-from singa_dask.layers.attention import MultiHeadAttention, PositionalEmbedding
+from singa_dask.layers.activation import Activation, LeakyReLU, ReLU, Sigmoid, STanh, Tanh
+from singa_dask.layers.attention import MultiHeadAttention
 from singa_dask.layers.connection import Slice
-from singa_dask.layers.neuron import Activation, LeakyReLU, ReLU, Sigmoid, STanh, Tanh
+from singa_dask.layers.embedding import PositionalEmbedding
 from singa_dask.layers.recurrent import LSTM
 
 Converter: TypeAlias = Callable[..., Any]

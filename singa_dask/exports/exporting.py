@@ -5,166 +5,28 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from singa_dask import fs
 from singa_dask.api import REGISTRIES
-from singa_dask.conf import JobConf, Phase, loads
+from singa_dask.conf import JobConf, loads
 from singa_dask.data.codecs.scaling import Learned
-from singa_dask.data.codecs.table import TableFacts
 from singa_dask.errors import ConfigError
 from singa_dask.exports import onnx_layers, torch_layers
-from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS, Converter, Converters, input_dtype
+from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS, Converter, Converters
+from singa_dask.exports.exported_net import ExportedNet, input_facts, net_of_params
 from singa_dask.exports.onnx_layers import OnnxGraph
 from singa_dask.exports.torch_layers import TorchModule
 from singa_dask.exports.weights import encode_npz, encode_safetensors
+from singa_dask.fs.open_bytes import decode_text
 from singa_dask.fs.outputs import check_output
-from singa_dask.fs.range_reader import decode_text
-from singa_dask.inference.net import build, fill, inference_job, label_layer, output_layers
-from singa_dask.layers import LAYERS, Feature, Layer, StoreInput
-from singa_dask.net import NeuralNet
+from singa_dask.layers import Feature, Layer
 from singa_dask.observe.stored_run import run_of
-from singa_dask.ops import get_ops
 from singa_dask.runtime.checkpoints import lookup, singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
-from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.planning.nets import build_net
 from singa_dask.version import __version__
-
-# ExportedNet: the part of a test net that an exported model consists of, with its params.
-
-
-@dataclass(frozen=True)
-class ExportedNet:
-    """The layers that compute some outputs from records, as in a test.
-
-    Attributes
-    ----------
-    where : str
-        What the job is called in messages.
-    job : JobConf
-    net : NeuralNet
-        Of these layers only, in float32.
-    outputs : dict of str to list of Layer
-        By name in the job: the layer, or its copies in the order of time steps.
-    class_names : dict of str to tuple of str
-        By output: names of its classes, if they are known.
-    tables : dict of str to TableFacts
-        By input layer: what the values of a record mean, if it reads named columns.
-    """
-
-    where: str
-    job: JobConf
-    net: NeuralNet
-    outputs: dict[str, list[Layer]]
-    class_names: dict[str, tuple[str, ...]]
-    tables: dict[str, TableFacts]
-
-    @classmethod
-    def of(cls, where: str, job: JobConf, layers: Sequence[str], give: Callable[[NeuralNet], object]) -> ExportedNet:
-        """Build the net of a job.
-
-        Parameters
-        ----------
-        where, job
-            See `ExportedNet`.
-        layers : sequence of str
-            Outputs; by default those that the losses compare with labels or targets, or else the last layers.
-        give : callable
-            Gives its params their values.
-
-        Raises
-        ------
-        ConfigError
-            It cannot be built, or has no such layer.
-        """
-        phase = _phase_of(job, Phase.TEST, Phase.TRAIN)
-        names = list(dict.fromkeys(layers)) or output_layers(job, phase)
-        if not names:
-            raise ConfigError(f"{where}: no layer is an output. Say which layer is to be one.")
-        exact = job.model_copy(update={"precision": "float32", "gpu": [], "ops": "numpy"})
-        part = inference_job(exact, phase, in_order=True, exposed=True)
-        try:
-            net = build(part.job, part.phase, names, labels=False, ops=get_ops("numpy"))
-        except ConfigError as error:
-            raise part.locate(error) from None
-        give(net)
-        outputs = {
-            name: sorted((each for each in net.layers if each.conf_name == name), key=lambda each: each.site.first_step)
-            for name in names
-        }
-        return cls(where, job, net, outputs, {}, {})
-
-    @classmethod
-    def of_checkpoint(cls, where: str, job: JobConf, layers: Sequence[str], urls: Sequence[str]) -> ExportedNet:
-        """Build the net of a job with the values of checkpoints; see `of`.
-
-        Raises
-        ------
-        ConfigError, CheckpointError
-        """
-        initial = InitialValues(job, urls, averaged=True)
-        exported = cls.of(where, job, layers, lambda net: fill(net, initial))
-        learned, phase = initial.learned(), _phase_of(job, Phase.TEST, Phase.TRAIN)
-        class_names = {name: learned.class_names.get(label_layer(job, phase, name), ()) for name in exported.outputs}
-        exported.class_names.update({name: classes for name, classes in class_names.items() if classes})
-        exported.tables.update(learned.tables)
-        exported.net.context.class_names.scalings = learned.scalings
-        return exported
-
-    def notes(self, format: str) -> list[str]:
-        """Return what a user has to know of a model: how states get from batch to batch, or that they do not."""
-        carrying = [layer.conf_name for layer in self.net.layers if getattr(layer, "carries", False)]
-        names = list(dict.fromkeys(carrying))
-        if format == "onnx":
-            return [
-                f"{name}: carry_state. Each input {name}.state is zeros at first, then the output {name}.next_state of "
-                f"the batch before; so is the cell of an LSTM."
-                for name in names
-            ]
-        return [
-            f"{name}: carry_state is left out. The exported model begins each batch without a state." for name in names
-        ]
-
-
-def input_facts(net: NeuralNet, tables: Mapping[str, TableFacts]) -> dict[str, dict[str, Any]]:
-    """Return what each input layer of a net takes, as values of JSON.
-
-    Parameters
-    ----------
-    net : NeuralNet
-    tables : mapping of str to TableFacts
-        By input layer, if it reads named columns.
-    """
-    facts: dict[str, dict[str, Any]] = {}
-    for layer in net.inputs:
-        facts[layer.conf_name] = {"shape": ["N", *layer.features[0].shape[1:]]}
-        if isinstance(layer, StoreInput) and input_dtype(layer) == np.float64:
-            facts[layer.conf_name]["dtype"] = "float64"
-        if isinstance(layer, StoreInput) and len(layer.features[0].shape) == 4:
-            facts[layer.conf_name]["layout"] = "NCHW"
-        if layer.conf_name in tables:
-            table = tables[layer.conf_name]
-            facts[layer.conf_name]["columns"] = list(table.names)
-            if table.texts:
-                # without the vocabulary nobody can make the numbers of a text
-                facts[layer.conf_name]["texts"] = {name: asdict(text) for name, text in table.texts.items()}
-    return facts
-
-
-def net_of_params(job: JobConf) -> NeuralNet:
-    """Build the net with all params of a job: that of training, or where no records enter there, of tests."""
-    return build_net(job, _phase_of(job, Phase.TRAIN, Phase.TEST))
-
-
-def _phase_of(job: JobConf, phase: Phase, otherwise: Phase) -> Phase:
-    """Return the phase if records enter its net, or else the other one."""
-    inputs = [layer for layer in job.neuralnet.layer if LAYERS.find(layer.type).traits.is_input]
-    return phase if any(layer.in_phase(phase) for layer in inputs) else otherwise
-
 
 Graph = OnnxGraph | TorchModule
 """A model that is being written, in some format."""

@@ -18,9 +18,9 @@ from singa_dask.conf import JobConf
 from singa_dask.conf.yaml_text import dump, read_plain
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError
-from singa_dask.exports.exporting import net_of_params
+from singa_dask.exports.exported_net import net_of_params
 from singa_dask.exports.weights import read_weights
-from singa_dask.fs.range_reader import decode_text
+from singa_dask.fs.open_bytes import decode_text
 from singa_dask.layers import Param
 from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.author import write_file, write_manifest

@@ -18,10 +18,29 @@ from singa_dask.exports.converters import (
     unique_name,
 )
 from singa_dask.exports.weights import metadata_texts
-from singa_dask.layers import Feature, Layer, Param, attention, connection, conv, neuron, norm, recurrent, sequence
+from singa_dask.layers import (
+    Feature,
+    Layer,
+    Param,
+    activation,
+    attention,
+    axes,
+    combine,
+    connection,
+    conv,
+    embedding,
+    image_preprocess,
+    neuron,
+    norm,
+    pooling,
+    recurrent,
+    sequence,
+    upsample,
+)
 from singa_dask.layers.input import CSVInput, RecordInput, StoreInput
-from singa_dask.layers.loss import ArgSort
+from singa_dask.layers.outputs import ArgSort
 from singa_dask.layers.text import CharRNN
+from singa_dask.layers.window import Windowed
 from singa_dask.lazy import require
 from singa_dask.version import __version__
 
@@ -209,8 +228,8 @@ def _inner_product(graph: OnnxGraph, layer: neuron.InnerProduct, x: str) -> str:
     return graph.add("Gemm", graph.rows(x, layer.sources[0]), *params, transB=int(not layer.transpose))
 
 
-@register(*ACTIVATIONS, neuron.Activation)
-def _activation(graph: OnnxGraph, layer: neuron.Activation, x: str) -> str:
+@register(*ACTIVATIONS, activation.Activation)
+def _activation(graph: OnnxGraph, layer: activation.Activation, x: str) -> str:
     kind, slope = activation_of(layer)
     if kind == "STANH":
         inner = graph.add("Tanh", graph.add("Mul", x, graph.constant(SLOPE)))
@@ -218,14 +237,14 @@ def _activation(graph: OnnxGraph, layer: neuron.Activation, x: str) -> str:
     return graph.add("LeakyRelu", x, alpha=slope) if slope else graph.add(FUNCTIONS[kind], x)
 
 
-@register(neuron.SiLU)
-def _silu(graph: OnnxGraph, layer: neuron.SiLU, x: str) -> str:
+@register(activation.SiLU)
+def _silu(graph: OnnxGraph, layer: activation.SiLU, x: str) -> str:
     return graph.add("Mul", x, graph.add("Sigmoid", x))
 
 
-@register(neuron.GELU)
-def _gelu(graph: OnnxGraph, layer: neuron.GELU, x: str) -> str:
-    if layer.conf.block(neuron.GELUConf).approximate == "tanh":
+@register(activation.GELU)
+def _gelu(graph: OnnxGraph, layer: activation.GELU, x: str) -> str:
+    if layer.conf.block(activation.GELUConf).approximate == "tanh":
         cube = graph.add("Mul", graph.add("Mul", x, graph.add("Mul", x, x)), graph.constant(0.044715))
         inner = graph.add("Mul", graph.add("Add", x, cube), graph.constant(np.sqrt(2 / np.pi)))
         chance = graph.add("Tanh", inner)
@@ -264,13 +283,13 @@ def _rms_norm(graph: OnnxGraph, layer: norm.RMSNorm, x: str) -> str:
     return graph.add("Mul", graph.add("Div", x, width), graph.param(layer.scale))
 
 
-@register(connection.Add)
-def _add(graph: OnnxGraph, layer: connection.Add, *xs: str) -> str:
+@register(combine.Add)
+def _add(graph: OnnxGraph, layer: combine.Add, *xs: str) -> str:
     return graph.add("Sum", *xs)
 
 
-@register(connection.Multiply)
-def _multiply(graph: OnnxGraph, layer: connection.Multiply, *xs: str) -> str:
+@register(combine.Multiply)
+def _multiply(graph: OnnxGraph, layer: combine.Multiply, *xs: str) -> str:
     product, *others = xs
     for x in others:
         product = graph.add("Mul", product, x)
@@ -314,7 +333,7 @@ def _arg_sort(graph: OnnxGraph, layer: ArgSort, x: str) -> str:
 # -- images ------------------------------------------------------------------------------------------------
 
 
-def window(layer: conv.Windowed) -> dict[str, list[int]]:
+def window(layer: Windowed) -> dict[str, list[int]]:
     """Return the window of a layer as attributes; padding is that of top, left, bottom and right."""
     return {"kernel_shape": [*layer.kernel], "strides": [*layer.stride], "pads": [*layer.pad, *layer.pad]}
 
@@ -335,8 +354,8 @@ def _conv_transpose(graph: OnnxGraph, layer: conv.ConvTranspose, x: str) -> str:
     return graph.add("ConvTranspose", images, weight, *biases, output_padding=2 * [layer.output_pad], **how)
 
 
-@register(conv.Upsample)
-def _upsample(graph: OnnxGraph, layer: conv.Upsample, x: str) -> str:
+@register(upsample.Upsample)
+def _upsample(graph: OnnxGraph, layer: upsample.Upsample, x: str) -> str:
     scales = graph.constant([1, 1, *layer.window], name="scales")
     if layer.takes_lines:
         how = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
@@ -345,8 +364,8 @@ def _upsample(graph: OnnxGraph, layer: conv.Upsample, x: str) -> str:
     return graph.add("Resize", graph.images(x, layer.sources[0]), "", scales, **how)
 
 
-@register(conv.AdaptivePooling)
-def _adaptive_pooling(graph: OnnxGraph, layer: conv.AdaptivePooling, x: str) -> str:
+@register(pooling.AdaptivePooling)
+def _adaptive_pooling(graph: OnnxGraph, layer: pooling.AdaptivePooling, x: str) -> str:
     images = graph.images(x, layer.sources[0])
     if len(layer.cells) == 1:
         kernel = [*layer.cells[0][2]]
@@ -362,16 +381,16 @@ def _adaptive_pooling(graph: OnnxGraph, layer: conv.AdaptivePooling, x: str) -> 
     return graph.add("Concat", *rows, axis=2)
 
 
-@register(conv.Pooling)
-def _pooling(graph: OnnxGraph, layer: conv.Pooling, x: str) -> str:
+@register(pooling.Pooling)
+def _pooling(graph: OnnxGraph, layer: pooling.Pooling, x: str) -> str:
     images = graph.images(x, layer.sources[0])
     if layer.takes_mean:
         return graph.add("AveragePool", images, count_include_pad=int(layer.count_pad), **window(layer))
     return graph.add("MaxPool", images, **window(layer))
 
 
-@register(conv.GlobalPooling)
-def _global_pooling(graph: OnnxGraph, layer: conv.GlobalPooling, x: str) -> str:
+@register(pooling.GlobalPooling)
+def _global_pooling(graph: OnnxGraph, layer: pooling.GlobalPooling, x: str) -> str:
     operator = "GlobalAveragePool" if layer.takes_mean else "GlobalMaxPool"
     return graph.add("Flatten", graph.add(operator, graph.images(x, layer.sources[0])), axis=1)
 
@@ -405,8 +424,8 @@ def _group_norm(graph: OnnxGraph, layer: norm.GroupNorm, x: str) -> str:
     return like_source(graph, layer, graph.add("Add", scaled, graph.param(layer.shift, (n_channels, 1, 1))))
 
 
-@register(conv.ImagePreprocess)
-def _image_preprocess(graph: OnnxGraph, layer: conv.ImagePreprocess, x: str) -> str:
+@register(image_preprocess.ImagePreprocess)
+def _image_preprocess(graph: OnnxGraph, layer: image_preprocess.ImagePreprocess, x: str) -> str:
     pad, (top, left) = layer.pad, (int(room) // 2 for room in layer.room)
     height, width = layer.features[0].shape[2:]
     if pad:
@@ -436,7 +455,7 @@ def _char_rnn(graph: OnnxGraph, layer: CharRNN) -> str:
     return graph.input(layer.conf_name, (BATCH, layer.text_conf.unroll_len), np.int64)
 
 
-def numbers(graph: OnnxGraph, layer: attention.Numbers, x: str) -> str:
+def numbers(graph: OnnxGraph, layer: embedding.Numbers, x: str) -> str:
     """Return the numbers that a layer reads: (rows,) int64, those of the first time step first."""
     source, site = layer.sources[0], layer.site
     x = graph.add("Cast", graph.rows(x, source), to=graph.onnx.TensorProto.INT64)
@@ -449,22 +468,22 @@ def numbers(graph: OnnxGraph, layer: attention.Numbers, x: str) -> str:
     return graph.reshape(x, -1)
 
 
-@register(attention.OneHot)
-def _one_hot(graph: OnnxGraph, layer: attention.OneHot, x: str) -> str:
+@register(embedding.OneHot)
+def _one_hot(graph: OnnxGraph, layer: embedding.OneHot, x: str) -> str:
     depth, values = graph.integers([layer.n_values]), graph.constant([0.0, 1.0])
     return graph.add("OneHot", numbers(graph, layer, x), depth, values, axis=-1)
 
 
-@register(attention.Embedding)
-def _embedding(graph: OnnxGraph, layer: attention.Embedding, x: str) -> str:
+@register(embedding.Embedding)
+def _embedding(graph: OnnxGraph, layer: embedding.Embedding, x: str) -> str:
     # -1, the last row, is padding
     zeros = graph.constant(np.zeros((1, layer.table.shape[1])))
     table = graph.add("Concat", graph.param(layer.table), zeros, axis=0)
     return graph.add("Gather", table, numbers(graph, layer, x), axis=0)
 
 
-@register(attention.PositionalEmbedding)
-def _positional_embedding(graph: OnnxGraph, layer: attention.PositionalEmbedding, x: str) -> str:
+@register(embedding.PositionalEmbedding)
+def _positional_embedding(graph: OnnxGraph, layer: embedding.PositionalEmbedding, x: str) -> str:
     site, width = layer.site, layer.features[0].shape[1]
     steps = graph.integers(range(site.first_step, site.first_step + site.n_steps))
     rows = graph.reshape(graph.add("Gather", graph.param(layer.table), steps, axis=0), site.n_steps, 1, width)
@@ -514,29 +533,29 @@ def _class_token(graph: OnnxGraph, layer: sequence.ClassToken, x: str) -> str:
     return graph.reshape(graph.add("Concat", token, steps, axis=0), -1, width)
 
 
-@register(sequence.Reshape)
-def _reshape(graph: OnnxGraph, layer: sequence.Reshape, x: str) -> str:
+@register(axes.Reshape)
+def _reshape(graph: OnnxGraph, layer: axes.Reshape, x: str) -> str:
     return graph.reshape(x, -1, *layer.features[0].shape[1:])
 
 
-@register(sequence.Transpose)
-def _transpose(graph: OnnxGraph, layer: sequence.Transpose, x: str) -> str:
+@register(axes.Transpose)
+def _transpose(graph: OnnxGraph, layer: axes.Transpose, x: str) -> str:
     order = list(range(len(layer.sources[0].shape)))
     one, other = layer.axes
     order[one], order[other] = other, one
     return graph.add("Transpose", x, perm=order)
 
 
-@register(sequence.Stack)
-def _stack(graph: OnnxGraph, layer: sequence.Stack, x: str) -> str:
+@register(axes.Stack)
+def _stack(graph: OnnxGraph, layer: axes.Stack, x: str) -> str:
     steps = graph.reshape(x, layer.n_steps, -1, layer.sources[0].shape[1])
     if not layer.images:
         return graph.add("Transpose", steps, perm=[1, 0, 2])
     return graph.add("Unsqueeze", graph.add("Transpose", steps, perm=[1, 2, 0]), graph.integers([2]))
 
 
-@register(sequence.Unstack)
-def _unstack(graph: OnnxGraph, layer: sequence.Unstack, x: str) -> str:
+@register(axes.Unstack)
+def _unstack(graph: OnnxGraph, layer: axes.Unstack, x: str) -> str:
     perm = [1, 0, 2] if len(layer.sources[0].shape) == 3 else [3, 0, 2, 1]
     return graph.reshape(graph.add("Transpose", x, perm=perm), -1, layer.features[0].shape[1])
 

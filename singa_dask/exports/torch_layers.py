@@ -23,9 +23,27 @@ from singa_dask.exports.converters import (
     unique_name,
 )
 from singa_dask.exports.weights import encode_safetensors
-from singa_dask.layers import Feature, Layer, Param, attention, connection, conv, neuron, norm, recurrent, sequence
+from singa_dask.layers import (
+    Feature,
+    Layer,
+    Param,
+    activation,
+    attention,
+    axes,
+    combine,
+    connection,
+    conv,
+    embedding,
+    image_preprocess,
+    neuron,
+    norm,
+    pooling,
+    recurrent,
+    sequence,
+    upsample,
+)
 from singa_dask.layers.input import CSVInput, RecordInput, StoreInput
-from singa_dask.layers.loss import ArgSort
+from singa_dask.layers.outputs import ArgSort
 from singa_dask.layers.text import CharRNN
 
 RESERVED = {"F", "Path", "classes", "load", "load_file", "nn", "self", "torch"}
@@ -273,22 +291,22 @@ def _inner_product(module: TorchModule, layer: neuron.InnerProduct, x: str) -> s
     return f"{module.add(f'nn.Linear({n_in}, {n_out}{more})', values)}({module.rows(x, layer.sources[0])})"
 
 
-@register(*ACTIVATIONS, neuron.Activation)
-def _activation(module: TorchModule, layer: neuron.Activation, x: str) -> str:
+@register(*ACTIVATIONS, activation.Activation)
+def _activation(module: TorchModule, layer: activation.Activation, x: str) -> str:
     kind, slope = activation_of(layer)
     if kind == "STANH":
         return f"{SCALE} * torch.tanh({SLOPE} * {x})"
     return f"F.leaky_relu({x}, {slope!r})" if slope else f"{FUNCTIONS[kind]}({x})"
 
 
-@register(neuron.SiLU)
-def _silu(module: TorchModule, layer: neuron.SiLU, x: str) -> str:
+@register(activation.SiLU)
+def _silu(module: TorchModule, layer: activation.SiLU, x: str) -> str:
     return f"F.silu({x})"
 
 
-@register(neuron.GELU)
-def _gelu(module: TorchModule, layer: neuron.GELU, x: str) -> str:
-    return f'F.gelu({x}, approximate="{layer.conf.block(neuron.GELUConf).approximate}")'
+@register(activation.GELU)
+def _gelu(module: TorchModule, layer: activation.GELU, x: str) -> str:
+    return f'F.gelu({x}, approximate="{layer.conf.block(activation.GELUConf).approximate}")'
 
 
 @register(neuron.Dropout)
@@ -318,13 +336,13 @@ def _rms_norm(module: TorchModule, layer: norm.RMSNorm, x: str) -> str:
     return f"{added}({x})"
 
 
-@register(connection.Add)
-def _add(module: TorchModule, layer: connection.Add, *xs: str) -> str:
+@register(combine.Add)
+def _add(module: TorchModule, layer: combine.Add, *xs: str) -> str:
     return " + ".join(xs)
 
 
-@register(connection.Multiply)
-def _multiply(module: TorchModule, layer: connection.Multiply, *xs: str) -> str:
+@register(combine.Multiply)
+def _multiply(module: TorchModule, layer: combine.Multiply, *xs: str) -> str:
     return " * ".join(xs)
 
 
@@ -390,20 +408,20 @@ def _filters(module: TorchModule, layer: conv.Convolution | conv.ConvTranspose, 
     return f"{module.add(f'{head}, {how})', values)}({module.images(x, layer.sources[0])})"
 
 
-@register(conv.Upsample)
-def _upsample(module: TorchModule, layer: conv.Upsample, x: str) -> str:
+@register(upsample.Upsample)
+def _upsample(module: TorchModule, layer: upsample.Upsample, x: str) -> str:
     mode = "bilinear" if layer.takes_lines else "nearest"
     return f'F.interpolate({module.images(x, layer.sources[0])}, scale_factor={layer.window[0]}, mode="{mode}")'
 
 
-@register(conv.AdaptivePooling)
-def _adaptive_pooling(module: TorchModule, layer: conv.AdaptivePooling, x: str) -> str:
+@register(pooling.AdaptivePooling)
+def _adaptive_pooling(module: TorchModule, layer: pooling.AdaptivePooling, x: str) -> str:
     kind = "avg" if layer.takes_mean else "max"
     return f"F.adaptive_{kind}_pool2d({module.images(x, layer.sources[0])}, {layer.features[0].shape[2:]})"
 
 
-@register(conv.Pooling)
-def _pooling(module: TorchModule, layer: conv.Pooling, x: str) -> str:
+@register(pooling.Pooling)
+def _pooling(module: TorchModule, layer: pooling.Pooling, x: str) -> str:
     images = module.images(x, layer.sources[0])
     kernel, stride, pad = layer.kernel, layer.stride, layer.pad
     if any(2 * p > k for p, k in zip(pad, kernel, strict=True)):
@@ -418,8 +436,8 @@ def _pooling(module: TorchModule, layer: conv.Pooling, x: str) -> str:
     return f"F.max_pool2d({images}, {how})"
 
 
-@register(conv.GlobalPooling)
-def _global_pooling(module: TorchModule, layer: conv.GlobalPooling, x: str) -> str:
+@register(pooling.GlobalPooling)
+def _global_pooling(module: TorchModule, layer: pooling.GlobalPooling, x: str) -> str:
     images = module.images(x, layer.sources[0])
     return f"{images}.mean(dim=(2, 3))" if layer.takes_mean else f"{images}.amax(dim=(2, 3))"
 
@@ -451,8 +469,8 @@ def _group_norm(module: TorchModule, layer: norm.GroupNorm, x: str) -> str:
     return like_source(layer, f"{module.add(call, values)}({module.images(x, layer.sources[0])})")
 
 
-@register(conv.ImagePreprocess)
-def _image_preprocess(module: TorchModule, layer: conv.ImagePreprocess, x: str) -> str:
+@register(image_preprocess.ImagePreprocess)
+def _image_preprocess(module: TorchModule, layer: image_preprocess.ImagePreprocess, x: str) -> str:
     pad, (top, left) = layer.pad, (int(room) // 2 for room in layer.room)
     height, width = layer.features[0].shape[2:]
     if pad:
@@ -475,7 +493,7 @@ def _char_rnn(module: TorchModule, layer: CharRNN) -> str:
     return module.input(layer.conf_name)
 
 
-def numbers(module: TorchModule, layer: attention.Numbers, x: str) -> str:
+def numbers(module: TorchModule, layer: embedding.Numbers, x: str) -> str:
     """Return the numbers that a layer reads: (rows,) int64, those of the first time step first."""
     source, site = layer.sources[0], layer.site
     rows = module.rows(x, source)
@@ -485,19 +503,19 @@ def numbers(module: TorchModule, layer: attention.Numbers, x: str) -> str:
     return f"{rows}.long().flatten(){steps}"
 
 
-@register(attention.OneHot)
-def _one_hot(module: TorchModule, layer: attention.OneHot, x: str) -> str:
+@register(embedding.OneHot)
+def _one_hot(module: TorchModule, layer: embedding.OneHot, x: str) -> str:
     return f"F.one_hot({numbers(module, layer, x)}, {layer.n_values}).float()"
 
 
-@register(attention.Embedding)
-def _embedding(module: TorchModule, layer: attention.Embedding, x: str) -> str:
+@register(embedding.Embedding)
+def _embedding(module: TorchModule, layer: embedding.Embedding, x: str) -> str:
     # -1, the last row, is padding
     return f"F.pad({module.param(layer.table)}, (0, 0, 0, 1))[{numbers(module, layer, x)}]"
 
 
-@register(attention.PositionalEmbedding)
-def _positional_embedding(module: TorchModule, layer: attention.PositionalEmbedding, x: str) -> str:
+@register(embedding.PositionalEmbedding)
+def _positional_embedding(module: TorchModule, layer: embedding.PositionalEmbedding, x: str) -> str:
     site = layer.site
     rows = f"{module.param(layer.table)}[{site.first_step}:{site.first_step + site.n_steps}].unsqueeze(1)"
     return f"({x}.unflatten(0, ({site.n_steps}, -1)) + {rows}).flatten(0, 1)"
@@ -534,24 +552,24 @@ def _class_token(module: TorchModule, layer: sequence.ClassToken, x: str) -> str
     return f"torch.cat([{module.param(layer.token)}.expand({n_rows}, -1), {x}])"
 
 
-@register(sequence.Reshape)
-def _reshape(module: TorchModule, layer: sequence.Reshape, x: str) -> str:
+@register(axes.Reshape)
+def _reshape(module: TorchModule, layer: axes.Reshape, x: str) -> str:
     return f"{x}.reshape(-1, {', '.join(map(str, layer.features[0].shape[1:]))})"
 
 
-@register(sequence.Transpose)
-def _transpose(module: TorchModule, layer: sequence.Transpose, x: str) -> str:
+@register(axes.Transpose)
+def _transpose(module: TorchModule, layer: axes.Transpose, x: str) -> str:
     return f"{x}.transpose{layer.axes}"
 
 
-@register(sequence.Stack)
-def _stack(module: TorchModule, layer: sequence.Stack, x: str) -> str:
+@register(axes.Stack)
+def _stack(module: TorchModule, layer: axes.Stack, x: str) -> str:
     axes = ".permute(1, 2, 0).unsqueeze(2)" if layer.images else ".transpose(0, 1)"
     return f"{x}.unflatten(0, ({layer.n_steps}, -1)){axes}"
 
 
-@register(sequence.Unstack)
-def _unstack(module: TorchModule, layer: sequence.Unstack, x: str) -> str:
+@register(axes.Unstack)
+def _unstack(module: TorchModule, layer: axes.Unstack, x: str) -> str:
     steps = ".transpose(0, 1)" if len(layer.sources[0].shape) == 3 else ".squeeze(2).permute(2, 0, 1)"
     return f"{x}{steps}.flatten(0, 1)"
 

@@ -2,6 +2,20 @@
 
 All files that the package reads or writes (records, checkpoints, run directories) are named by URLs and accessed by
 these functions, called as ``fs.open(...)``. ``hdfs://`` URLs use a client of our own.
+
+Read by ranges
+    `open_bytes`: opens a file, compressed or not. `sources`: the interface of what it returns. `range_reader`: a file,
+    local or remote. `range_file`: a source as a file object. `decompression`: its limits. `versions`: whether a file
+    was changed. `mapped_file`: memory maps. `checksums`: CRC32C.
+Read ahead, and kept
+    `io_threads`, `daemon_threads`: threads that read. `retry`: calls that are repeated. `cache`: remote data on a local
+    disk. `locks`, `mounts`: locks on its files, and where they do not help.
+HDFS
+    `hdfs_clients`: which client serves a URL. `hdfs`: our filesystem. `hdfs_connection`: the clients of a process.
+    `hdfs_errors`, `hdfs_locations`, `hadoop_conf`: errors, block locations, configuration.
+Directories and names
+    `host_files`, `part_folders`: files on the hosts of Dask workers. `patterns`: which files a pattern means.
+    `outputs`: files that a user has written. `ownership`: who may write to a directory.
 """
 
 from __future__ import annotations
@@ -28,7 +42,7 @@ from fsspec.exceptions import FSTimeoutError
 from fsspec.implementations.local import LocalFileSystem
 
 from singa_dask.errors import DataError, MissingPackageError
-from singa_dask.fs import hdfs, host_files
+from singa_dask.fs import hdfs_clients, host_files
 from singa_dask.fs.hdfs import HdfsFileSystem
 from singa_dask.redaction import reveal
 
@@ -64,7 +78,7 @@ LOCAL = LocalFileSystem()
 
 # key of the storage options that configures the cache of a `RangeReader`; not passed to the filesystem
 CACHE = "singa_dask.cache"
-# key of the storage options that limits what decompresses, see `range_reader.gunzip`; not passed to the filesystem
+# key of the storage options that limits what decompresses, see `decompression.gunzip`; not passed to the filesystem
 MAX_DECOMPRESSED = "singa_dask.max_decompressed_mb"
 # packages of clients whose errors are no `OSError`
 CLIENTS = ("aiohttp", "asyncio", "botocore")
@@ -135,7 +149,7 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
     url : str
         A path, or ``protocol://...``.
     storage_options : mapping, optional
-        Passed to the filesystem. For HDFS see `hdfs.connect`.
+        Passed to the filesystem. For HDFS see `hdfs_clients.connect`.
 
     Raises
     ------
@@ -150,12 +164,12 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
         return LOCAL, LOCAL._strip_protocol(url)
     with errors_name(url):
         options = reveal(options, url)
-        if url.startswith(hdfs.SCHEMES):
-            return hdfs.connect(url, options)
+        if url.startswith(hdfs_clients.SCHEMES):
+            return hdfs_clients.connect(url, options)
         if url.startswith(("http://", "https://")):
             options = _of_web(url, options)
         filesystem, path = fsspec.core.url_to_fs(url, **options)
-        hdfs.set_timeout(filesystem)
+        hdfs_clients.set_timeout(filesystem)
         if "use_listings_cache" not in options and hasattr(filesystem, "dircache"):
             # else a process would see for ever what it has listed once
             filesystem.dircache.use_listings_cache = False
@@ -372,18 +386,18 @@ def move(source: str, target: str, storage_options: Options = None) -> None:
     here, there = local_path(source), local_path(target)
     filesystem, path = resolve(target, storage_options)
     with errors_name(target):
-        _make_folder(filesystem, hdfs.parent(filesystem, path))
+        _make_folder(filesystem, hdfs_clients.parent(filesystem, path))
         if here and there:
             _rename_durably(here, there)
         else:
-            hdfs.rename(filesystem, resolve(source, storage_options)[1], path)
+            hdfs_clients.rename(filesystem, resolve(source, storage_options)[1], path)
 
 
 def open(url: str, mode: str = "rb", storage_options: Options = None) -> IO[Any]:
     """Open a file, to be used in a ``with`` statement. Parents of a file to be written are created."""
     with _resolved(url, storage_options) as (filesystem, path):
         if "r" not in mode:
-            _make_folder(filesystem, hdfs.parent(filesystem, path))
+            _make_folder(filesystem, hdfs_clients.parent(filesystem, path))
         file: IO[Any] = filesystem.open(path, mode)
         return file
 
@@ -394,7 +408,7 @@ def create(url: str, data: bytes, storage_options: Options = None) -> bool:
     Where a filesystem cannot create files exclusively, the process that looks last finds out.
     """
     with _resolved(url, storage_options) as (filesystem, path):
-        _make_folder(filesystem, hdfs.parent(filesystem, path))
+        _make_folder(filesystem, hdfs_clients.parent(filesystem, path))
         try:
             with filesystem.open(path, "xb") as file:
                 file.write(data)
@@ -463,7 +477,7 @@ def staged(url: str, storage_options: Options = None, *, check: Callable[[], Non
         target = Path(path)
     if not isinstance(filesystem, HdfsFileSystem):  # it creates them when it writes
         with errors_name(url):
-            _make_folder(filesystem, hdfs.parent(filesystem, path))
+            _make_folder(filesystem, hdfs_clients.parent(filesystem, path))
     folder = target.parent if target else Path(tempfile.gettempdir())
     # identifies the target and the host
     digest = hashlib.sha256(os.fsencode(f"{socket.gethostname()} {path}")).hexdigest()
@@ -519,11 +533,11 @@ def _upload(filesystem: Any, source: Path, path: str, check: Callable[[], None])
     if check is not _do_nothing and "s3" in filesystem.protocol and source.stat().st_size < ONE_PUT:
         _put_unless_changed(filesystem, source, path, check)
         return
-    temporary = posixpath.join(hdfs.parent(filesystem, path), source.name)
+    temporary = posixpath.join(hdfs_clients.parent(filesystem, path), source.name)
     try:
         filesystem.put_file(str(source), temporary)
         check()
-        hdfs.rename(filesystem, temporary, path)
+        hdfs_clients.rename(filesystem, temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             filesystem.rm_file(temporary)

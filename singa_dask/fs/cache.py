@@ -1,6 +1,9 @@
-"""Cache of remote data on a local disk, shared by the processes of a host, and the locks on open files that it uses.
+"""Cache of remote data on a local disk: one file per entry, shared by the processes of a host.
 
-A lock ends when its file is closed, or its process ends.
+In its directory ``singa-dask-cache`` marks it as ours; ``entries/`` holds the entries, each followed by a seal;
+``tmp/`` holds entries being written, which have their full length from the beginning; ``locks/`` holds 256 empty
+lock files, chosen by the first byte of the key; ``pins/`` holds a locked file for each entry that is open as a
+file; ``usage`` holds the total number of bytes.
 """
 
 from __future__ import annotations
@@ -21,101 +24,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
-from singa_dask.cancellation import pause
 from singa_dask.errors import DataError
-from singa_dask.fs.mapped_file import checksum_of, map_file, note_read
-from singa_dask.lazy import LazyModule
+from singa_dask.fs.checksums import checksum_of
+from singa_dask.fs.locks import delete_unlocked, try_lock, wait_for_lock
+from singa_dask.fs.mapped_file import map_file, note_read
+from singa_dask.fs.mounts import network_filesystem
 
-filelock = LazyModule("filelock")
-
-POLL_S = 0.01
-# of Linux, as /proc/mounts has them
-NETWORK_FILESYSTEMS = frozenset(
-    "9p afs beegfs ceph cifs coda fuse.ceph fuse.ceph-fuse fuse.glusterfs fuse.juicefs fuse.s3fs fuse.sshfs glusterfs "
-    "gpfs lustre ncpfs nfs nfs4 orangefs smb2 smb3 smbfs virtiofs wekafs".split()
-)
-MOUNTS = Path("/proc/self/mounts")
-
-
-def try_lock(file: IO[Any]) -> bool:
-    """Lock an open file; returns False if it is locked by others, or through another open file of this process."""
-    return bool(filelock.lock_descriptor(file.fileno(), blocking=False))
-
-
-def create_locked(path: Path) -> IO[bytes]:
-    """Create a file that others see as soon as it is locked, and not before. Its name does not begin with a dot."""
-    file = path.with_name(f".{path.name}").open("xb")
-    try_lock(file)
-    os.replace(file.name, path)
-    return file
-
-
-def delete_unlocked(paths: Iterable[Path], delete: Callable[[Path], object] = Path.unlink) -> list[Path]:
-    """Delete files that no living process has locked; return the others.
-
-    Parameters
-    ----------
-    paths : iterable of Path
-        A file that is gone is passed over: its owner may just have renamed or deleted it.
-    delete : callable
-        Is passed each file that nobody has locked.
-    """
-    locked = []
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-            if try_lock(file):
-                delete(path)
-            else:
-                locked.append(path)
-    return locked
-
-
-def wait_for_lock(file: IO[Any], wait_s: float, progress: Callable[[], object] = lambda: None) -> bool:
-    """Lock an open file; returns False if it was locked by others for ``wait_s`` seconds without progress.
-
-    Parameters
-    ----------
-    progress : callable
-        Returns what changes as long as the process that holds the lock makes progress.
-    """
-    seen, until = progress(), time.monotonic() + wait_s
-    while not try_lock(file):
-        now = time.monotonic()
-        if (latest := progress()) != seen:
-            seen, until = latest, now + wait_s
-        if now > until:
-            return False
-        # such locks have no timeout, and no event for their release
-        pause(POLL_S)
-    return True
-
-
-def network_filesystem(path: Path) -> str:
-    """Return the type of the file system of a directory if it is shared by several hosts; empty if local or unknown.
-
-    Systems without ``/proc/self/mounts`` know no network file systems.
-    """
-    mounts = MOUNTS.read_text(errors="replace") if MOUNTS.exists() else ""
-    target, longest, kind = path.resolve(), -1, ""
-    for line in mounts.splitlines():
-        _, place, kind_there = line.split()[:3]
-        # blanks in names are octal escapes
-        mount = Path(place.encode().decode("unicode_escape"))
-        # of several mounts at one place the last one counts
-        if target.is_relative_to(mount) and len(mount.parts) >= longest:
-            longest, kind = len(mount.parts), kind_there
-    return kind if kind in NETWORK_FILESYSTEMS else ""
-
-
-# Cache of remote data on a local disk: one file per entry, shared by the processes of a host.
-#
-# In its directory ``singa-dask-cache`` marks it as ours; ``entries/`` holds the entries, each followed by a seal;
-# ``tmp/`` holds entries being written, which have their full length from the beginning; ``locks/`` holds 256 empty
-# lock files, chosen by the first byte of the key; ``pins/`` holds a locked file for each entry that is open as a
-# file; ``usage`` holds the total number of bytes.
-
-
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 DEFAULT_LIMIT_GB = 20.0
 # seconds for which a block that another process fetches is waited for, or the lock of the whole cache
@@ -277,7 +192,7 @@ class Cache:
                 else:
                     self.misses += 1
                     if not locked:
-                        LOG.warning(
+                        logger.warning(
                             "%s: another process fetches a file, but makes no progress. It is fetched here, too.",
                             self.folder,
                         )
@@ -315,7 +230,7 @@ class Cache:
             data, inode = memoryview(b""), -1
         if self._whole.get(key) != inode and not _is_whole(key, data):
             if warn:
-                LOG.warning("%s: damaged, will be fetched again.", path)
+                logger.warning("%s: damaged, will be fetched again.", path)
             return None
         self._whole[key] = inode
         with contextlib.suppress(OSError):
@@ -346,7 +261,7 @@ class Cache:
             is_known, self._is_warned = self._is_warned, True
         if not is_known:
             text = "%s: the cache is not written: %s. It is tried again every %g s."
-            LOG.warning(text, self.folder, error.strerror or error, RETRY_S)
+            logger.warning(text, self.folder, error.strerror or error, RETRY_S)
 
     def _go_on(self) -> None:
         """Take note that writing works, unless that began before the pause."""

@@ -1,14 +1,12 @@
-"""Filesystems of ``hdfs://`` URLs: ours on hdfs-native, or another selected by ``storage_options: {client: ...}``.
+"""HdfsFileSystem: an fsspec filesystem on an `HdfsConnection`.
 
-`HdfsFileSystem` is an fsspec filesystem on an `HdfsConnection`. Pickled filesystems open their own client, reads stay
-within the file, and whole files are written atomically: from the start again if a DataNode fails. What fsspec's
-filesystem on WebHDFS lacks is here, too: files in the root, renames that replace a file, and timeouts.
+Pickled filesystems open their own client, reads stay within the file, and whole files are written atomically: from the
+start again if a DataNode fails.
 """
 
 from __future__ import annotations
 
 import errno
-import functools
 import io
 import itertools
 import logging
@@ -16,27 +14,21 @@ import posixpath
 import re
 import secrets
 import time
-import urllib.parse
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 import fsspec
 import hdfs_native
-from fsspec.implementations.arrow import HadoopFileSystem
 
-from singa_dask.fs.hdfs_connection import (
-    HdfsConnection,
-    block_locations,
-    connection,
-    patiently,
-    repeated,
-    user_name,
-    web_addresses,
-    with_errno,
-)
-from singa_dask.fs.mapped_file import RangeFile
+from singa_dask.fs.hadoop_conf import user_name
+from singa_dask.fs.hdfs_connection import HdfsConnection, connection
+from singa_dask.fs.hdfs_errors import with_errno
+from singa_dask.fs.hdfs_locations import block_locations, web_addresses
+from singa_dask.fs.range_file import RangeFile
+from singa_dask.fs.retry import patiently, repeated
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
+
 CHUNK_BYTES = 4 << 20
 # From this attempt on a file is one block if it is not longer than this: each block may meet the DataNode that fails.
 ONE_BLOCK_FROM, MAX_BLOCK_BYTES = 2, 1 << 30
@@ -46,15 +38,6 @@ BLOCK_MULTIPLE = 1 << 20
 XOR_CELL_BYTES = 1 << 20
 # Delays before a read is repeated.
 BACK_OFF_S = (0.1, 0.4, 1.6)
-SCHEMES = ("hdfs://", "viewfs://")
-# seconds to connect, and without data
-TIMEOUT_S = (10.0, 60.0)
-# what must be installed for each client
-CLIENTS = {
-    "native": "hdfs-native",
-    "pyarrow": "a Java machine (JAVA_HOME), Hadoop's libhdfs.so (ARROW_LIBHDFS_DIR) and CLASSPATH",
-    "webhdfs": "requests (pip install requests)",
-}
 
 
 class HdfsReader:
@@ -294,7 +277,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
                 # whoever may not remove files from a directory may not write any
                 return
             except OSError as error:
-                LOG.warning("%s It is left there.", error)
+                logger.warning("%s It is left there.", error)
                 # the others would take as long
                 return
 
@@ -435,87 +418,3 @@ def _entry(status: Any) -> dict[str, Any]:
         "replication": status.replication,
         "block_size": status.blocksize,
     }
-
-
-# -- other clients ---------------------------------------------------------------------------------------------
-
-
-def connect(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return the filesystem of an ``hdfs://`` or ``viewfs://`` URL and the path on it.
-
-    Raises
-    ------
-    ValueError
-        The client is unknown.
-    ImportError
-        The client, or something it requires, is not installed.
-    """
-    others = dict(options)
-    client = others.pop("client", "native")
-    if client == "hdfs3":
-        raise ValueError("client hdfs3: it imports on no Python that this package runs on. Leave client out.")
-    if client not in CLIENTS:
-        raise ValueError(f"unknown client {client!r}. Known: {', '.join(sorted(CLIENTS))}.")
-    scheme, rest = url.split("://", 1)
-    netloc, slash, path = rest.partition("/")
-    try:
-        filesystem = _filesystem(client, urllib.parse.urlsplit(f"{scheme}://{netloc}"), others)
-    except (ImportError, OSError) as error:
-        if client == "native":
-            raise
-        # pyarrow lists every path that it searched
-        said = "".join(str(error).splitlines()[:1])
-        raise ImportError(f"client {client}: {said}. It needs {CLIENTS[client]}.") from error
-    return filesystem, (slash + path).rstrip("/") or "/"
-
-
-def _filesystem(client: str, url: urllib.parse.SplitResult, options: dict[str, Any]) -> Any:
-    if client == "native":
-        return HdfsFileSystem(url.netloc, url.scheme, **options)
-    if client == "pyarrow":
-        return HadoopFileSystem(host=url.hostname or "default", port=url.port or 0, **options)
-    web = urllib.parse.urlsplit(options.pop("http", f"http://{url.hostname}:9870"))
-    filesystem = fsspec.filesystem(
-        "webhdfs", host=web.hostname, port=web.port or 9870, use_https=web.scheme == "https", **options
-    )
-    set_timeout(filesystem)
-    return filesystem
-
-
-def _is_web(filesystem: Any) -> bool:
-    """Return whether a filesystem is fsspec's on WebHDFS. Its module cannot be imported without requests."""
-    return "webhdfs" in filesystem.protocol
-
-
-def set_timeout(filesystem: Any) -> None:
-    """Limit requests of a filesystem on WebHDFS to `TIMEOUT_S`; leave others as they are."""
-    if _is_web(filesystem) and not isinstance(filesystem.session.request, functools.partial):
-        filesystem.session.request = functools.partial(filesystem.session.request, timeout=TIMEOUT_S)
-
-
-def parent(filesystem: Any, path: str) -> str:
-    """Return the directory of a file. For fsspec's WebHDFS that of a file in / is empty, which makes a wrong URL."""
-    return posixpath.dirname(path) if _is_web(filesystem) else str(filesystem._parent(path))
-
-
-def rename(filesystem: Any, source: str, target: str) -> None:
-    """Rename a file; one at the target is replaced, atomically where the filesystem can.
-
-    fsspec requests WebHDFS's plain rename, which does nothing if the target exists, and ignores its answer.
-
-    Raises
-    ------
-    OSError
-        WebHDFS refused to rename.
-    """
-    if not _is_web(filesystem):
-        if type(filesystem).mv is fsspec.AbstractFileSystem.mv:  # it takes names for patterns
-            filesystem.cp_file(source, target)
-            filesystem.rm_file(source)
-        else:
-            filesystem.mv(source, target)
-        return
-    try:
-        filesystem._call("RENAME", method="put", path=source, destination=target, renameoptions="OVERWRITE")
-    except (RuntimeError, ValueError) as error:
-        raise with_errno(OSError, errno.EIO, f"{target}: cannot be replaced by a rename: {error}") from error

@@ -21,7 +21,7 @@ from singa_dask.data.codecs.lags import LagsConf
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.types import Arrays
 from singa_dask.errors import CheckpointError, ConfigError, DataError
-from singa_dask.fs.range_reader import decode_text
+from singa_dask.fs.open_bytes import decode_text
 from singa_dask.inference.net import (
     MetricSums,
     PhaseJob,

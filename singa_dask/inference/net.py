@@ -16,16 +16,17 @@ import numpy as np
 from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import ClusterConf, JobConf, LayerConf, Phase
-from singa_dask.conf.net import check_phases, read_wiring
+from singa_dask.conf.wiring_rules import check_phases, read_wiring
 from singa_dask.data.stores import STORES, detect
 from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.data.stores.image import IMAGE_SUFFIXES
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, SingaError, UnitError
 from singa_dask.layers import LAYERS, Layer, StoreInput, Traits
-from singa_dask.layers.feature import Totals
-from singa_dask.layers.loss import Writer
-from singa_dask.layers.records import NAMING, StoreConf, table_or
+from singa_dask.layers.metrics import Totals
+from singa_dask.layers.open_records import table_or
+from singa_dask.layers.outputs import Writer
+from singa_dask.layers.store_conf import NAMING, StoreConf
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.registry import suggest

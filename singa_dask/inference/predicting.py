@@ -14,7 +14,7 @@ from dask.delayed import delayed
 from distributed import Client
 
 from singa_dask.arrays import Array
-from singa_dask.comm.dask_servers import Guarded
+from singa_dask.comm.remote_import import Guarded
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.inference.model import Model, find_source, load_model

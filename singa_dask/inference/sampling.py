@@ -15,7 +15,7 @@ from singa_dask.data.stores.text import encode_text
 from singa_dask.errors import ConfigError
 from singa_dask.inference.net import fill
 from singa_dask.layers import LAYERS, Layer, text
-from singa_dask.layers.attention import OneHot, OneHotConf, PositionalEmbedding
+from singa_dask.layers.embedding import OneHot, OneHotConf, PositionalEmbedding
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors

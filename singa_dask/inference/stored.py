@@ -56,7 +56,7 @@ from singa_dask.inference.tasks import (
 )
 from singa_dask.jobs.cluster import find_cluster
 from singa_dask.jobs.datasets.hosts import placed_job
-from singa_dask.layers.records import StoreConf
+from singa_dask.layers.store_conf import StoreConf
 from singa_dask.net import NeuralNet
 from singa_dask.redaction import readable
 from singa_dask.training.pass_metrics import PassMetrics

@@ -14,8 +14,9 @@ from singa_dask.api import REGISTRIES
 from singa_dask.conf import Conf, JobConf, JobFile, LayerConf, Phase, find_warnings, loads
 from singa_dask.conf import load as load_file
 from singa_dask.conf.blocks import expand
-from singa_dask.conf.model import suggest_part
-from singa_dask.conf.yaml_text import TreeMap, dump, parse, plain
+from singa_dask.conf.names import suggest_part
+from singa_dask.conf.places import TreeMap, plain
+from singa_dask.conf.yaml_text import dump, parse
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.jobs.datasets.binding import readers
 from singa_dask.jobs.pages import JobNets, job_page

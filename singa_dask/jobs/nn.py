@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from singa_dask.conf.model import required_keys
+from singa_dask.conf.parts import required_keys
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.job import layer
 from singa_dask.layers import LAYERS, Layer

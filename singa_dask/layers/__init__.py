@@ -1,13 +1,28 @@
 """Layers, each with its block of the job file, one file a family.
 
 A new layer is a class in a file of this directory, and its name below: the file is imported when a job names it.
+
+The contract of all layers
+    `base`: the class `Layer`, and what the net does to a layer. `traits`: what a type of layer states. `feature`: what
+    layers hand each other. `param`: their weights. `metrics`: what they measure. `context`: what a net tells them.
+    `feedback`: layers that close a cycle.
+Input layers
+    `input`: the features of a batch of records. `targets`: targets, labels and weights. `augmentation`: random changes.
+    `store_conf`: what a job says of the records. `open_records`: opens them. `record_shapes`: compares their shapes.
+What several families share
+    `window`: windows that move over images. `fused_params`: params of gates in one array.
+Inserted by a net
+    `connection`: Split, Slice and Concate. `bridge`: edges between workers.
 """
 
-from singa_dask.layers.base import LAYERS, Context, Layer, LayerSite, ShardIndex
-from singa_dask.layers.feature import Connection, Feature, Param, Raw, RecordIds, Span, Traits
+from singa_dask.layers.base import LAYERS, Layer, LayerSite, ShardIndex
+from singa_dask.layers.context import Context
+from singa_dask.layers.feature import Feature, Raw, RecordIds, Span
 from singa_dask.layers.input import InputLayer, StoreInput
+from singa_dask.layers.param import Param
 from singa_dask.layers.rbm import RBMHid
-from singa_dask.layers.records import StoreConf
+from singa_dask.layers.store_conf import StoreConf
+from singa_dask.layers.traits import Connection, Traits
 
 LAYERS.base = Layer
 
@@ -33,20 +48,27 @@ __all__ = [
 LAYERS.add_modules(
     __name__,
     {
-        "attention": "Embedding MultiHeadAttention OneHot PositionalEmbedding RNNLabel",
-        "connection": "Add Concate Dummy Multiply Slice Split",
-        "conv": "AdaptivePooling CConvolution CPooling ConvTranspose Convolution CudnnConv CudnnPool Deconvolution "
-        "GlobalPooling ImagePreprocess Pooling Upsample",
+        "activation": "Activation CudnnActivation GELU LeakyReLU ReLU STanh SiLU Sigmoid Tanh",
+        "attention": "MultiHeadAttention",
+        "axes": "Reshape Stack Transpose Unstack",
+        "combine": "Add Multiply",
+        "connection": "Concate Slice Split",
+        "conv": "CConvolution ConvTranspose Convolution CudnnConv Deconvolution",
         "distance_loss": "ContrastiveLoss TripletLoss",
-        "input": "CSVInput LabelInput RecordInput TargetInput WeightInput",
-        "loss": "Accuracy ArgSort CSVOutput CudnnSoftmaxLoss EuclideanLoss HuberLoss PixelSoftmaxLoss RecordOutput "
-        "SigmoidCrossEntropyLoss SoftmaxLoss",
-        "neuron": "Activation CudnnActivation CudnnSoftmax Dropout GELU InnerProduct LeakyReLU ReLU STanh SiLU Sigmoid "
-        "Softmax Tanh",
+        "dummy": "Dummy",
+        "embedding": "Embedding OneHot PositionalEmbedding RNNLabel",
+        "image_preprocess": "ImagePreprocess",
+        "input": "CSVInput RecordInput",
+        "loss": "CudnnSoftmaxLoss EuclideanLoss HuberLoss PixelSoftmaxLoss SigmoidCrossEntropyLoss SoftmaxLoss",
+        "neuron": "CudnnSoftmax Dropout InnerProduct Softmax",
         "norm": "BM BatchNorm CudnnBM CudnnLRN GroupNorm LRN LayerNorm RMSNorm",
+        "outputs": "Accuracy ArgSort CSVOutput RecordOutput",
+        "pooling": "AdaptivePooling CPooling CudnnPool GlobalPooling Pooling",
         "rbm": "RBMHid RBMVis",
         "recurrent": "GRU LSTM RNN",
-        "sequence": "ClassToken PaddingMask Reshape Stack TimePooling Transpose Unstack",
+        "sequence": "ClassToken PaddingMask TimePooling",
+        "targets": "LabelInput TargetInput WeightInput",
         "text": "CharRNN CharRNNOutput RNNDummy Sampling",
+        "upsample": "Upsample",
     },
 )

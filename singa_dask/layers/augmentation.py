@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.conf.model import Conf, Count, Field, NonNegative
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Count, Field, NonNegative
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.feature import RecordIds
 from singa_dask.ops.contract import Array

@@ -1,25 +1,27 @@
-"""Layer: the contract of every layer, what it knows of its net, its memory, and every check of its wiring.
+"""Layer: the contract of every layer, with its place in a net, its memory and every check of its wiring.
 
-An author writes `Layer.setup`, `Layer.forward` and `Layer.backward`. He never checks how many sources there are,
-allocates memory or touches a device.
+An author writes `Layer.setup`, `Layer.forward` and `Layer.backward`. They never have to check how many sources there
+are, allocate memory or touch a device.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from singa_dask.cancellation import Cancellation
 from singa_dask.conf import Conf, InitConf, LayerConf, ParamConf, Phase
-from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.feature import Connection, Feature, Metrics, Param, ParamShard, Span, Traits
+from singa_dask.layers.context import Context
+from singa_dask.layers.feature import Feature, Span
+from singa_dask.layers.metrics import Metrics
+from singa_dask.layers.param import Param, ParamShard
+from singa_dask.layers.traits import Connection, Traits
 from singa_dask.ops.contract import Array, DType, Ops, Scalar
 from singa_dask.registry import Registry
 
@@ -68,99 +70,6 @@ class LayerSite:
     prototype: Layer | None = None
     peer: int = 0
     channel: str = ""
-
-
-class Exchange(Protocol):
-    """How the bridges of one worker reach those of the others."""
-
-    def send(self, worker: int, key: str, arrays: Sequence[Array], names: Sequence[str]) -> None:
-        """Hand arrays to another worker of the group; returns at once."""
-
-    def receive(self, key: str) -> dict[str, Array]:
-        """Return the oldest arrays with a key, by name; waits for them."""
-
-    def has(self, key: str) -> bool:
-        """Tell whether `receive` would not wait."""
-
-    def wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until something has arrived that makes a condition true; ``what`` says what, for people."""
-
-
-@dataclass
-class Context:
-    """What all layers of one net share: who computes it, with which seed, and at which step.
-
-    Attributes
-    ----------
-    phase : Phase
-        TRAIN, VALIDATION or TEST: the phase that the net was built for.
-    seed : int
-        The job's seed; every random number is a function of it, of a name and of the step.
-    dtype : dtype
-        Of features and their gradients.
-    worker, n_workers : int
-        Place in the worker group; a batch is split over the group by rows.
-    shares : tuple of int
-        Proportions in which the workers of the group share a batch; empty where the parts are equal.
-    group, n_groups : int
-        The worker group; groups read disjoint shares of the records.
-    step : int
-        Set by whoever runs the net, before each pass.
-    assignments : mapping of str to sequence of int
-        By input layer: the order in which blocks are assigned to the workers, where it is given; see `Sampler`.
-    class_names : ClassNames
-        What the labels of the training net's input layers mean.
-    host_names : collection of str
-        What the host of the process is called; bytes that lie there count as local.
-    reader_bytes : int or None
-        Share of each store's reader in the memory of this process, if known; see `MemoryBudget`.
-    states : dict of str to tuple of ndarray
-        What layers, by name, keep from one batch to the next: hidden states, Gibbs chains.
-    exchange : Exchange or None
-        How layers on this worker reach those on other workers of the group, where a net is partitioned so.
-    stream_start : bool
-        Whether the batch begins its stream of records anew, so that a state of the batch before does not belong to it.
-    cancellation : Cancellation
-        Where threads wait for versions of the params, and where layers see that the job has ended; of the unit.
-    frozen : bool
-        Whether the params keep their values from the first pass on, so that what a layer has made of them stays good.
-    """
-
-    phase: Phase = Phase.TRAIN
-    seed: int = 0
-    dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float32))
-    worker: int = 0
-    n_workers: int = 1
-    shares: tuple[int, ...] = ()
-    group: int = 0
-    n_groups: int = 1
-    step: int = 0
-    assignments: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    class_names: ClassNames = field(default_factory=ClassNames)
-    host_names: Collection[str] = ()
-    reader_bytes: int | None = None
-    states: dict[str, tuple[Array, ...]] = field(default_factory=dict)
-    stream_start: bool = False
-    exchange: Exchange | None = None
-    cancellation: Cancellation = field(default_factory=Cancellation)
-    frozen: bool = False
-
-    @property
-    def bridges(self) -> Exchange:
-        """`exchange`; RuntimeError where the net is not partitioned over workers."""
-        if self.exchange is None:
-            raise RuntimeError(f"worker {self.worker}: it has no exchange. Expected one in a partitioned net.")
-        return self.exchange
-
-    @property
-    def weight(self) -> float:
-        """How much the mean over this worker's rows counts in the average over the workers of the group."""
-        return self.shares[self.worker] * self.n_workers / sum(self.shares) if self.shares else 1.0
-
-    @property
-    def param_dtype(self) -> np.dtype[Any]:
-        """Type of what has to be exact: params, their gradients, statistics, losses; float32 with bfloat16."""
-        return np.promote_types(self.dtype, np.float32)
 
 
 When: TypeAlias = Literal["always", "training", "backward"]

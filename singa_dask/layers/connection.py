@@ -1,38 +1,21 @@
-"""Layers that forward their sources: Split, Slice and Concate, which a net also inserts by itself, and Dummy."""
+"""Connection layers hand on what they read: Split, Slice and Concate, which a net also inserts by itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
 
-from singa_dask.conf import LayerConf, Phase
-from singa_dask.conf.model import Conf, Count, Field, Many, Size
+from singa_dask.conf import Phase
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Count, Size
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Exchange, Layer
-from singa_dask.layers.feature import Connection, Consumed, Feature, RecordIds, Span, Traits
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.feature import Feature, RecordIds, Span
+from singa_dask.layers.traits import Consumed, Traits
 from singa_dask.ops.contract import Array
-
-
-class Feedback:
-    """Mixin of a layer that closes a cycle of the net. Its feedback edges do not order the layers."""
-
-    @classmethod
-    def feedback_sources(cls, conf: LayerConf) -> list[str]:
-        """Return the names of the layers whose outputs of an earlier pass are read, beside ``srclayers``."""
-        return []
-
-    def bind_feedback(self, source: Feature) -> None:
-        """Take the feature of a feedback edge, once all layers are wired.
-
-        Raises
-        ------
-        ConfigError
-            It does not fit, with a path relative to the layer.
-        """
-        raise NotImplementedError
 
 
 class ConcateConf(Conf):
@@ -42,17 +25,6 @@ class ConcateConf(Conf):
     """Axis along which the sources are joined; 0 is the batch."""
     num_concates: Size = 1
     """Number of outputs."""
-
-
-class DummyConf(Conf):
-    """``dummy_conf`` (SINGA's DummyProto)."""
-
-    input: bool = False
-    """Make random data of the shape."""
-    output: bool = False
-    """Make random gradients."""
-    shape: Many[Size] = Field(default=[])
-    """Shape of the data, batch first."""
 
 
 class SliceConf(Conf):
@@ -302,252 +274,3 @@ class Concate(Layer):
         for source, place in self.pieces(self.features[0].output_grad):
             if source.grad is not None:
                 self.ops.copy(place, out=_by_steps(source.grad, self.steps))
-
-
-@LAYERS.register()
-class Dummy(Layer):
-    """Stands for any layer in tests: ``input`` draws data, ``output`` gradients from U[0, 1); else both are copied.
-
-    ``dummy_conf.shape`` is that of the whole group's batch.
-    """
-
-    block = DummyConf
-    traits = Traits(n_sources=(0, 1))
-
-    def setup(self) -> None:
-        block = self.conf.block(DummyConf)
-        self.traits = self.traits.replace(is_loss=block.output)
-        if bool(self.sources) == block.input:
-            message = (
-                "an input Dummy takes no source layer." if self.sources else "Dummy takes one unless it is an input."
-            )
-            raise ConfigError(Problem(("srclayers",), message))
-        self.add_output(self.sources[0].shape if self.sources else self.own_shape(block))
-
-    def own_shape(self, block: DummyConf) -> tuple[int, ...]:
-        """Return this worker's part of the configured shape."""
-        n_workers = self.site.batch_shard.count
-        if not block.shape or block.shape[0] % n_workers:
-            message = f"must start with a batch that {n_workers} workers can share equally, not {list(block.shape)}."
-            raise ConfigError(Problem(("dummy_conf", "shape"), message))
-        return (block.shape[0] // n_workers, *block.shape[1:])
-
-    def forward(self, phase: Phase) -> None:
-        data = self.features[0].data
-        if self.sources:
-            self.ops.copy(self.sources[0].data, out=data)
-        else:
-            self.ops.uniform(self.random_key("data"), out=data, first_row=self.first_row(len(data)))
-
-    def backward(self, phase: Phase) -> None:
-        grad = self.sources[0].grad if self.sources else None
-        if grad is None:
-            return
-        if self.traits.is_loss:
-            self.ops.uniform(self.random_key("grad"), out=grad, first_row=self.first_row(len(grad)))
-        else:
-            self.ops.copy(self.features[0].output_grad, out=grad)
-
-
-# Layers that combine several sources value by value: Add, as at the end of a residual block, and Multiply.
-
-
-Kernel: TypeAlias = Callable[[Array, Array, Array], None]
-
-
-class Combined(Layer):
-    """Several sources of one shape, combined by one kernel, two at a time."""
-
-    traits = Traits(n_sources=(2, None), time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
-
-    def setup(self) -> None:
-        shapes = [source.shape for source in self.sources]
-        if len(set(shapes)) > 1:
-            message = f"expected sources of one shape, got {', '.join(map(str, shapes))}."
-            raise ConfigError(Problem(("srclayers",), message))
-        self.add_output(shapes[0], overwritable=True)
-
-    def combine(self, kernel: Kernel, values: Sequence[Array], out: Array, last: Kernel | None = None) -> None:
-        """Write to ``out`` what a kernel makes of two or more arrays; ``last`` takes the last one in its place."""
-        total, *others, end = values
-        for value in others:
-            kernel(total, value, out)
-            total = out
-        (last or kernel)(total, end, out)
-
-
-@LAYERS.register()
-class Add(Combined):
-    """y = x1 + x2 + ..., of two or more sources of one shape. The gradient of each source is that of y.
-
-    The shortcut connection of He et al. (2016), "Deep residual learning for image recognition".
-    """
-
-    # it writes to the gradient of its output only where that is a ReLU, which shares it with nobody. Where one of two
-    # sources is the sum already, see `merge_sums`, their data is the output's
-    traits = Combined.traits.replace(reads_gradients=True)
-
-    def setup(self) -> None:
-        super().setup()
-        if type(self) is Add:
-            self.features[0].can_relu = True
-            for source in self.sources:
-                source.share_grad(self.features[0])
-
-    def attach(self) -> None:
-        for source in self.sources:
-            if source.added is not None:
-                self.features[0].data = source.data
-
-    def forward(self, phase: Phase) -> None:
-        feature, last = self.features[0], self.ops.add_relu if self.features[0].relu else None
-        if not feature.own_data:
-            return
-        self.combine(self.ops.add, [source.data for source in self.sources], feature.data, last)
-
-    def backward(self, phase: Phase) -> None:
-        grad = self.features[0].masked_grad(self.ops)
-        for source in self.sources:
-            if source.grad is not None and source.grad is not grad:
-                self.ops.copy(grad, out=source.grad)
-
-
-@LAYERS.register()
-class Multiply(Combined):
-    """y = x1 x2 ..., value by value, of two or more sources of one shape.
-
-    The gradient of a source is that of y times the product of the other sources.
-    """
-
-    traits = Combined.traits
-
-    def forward(self, phase: Phase) -> None:
-        self.combine(self.ops.multiply, [source.data for source in self.sources], self.features[0].data)
-
-    def backward(self, phase: Phase) -> None:
-        for source in self.sources:
-            if source.grad is not None:
-                others = [other.data for other in self.sources if other is not source]
-                self.combine(self.ops.multiply, [self.features[0].output_grad, *others], source.grad)
-
-
-# BridgeSrc and BridgeDst: an edge of the net that leads from one worker of a group to another.
-
-
-IN_FLIGHT = 2
-"""Most batches that are on a bridge, or wait at its other end, if no gradient confirms that one was read."""
-
-CARRIED: dict[str, Consumed] = {
-    "labels": "labels",
-    "ids": "ids",
-    "epochs": "ids",
-    "partner_labels": "labels",
-    "shares": "labels",
-}
-"""What is sent beside data and gradients, and how consumers refer to it."""
-
-SIZES = {"labels": np.dtype(np.int32).itemsize, "ids": 2 * np.dtype(np.int64).itemsize}
-STREAM_START = "stream start"
-
-
-class Bridge(Layer):
-    """What both ends share.
-
-    Attributes
-    ----------
-    takes_gradient : bool
-        Whether the consumer of this end writes a gradient to it.
-    """
-
-    traits = Traits(forwards=frozenset({"data", "labels", "ids"}))
-    takes_gradient = False
-
-    def setup(self) -> None:
-        source = self.sources[0]
-        self.add_output(
-            source.shape, dtype=source.dtype, own_data=False, own_grad=self.takes_gradient
-        ).span = source.span
-
-    def key(self, what: str) -> str:
-        """Return the name of what goes over this bridge."""
-        return f"{int(self.context.phase)} {what} {self.site.channel}"
-
-    def arrived(self, phase: Phase) -> bool:
-        """Tell whether a pass through this layer would not wait for another worker."""
-        raise NotImplementedError
-
-    def plain(self, values: Array) -> Array:
-        """Return contiguous values in host memory, images as (N, H, W, C)."""
-        ordered = values.transpose(0, 2, 3, 1) if values.ndim == 4 else values
-        return np.ascontiguousarray(self.ops.to_host(ordered))
-
-    @property
-    def exchange(self) -> Exchange:
-        """The way to other workers."""
-        return self.context.bridges
-
-
-@LAYERS.register(hidden=True)
-class BridgeSrc(Bridge):
-    """Sends what its source has computed, and takes the gradient that comes back."""
-
-    n_sent = 0
-
-    def bytes_per_step(self) -> tuple[int, int]:
-        """Return how many bytes a step sends to the other end, and how many bytes of gradients come back."""
-        feature, (n_rows, *_) = self.features[0], self.features[0].shape
-        n_bytes = n_rows * feature.size * feature.dtype.itemsize
-        n_more = n_rows * sum(SIZES.get(name, 0) for name in feature.consumed_as)
-        return n_bytes * feature.data_is_consumed + n_more, n_bytes * feature.requires_grad
-
-    def forward(self, phase: Phase) -> None:
-        source, sent = self.sources[0], {}
-        if self.features[0].data_is_consumed:
-            sent["data"] = self.plain(source.data)
-        wanted = [name for name, read in CARRIED.items() if read in self.features[0].consumed_as]
-        sent |= {name: values for name in wanted if (values := getattr(source.records, name)) is not None}
-        if self.context.stream_start:
-            sent[STREAM_START] = np.ones(1, np.int32)
-        if not self.features[0].requires_grad:
-            # nothing that comes back says that the other end has read them
-            sent = {name: np.array(values) for name, values in sent.items()}
-            if self.n_sent >= IN_FLIGHT:
-                self.exchange.receive(self.key("taken"))
-            self.n_sent += 1
-        self.exchange.send(self.site.peer, self.key("data"), list(sent.values()), list(sent))
-
-    def arrived(self, phase: Phase) -> bool:
-        if phase & Phase.BACKWARD:
-            return self.exchange.has(self.key("grad"))
-        return self.features[0].requires_grad or self.n_sent < IN_FLIGHT or self.exchange.has(self.key("taken"))
-
-    def backward(self, phase: Phase) -> None:
-        self.ops.copy(_images(self.exchange.receive(self.key("grad"))["grad"]), out=self.sources[0].output_grad)
-
-
-@LAYERS.register(hidden=True)
-class BridgeDst(Bridge):
-    """Gives what the other end has sent, and sends its gradient back."""
-
-    takes_gradient = True
-
-    def arrived(self, phase: Phase) -> bool:
-        return bool(phase & Phase.BACKWARD) or self.exchange.has(self.key("data"))
-
-    def forward(self, phase: Phase) -> None:
-        feature, received = self.features[0], self.exchange.receive(self.key("data"))
-        if "data" in received:
-            data = _images(received["data"])
-            feature.data = data if feature.on_host else self.ops.from_host(data)
-        if not feature.requires_grad:
-            self.exchange.send(self.site.peer, self.key("taken"), (), ())
-        feature.records = RecordIds(**{name: received.get(name) for name in CARRIED}).stored(self.ops)
-        self.context.stream_start |= STREAM_START in received
-
-    def backward(self, phase: Phase) -> None:
-        self.exchange.send(self.site.peer, self.key("grad"), [self.plain(self.features[0].output_grad)], ["grad"])
-
-
-def _images(values: Array) -> Array:
-    """Return images as (N, C, H, W), of what `Bridge.plain` returned."""
-    return values.transpose(0, 3, 1, 2) if values.ndim == 4 else values

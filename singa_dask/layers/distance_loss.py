@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.conf.model import Conf, Positive
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Positive
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS
 from singa_dask.layers.loss import Loss

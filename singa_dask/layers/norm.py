@@ -1,4 +1,4 @@
-"""Layers that normalise: LRN over channels, BatchNorm over the batch, GroupNorm over groups of channels."""
+"""Layers that normalise over channels, groups of channels, the batch or rows."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.conf.model import Conf, Field, Finding, Size, raw_value
+from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.findings import Finding
+from singa_dask.conf.kinds import Field, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer, check_axes
-from singa_dask.layers.conv import as_images, image_shape
-from singa_dask.layers.feature import Connection, Traits
+from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.window import as_images, image_shape
 from singa_dask.ops.contract import Array, Running
 
 
@@ -196,9 +198,6 @@ class GroupNorm(Layer):
             as_images(source.data), gy, self.scale.data, self.mean.data, self.variance.data, gx,
             self.scale.grad, self.shift.grad, self.epsilon, accumulate=self.scale.accumulates,
         )  # fmt: skip
-
-
-# LayerNorm and RMSNorm: normalise each row.
 
 
 class RMSNormConf(Conf):

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from singa_dask.conf import InitConf, Phase
-from singa_dask.conf.model import Conf, Size
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Buffer, Layer, append_output
-from singa_dask.layers.connection import Feedback
-from singa_dask.layers.feature import ZEROS, Feature, Param, Traits
+from singa_dask.layers.feature import Feature
+from singa_dask.layers.feedback import Feedback
+from singa_dask.layers.param import ZEROS, Param
+from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array, DType
 
 

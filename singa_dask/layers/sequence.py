@@ -1,4 +1,4 @@
-"""Layers of sequences: padding, pooling over time, a class token; and layers that change the axes of what they read."""
+"""Layers of sequences: padding, pooling over time, a class token."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Annotated, Literal
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.conf.model import Conf, Many, Size, choice
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import choice
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.attention import HIDDEN, INITIAL_PLACES, Numbers
+from singa_dask.layers.attention import HIDDEN
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, check_axes, split_mask
-from singa_dask.layers.conv import PAD, STRIDE
-from singa_dask.layers.feature import Traits
+from singa_dask.layers.embedding import INITIAL_PLACES, Numbers
+from singa_dask.layers.traits import Traits
+from singa_dask.layers.window import PAD, STRIDE
 from singa_dask.ops.contract import Array
 
 
@@ -218,137 +220,3 @@ class ClassToken(Layer):
         self.ops.linear_grad_bias(gy[: self.n_rows], out=self.token.grad, accumulate=self.token.accumulates)
         if source.grad is not None:
             self.ops.copy(gy[self.n_rows :], out=source.grad)
-
-
-# Reshape, Transpose, Stack and Unstack give the same values other axes.
-
-
-class ReshapeConf(Conf):
-    """``reshape_conf``."""
-
-    shape: Many[int]
-    """Lengths of the axes of a record; one of them may be -1, which is then what is left."""
-
-
-@LAYERS.register()
-class Reshape(Layer):
-    """y (N, ``shape``) = the values of x (N, ...) in their order; that of images is C, H, W."""
-
-    block = ReshapeConf
-    traits = Traits(time_foldable=True, capturable=True, reads_gradients=True)
-
-    def setup(self) -> None:
-        shape, source = [*self.conf.block(ReshapeConf).shape], self.sources[0]
-        known = int(np.prod([n for n in shape if n != -1], dtype=np.int64))
-        if any(n < 1 and n != -1 for n in shape) or not 1 <= len(shape) <= 3 or shape.count(-1) > 1:
-            message = f"expected one to three lengths, of which one may be -1, got {shape}."
-            raise ConfigError(Problem(("reshape_conf", "shape"), message))
-        if source.size % known or (known != source.size and -1 not in shape):
-            message = f"expected {source.size} values, as records of {source.shape[1:]} have, got {shape}."
-            raise ConfigError(Problem(("reshape_conf", "shape"), message))
-        self.add_output((source.shape[0], *(source.size // known if n == -1 else n for n in shape)))
-
-    def forward(self, phase: Phase) -> None:
-        y = self.features[0].data
-        self.ops.copy(self.rows().reshape(y.shape), out=y)
-
-    def backward(self, phase: Phase) -> None:
-        if self.sources[0].grad is not None:
-            with self.grad_rows() as gx:
-                gy = self.features[0].output_grad
-                self.ops.copy(gy, out=gx.reshape(gy.shape))
-
-
-class Moved(Layer):
-    """What layers share whose output is a view of their source with other axes, copied."""
-
-    traits = Traits(time_foldable=True, capturable=True, reads_gradients=True)
-
-    def view(self, x: Array) -> Array:
-        """Return values in the shape of the source in the order of the output, a view."""
-        raise NotImplementedError
-
-    def forward(self, phase: Phase) -> None:
-        x = self.view(self.sources[0].data)
-        self.ops.copy(x, out=self.features[0].data.reshape(x.shape))
-
-    def backward(self, phase: Phase) -> None:
-        if self.sources[0].grad is not None:
-            gx = self.view(self.sources[0].grad)
-            self.ops.copy(self.features[0].output_grad.reshape(gx.shape), out=gx)
-
-
-class TransposeConf(Conf):
-    """``transpose_conf``."""
-
-    axes: Many[Size]
-    """The two axes that change places; 0, the batch, is none of them."""
-
-
-@LAYERS.register()
-class Transpose(Moved):
-    """y = x with two axes, ``axes``, in each other's place."""
-
-    block = TransposeConf
-    traits = Moved.traits
-
-    def setup(self) -> None:
-        axes, shape = self.conf.block(TransposeConf).axes, self.sources[0].shape
-        if len(axes) != 2 or max(axes) >= len(shape):
-            message = f"expected two axes of {shape}, from 1 on, got {[*axes]}."
-            raise ConfigError(Problem(("transpose_conf", "axes"), message))
-        self.axes = (axes[0], axes[1])
-        self.add_output(self.view(np.empty(shape, bool)).shape)
-
-    def view(self, x: Array) -> Array:
-        return x.swapaxes(*self.axes)
-
-
-class StackConf(Conf):
-    """``stack_conf``."""
-
-    images: bool = False
-    """Make images of D channels, height 1 and width T, (N, D, 1, T), for a Convolution or Pooling over time: with
-    kernel_y 1."""
-
-
-@LAYERS.register()
-class Stack(Moved):
-    """y (N, T, D) = rows x (T N, D) of T time steps as one record of each sequence. The layer has ``unroll_len: 1``."""
-
-    block = StackConf
-    traits = Moved.traits.replace(all_steps_from=0)
-
-    def setup(self) -> None:
-        self.n_steps, self.images = time_steps(self), self.conf.block(StackConf).images
-        self.add_output(self.view(np.empty(self.sources[0].shape, bool)).shape)
-
-    def view(self, x: Array) -> Array:
-        steps = x.reshape(self.n_steps, -1, x.shape[1])
-        return steps.transpose(1, 2, 0)[:, :, None] if self.images else steps.swapaxes(0, 1)
-
-
-@LAYERS.register()
-class Unstack(Moved):
-    """y (T N, D) = rows of T time steps of records x (N, T, D), each a sequence, or of images (N, D, 1, T).
-
-    The layer has ``unroll_len: T``.
-    """
-
-    traits = Moved.traits.replace(all_steps_from=0)
-
-    def setup(self) -> None:
-        x = self.sources[0]
-        check_axes(self, "sequences (time steps, features)", 3, 4)
-        check_all_steps(self)
-        if len(x.shape) == 4 and x.shape[2] != 1:
-            message = f"{self.conf.srclayers[0]!r} gives images of height {x.shape[2]}. Expected 1: the width is time."
-            raise ConfigError(Problem(("srclayers",), message))
-        n_steps, n_rows, width = self.view(np.empty(x.shape, bool)).shape
-        if self.site.n_steps != n_steps:
-            message = f"expected {n_steps}, the time steps of {self.conf.srclayers[0]!r}, got {self.site.n_steps}."
-            raise ConfigError(Problem(("unroll_len",), message))
-        self.add_output((n_steps * n_rows, width))
-
-    def view(self, x: Array) -> Array:
-        return x.swapaxes(0, 1) if x.ndim == 3 else x[:, :, 0].transpose(2, 0, 1)

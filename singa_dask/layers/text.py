@@ -15,14 +15,17 @@ from typing import Any, TextIO
 import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.conf.model import Conf, Field, Finding, Many, NonNegative, Size, raw_value
+from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.findings import Finding
+from singa_dask.conf.kinds import Field, Many, NonNegative, Size
 from singa_dask.data.stores.text import encode_text, vocabulary_of
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.fs.range_reader import decode_text
+from singa_dask.fs.open_bytes import decode_text
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.connection import Feedback
-from singa_dask.layers.feature import Feature, Traits
+from singa_dask.layers.feature import Feature
+from singa_dask.layers.feedback import Feedback
 from singa_dask.layers.input import InputLayer
+from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array
 
 

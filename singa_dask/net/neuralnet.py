@@ -1,245 +1,33 @@
-"""NeuralNet: the layers of one phase in the order in which they run, their params and memory; made by `make_net`."""
+"""NeuralNet: the layers of one phase in the order in which they run, with their params and memory."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
 from singa_dask.conf import JobConf, Phase
-from singa_dask.errors import CheckpointError, ConfigError, PartError, Problem
+from singa_dask.errors import CheckpointError, ConfigError, Problem
 from singa_dask.layers import Context, Feature, InputLayer, Layer, Param
-from singa_dask.layers.base import Allocation, Run, allocate, memory_of, run_backward, run_verb
-from singa_dask.layers.connection import Bridge
-from singa_dask.layers.feature import Consumed, Totals, add_totals
-from singa_dask.net.plan import plan, ready_order
+from singa_dask.layers.base import allocate, memory_of
+from singa_dask.layers.bridge import Bridge
+from singa_dask.layers.metrics import Totals, add_totals
+from singa_dask.net.copies import Copies
+from singa_dask.net.debug import watch_backward, watch_forward
+from singa_dask.net.gradients import check_backward, find_gradients
+from singa_dask.net.mixing import check_mixing
+from singa_dask.net.nodes import Node
+from singa_dask.net.order import ready_order
+from singa_dask.net.params import Params
+from singa_dask.net.plan import plan
 from singa_dask.net.replay import Replays
+from singa_dask.net.shares import check_shares, find_shares
 from singa_dask.net.sums import merge_sums
-from singa_dask.net.wiring import Node, Params, Wiring, check_mixing, check_shares, find_shares
-from singa_dask.ops.contract import Array, Ops
+from singa_dask.net.wiring import Wiring, pass_on_reads
+from singa_dask.ops.contract import Ops
 from singa_dask.registry import suggest
-
-# Watches layers for ``debug: true`` and for the exam: each overwrites what is its own, and leaves all else alone.
-#
-# What a layer has to overwrite is filled with a number that no layer computes: where that is still there, or
-# something was added to it, the layer has not overwritten it.
-
-
-FILL = 2.0**60
-Named = list[tuple[str, Array]]
-
-
-def watch_forward(layer: Layer, phase: Phase) -> None:
-    """Run `Layer.prepare` and `Layer.forward`.
-
-    Raises
-    ------
-    PartError
-        The layer does not write all of its outputs, or writes into its sources.
-    """
-    own = [feature.own_data is True and feature.data_is_consumed and not feature.on_host for feature in layer.features]
-    outputs = [(f"output {k}", feature.data) for k, feature in enumerate(layer.features) if own[k]]
-    kept = _source_data(layer)
-    _fill(outputs)
-    layer.prepare(phase)
-    layer.forward(phase)
-    _check(layer, "forward", outputs, kept, "y.data[...] = values")
-
-
-def watch_backward(layer: Layer, phase: Phase, backward: Callable[[Layer, Phase], None], adds: bool) -> None:
-    """Run a layer backward.
-
-    Parameters
-    ----------
-    layer : Layer
-    phase : Phase
-    backward : callable
-        Does it.
-    adds : bool
-        It adds the gradients of params to those of other copies of the layer.
-
-    Raises
-    ------
-    PartError
-        The layer does not overwrite its gradients, writes into its sources, or states a trait that is false.
-    """
-    gradients = [] if adds else param_gradients(layer)
-    if not layer.traits.forwards:
-        of_outputs = [feature.grad for feature in layer.features]
-        gradients += [
-            (name, grad) for name, grad in _source_gradients(layer) if not any(grad is other for other in of_outputs)
-        ]
-    before = [_copy(layer, grad) for _, grad in param_gradients(layer)]
-    kept = _source_data(layer)
-    for k, feature in enumerate(layer.features if layer.traits.reads_gradients else ()):
-        if feature.grad is not None and not feature.relu:
-            kept.append((f"the gradient of output {k}", feature.grad, _copy(layer, feature.grad)))
-    _fill(gradients)
-    backward(layer, phase)
-    _check(layer, "backward", gradients, kept, "grad[...] = values")
-    if not adds:
-        check_overwritable(layer, phase)
-    elif layer.traits.accumulates and not layer.traits.recurrent:  # whose backward uses up what forward has kept
-        check_accumulates(layer, phase, before)
-
-
-def check_accumulates(layer: Layer, phase: Phase, before: Sequence[Array]) -> None:
-    """Check that gradients of params are those ``before`` with others added, which are computed once more alone."""
-    sums = [_copy(layer, grad) for _, grad in param_gradients(layer)]
-    run_backward(layer, phase)
-    for (name, grad), total, earlier in zip(param_gradients(layer), sums, before, strict=True):
-        wanted = earlier + _copy(layer, grad)
-        if not np.allclose(total, wanted, rtol=0, atol=np.finfo(grad.dtype).eps ** 0.5 * np.abs(wanted).max(initial=0)):
-            what = f"its trait accumulates is false: {name} is not added to what was there."
-            raise PartError(f"{layer.conf.type}: {what} Do so if phase & Phase.AGGREGATE_GRADIENT, or take it out.")
-        grad[...] = layer.ops.from_host(total.astype(grad.dtype))
-
-
-def check_overwritable(layer: Layer, phase: Phase) -> None:
-    """Check that gradients are the same after outputs that may be overwritten have been."""
-    outputs = [feature.data for feature in layer.features if feature.overwritable and feature.has_data]
-    if not outputs:
-        return
-    gradients = param_gradients(layer) + _source_gradients(layer)
-    wanted, data = ([_copy(layer, each) for each in arrays] for arrays in ([grad for _, grad in gradients], outputs))
-    _fill([("", each) for each in outputs])
-    run_backward(layer, phase)
-    for output, values in zip(outputs, data, strict=True):
-        output[...] = layer.ops.from_host(values.astype(output.dtype))
-    for (name, grad), values in zip(gradients, wanted, strict=True):
-        if not np.array_equal(_copy(layer, grad), values, equal_nan=True):
-            what = f"backward() reads an output that others may overwrite, for {name}."
-            raise PartError(f"{layer.conf.type}: {what} Leave overwritable=True out of add_output.")
-
-
-def param_gradients(layer: Layer) -> Named:
-    """Return the gradients of params, with what they are called."""
-    return [(f"the gradient of param {param.name!r}", param.grad) for param in layer.params if param.has_grad]
-
-
-def _source_gradients(layer: Layer) -> Named:
-    named = zip(layer.conf.srclayers, layer.sources, strict=False)
-    return [(f"the gradient of source {name!r}", source.grad) for name, source in named if source.grad is not None]
-
-
-def _source_data(layer: Layer) -> list[tuple[str, Array, Array]]:
-    """Return the data and labels of sources, with copies, but for data in whose memory the layer computes."""
-    in_place = not all(feature.own_data for feature in layer.features)
-    read: Named = []
-    for name, source in zip(layer.conf.srclayers, layer.sources, strict=False):
-        if source.has_data and not (in_place and source.overwritable):
-            read.append((f"the data of source {name!r}", source.data))
-        if source.labels is not None:
-            read.append((f"the labels of source {name!r}", source.labels))
-    return [(name, values, _copy(layer, values)) for name, values in read]
-
-
-def _copy(layer: Layer, array: Array) -> Array:
-    """Return a copy in host memory, float64."""
-    return np.array(layer.ops.to_host(array), np.float64)
-
-
-def _fill(arrays: Named) -> None:
-    for _, array in arrays:
-        array[...] = FILL
-
-
-def _check(layer: Layer, verb: str, own: Named, kept: list[tuple[str, Array, Array]], remedy: str) -> None:
-    """Check that a layer has overwritten its own, and not changed what it only reads."""
-    for name, data, values in kept:
-        if not np.array_equal(_copy(layer, data), values, equal_nan=True):
-            what = f"{verb}() writes into {name}, which others read."
-            raise PartError(f"{layer.conf.type}: {what} Write to outputs, or to memory from self.buffer().")
-    for name, array in own:
-        if (np.abs(_copy(layer, array)) > FILL / 1024).any():
-            what = f"{verb}() does not overwrite {name}: some of it is not written, or added to what was there."
-            raise PartError(f"{layer.conf.type}: {what} Write all of it, {remedy}.")
-
-
-class Copies:
-    """Runs layers backward, so that the gradients of the copies of each layer are summed.
-
-    Parameters
-    ----------
-    layers : sequence of Layer
-        Those of one worker, in the order of a forward pass.
-    readers : mapping of Layer to sequence of Layer
-
-    Attributes
-    ----------
-    before : dict of Layer to list of Layer
-        For each layer that learns, those that go backward before it: its readers, and the copy before it.
-    """
-
-    def __init__(self, layers: Sequence[Layer], readers: Mapping[Layer, Sequence[Layer]]) -> None:
-        self.before: dict[Layer, list[Layer]] = {}
-        self._last: dict[str, Layer] = {}
-        self._adding: set[Layer] = set()
-        self._own_grads: dict[Param, Array] = {}
-        for layer in reversed([layer for layer in layers if layer.learns]):
-            earlier = [self._last[layer.conf_name]] if layer.conf_name in self._last else []
-            self.before[layer] = [*readers[layer], *earlier]
-            self._adding.update([layer] if earlier else [])
-            self._last[layer.conf_name] = layer
-        self._n_copies = Counter(layer.conf_name for layer in self.before)
-
-    def is_last(self, layer: Layer) -> bool:
-        """Tell whether no other copy follows in the backward pass."""
-        return self._last.get(layer.conf_name, layer) is layer
-
-    def adds(self, layer: Layer) -> bool:
-        """Tell whether the gradients of a layer are added to those of a copy that went backward before it."""
-        return layer in self._adding
-
-    def memory(self, ops: Ops) -> Iterator[tuple[Layer, Allocation]]:
-        """Yield memory for the gradients of one copy, which all copies of a layer use that do not add them."""
-        for layer in self._adding:
-            for param in () if layer.traits.accumulates else layer.params:
-                if not param.is_idle:
-                    make = partial(self._allocate, param, ops)
-                    yield layer, Allocation((param, "own"), param.shape, param.dtype, make)
-
-    def _allocate(self, param: Param, ops: Ops) -> None:
-        if param not in self._own_grads:
-            self._own_grads[param] = ops.zeros(param.shape, param.dtype)
-
-    def allocate(self, ops: Ops) -> None:
-        """Allocate `memory`."""
-        for _, memory in self.memory(ops):
-            memory.allocate()
-
-    def backward(self, layer: Layer, phase: Phase, run: Run = run_verb) -> None:
-        """Run a layer backward; the gradients of a later copy are added to those of the copies before it."""
-        if layer not in self._adding:
-            for param in layer.params:
-                if param.view is not None:  # other layers have added the rest to the same memory
-                    layer.ops.multiply(param.memory, 0, out=param.memory)
-            run_backward(layer, phase, run=run)
-        elif layer.traits.accumulates:
-            run_backward(layer, phase, adds=True, run=run)
-        else:
-            self._add_own_gradients(layer, phase, run)
-        n_copies = self._n_copies[layer.conf_name]
-        for param in layer.params if n_copies > 1 and self.is_last(layer) else ():
-            if param.running_statistic:
-                layer.ops.multiply(param.grad, 1 / n_copies, out=param.grad)
-
-    def _add_own_gradients(self, layer: Layer, phase: Phase, run: Run) -> None:
-        """Compute the gradients of a layer's params in memory of their own, then add them."""
-        params = [param for param in layer.params if param.has_grad]
-        sums = [param.swap_grad(self._own_grads[param]) for param in params]
-        try:
-            run_backward(layer, phase, run=run)
-        finally:
-            for param, total in zip(params, sums, strict=True):
-                param.swap_grad(total)
-        for param in params:
-            layer.ops.add(param.grad, self._own_grads[param], out=param.grad)
 
 
 class NeuralNet:
@@ -585,54 +373,6 @@ def _show_shape(feature: Feature) -> str:
 def _show_param(param: Param) -> str:
     text = f"{param.name} {' x '.join(map(str, param.shape))}"
     return text if param.owner is param else f"{text} (of {param.owner.name})"
-
-
-def pass_on_reads(layers: Sequence[Layer]) -> None:
-    """Make layers that forward their source consume what their consumers do; data if they cannot forward it."""
-    for layer in reversed(layers):
-        # an output that nothing reads is computed, but of several pieces only those that are read
-        unread: Consumed = "nothing" if any(feature.consumed_as for feature in layer.features) else "data"
-        for feature in layer.features if layer.traits.forwards else ():
-            feature.consumed_as = feature.consumed_as or {unread}
-            if feature.consumed_as - layer.traits.forwards - {"nothing"}:
-                feature.consumed_as.add("data")
-            for source in layer.sources:
-                source.consumed_as |= feature.consumed_as & layer.traits.forwards
-
-
-def find_gradients(layers: Sequence[Layer], phase: Phase) -> None:
-    """Decide which features and layers have gradients: between something that learns and a loss."""
-    if not phase & Phase.TRAIN:
-        for layer in layers:
-            for feature in layer.features:
-                feature.requires_grad = False
-        return
-    for layer in layers:
-        for feature in layer.features:
-            learns = bool(layer.params) or any(source.requires_grad for source in layer.sources)
-            feature.requires_grad &= learns and not layer.traits.learns_without_loss
-    reached: set[Feature] = set()
-    for layer in reversed(layers):
-        for feature in layer.features:
-            feature.requires_grad &= feature in reached
-        if layer.traits.learns_without_loss:
-            layer.learns = bool(layer.params)
-        elif layer.traits.is_loss or any(feature.requires_grad for feature in layer.features):
-            reached.update(layer.sources)
-            layer.learns = bool(layer.params) or any(source.requires_grad for source in layer.sources)
-
-
-def check_backward(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> Iterator[Problem]:
-    """Yield a problem for each layer that gradients have to pass, or that has params to learn, without `backward`."""
-    for node in nodes:
-        layer = layers[node.name]
-        if layer.learns and type(layer).backward is Layer.backward:
-            what = "its params" if layer.params else f"what comes before it, {layer.conf.srclayers[0]!r},"
-            message = (
-                f"{layer.conf.type} has no backward(), so that {what} would never learn. Write backward(); or, if no "
-                "gradient is to pass, say add_output(..., requires_grad=False)."
-            )
-            yield node.problem(message, ("type",))
 
 
 def make_net(job: JobConf, context: Context, ops: Ops, share_from: NeuralNet | None = None) -> NeuralNet:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from singa_dask.layers import Layer, Param
-from singa_dask.layers.connection import BridgeDst, BridgeSrc, Concate, Slice
+from singa_dask.layers.bridge import BridgeDst, BridgeSrc
+from singa_dask.layers.connection import Concate, Slice
 from singa_dask.net.neuralnet import NeuralNet
-from singa_dask.net.wiring import Node
+from singa_dask.net.nodes import Node
 from singa_dask.shown import plural
 
 SMALL = {"BridgeDst": "", "BridgeSrc": "", "Concate": "joined", "Slice": "cut", "Split": "split"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from singa_dask.layers import Layer
-from singa_dask.layers.connection import Add, Split
+from singa_dask.layers.combine import Add
+from singa_dask.layers.connection import Split
 
 __all__ = ["merge_sums"]
 

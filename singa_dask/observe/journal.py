@@ -13,7 +13,7 @@ from typing import Any
 
 from singa_dask import fs
 from singa_dask.errors import DataError
-from singa_dask.fs.cache import try_lock
+from singa_dask.fs.locks import try_lock
 
 REWRITE_S = 1.0
 REWRITE_SHARE = 20

@@ -15,9 +15,10 @@ from singa_dask.ops.numpy import NumpyOps
 from singa_dask.ops.onednn import BFLOAT16, DISTRIBUTION, OneDnnOps
 from singa_dask.registry import Registry
 
+logger = logging.getLogger(__name__)
+
 __all__ = ["BFLOAT16", "OPS", "NumpyOps", "OneDnnOps", "get_ops", "philox"]
 
-LOG = logging.getLogger(__name__)
 
 OPS: Registry[NumpyOps] = Registry("device")
 OPS.register("cpu", "numpy")(NumpyOps)
@@ -86,7 +87,7 @@ def _fastest(precision: str) -> NumpyOps:
     try:
         ops = OneDnnOps()
     except ConfigError as error:
-        LOG.warning("%s Until then kernels are numpy's, several times slower on images.", str(error))
+        logger.warning("%s Until then kernels are numpy's, several times slower on images.", str(error))
         return NumpyOps()
-    LOG.info("ops: oneDNN %s", ops.version)
+    logger.info("ops: oneDNN %s", ops.version)
     return ops

@@ -32,13 +32,13 @@ import numpy as np
 from singa_dask import fs
 from singa_dask.api import REGISTRIES
 from singa_dask.comm.message import Address, Message
-from singa_dask.comm.stub import ParamSlice
+from singa_dask.comm.slices import ParamSlice
 from singa_dask.conf import ClusterConf, JobConf, Phase, loads
 from singa_dask.conf.yaml_text import dump
 from singa_dask.errors import ConfigError
 from singa_dask.fs.cache import COSTS, cache_folder
 from singa_dask.layers import Layer, StoreInput
-from singa_dask.layers.connection import Bridge
+from singa_dask.layers.bridge import Bridge
 from singa_dask.ops import NumpyOps
 from singa_dask.ops.contract import ArrayList
 from singa_dask.planner.links import measure_here, woken_s

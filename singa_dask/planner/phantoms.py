@@ -13,7 +13,7 @@ from singa_dask.arrays import Array, DType
 from singa_dask.conf import Phase, UpdaterConf
 from singa_dask.layers import Layer
 from singa_dask.layers.base import run_verb
-from singa_dask.layers.connection import Bridge
+from singa_dask.layers.bridge import Bridge
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import ArrayList, Arrays, Ops
 from singa_dask.ops.numpy.memory import in_layout

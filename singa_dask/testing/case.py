@@ -1,20 +1,14 @@
-"""Case: a layer with made-up sources, as the exam runs it.
-
-An exam makes all of its checks, and then reports all mistakes at once.
-"""
+"""Case: a layer with made-up sources, as the exam runs it."""
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.errors import ConfigError, PartError, SingaError
 from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, RecordIds, ShardIndex, base
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.ops.contract import Array
@@ -240,63 +234,3 @@ def results(
         arrays |= {f"the gradient of source {k}": each.grad for k, each in enumerate(layer.sources)}
         arrays |= {f"the gradient of param {each.name!r}": each.grad for each in layer.params}
     return {name: np.array(layer.ops.to_host(each)) for name, each in arrays.items() if each is not None}
-
-
-HINTS = {
-    "NoneType": "The gradient of a source may be None: write it if source.grad is not None.",
-    "read-only": "A gradient is only read: compute in tmp.",
-}
-"""What to do, by what Python says."""
-
-
-def examine(name: str, checks: Mapping[str, Callable[[], None]]) -> list[str]:
-    """Make all checks of a part; return those that it or this machine refuses, all but the first, and why.
-
-    Raises
-    ------
-    PartError
-        What all of them say.
-    """
-    problems: dict[str, str] = {}
-    left_out = []
-    for title, check in checks.items():
-        try:
-            check()
-        except Exception as error:
-            if isinstance(error, ConfigError) and title != next(iter(checks)):
-                left_out.append(f"{title}: {error}")
-            else:
-                problems.setdefault(_told(error), title)
-    if problems:
-        raise PartError("\n".join(f"{name}: {title}: {text}" for text, title in problems.items()))
-    return left_out
-
-
-def _told(error: Exception) -> str:
-    """Return what an error says; of one that nobody raised on purpose also its kind and line."""
-    if isinstance(error, SingaError):
-        return str(error)
-    entries = traceback.extract_tb(error.__traceback__)
-    entry = next((frame for frame in reversed(entries) if "singa_dask" not in Path(frame.filename).parts), entries[-1])
-    hint = "".join(f". {hint}" for what, hint in HINTS.items() if what in str(error))
-    return f"{entry.filename}:{entry.lineno}: {type(error).__name__}: {error}{hint}"
-
-
-def compare(what: str, actual: Any, wanted: Any, within: float, remedy: str) -> None:
-    """Compare arrays; ``within`` is of the largest value, and of 1 if that is less.
-
-    Raises
-    ------
-    PartError
-        They differ: where, how, and the ``remedy``.
-    """
-    actual, wanted = (np.asarray(values, np.float64) for values in (actual, wanted))
-    if actual.shape != wanted.shape:
-        raise PartError(f"{what} has shape {actual.shape}, expected {wanted.shape}. {remedy}")
-    wrong = ~(np.abs(actual - wanted) <= within * max(1.0, np.abs(wanted).max(initial=0)))
-    wrong &= ~(np.isnan(actual) & np.isnan(wanted))
-    if wrong.any():
-        place = tuple(int(i) for i in np.argwhere(wrong)[0])
-        ratio = float((actual * wanted).sum() / (wanted**2).sum()) if wanted.any() else 0.0
-        hint = f" All of it is {ratio:.4g} times what it should be." if np.allclose(actual, ratio * wanted) else ""
-        raise PartError(f"{what} is {actual[place]:.6g} at {list(place)}, expected {wanted[place]:.6g}.{hint} {remedy}")

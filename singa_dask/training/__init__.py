@@ -1,9 +1,18 @@
-"""How a net learns: algorithms for a batch, update rules, learning rates, initial values."""
+"""How a net learns: algorithms for a batch, update rules, learning rates, initial values.
+
+Algorithms
+    `algorithm`: the base class. `bp`, `cd`: back-propagation and contrastive divergence. `captured_step`: a step as one
+    launch on a GPU.
+Beside them
+    `updaters`, `schedules`, `initialisers`: one file a registry. `pass_metrics`: metrics of a whole pass of tests.
+"""
 
 import importlib
 import pkgutil
 
-from singa_dask.training.algorithm import ALGORITHMS, BP, CD, Algorithm
+from singa_dask.training.algorithm import ALGORITHMS, Algorithm
+from singa_dask.training.bp import BP
+from singa_dask.training.cd import CD
 from singa_dask.training.initialisers import (
     INITIALISERS,
     Initialiser,

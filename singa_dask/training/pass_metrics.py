@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.conf.job import CONFUSION, RANKED, TOP, VALUES, check_metrics
+from singa_dask.conf.watched import CONFUSION, RANKED, TOP, VALUES, check_metrics
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
+
 MAX_BYTES = 256 << 20
 """Most bytes of outputs that are kept for the metrics that need their order; with more these are undefined."""
 MAX_CLASSES = 2000
@@ -195,7 +196,9 @@ class Scores:
         elif self._kept:
             self._kept.clear()
             names = ", ".join(sorted(RANKED.intersection(self.names)))
-            LOG.warning("%s: undefined, as more than %d MiB of outputs would have to be kept.", names, MAX_BYTES >> 20)
+            logger.warning(
+                "%s: undefined, as more than %d MiB of outputs would have to be kept.", names, MAX_BYTES >> 20
+            )
 
     # -- the metrics ---------------------------------------------------------------------------------------
 

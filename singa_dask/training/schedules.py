@@ -12,7 +12,9 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from singa_dask.conf import LRGenConf
-from singa_dask.conf.model import Conf, Count, Field, Finding, Many, NonNegative, Positive, Size, as_list
+from singa_dask.conf.base import Conf
+from singa_dask.conf.findings import Finding
+from singa_dask.conf.kinds import Count, Field, Many, NonNegative, Positive, Size, as_list
 from singa_dask.registry import Registry
 
 SCHEDULES: Registry[Schedule] = Registry("learning-rate schedule")

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from singa_dask.conf import Conf, UpdaterConf
-from singa_dask.conf.job import DecayRate
+from singa_dask.conf.updater import DecayRate
 from singa_dask.ops import NumpyOps
 from singa_dask.ops.contract import Array, Arrays, Each, Ops, Preparation
 from singa_dask.ops.update_rules import UpdateRule

@@ -21,7 +21,7 @@ from singa_dask.cli.init_job import training_of, write_job
 from singa_dask.cli.init_records import InitOptions, OutputSurvey, RecordSurvey
 from singa_dask.conf import load
 from singa_dask.errors import DataError
-from singa_dask.layers.records import StoreConf
+from singa_dask.layers.store_conf import StoreConf
 from tests.cli.conftest import Call
 from tests.runtime.processes import small_cluster
 

@@ -15,7 +15,8 @@ import pandas as pd
 import pytest
 
 from singa_dask.conf import load
-from singa_dask.layers.records import StoreConf, open_records
+from singa_dask.layers.open_records import open_records
+from singa_dask.layers.store_conf import StoreConf
 from tests.cli.conftest import Call, noted
 
 N = 200

@@ -8,8 +8,10 @@ from queue import Empty
 import numpy as np
 import pytest
 
-from singa_dask.comm.message import Address, Backlog
-from singa_dask.comm.stub import Stub, slice_table
+from singa_dask.comm.backlog import Backlog
+from singa_dask.comm.message import Address
+from singa_dask.comm.slices import slice_table
+from singa_dask.comm.stub import Stub
 from tests.comm.ends import end
 from tests.runtime.processes import wait_until
 from tests.selection import mostly_soak

@@ -7,7 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from singa_dask.comm.wire import Endpoint, place_of
+from singa_dask.comm.endpoint import Endpoint
+from singa_dask.comm.wire import place_of
 from singa_dask.errors import CommError
 from tests.comm.ends import TIMEOUT_S, End, update
 

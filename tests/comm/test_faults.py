@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.comm import transport
+from singa_dask.comm import outbox
 from singa_dask.comm.message import Address, Message
 from singa_dask.comm.wire import Wire
 from tests.comm.ends import TIMEOUT_S, End, end, update
@@ -140,7 +140,7 @@ def test_a_slow_connection(stack: ExitStack) -> None:
 def test_frames_that_come_twice_or_in_another_order(
     stack: ExitStack, host: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    generator, honest = random.Random(1), transport.connect
+    generator, honest = random.Random(1), outbox.connect
 
     async def connect(*given: Any) -> Wire:
         wire, kept = await honest(*given), []
@@ -159,7 +159,7 @@ def test_frames_that_come_twice_or_in_another_order(
         monkeypatch.setattr(wire, "write", mix)
         return wire
 
-    monkeypatch.setattr(transport, "connect", connect)
+    monkeypatch.setattr(outbox, "connect", connect)
     sender, receiver = end(stack, host=host), end(stack, host=host)
     for step in range(300):
         sender.send(receiver.address, update(step, np.full(step, step)))

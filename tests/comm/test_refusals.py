@@ -29,7 +29,7 @@ from tests.selection import mostly_long
 @pytest.fixture
 def warnings(monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[str]:
     queue: SimpleQueue[str] = SimpleQueue()
-    logger = logging.getLogger("singa_dask.comm.transport")
+    logger = logging.getLogger("singa_dask.comm.inbox")
     monkeypatch.setattr(logger, "warning", lambda text, *args, **_: queue.put(text % args))
     return queue
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.comm.message import Address, Message, pack
-from singa_dask.comm.stub import Share, Stub, slice_table
+from singa_dask.comm.slices import slice_table
+from singa_dask.comm.stub import Share, Stub
 
 SIZES = [40, 7]
 WORKERS = [[Address.worker(group, i) for i in range(2)] for group in range(2)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from singa_dask.comm import tree
 from singa_dask.comm.message import Address, Message
 from singa_dask.comm.tree import ProcessTree
-from tests.comm.test_sums import SIZES, Job
+from tests.comm.test_sum_tree import SIZES, Job
 from tests.selection import few_examples
 
 

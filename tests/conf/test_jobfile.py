@@ -15,11 +15,11 @@ from pydantic import BaseModel
 
 from singa_dask import conf, layers
 from singa_dask.conf import yaml_text
-from singa_dask.conf.describe import field_docs
-from singa_dask.conf.yaml_text import plain
+from singa_dask.conf.json_schema import field_docs
+from singa_dask.conf.places import plain
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.neuron import InnerProductConf
-from singa_dask.layers.records import StoreConf
+from singa_dask.layers.store_conf import StoreConf
 from singa_dask.registry import Registry
 from tests.selection import few_examples
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from singa_dask.conf.job import Profile, ProfileConf
+from singa_dask.conf.profile import Profile, ProfileConf
 
 
 def read(value: Any) -> ProfileConf | None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.conf.yaml_text import dump, locate, parse, plain, redact_job
+from singa_dask.conf.places import locate, plain
+from singa_dask.conf.yaml_text import dump, parse, redact_job
 from singa_dask.errors import ConfigError
 from singa_dask.redaction import HIDDEN
 from tests.selection import few_examples

@@ -14,7 +14,7 @@ from PIL import Image
 
 from singa_dask.data.codecs import protobuf
 from singa_dask.data.types import Arrays
-from singa_dask.fs.mapped_file import crc32c, masked
+from singa_dask.fs.checksums import crc32c, masked
 
 NAMES = {
     "cifar": "batch.bin",

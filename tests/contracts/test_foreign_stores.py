@@ -14,7 +14,7 @@ from singa_dask import fs
 from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
-from singa_dask.testing.exams import check_fetched
+from singa_dask.testing.store_exam import check_fetched
 from tests.contracts.foreign import FOREIGN, NAMES, shape_of, write_foreign, zipped
 from tests.contracts.records import SUFFIX, assert_same, pixels, read_all
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from singa_dask.ops import NumpyOps, OneDnnOps
-from singa_dask.ops.onednn.ops import UpcastOps
+from singa_dask.ops.onednn.upcast import UpcastOps
 from tests.contracts.inherited import calls_own_kernel
 
 

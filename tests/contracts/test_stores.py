@@ -14,7 +14,7 @@ from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.testing import check_store
-from singa_dask.testing.exams import check_fetched
+from singa_dask.testing.store_exam import check_fetched
 from tests.contracts.records import (
     SUFFIX,
     assert_same,

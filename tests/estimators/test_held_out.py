@@ -16,10 +16,10 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.preprocessing import StandardScaler
 
 import singa_dask as sd
-from singa_dask.conf.job import EarlyStoppingConf
+from singa_dask.conf.watched import EarlyStoppingConf
 from singa_dask.estimators import estimator
 from singa_dask.estimators.arguments import default_job, drawn
-from singa_dask.layers.records import StoreConf
+from singa_dask.layers.store_conf import StoreConf
 from singa_dask.runtime.checkpoints.lookup import find_steps
 from singa_dask.runtime.units.evaluation import Watch
 from tests.selection import mostly_long, mostly_soak

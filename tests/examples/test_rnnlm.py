@@ -16,7 +16,7 @@ from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import Context, Feature, Layer
 from singa_dask.testing.case import forward, metric, source, wire
-from singa_dask.testing.exams import check_gradients
+from singa_dask.testing.layer_exam import check_gradients
 from tests.cli.conftest import ROOT
 
 # number, class, and where the class begins and ends: 7 words in 3 classes

@@ -57,7 +57,7 @@ def test_a_remote_file_that_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None
         reader.check_unchanged()
     reader = RangeReader(url)
     monkeypatch.setattr(reader, "version", "")
-    monkeypatch.setattr("singa_dask.fs.range_reader.VERSIONS", ())
+    monkeypatch.setattr("singa_dask.fs.versions.VERSIONS", ())
     fs.write_atomic(url, B[1:])
     monkeypatch.setattr(reader, "_check_at", 0.0)
     with pytest.raises(DataError, match=f"data.bin: {CHANGED}"):

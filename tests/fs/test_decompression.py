@@ -20,8 +20,10 @@ from singa_dask import fs
 from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.stores.image import decode_image
 from singa_dask.errors import DataError
-from singa_dask.fs import range_reader
-from singa_dask.fs.range_reader import BytesInMemory, gunzip, limit_of, open_bytes, read_member
+from singa_dask.fs import decompression
+from singa_dask.fs.decompression import gunzip, limit_of, read_member
+from singa_dask.fs.open_bytes import open_bytes
+from singa_dask.fs.sources import BytesInMemory
 
 LIMIT = 1 << 20
 OPTIONS = {fs.MAX_DECOMPRESSED: LIMIT / 1e6}
@@ -64,22 +66,22 @@ def test_a_gzip_bomb_is_not_decompressed(tmp_path: Path) -> None:
 
 
 def test_many_gzipped_shards_are_not_all_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_reader, "IN_MEMORY_BYTES", 25_000)
+    monkeypatch.setattr(decompression, "IN_MEMORY_BYTES", 25_000)
     for i in range(5):
         (tmp_path / f"part-{i}.idx.gz").write_bytes(
             gzip.compress(idx(100).replace(b"\0" * 10_000, bytes([i]) * 10_000))
         )
-    held = len(range_reader._HELD)
+    held = len(decompression._HELD)
     with open_store(str(tmp_path / "part-*.idx.gz")) as store:
-        assert len(range_reader._HELD) == held + 2
+        assert len(decompression._HELD) == held + 2
         values = [store.read_block(block.id)["pixel"] for block in store.blocks]
     assert [int(each.min()) for each in values] == [int(each.max()) for each in values] == [0, 1, 2, 3, 4]
     del values, store
-    assert len(range_reader._HELD) == held
+    assert len(decompression._HELD) == held
 
 
 def test_a_full_disk_of_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_reader, "IN_MEMORY_BYTES", 0)
+    monkeypatch.setattr(decompression, "IN_MEMORY_BYTES", 0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     (tmp_path / "a.idx.gz").write_bytes(gzip.compress(idx(10)))
     with pytest.raises(DataError, match=r"a\.idx\.gz: .* cannot be decompressed to .*none: No such .* Set TMPDIR"):

@@ -20,8 +20,9 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.errors import DataError
-from singa_dask.fs import hdfs_connection
-from singa_dask.fs.hdfs_connection import NOT_RESTORED, HdfsConnection, os_error
+from singa_dask.fs import hadoop_conf, hdfs_locations
+from singa_dask.fs.hdfs_connection import HdfsConnection
+from singa_dask.fs.hdfs_errors import NOT_RESTORED, os_error
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_paths_and_roots() -> None:
 
 
 def test_where_the_namenode_is_asked() -> None:
-    web = hdfs_connection.web_addresses
+    web = hdfs_locations.web_addresses
     assert web("nn:8020", {}) == ["http://nn:9870", "http://nn:50070"]
     assert web("", {}) == []
     assert web("nn:8020", {"dfs.namenode.http-address": "other:1"}) == ["http://other:1"]
@@ -69,19 +70,19 @@ def test_where_the_namenode_is_asked() -> None:
 def test_hadoops_configuration_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
     monkeypatch.delenv("HADOOP_HOME", raising=False)
-    assert hdfs_connection.hadoop_settings() == {}
+    assert hadoop_conf.hadoop_settings() == {}
     etc = tmp_path / "etc/hadoop"
     etc.mkdir(parents=True)
     text = "<configuration><property><name> a.b </name><value>c</value></property></configuration>"
     (etc / "core-site.xml").write_text(text)
     monkeypatch.setenv("HADOOP_HOME", str(tmp_path))
-    assert hdfs_connection.hadoop_settings() == hdfs_connection.hadoop_settings(str(etc)) == {"a.b": "c"}
+    assert hadoop_conf.hadoop_settings() == hadoop_conf.hadoop_settings(str(etc)) == {"a.b": "c"}
 
 
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Listen as the web server of a NameNode."""
-    monkeypatch.setattr(hdfs_connection, "_SILENT_UNTIL", {})
+    monkeypatch.setattr(hdfs_locations, "_SILENT_UNTIL", {})
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}/"
 
@@ -95,7 +96,7 @@ def test_the_public_answer_of_webhdfs(monkeypatch: pytest.MonkeyPatch, web: str)
         return io.BytesIO(json.dumps({"BlockLocations": {"BlockLocation": [block]}}).encode())
 
     monkeypatch.setattr(urllib.request.OpenerDirector, "open", answer)
-    found = hdfs_connection.block_locations([web], "/a b", 0, 9, "me")
+    found = hdfs_locations.block_locations([web], "/a b", 0, 9, "me")
     assert found == [{"hosts": ["a", "b"], "offset": 5, "length": 7}]
     assert asked == [f"{web}webhdfs/v1/a%20b?op=GETFILEBLOCKLOCATIONS&offset=0&length=9&user.name=me"]
 
@@ -112,12 +113,12 @@ def test_where_webhdfs_does_not_answer_there_are_no_locations(
 
     monkeypatch.setattr(urllib.request.OpenerDirector, "open", answer)
     for _ in range(3):
-        assert hdfs_connection.block_locations([web], "/a", 0, 9, "me") == []
+        assert hdfs_locations.block_locations([web], "/a", 0, 9, "me") == []
     assert len(asked) == 1
 
 
 def test_a_web_port_that_drops_packets_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hdfs_connection, "_SILENT_UNTIL", {})
+    monkeypatch.setattr(hdfs_locations, "_SILENT_UNTIL", {})
     tried: list[Any] = []
 
     def connect(address: Any, timeout: float) -> None:
@@ -126,7 +127,7 @@ def test_a_web_port_that_drops_packets_is_tried_once(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(socket, "create_connection", connect)
     for _ in range(3):
-        assert hdfs_connection.block_locations(["http://nn:9870", "http://nn:50070"], "/a", 0, 9, "me") == []
+        assert hdfs_locations.block_locations(["http://nn:9870", "http://nn:50070"], "/a", 0, 9, "me") == []
     assert tried == [("nn", 9870), ("nn", 50070)]
 
 
@@ -136,7 +137,7 @@ def test_a_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.delenv("HADOOP_USER_NAME", raising=False)
     monkeypatch.setattr(getpass, "getuser", unknown)
-    assert hdfs_connection.user_name() == str(os.getuid())
+    assert hadoop_conf.user_name() == str(os.getuid())
 
 
 def test_threads_share_the_connection_of_their_process() -> None:

@@ -17,7 +17,8 @@ from singa_dask.data.stores.table import TableStore
 from singa_dask.errors import DataError
 from singa_dask.fs import range_reader
 from singa_dask.fs.host_files import Catalog, PartFile, dataset_of, mounted
-from singa_dask.fs.range_reader import RangeReader, version
+from singa_dask.fs.range_reader import RangeReader
+from singa_dask.fs.versions import version
 
 X = np.arange(60, dtype=np.float32).reshape(12, 5)
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from singa_dask.fs.host_files import PartFolders
+from singa_dask.fs.part_folders import PartFolders
 
 DIES = """
 import sys
 from pathlib import Path
-from singa_dask.fs.host_files import PartFolders
+from singa_dask.fs.part_folders import PartFolders
 folders = PartFolders(Path(sys.argv[1]))
 assert folders.hold("dead")
 folders.write("dead", "a.arrow", lambda path: path.write_bytes(b"abc"))

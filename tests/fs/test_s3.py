@@ -9,7 +9,8 @@ import pytest
 from singa_dask import fs
 from singa_dask.data.stores import open_store
 from singa_dask.errors import DataError
-from singa_dask.fs.range_reader import RangeReader, version, versions
+from singa_dask.fs.range_reader import RangeReader
+from singa_dask.fs.versions import version, versions
 from tests.cli.conftest import DIGITS
 from tests.fs.s3_server import S3Server, s3_server
 

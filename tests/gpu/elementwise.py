@@ -37,8 +37,9 @@ def kernels() -> Iterator[Any]:
     import cupy
 
     import singa_dask.ops.cupy as room
-    from singa_dask.ops.cupy.arrays import ValueKernel
-    from singa_dask.ops.cupy.elementwise import kernel_of, normalizer
+    from singa_dask.ops.cupy.elementwise import normalizer
+    from singa_dask.ops.cupy.updates import kernel_of
+    from singa_dask.ops.cupy.value_kernel import ValueKernel
     from singa_dask.ops.update_rules import SHIFT
     from singa_dask.training import UPDATERS, updaters
 

@@ -15,7 +15,7 @@ from singa_dask.layers.loss import SoftmaxLoss
 from singa_dask.layers.neuron import InnerProduct
 from singa_dask.ops import BFLOAT16, NumpyOps
 from singa_dask.training import BP
-from singa_dask.training.algorithm import CapturedStep
+from singa_dask.training.captured_step import CapturedStep
 from tests.backends import backend
 from tests.gpu.test_nets import MOMENTUM, NAMES, Run, agree, jobs
 from tests.layers import test_recurrent

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from singa_dask.ops import BFLOAT16, NumpyOps
+from singa_dask.ops.cupy import conv
 from singa_dask.ops.cupy import cudnn as cupy_cudnn
-from singa_dask.ops.cupy import images
 from tests.backends import backend
 
 SHAPES = {"x": (5, 3, 8, 7), "w": (6, 3, 3, 2), "b": (6,), "y": (5, 6, 4, 8)}
@@ -46,7 +46,7 @@ def drawn() -> dict[str, Any]:
 def test_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     given = drawn()
     # two images and one
-    monkeypatch.setattr("singa_dask.ops.cupy.images.COLUMN_BYTES", 2 * 4 * 8 * 3 * 2 * 3 * 4)
+    monkeypatch.setattr("singa_dask.ops.cupy.conv.COLUMN_BYTES", 2 * 4 * 8 * 3 * 2 * 3 * 4)
     for actual, wanted in zip(convolved(backend("cuda:0"), given), convolved(NumpyOps(), given), strict=True):
         np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-4)
 
@@ -81,7 +81,7 @@ def test_time_of_a_run() -> None:
         ops.relu(x, x)
 
     assert ops._seconds(run, math.inf) > 0
-    assert len(runs) in (3, 2 + images.RUNS), "to load it, once, and captured"
+    assert len(runs) in (3, 2 + conv.RUNS), "to load it, once, and captured"
     runs.clear()
     assert ops._seconds(run, -1.0) > 0
     assert len(runs) == 2, "it is slow"

@@ -14,10 +14,10 @@ import pytest
 
 from singa_dask.errors import DeviceMemoryError
 from singa_dask.ops import BFLOAT16, NumpyOps
+from singa_dask.ops.cupy import choices, conv
 from singa_dask.ops.cupy import cudnn as cupy_cudnn
-from singa_dask.ops.cupy import images
+from singa_dask.ops.cupy.conv import WITHIN
 from singa_dask.ops.cupy.cudnn import IMAGES, OUTPUTS, WEIGHTS
-from singa_dask.ops.cupy.images import WITHIN
 from tests.backends import backend
 from tests.gpu.test_cudnn import PAD, STRIDE, FrontEnd, arrays, convolve_as_numpy_does
 
@@ -36,7 +36,7 @@ class Times:
         assert isinstance(run, partial)
         run()
         (way,) = run.args
-        name = images.PRODUCTS if way is None else way.name
+        name = conv.PRODUCTS if way is None else way.name
         self.timed.append(name)
         return self.of.get(name, FIRST)
 
@@ -45,10 +45,10 @@ class Times:
 def times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Times:
     made = Times()
     monkeypatch.setenv("SINGA_DASK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(images, "MIN_PRODUCTS", 0)
+    monkeypatch.setattr(conv, "MIN_PRODUCTS", 0)
     # the stand-in for cuDNN computes no convolution
-    monkeypatch.setattr(images, "WITHIN", dict.fromkeys(images.WITHIN, math.inf))
-    monkeypatch.setattr(images.CupyConv, "_seconds", lambda _, run, limit: made.seconds(run))
+    monkeypatch.setattr(conv, "WITHIN", dict.fromkeys(conv.WITHIN, math.inf))
+    monkeypatch.setattr(conv.CupyConv, "_seconds", lambda _, run, limit: made.seconds(run))
     return made
 
 
@@ -62,7 +62,7 @@ def front_end(monkeypatch: pytest.MonkeyPatch) -> FrontEnd:
 @pytest.fixture(autouse=True)
 def another_process() -> Iterator[None]:
     yield
-    images.choices_in.cache_clear()
+    choices.choices_in.cache_clear()
 
 
 def engine_run(front_end: FrontEnd) -> str:
@@ -72,7 +72,7 @@ def engine_run(front_end: FrontEnd) -> str:
 
 def new_process() -> NumpyOps:
     """Return kernels that know no choice but those in files."""
-    images.choices_in.cache_clear()
+    choices.choices_in.cache_clear()
     return backend("cuda:0").for_thread()
 
 
@@ -86,7 +86,7 @@ def chosen(times: dict[str, Any]) -> str | None:
         taken: float = times[way]
         return taken
 
-    return images.fastest(times, seconds)
+    return choices.fastest(times, seconds)
 
 
 def test_the_first_is_preferred_by_a_margin() -> None:
@@ -107,17 +107,17 @@ def test_a_slow_way_is_known_by_one_run() -> None:
         limits.append(limit)
         return way
 
-    assert images.fastest([4.0, 2.0, 8.0], seconds) == 2.0
+    assert choices.fastest([4.0, 2.0, 8.0], seconds) == 2.0
     assert limits == [math.inf, 12.0, 6.0, math.inf], "the first once more at the end"
 
 
 def test_the_first_is_timed_again_as_the_clock_rises() -> None:
     first = iter([10.0, 5.0])
-    assert images.fastest(["first", "second"], lambda way, _: 5.0 if way == "second" else next(first)) == "first"
+    assert choices.fastest(["first", "second"], lambda way, _: 5.0 if way == "second" else next(first)) == "first"
 
 
 def test_no_more_ways_are_timed_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "MAX_SECONDS", -1.0)
+    monkeypatch.setattr(choices, "MAX_SECONDS", -1.0)
     assert chosen({"first": 9.0, "second": 6.0, "third": 1.0}) == "second"
 
 
@@ -168,15 +168,15 @@ def test_bias_and_relu_in_one_graph(front_end: FrontEnd) -> None:
 @pytest.mark.parametrize("how", ["products are fastest", "engines fail", "all fail"])
 def test_matrix_products(front_end: FrontEnd, times: Times, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     if how == "products are fastest":
-        times.of = {images.PRODUCTS: FAST}
+        times.of = {conv.PRODUCTS: FAST}
     else:
         front_end.engines = ["broken", "broken 2"]
     if how == "all fail":
-        monkeypatch.setattr(images.CupyConv, "_seconds", fail)
-    images.choices_in.cache_clear()
+        monkeypatch.setattr(conv.CupyConv, "_seconds", fail)
+    choices.choices_in.cache_clear()
     for _ in range(2):
         convolve_as_numpy_does(np.float32)
-        images.choices_in.cache_clear()
+        choices.choices_in.cache_clear()
 
 
 def test_engines_whose_results_are_wrong(front_end: FrontEnd, times: Times, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,10 +188,10 @@ def test_engines_whose_results_are_wrong(front_end: FrontEnd, times: Times, monk
         ops.copy(ops.from_host(np.full(result.shape, np.nan if plan.name == "first" else 1, np.float32)), result)
         refused.append(plan.name)
 
-    monkeypatch.setattr(images, "WITHIN", WITHIN)
-    monkeypatch.setattr(images.CupyConv, "_run_plan", run)
+    monkeypatch.setattr(conv, "WITHIN", WITHIN)
+    monkeypatch.setattr(conv.CupyConv, "_run_plan", run)
     convolve_as_numpy_does(np.float32)
-    assert {"first", "second"} <= set(refused) and set(times.timed) == {images.PRODUCTS}
+    assert {"first", "second"} <= set(refused) and set(times.timed) == {conv.PRODUCTS}
 
 
 def fail(*_: Any) -> float:
@@ -200,7 +200,7 @@ def fail(*_: Any) -> float:
 
 def test_small_convolutions_are_not_timed(front_end: FrontEnd, times: Times, monkeypatch: pytest.MonkeyPatch) -> None:
     times.of = {"second": FAST}
-    monkeypatch.setattr(images, "MIN_PRODUCTS", 1 << 20)
+    monkeypatch.setattr(conv, "MIN_PRODUCTS", 1 << 20)
     ops = new_process()
     a = arrays(ops)
     ops.conv2d(a.x, a.w, a.b, a.y, STRIDE, PAD)
@@ -278,7 +278,7 @@ def test_a_directory_that_cannot_be_written(front_end: FrontEnd, times: Times, t
 
 
 def test_the_choice_of_the_first_process_holds(tmp_path: Path) -> None:
-    one, other = images.Choices(tmp_path), images.Choices(tmp_path)
+    one, other = choices.Choices(tmp_path), choices.Choices(tmp_path)
     assert one.find("key") is None and other.find("key") is None
     assert one.keep("key", "first") == "first"
     assert other.keep("key", "second") == "first" == other.find("key")
@@ -309,16 +309,16 @@ def test_every_engine(
 ) -> None:
     """Each way to compute a convolution is right, repeats to the bit, and has the same bits in a CUDA graph."""
     monkeypatch.setenv("SINGA_DASK_CACHE", str(tmp_path / "cache"))
-    ways: list[images.Way] = []
+    ways: list[conv.Way] = []
 
-    def take_all(candidates: Any, seconds: Callable[[images.Way, float], float]) -> None:
+    def take_all(candidates: Any, seconds: Callable[[conv.Way, float], float]) -> None:
         for way in candidates:
             # what cannot be run, or is too far off, is never chosen
             with contextlib.suppress(RuntimeError):
                 seconds(way, 0.0)
                 ways.append(way)
 
-    monkeypatch.setattr(images, "fastest", take_all)
+    monkeypatch.setattr(conv, "fastest", take_all)
     ops: Any = backend("cuda:0", precision).for_thread()
     random, dtype = np.random.default_rng(5), BFLOAT16 if precision == "bf16" else np.dtype(np.float32)
     height, width = ((n + 2 * p - size) // s + 1 for n, p, s in zip(shape[2:], pad, stride, strict=True))

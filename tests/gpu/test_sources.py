@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.ops.cupy import elementwise
+from singa_dask.ops.cupy import updates
 from singa_dask.ops.cupy.device import SOURCES, STANDARD, source
 from singa_dask.ops.update_rules import SHIFT
 from singa_dask.training import UPDATERS, updaters
@@ -169,7 +169,7 @@ def test_a_source_compiles(nvrtc: Nvrtc, architecture: str, name: str) -> None:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_rules_for_lists_compile(nvrtc: Nvrtc, architecture: str) -> None:
     for rule, dtype, differ in itertools.product(RULES, (np.float32, np.float64), (False, True)):
-        code = elementwise.source_for_lists(elementwise.kernel_of(rule), np.dtype(dtype), differ)
+        code = updates.source_for_lists(updates.kernel_of(rule), np.dtype(dtype), differ)
         status, said = nvrtc.compile(code, [STANDARD, *CUPYS_OPTIONS, f"-arch={architecture}"])
         others = [line for line in said.splitlines() if line and not line.startswith(EXPECTED)]
         assert status == 0 and not others, f"{rule.name}\n{said}"

@@ -9,7 +9,7 @@ import pytest
 from singa_dask import fs
 from singa_dask.data.stores import STORES, open_store, write_manifest
 from singa_dask.fs.cache import open_cache
-from singa_dask.fs.range_reader import version
+from singa_dask.fs.versions import version
 from tests.contracts.records import assert_same, pixels, read_all, written
 from tests.selection import mostly_soak
 

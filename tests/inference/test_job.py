@@ -9,8 +9,8 @@ import pytest
 from singa_dask.conf import Phase
 from singa_dask.inference.net import classifier, inference_job, output_layer, with_data
 from singa_dask.layers import LAYERS
-from singa_dask.layers.input import TargetInput
 from singa_dask.layers.loss import EuclideanLoss, SoftmaxLoss
+from singa_dask.layers.targets import TargetInput
 from singa_dask.training.pass_metrics import PassMetrics
 from tests.net.feed import Feed
 from tests.net.jobs import TEST, build, dense, job, layer, mlp

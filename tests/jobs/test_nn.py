@@ -15,7 +15,7 @@ import singa_dask as sd
 from singa_dask import nn
 from singa_dask.conf import Phase
 from singa_dask.layers import LAYERS
-from singa_dask.layers.neuron import Tanh
+from singa_dask.layers.activation import Tanh
 from tests.jobs.conftest import KEYS, ROOT
 
 EXAMPLE = ROOT / "examples" / "residual.py"

@@ -11,7 +11,7 @@ import pytest
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.layers import LAYERS, Context, Feature, LayerSite, base
-from singa_dask.layers.connection import BridgeDst, BridgeSrc
+from singa_dask.layers.bridge import BridgeDst, BridgeSrc
 from singa_dask.ops import NumpyOps
 from singa_dask.testing.case import CPU, backward, forward, source
 from tests.net.group import Post

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from singa_dask.testing.case import Case, examine
-from singa_dask.testing.exams import LAYER_ASPECTS
+from singa_dask.testing.case import Case
+from singa_dask.testing.examine import examine
+from singa_dask.testing.layer_exam import LAYER_ASPECTS
 from tests.layers.cases import exam_cases, shown
 
 ASPECTS = {name: check for name, check in LAYER_ASPECTS.items() if name != "GPU"}  # see tests/gpu

@@ -10,7 +10,7 @@ import pytest
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Context, RecordIds, base
 from singa_dask.testing.case import backward, forward, source, wire
-from singa_dask.testing.exams import check_gradients
+from singa_dask.testing.layer_exam import check_gradients
 from tests.layers.exam import check_layouts
 
 

@@ -9,7 +9,7 @@ import pytest
 from singa_dask import modules
 from singa_dask.errors import ConfigError, PartError
 from singa_dask.layers import LAYERS
-from singa_dask.layers.neuron import Elementwise
+from singa_dask.layers.activation import Elementwise
 from singa_dask.testing import check_layer
 from singa_dask.testing.case import source, wire
 

@@ -11,10 +11,10 @@ import pytest
 from singa_dask.conf import LayerConf
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, base
-from singa_dask.layers.feature import Consumed
+from singa_dask.layers.traits import Consumed
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
 from singa_dask.testing.case import backward, forward, wire
-from singa_dask.testing.exams import check_gradients
+from singa_dask.testing.layer_exam import check_gradients
 
 WINDOW = [[0, 3, 1, 4], [2, 2, 0, 1]]
 

@@ -7,9 +7,9 @@ import pytest
 
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LayerSite, ShardIndex, base
-from singa_dask.layers.conv import GlobalPooling
+from singa_dask.layers.pooling import GlobalPooling
 from singa_dask.testing.case import CPU, Case, backward, forward, source, wire
-from singa_dask.testing.exams import check_gradients
+from singa_dask.testing.layer_exam import check_gradients
 from tests.layers.exam import check_layouts
 
 LARGEST = {"globalpooling_conf": {"pool": "MAX"}}

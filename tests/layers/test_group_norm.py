@@ -9,7 +9,7 @@ import pytest
 
 from singa_dask.errors import ConfigError
 from singa_dask.testing.case import Case, forward, source, wire
-from singa_dask.testing.exams import check_gradients
+from singa_dask.testing.layer_exam import check_gradients
 from tests.layers.exam import check_layouts
 
 PAIRS = {"groupnorm_conf": {"num_groups": 2}}

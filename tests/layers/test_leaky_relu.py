@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from singa_dask.testing.case import Case, forward, source, wire
-from singa_dask.testing.exams import check_gradients
+from singa_dask.testing.layer_exam import check_gradients
 from tests.layers.exam import check_layouts
 
 STEEP = {"leakyrelu_conf": {"negative_slope": 0.25}}

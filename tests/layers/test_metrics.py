@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from singa_dask.layers.feature import Metrics
+from singa_dask.layers.metrics import Metrics
 from singa_dask.ops import get_ops
 
 OPS = get_ops("numpy")

@@ -13,7 +13,7 @@ from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, base
 from singa_dask.net import make_net
 from singa_dask.testing.case import CPU, Case, forward, results, source, wire
-from singa_dask.testing.exams import check_gradients
+from singa_dask.testing.layer_exam import check_gradients
 from tests.net.feed import Feed
 from tests.net.jobs import job
 from tests.net.jobs import layer as net_layer

@@ -9,7 +9,7 @@ import pytest
 
 from singa_dask.errors import ConfigError
 from singa_dask.testing.case import Case, forward, source, wire
-from singa_dask.testing.exams import check_gradients
+from singa_dask.testing.layer_exam import check_gradients
 
 CASES = [
     Case("Multiply", [(3, 4)] * 2),

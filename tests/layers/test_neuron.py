@@ -11,7 +11,7 @@ from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Context, Feature
 from singa_dask.testing.case import backward, forward, source, wire
-from singa_dask.testing.exams import check_gradients
+from singa_dask.testing.layer_exam import check_gradients
 from tests.layers.exam import check_layouts
 
 TEST = Context(phase=Phase.TEST, dtype=np.dtype(np.float64))

@@ -12,7 +12,7 @@ from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import Context, Layer
 from singa_dask.testing.case import CPU, Case, forward, source, wire
-from singa_dask.testing.exams import check_gradients
+from singa_dask.testing.layer_exam import check_gradients
 
 T, N, D = 3, 2, 4
 CASES = [

@@ -13,7 +13,7 @@ from singa_dask.layers import Context, Feature, base
 from singa_dask.layers.rbm import RBMHid, RBMVis
 from singa_dask.ops import BFLOAT16, get_ops, philox
 from singa_dask.testing.case import source, wire
-from singa_dask.testing.exams import EPSILON
+from singa_dask.testing.layer_exam import EPSILON
 
 N, D, H = 6, 8, 5
 FIRST = Phase.NEGATIVE | Phase.TEST

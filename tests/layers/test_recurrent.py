@@ -15,7 +15,7 @@ from singa_dask.layers import LAYERS, Context, Feature, Layer
 from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.testing.case import Case, backward, forward, source, wire
-from singa_dask.testing.exams import check_gradients
+from singa_dask.testing.layer_exam import check_gradients
 from singa_dask.training import BP
 from tests.selection import mostly_long
 

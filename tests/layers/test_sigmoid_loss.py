@@ -8,7 +8,7 @@ import pytest
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import Feature, Layer
 from singa_dask.testing.case import Case, forward, metric, source, wire
-from singa_dask.testing.exams import check_gradients
+from singa_dask.testing.layer_exam import check_gradients
 
 CASES = [
     Case("SigmoidCrossEntropyLoss", [(4, 3), (4, 3)], fixed=1, integers=2),

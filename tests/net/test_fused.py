@@ -9,8 +9,8 @@ import pytest
 
 from singa_dask.conf import Phase
 from singa_dask.layers import Context, Feature
-from singa_dask.layers.connection import Add
-from singa_dask.layers.neuron import Activation, ReLU
+from singa_dask.layers.activation import Activation, ReLU
+from singa_dask.layers.combine import Add
 from singa_dask.ops import BFLOAT16
 from singa_dask.testing.case import backward, forward, source, wire
 from tests.backends import BACKENDS, backend

@@ -10,7 +10,7 @@ from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers.connection import ConcateConf, SliceConf, SplitConf
 from singa_dask.net import Node, plan
-from singa_dask.net.plan import TABLE
+from singa_dask.net.partition import TABLE
 from tests.net.group import Group
 from tests.net.jobs import DATA, dense, job, layer
 from tests.net.test_partition import compare

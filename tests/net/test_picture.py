@@ -10,7 +10,7 @@ import pytest
 
 from singa_dask.conf import Phase
 from singa_dask.layers import LAYERS, Context
-from singa_dask.layers.connection import BridgeSrc
+from singa_dask.layers.bridge import BridgeSrc
 from singa_dask.net import make_net
 from singa_dask.net.picture import Picture
 from singa_dask.ops import get_ops

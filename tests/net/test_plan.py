@@ -12,7 +12,8 @@ from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers.connection import SplitConf
 from singa_dask.net import Node, NodeOutput, plan
-from singa_dask.net.plan import add_splits, layers_in_phase, topological_order
+from singa_dask.net.order import topological_order
+from singa_dask.net.plan import add_splits, layers_in_phase
 from tests.net.jobs import DATA, dense, job, layer, mlp
 
 

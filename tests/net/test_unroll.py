@@ -12,7 +12,8 @@ from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Context
 from singa_dask.layers.norm import BMConf
 from singa_dask.net import NeuralNet, make_net, plan
-from singa_dask.net.plan import check_types, cut_feedback_edges, layers_in_phase, merge, unroll
+from singa_dask.net.plan import check_types, cut_feedback_edges, layers_in_phase
+from singa_dask.net.unroll import merge, unroll
 from singa_dask.ops import get_ops
 from singa_dask.training import BP, initial_values
 from tests.net.jobs import dense, job, layer

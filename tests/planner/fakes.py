@@ -10,7 +10,7 @@ from typing import Any
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.layers import Layer
-from singa_dask.layers.connection import Bridge
+from singa_dask.layers.bridge import Bridge
 from singa_dask.planner.model import Cluster, Costs, Link, Machine, Prediction
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_nets

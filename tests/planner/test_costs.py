@@ -12,7 +12,7 @@ import pytest
 
 from singa_dask.conf import ClusterConf, JobConf, Phase
 from singa_dask.layers import Layer
-from singa_dask.layers.connection import Bridge
+from singa_dask.layers.bridge import Bridge
 from singa_dask.planner import costs as costs_module
 from singa_dask.planner import loop as loop_module
 from singa_dask.planner.costs import CostTable, MeasuredCosts, layer_key

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from singa_dask.conf.model import Conf, Many, Size
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Many, Size
 from singa_dask.data.codecs.columns import refuse_absent, whole
 from singa_dask.errors import DataError
 

@@ -11,7 +11,9 @@ from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 
-from singa_dask.conf.model import Conf, Field, Finding, raw_value
+from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.findings import Finding
+from singa_dask.conf.kinds import Field
 from singa_dask.errors import DataError
 from singa_dask.lazy import LazyModule
 

@@ -14,9 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask import fs
-from singa_dask.conf.model import Conf, Field, Finding, Size
+from singa_dask.conf.base import Conf
+from singa_dask.conf.findings import Finding
+from singa_dask.conf.kinds import Field, Size
 from singa_dask.errors import DataError
-from singa_dask.fs.range_reader import decode_text
+from singa_dask.fs.open_bytes import decode_text
 from singa_dask.lazy import LazyModule, require
 
 pc = LazyModule("pyarrow.compute")

@@ -34,7 +34,7 @@ from singa_dask.data.stores.text import read_text, read_words
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.patterns import is_pattern
-from singa_dask.fs.range_reader import versions
+from singa_dask.fs.versions import versions
 from singa_dask.registry import suggest
 
 # pattern of keys, by kind of the sources

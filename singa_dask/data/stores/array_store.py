@@ -24,8 +24,10 @@ from singa_dask.data.stores.range_store import RangeStore, name_of
 from singa_dask.data.stores.store import ADVICE, BLOCK_BYTES, STORES, StoreOptions, even_blocks, rows_per_block
 from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import DataError, listed
-from singa_dask.fs.mapped_file import checksum_of
-from singa_dask.fs.range_reader import BytesInMemory, Range, RangeReader, check_decompressed, limit_of
+from singa_dask.fs.checksums import checksum_of
+from singa_dask.fs.decompression import check_decompressed, limit_of
+from singa_dask.fs.range_reader import RangeReader
+from singa_dask.fs.sources import BytesInMemory, Range
 from singa_dask.lazy import require
 from singa_dask.texts import NameNumbers, distinct_names
 

@@ -42,8 +42,9 @@ from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import BLOCK_BYTES, STORES, LabelOptions, Rechunker, rows_per_block
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
-from singa_dask.fs.mapped_file import RangeFile
-from singa_dask.fs.range_reader import Bytes, Range, check_decompressed, limit_of
+from singa_dask.fs.decompression import check_decompressed, limit_of
+from singa_dask.fs.range_file import RangeFile
+from singa_dask.fs.sources import Bytes, Range
 from singa_dask.lazy import LazyModule
 from singa_dask.shown import plural
 

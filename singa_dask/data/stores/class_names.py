@@ -17,7 +17,7 @@ from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, listed
-from singa_dask.fs.range_reader import decode_text
+from singa_dask.fs.open_bytes import decode_text
 from singa_dask.texts import NameNumbers, split_lines
 
 Labels = npt.NDArray[np.int32]

@@ -25,8 +25,8 @@ import numpy.typing as npt
 from numpy.lib import format as npy_format
 
 from singa_dask import fs
-from singa_dask.conf.model import Field as KeyField
-from singa_dask.conf.model import Many, Size
+from singa_dask.conf.kinds import Field as KeyField
+from singa_dask.conf.kinds import Many, Size
 from singa_dask.data.codecs.record import as_labels, as_values, is_numeric, is_rounded, value_name
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import RangeStore, describe
@@ -41,7 +41,9 @@ from singa_dask.data.stores.store import (
 )
 from singa_dask.data.types import Arrays, Field, Records
 from singa_dask.errors import DataError, listed
-from singa_dask.fs.range_reader import Bytes, BytesInMemory, Range, decode_text, limit_of, open_bytes, read_member
+from singa_dask.fs.decompression import limit_of, read_member
+from singa_dask.fs.open_bytes import decode_text, open_bytes
+from singa_dask.fs.sources import Bytes, BytesInMemory, Range
 from singa_dask.texts import split_lines
 
 

@@ -9,8 +9,10 @@ import pyarrow as pa
 
 from singa_dask import fs
 from singa_dask.errors import DataError
-from singa_dask.fs.mapped_file import checksum_of
-from singa_dask.fs.range_reader import Bytes, BytesInMemory, RangeReader, check_decompressed, limit_of
+from singa_dask.fs.checksums import checksum_of
+from singa_dask.fs.decompression import check_decompressed, limit_of
+from singa_dask.fs.range_reader import RangeReader
+from singa_dask.fs.sources import Bytes, BytesInMemory
 from singa_dask.lazy import LazyModule
 
 pq = LazyModule("pyarrow.parquet")

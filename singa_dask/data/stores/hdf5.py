@@ -20,8 +20,8 @@ import numpy.typing as npt
 from singa_dask.data.stores.array_store import CLASS_NAMES, PACKED, ArrayStore, StoredArray
 from singa_dask.data.stores.store import STORES
 from singa_dask.errors import DataError
-from singa_dask.fs.mapped_file import RangeFile
-from singa_dask.fs.range_reader import Bytes, BytesInMemory, Range
+from singa_dask.fs.range_file import RangeFile
+from singa_dask.fs.sources import Bytes, BytesInMemory, Range
 from singa_dask.lazy import require
 
 GZIP, SHUFFLE, FLETCHER32, SZIP, NBIT, SCALE_OFFSET = 1, 2, 3, 4, 5, 6

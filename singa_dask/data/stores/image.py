@@ -18,17 +18,19 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.conf.model import Conf, Finding, Many, Size, as_list, raw_value
-from singa_dask.conf.model import Field as KeyField
+from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.findings import Finding
+from singa_dask.conf.kinds import Field as KeyField
+from singa_dask.conf.kinds import Many, Size, as_list
 from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.stores.class_names import read_classes
 from singa_dask.data.stores.range_store import find_manifest, name_of, plain
 from singa_dask.data.stores.store import ADVICE, BLOCK_BYTES, MANIFEST_DIR, SPLIT, STORES, Store, StoreOptions
 from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import DataError, MissingPackageError, listed
+from singa_dask.fs.checksums import checksum_of
 from singa_dask.fs.io_threads import decode_threads, map_ahead
-from singa_dask.fs.mapped_file import checksum_of
-from singa_dask.fs.range_reader import decode_text
+from singa_dask.fs.open_bytes import decode_text
 from singa_dask.lazy import LazyModule
 from singa_dask.redaction import readable
 from singa_dask.shown import plural

@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.json
 
 from singa_dask import fs
-from singa_dask.conf.model import Field as KeyField
-from singa_dask.conf.model import Many, Size
+from singa_dask.conf.kinds import Field as KeyField
+from singa_dask.conf.kinds import Many, Size
 from singa_dask.data.codecs.columns import column_kind
 from singa_dask.data.codecs.record import find_wrong_label, flat_lists, label_field, salvage_rows
 from singa_dask.data.codecs.table import TableFacts
@@ -33,7 +33,8 @@ from singa_dask.data.stores.store import BLOCK_BYTES, NEWLINE, STORES, LabelOpti
 from singa_dask.data.stores.table_part import TablePart
 from singa_dask.data.types import Arrays, Field, RecordRun
 from singa_dask.errors import DataError, listed
-from singa_dask.fs.range_reader import Bytes, Range, open_bytes
+from singa_dask.fs.open_bytes import open_bytes
+from singa_dask.fs.sources import Bytes, Range
 from singa_dask.lazy import LazyModule
 from singa_dask.texts import NameNumbers, distinct_names
 

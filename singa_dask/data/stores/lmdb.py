@@ -31,7 +31,9 @@ from singa_dask.data.types import Arrays, Block, Records
 from singa_dask.errors import DataError, MissingPackageError
 from singa_dask.fs.cache import CachedFile, key_of, open_cache
 from singa_dask.fs.mapped_file import note_read
-from singa_dask.fs.range_reader import Bytes, RangeReader, version
+from singa_dask.fs.range_reader import RangeReader
+from singa_dask.fs.sources import Bytes
+from singa_dask.fs.versions import version
 
 MAGIC = struct.pack("<I", 0xBEEFC0DE)
 MAGIC_AT = 16

@@ -26,10 +26,11 @@ from singa_dask.data.stores.store import MANIFEST_DIR, SPLIT, STORES, Store
 from singa_dask.data.types import Arrays, Block, FileSum
 from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.fs.cache import open_cache
+from singa_dask.fs.checksums import checksum_of
 from singa_dask.fs.io_threads import map_ahead, open_threads
-from singa_dask.fs.mapped_file import checksum_of
+from singa_dask.fs.open_bytes import decode_text, refuse_compressed
 from singa_dask.fs.patterns import is_pattern, matches
-from singa_dask.fs.range_reader import Bytes, Range, decode_text, refuse_compressed
+from singa_dask.fs.sources import Bytes, Range
 
 # maximum number of entries of a directory that are tried as folders of images
 MAX_LOOKED_AT = 16

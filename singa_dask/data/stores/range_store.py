@@ -24,8 +24,10 @@ from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, Store
 from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import ConfigError, DataError, listed
-from singa_dask.fs.mapped_file import checksum_of
-from singa_dask.fs.range_reader import Bytes, Range, RangeReader, open_bytes
+from singa_dask.fs.checksums import checksum_of
+from singa_dask.fs.open_bytes import open_bytes
+from singa_dask.fs.range_reader import RangeReader
+from singa_dask.fs.sources import Bytes, Range
 
 VERSION = 1
 # files that an error names

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.conf.model import Field as KeyField
-from singa_dask.conf.model import Many, Size
+from singa_dask.conf.kinds import Field as KeyField
+from singa_dask.conf.kinds import Many, Size
 from singa_dask.data.codecs import protobuf, record
 from singa_dask.data.codecs.protobuf import BYTES, VARINT
 from singa_dask.data.codecs.table import TableFacts
@@ -30,8 +30,10 @@ from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, LabelOptions, Rechunker, StoreOptions, cut_blocks, rows_per_block
 from singa_dask.data.types import Arrays, Records
 from singa_dask.errors import DataError, listed
-from singa_dask.fs.mapped_file import crc32c, masked
-from singa_dask.fs.range_reader import Bytes, RangeReader, ReadAhead, open_bytes
+from singa_dask.fs.checksums import crc32c, masked
+from singa_dask.fs.open_bytes import open_bytes
+from singa_dask.fs.range_reader import RangeReader
+from singa_dask.fs.sources import Bytes, ReadAhead
 
 LENGTH = struct.Struct("<Q")
 SHARD = "shard.dat"

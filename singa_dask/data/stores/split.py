@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.conf.model import Conf, Count, Field, Finding, raw_value
+from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.findings import Finding
+from singa_dask.conf.kinds import Count, Field
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
-from singa_dask.fs.range_reader import Bytes, Range
+from singa_dask.fs.sources import Bytes, Range
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,14 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.conf.model import Conf, read_options
+from singa_dask.conf.base import Conf
+from singa_dask.conf.parts import read_options
 from singa_dask.data.codecs.record import as_labels, check_schema, schema_of
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.types import Arrays, Block, Field, FileSum, Records, TableColumn
 from singa_dask.errors import ConfigError, DataError
+from singa_dask.fs.checksums import checksum_of
 from singa_dask.fs.io_threads import map_ahead, open_threads
-from singa_dask.fs.mapped_file import checksum_of
-from singa_dask.fs.range_reader import Bytes, scan_ahead
+from singa_dask.fs.sources import Bytes, scan_ahead
 from singa_dask.registry import Registry, suggest
 from singa_dask.shown import plural
 

@@ -23,7 +23,8 @@ from singa_dask.data.stores.store import BLOCK_BYTES
 from singa_dask.data.stores.table_part import TablePart
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
-from singa_dask.fs.range_reader import Range, open_bytes, scan_ahead
+from singa_dask.fs.open_bytes import open_bytes
+from singa_dask.fs.sources import Range, scan_ahead
 from singa_dask.lazy import LazyModule
 
 # Records of CSV files with a header: where they begin, and the columns of a block of them.

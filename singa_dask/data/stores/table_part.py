@@ -39,9 +39,10 @@ from singa_dask.data.stores.opening import README, check_splits, name_sets, save
 from singa_dask.data.stores.range_store import read_ranges
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError, SingaError
-from singa_dask.fs.mapped_file import checksum_of
+from singa_dask.fs.checksums import checksum_of
+from singa_dask.fs.open_bytes import MARK_BYTES, open_bytes, refuse_compressed
 from singa_dask.fs.patterns import is_pattern
-from singa_dask.fs.range_reader import MARK_BYTES, Bytes, BytesInMemory, Range, open_bytes, refuse_compressed
+from singa_dask.fs.sources import Bytes, BytesInMemory, Range
 from singa_dask.lazy import LazyModule, require
 from singa_dask.shown import plural
 from singa_dask.texts import unique_keys

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from singa_dask.conf.model import Field as KeyField
-from singa_dask.conf.model import Many
+from singa_dask.conf.kinds import Field as KeyField
+from singa_dask.conf.kinds import Many
 from singa_dask.data.codecs.record import (
     as_values,
     check_schema,
@@ -33,8 +33,8 @@ from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, StoreOptions, cut_blocks
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, listed
-from singa_dask.fs.mapped_file import RangeFile
-from singa_dask.fs.range_reader import SCANNED_BYTES, Bytes, ReadAhead, scan_ahead
+from singa_dask.fs.range_file import RangeFile
+from singa_dask.fs.sources import SCANNED_BYTES, Bytes, ReadAhead, scan_ahead
 from singa_dask.shown import plural
 from singa_dask.texts import NameNumbers, decode
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.csv
 
 from singa_dask import fs
-from singa_dask.conf.model import Field as KeyField
-from singa_dask.conf.model import Many, Size
+from singa_dask.conf.kinds import Field as KeyField
+from singa_dask.conf.kinds import Many, Size
 from singa_dask.data.codecs.record import LABEL_NAMES, labels_among, salvage_rows
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores.range_store import RangeStore
@@ -29,7 +29,7 @@ from singa_dask.data.stores.store import BLOCK_BYTES, STORES, Rechunker, StoreOp
 from singa_dask.data.stores.table_csv import BOM, HEAD_BYTES, WIDE_BOMS
 from singa_dask.data.types import Arrays, Field, Records, TableColumn
 from singa_dask.errors import DataError
-from singa_dask.fs.range_reader import decode_text
+from singa_dask.fs.open_bytes import decode_text
 from singa_dask.texts import split_lines
 
 # Text -> indices in a vocabulary: windows of characters, as in SINGA's char-rnn example, or words, as in rnnlm.

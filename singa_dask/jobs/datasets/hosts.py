@@ -19,11 +19,11 @@ from dask.delayed import delayed
 from distributed import Client, Future, Worker, get_worker
 from distributed.comm.addressing import get_address_host
 
-from singa_dask.comm.dask_servers import Guarded
+from singa_dask.comm.remote_import import Guarded
 from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.fs.cache import create_locked, delete_unlocked
 from singa_dask.fs.host_files import SCHEME, Catalog, PartFile
+from singa_dask.fs.locks import create_locked, delete_unlocked
 from singa_dask.jobs.datasets.binding import fit_to_data, readers, with_urls
 from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.jobs.datasets.records import Dataset, WritePart

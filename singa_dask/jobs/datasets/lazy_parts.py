@@ -12,7 +12,7 @@ from dask.base import is_dask_collection
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from singa_dask.comm.dask_servers import Guarded
+from singa_dask.comm.remote_import import Guarded
 
 if TYPE_CHECKING:
     pass

@@ -9,7 +9,7 @@ import numpy as np
 from dask.base import is_dask_collection
 from dask.delayed import delayed
 
-from singa_dask.comm.dask_servers import Guarded
+from singa_dask.comm.remote_import import Guarded
 from singa_dask.data.codecs.memory import TEXTS, as_table, column_values, is_frame, names_of, texts_of
 from singa_dask.data.codecs.record import is_rounded
 from singa_dask.data.codecs.table import MAX_CATEGORIES

@@ -18,7 +18,7 @@ import numpy as np
 from singa_dask.ops.onednn.library import BFLOAT16
 from singa_dask.ops.types import UNDILATED, Pair
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 EXTRAS = "'singa-dask[cuda12]' or 'singa-dask[cuda13]'"
 # Kinds of a convolution.
@@ -204,7 +204,7 @@ def plans(cudnn: Any, wanted: CudnnConvolution, name: str | None = None, **where
         try:
             graph = outline(cudnn, part, **where)
         except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:
-            LOG.info("ops: cuDNN has no plan of %s: %s", part, str(error).partition("\n")[0])
+            logger.info("ops: cuDNN has no plan of %s: %s", part, str(error).partition("\n")[0])
             continue
         yield from graph_plans(cudnn, graph, name, "" if part == wanted else APART)
 

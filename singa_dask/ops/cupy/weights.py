@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.ops.cupy.arrays import THREADS, CupyMemory
 from singa_dask.ops.cupy.device import Array, CupyDevice
+from singa_dask.ops.cupy.launch import THREADS
+from singa_dask.ops.cupy.memory import CupyMemory
 
 # Of the table of weights.cu: the most weights, numbers of a row, values of a chunk; and the blocks of a launch.
 MAX_WEIGHTS, WEIGHT_NUMBERS, CHUNK, COPY_BLOCKS = 1023, 6, 1024, 512

@@ -10,11 +10,15 @@ otherwise. ``N`` is the number of rows in the batch.
 
 from __future__ import annotations
 
-from singa_dask.ops.numpy.elementwise import NumpyElementwise, NumpyUpdates
+from singa_dask.ops.numpy.binary import NumpyBinary
+from singa_dask.ops.numpy.elementwise import NumpyElementwise
 from singa_dask.ops.numpy.images import NumpyImages
-from singa_dask.ops.numpy.linear import NumpyLinear, NumpyRecurrent
-from singa_dask.ops.numpy.normalisation import NumpyBinary, NumpyNormalisation, NumpySoftmax
+from singa_dask.ops.numpy.linear import NumpyLinear
+from singa_dask.ops.numpy.normalisation import NumpyNormalisation
 from singa_dask.ops.numpy.random import NumpyRandom
+from singa_dask.ops.numpy.recurrent import NumpyRecurrent
+from singa_dask.ops.numpy.softmax import NumpySoftmax
+from singa_dask.ops.numpy.updates import NumpyUpdates
 
 __all__ = ["NumpyOps"]
 

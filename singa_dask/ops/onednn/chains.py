@@ -10,7 +10,9 @@ import numpy as np
 
 from singa_dask.arrays import Array
 from singa_dask.ops.formulas import Step
-from singa_dask.ops.onednn.library import Alg, Arg, Call, Engine, Facts, Unsupported, flat, layout, read, write
+from singa_dask.ops.onednn.call import Call, flat, layout, read, write
+from singa_dask.ops.onednn.facts import Facts
+from singa_dask.ops.onednn.library import Alg, Arg, Engine, Unsupported
 
 # Values of a piece.
 PIECE_VALUES = 1 << 20

@@ -18,67 +18,16 @@ import numpy as np
 
 from singa_dask.arrays import Array, DType
 from singa_dask.errors import ConfigError
-from singa_dask.ops.numpy import NumpyOps
-from singa_dask.ops.numpy.memory import NumpyMemory
-from singa_dask.ops.numpy.normalisation import hidden, write_running
+from singa_dask.ops.numpy.normalisation import write_running
+from singa_dask.ops.numpy.softmax import hidden
 from singa_dask.ops.onednn import recipes
-from singa_dask.ops.onednn.library import (
-    BFLOAT16,
-    DISTRIBUTION,
-    Call,
-    Copied,
-    Engine,
-    Facts,
-    OneDnnError,
-    Unsupported,
-    facts_of_all,
-    find_library,
-)
+from singa_dask.ops.onednn.call import Call, Copied
+from singa_dask.ops.onednn.facts import Facts, facts_of_all
+from singa_dask.ops.onednn.library import BFLOAT16, DISTRIBUTION, Engine, OneDnnError, Unsupported, find_library
+from singa_dask.ops.onednn.upcast import UpcastOps
 from singa_dask.ops.types import Running
 
-# What gives memory, or takes any type.
-AS_THEY_ARE = {name for name, _ in inspect.getmembers(NumpyMemory, inspect.isfunction)} | {"lrn_memory", "place_dtype"}
-
-
-class UpcastOps(NumpyOps):
-    """NumpyOps whose kernels compute in float32 if arrays are bfloat16, and convert ``out`` back."""
-
-
-def upcast(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a kernel of NumpyOps that also takes bfloat16."""
-    parameters = list(inspect.signature(kernel).parameters)[1:]
-
-    @functools.wraps(kernel)
-    def run(self: UpcastOps, *args: Any, **kwargs: Any) -> Any:
-        values = (*args, *kwargs.values()) if kwargs else args
-        if BFLOAT16 not in [value.dtype for value in values if isinstance(value, np.ndarray)]:
-            return kernel(self, *args, **kwargs)
-        arguments = dict(zip(parameters, args, strict=False)) | kwargs
-        out: Any = arguments.get("out")
-        for name, value in arguments.items():
-            if is_bf16(value):
-                arguments[name] = self.scratch(f"wide {name}", value.shape, np.float32)
-                self.copy(value, out=arguments[name])
-        result = kernel(self, **arguments)
-        if is_bf16(out):
-            self.copy(arguments["out"], out=out)
-        return result
-
-    return run
-
-
-def is_bf16(value: Any) -> bool:
-    """Tell whether a value is an array of bfloat16."""
-    return isinstance(value, np.ndarray) and value.dtype == BFLOAT16
-
-
-for _name, _kernel in inspect.getmembers(NumpyOps, inspect.isfunction):
-    if not _name.startswith("_") and _name not in AS_THEY_ARE:
-        setattr(UpcastOps, _name, upcast(_kernel))
-
-
-LOG = logging.getLogger(__name__)
-
+logger = logging.getLogger(__name__)
 
 # Takes the arrays, and the facts of them.
 PreparedCall = Callable[[Sequence[Array | None], Sequence[Facts | None]], None]
@@ -179,7 +128,7 @@ class OneDnnOps(UpcastOps):
     def _log_once(self, kernel: str, reason: Unsupported) -> None:
         if kernel not in self._logged:
             self._logged.add(kernel)
-            LOG.info("ops: %s is numpy's, as oneDNN does not do it: %s", kernel, reason)
+            logger.info("ops: %s is numpy's, as oneDNN does not do it: %s", kernel, reason)
 
     # -- memory ------------------------------------------------------------------------------------------
 

@@ -13,23 +13,9 @@ import numpy as np
 
 from singa_dask.arrays import Array, DType
 from singa_dask.ops.formulas import Formula
+from singa_dask.ops.onednn.call import Call, Operand, described, fast, flat, layout, read, write
 from singa_dask.ops.onednn.chains import FormulaCall
-from singa_dask.ops.onednn.library import (
-    Alg,
-    Arg,
-    Call,
-    Engine,
-    Operand,
-    Prop,
-    Unsupported,
-    described,
-    fast,
-    flat,
-    integers,
-    layout,
-    read,
-    write,
-)
+from singa_dask.ops.onednn.library import Alg, Arg, Engine, Prop, Unsupported, integers
 from singa_dask.ops.types import Pair
 
 # Kernels that are one call with arguments of the same names and order.

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from singa_dask import fs
 from singa_dask.errors import CheckpointError, DataError, TakenOverError
-from singa_dask.fs.hdfs_connection import patiently
 from singa_dask.fs.ownership import Ownership
+from singa_dask.fs.retry import patiently
 from singa_dask.runtime.checkpoints.manifest import (
     MANIFEST,
     decode_manifest,

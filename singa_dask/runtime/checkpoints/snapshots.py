@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from singa_dask.fs.mapped_file import checksum_of
+from singa_dask.fs.checksums import checksum_of
 from singa_dask.runtime.checkpoints.manifest import index_of, life_of, name_of_life
 
 Keep = Callable[[int, str, bytes, int], list[str]]

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
-from singa_dask.conf.job import split_metric
+from singa_dask.conf.watched import split_metric
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.fs.patterns import is_pattern
 from singa_dask.layers import LAYERS, InputLayer, Layer, StoreInput
-from singa_dask.layers.loss import Writer
+from singa_dask.layers.outputs import Writer
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.ops import OPS
 from singa_dask.registry import suggest

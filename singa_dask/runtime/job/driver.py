@@ -21,7 +21,7 @@ from distributed.utils import sync
 
 from singa_dask import fs, modules
 from singa_dask.cancellation import pause
-from singa_dask.comm.dask_servers import load_on_scheduler
+from singa_dask.comm.remote_import import load_on_scheduler
 from singa_dask.conf import ClusterConf, JobConf
 from singa_dask.errors import (
     A_BUG,

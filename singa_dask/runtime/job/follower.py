@@ -13,7 +13,7 @@ from distributed.client import ClosedClientError
 
 from singa_dask import version
 from singa_dask.cancellation import pause
-from singa_dask.comm.dask_servers import load_on_scheduler
+from singa_dask.comm.remote_import import load_on_scheduler
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, ReplacedError, listed
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import JOBS, NOTICES, SIGNAL_CODES, TAKEN_OVER, Op, this_user

@@ -14,7 +14,8 @@ from distributed.protocol.serialize import to_serialize
 from distributed.utils import sync
 
 from singa_dask.errors import ClusterError, DataError
-from singa_dask.fs.host_files import Catalog, PartFile, PartFolders, mounted
+from singa_dask.fs.host_files import Catalog, PartFile, mounted
+from singa_dask.fs.part_folders import PartFolders
 from singa_dask.runtime.job.cluster import Patience
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import SITE, Op

@@ -20,20 +20,20 @@ from distributed.protocol.pickle import dumps, loads
 
 from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
-from singa_dask.comm.dask_servers import Guarded
 from singa_dask.comm.message import Address
+from singa_dask.comm.remote_import import Guarded
 from singa_dask.conf import JobConf, Phase
-from singa_dask.conf.net import PHASES
+from singa_dask.conf.layer import PHASES
 from singa_dask.data.codecs.scaling import Moments, Scaling
 from singa_dask.data.loading import HostSpan, Survey, assign_by_host, host_names, same_host
 from singa_dask.data.loading.reader import BadPolicy, BlockReader
 from singa_dask.data.order import Sampler, keep_runs
 from singa_dask.data.stores import Store
 from singa_dask.errors import Aborted, ClusterError, DataError, LostUnitError, UnloadableError
-from singa_dask.fs.io_threads import DaemonThreads
+from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.fs.patterns import is_pattern, matches
 from singa_dask.layers import StoreInput
-from singa_dask.layers.records import StoreConf
+from singa_dask.layers.store_conf import StoreConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.limits import limit

@@ -23,7 +23,7 @@ from distributed.comm.addressing import get_address_host
 from tornado.locks import Condition
 
 from singa_dask.conf import ClusterConf
-from singa_dask.layers.feature import add_totals
+from singa_dask.layers.metrics import add_totals
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.activity import Activity
 from singa_dask.runtime.job.events import JobSpec

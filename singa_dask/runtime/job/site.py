@@ -30,7 +30,7 @@ from singa_dask.comm.transport import Transport
 from singa_dask.conf import ClusterConf, JobConf, ListenConf
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError, LostUnitError, SingaError, is_out_of_memory, text_of
-from singa_dask.fs.io_threads import DaemonThreads
+from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore

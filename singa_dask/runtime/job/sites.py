@@ -26,8 +26,8 @@ from distributed.utils import wait_for
 from tornado import gen, util
 from tornado.locks import Lock
 
-from singa_dask.comm.dask_servers import cannot_load, loading_message
 from singa_dask.comm.message import Address
+from singa_dask.comm.remote_import import cannot_load, loading_message
 from singa_dask.errors import LostUnitError, UnloadableError, is_out_of_memory, text_of
 from singa_dask.fs.host_files import Catalog
 from singa_dask.runtime.job import events as ev

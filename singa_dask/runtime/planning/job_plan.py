@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from singa_dask.comm.message import Address
-from singa_dask.comm.stub import ParamSlice, slice_table
+from singa_dask.comm.slices import ParamSlice, slice_table
 from singa_dask.comm.tree import ProcessTree
 from singa_dask.conf import JobConf, Phase, UpdaterConf
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.feature import ParamShard
+from singa_dask.layers.param import ParamShard
 from singa_dask.net import NeuralNet
 from singa_dask.ops import get_ops
 from singa_dask.runtime.planning.layout import Layout, plan_processes

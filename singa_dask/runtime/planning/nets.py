@@ -10,8 +10,8 @@ from singa_dask.cancellation import Cancellation
 from singa_dask.conf import JobConf, LayerConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Context, Span, StoreInput
-from singa_dask.layers.loss import Writer
-from singa_dask.layers.records import StoreConf
+from singa_dask.layers.outputs import Writer
+from singa_dask.layers.store_conf import StoreConf
 from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Ops

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from singa_dask.conf import JobConf, Phase
-from singa_dask.conf.job import FREQUENCIES
+from singa_dask.conf.watched import FREQUENCIES
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import Layer, StoreInput
-from singa_dask.layers.loss import ArgSort, Writer
+from singa_dask.layers.outputs import ArgSort, Writer
 from singa_dask.net import NeuralNet
 from singa_dask.shown import plural
 

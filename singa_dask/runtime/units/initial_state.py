@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.comm.message import Address
-from singa_dask.comm.stub import ParamSlice
+from singa_dask.comm.slices import ParamSlice
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, DataError, Problem
 from singa_dask.layers import Param, StoreInput

@@ -18,8 +18,9 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.scaling import Moments
 from singa_dask.errors import DataError
 from singa_dask.layers import Layer
+from singa_dask.layers.activation import Activation, ReLU
 from singa_dask.layers.conv import Convolution
-from singa_dask.layers.neuron import Activation, InnerProduct, ReLU
+from singa_dask.layers.neuron import InnerProduct
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array
 from singa_dask.runtime.planning.nets import phase_name

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from singa_dask.comm.message import Address, Message, pack
-from singa_dask.comm.stub import ParamSlice, tree_sum
+from singa_dask.comm.slices import ParamSlice
+from singa_dask.comm.sum_tree import tree_sum
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops.contract import ArrayList, Ops, Preparation
 from singa_dask.ops.update_rules import UpdateRule

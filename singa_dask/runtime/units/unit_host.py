@@ -24,7 +24,7 @@ from singa_dask.errors import (
     LostUnitError,
     text_of,
 )
-from singa_dask.fs.io_threads import DaemonThreads
+from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.ops.contract import Ops
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.author import Author, write_file

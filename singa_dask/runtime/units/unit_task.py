@@ -15,7 +15,7 @@ import numpy as np
 
 from singa_dask.cancellation import Cancellation, working_for
 from singa_dask.comm.message import Address, Message
-from singa_dask.comm.stub import ParamSlice
+from singa_dask.comm.slices import ParamSlice
 from singa_dask.conf import Phase
 from singa_dask.errors import (
     Aborted,

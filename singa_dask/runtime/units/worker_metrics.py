@@ -10,7 +10,7 @@ import numpy as np
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.layers import StoreInput
-from singa_dask.layers.feature import Totals
+from singa_dask.layers.metrics import Totals
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.planning.machine import core_wait_s
 from singa_dask.runtime.planning.nets import Nets, phase_name

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from singa_dask.data.stores import text
 from singa_dask.data.stores.text import encode_text, vocabulary_of
 from singa_dask.errors import DataError
-from singa_dask.fs.range_reader import decode_text
+from singa_dask.fs.open_bytes import decode_text
 
 
 @given(st.text(min_size=1))

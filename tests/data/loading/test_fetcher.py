@@ -16,7 +16,7 @@ from singa_dask.data.order import Sampler
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import Aborted, DataError
-from singa_dask.fs import io_threads
+from singa_dask.fs import daemon_threads, io_threads
 from singa_dask.fs.io_threads import IoThreads
 
 N_BLOCKS = 20
@@ -398,7 +398,7 @@ def test_few_reads_are_repeated() -> None:
 def test_threads_are_shared_within_a_filesystem_and_end_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     assert io_threads.io_threads("hdfs://a:1/x", 4) is io_threads.io_threads("hdfs://a:1/y", 4)
     assert io_threads.io_threads("hdfs://a:1/x", 4) is not io_threads.io_threads("hdfs://b:1/x", 4)
-    monkeypatch.setattr(io_threads, "IDLE_S", 0.0)
+    monkeypatch.setattr(daemon_threads, "IDLE_S", 0.0)
     threads, ran = IoThreads(2, "idle"), threading.Event()
     threads.submit(ran.set)
     assert ran.wait(TIMEOUT_S)

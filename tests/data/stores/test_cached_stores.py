@@ -15,7 +15,8 @@ from singa_dask.data.order import Sampler
 from singa_dask.data.stores import open_store, write_manifest
 from singa_dask.errors import DataError
 from singa_dask.fs.cache import Cache, open_cache
-from singa_dask.fs.range_reader import MIN_CACHED_BYTES, RangeReader, version
+from singa_dask.fs.range_reader import MIN_CACHED_BYTES, RangeReader
+from singa_dask.fs.versions import version
 from tests.contracts.records import assert_same, floats, pixels, read_all, written
 
 READ_BY_RANGES = ["arrow", "csv", "kvfile", "parquet"]
@@ -121,7 +122,7 @@ def test_a_version_tells_what_was_written_again(far: Far, tmp_path: Path) -> Non
 
 
 def test_a_file_without_a_version_is_not_kept(far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("singa_dask.fs.range_reader.VERSIONS", ())
+    monkeypatch.setattr("singa_dask.fs.versions.VERSIONS", ())
     url = far.put(written(tmp_path, "arrow", pixels(5000, (28, 28))))
     with open_store(url, storage_options=far.options) as store:
         assert_same(read_all(store), pixels(5000, (28, 28)))

@@ -14,7 +14,7 @@ import pytest
 from singa_dask import fs
 from singa_dask.data.stores import open_store, write_manifest
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.testing.exams import check_fetched
+from singa_dask.testing.store_exam import check_fetched
 from tests.contracts.records import assert_same, read_all
 from tests.selection import mostly_soak
 

@@ -14,7 +14,7 @@ import pytest
 
 from singa_dask.data.stores import image, open_store
 from singa_dask.errors import DataError
-from singa_dask.fs import mapped_file
+from singa_dask.fs import checksums
 from singa_dask.lazy import LazyModule
 from tests.contracts.foreign import checksum as tail
 from tests.contracts.foreign import example, frame, idx, png, tar, write_foreign
@@ -44,9 +44,9 @@ def refused(path: Path, data: bytes, message: str, backend: str | None = None, *
 def test_crc32c() -> None:
     rows = np.frombuffer(b"123456789abcdefghi", np.uint8).reshape(2, 9)
     # the check value of the catalogue of CRCs
-    assert mapped_file.crc32c(rows)[0] == mapped_file.checksum_of(memoryview(b"123456789")) == 0xE3069283
-    assert mapped_file.crc32c(rows).tolist() == mapped_file.crc32c(np.asfortranarray(rows)).tolist()
-    assert mapped_file.crc32c(np.zeros((1, 0), np.uint8)).tolist() == [0]
+    assert checksums.crc32c(rows)[0] == checksums.checksum_of(memoryview(b"123456789")) == 0xE3069283
+    assert checksums.crc32c(rows).tolist() == checksums.crc32c(np.asfortranarray(rows)).tolist()
+    assert checksums.crc32c(np.zeros((1, 0), np.uint8)).tolist() == [0]
 
 
 # -- idx, cifar, npz -------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from singa_dask import fs
 from singa_dask.data.stores.opening import detect, open_store
 from singa_dask.data.stores.table import TableStore
 from singa_dask.errors import DataError
-from singa_dask.fs.range_reader import decode_text
+from singa_dask.fs.open_bytes import decode_text
 from tests.contracts.records import assert_same, read_all
 
 Call = Callable[..., Any]

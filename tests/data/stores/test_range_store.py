@@ -15,7 +15,7 @@ from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import cut_blocks
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
-from singa_dask.fs.range_reader import Range
+from singa_dask.fs.sources import Range
 from tests.contracts.foreign import write_foreign
 from tests.contracts.records import assert_same, pixels, written
 

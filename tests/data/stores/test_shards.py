@@ -16,7 +16,7 @@ from singa_dask.data.stores import detect, open_store
 from singa_dask.data.stores.opening import shard_url, shard_urls
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.errors import DataError
-from singa_dask.fs import range_reader
+from singa_dask.fs import decompression, open_bytes
 from singa_dask.fs.io_threads import MAX_OPENING
 from tests.contracts.foreign import zipped
 from tests.contracts.records import pixels, written
@@ -74,16 +74,16 @@ def gzipped(folder: Path, count: int) -> str:
 
 def test_gzipped_files_are_decompressed_together_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = gzipped(tmp_path, 6)
-    two, decompress = threading.Barrier(2), range_reader.gunzip
+    two, decompress = threading.Barrier(2), decompression.gunzip
     seen: list[str] = []
-    decompress = range_reader.gunzip
+    decompress = decompression.gunzip
 
     def gunzip(source: Any, limit: int) -> memoryview:
         seen.append(source.url)
         two.wait()
         return decompress(source, limit)
 
-    monkeypatch.setattr(range_reader, "gunzip", gunzip)
+    monkeypatch.setattr(open_bytes, "gunzip", gunzip)
     with open_store(url) as store:
         assert [each.url for each in store.parts] == [str(tmp_path / f"{i}.jsonl.gz") for i in range(6)]
         labels = np.concatenate([store.read_block(block.id)["label"] for block in store.blocks])

@@ -15,7 +15,7 @@ import zarr
 
 from singa_dask.data.stores import open_store, write_manifest
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.testing.exams import check_fetched
+from singa_dask.testing.store_exam import check_fetched
 from tests.contracts.records import assert_same, read_all
 
 ROWS = np.random.default_rng(0).integers(0, 200, (50, 4, 3))

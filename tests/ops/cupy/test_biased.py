@@ -61,7 +61,7 @@ def test_one_launch(ops: Any, additions: list[Any], sizes: Any, transpose: bool)
 
 def test_threads_do_not_share_the_memory_of_a_product(ops: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A product may be two kernels, between which another thread may enqueue its own on the same stream."""
-    from singa_dask.ops.cupy.linear import BiasedProducts
+    from singa_dask.ops.cupy.cublas import BiasedProducts
 
     rooms, enqueue = [], BiasedProducts.enqueue
 
@@ -122,7 +122,7 @@ def test_a_wrong_result_of_the_trial(
     kind: Any,
     tolerance: float,
 ) -> None:
-    from singa_dask.ops.cupy.linear import BiasedProducts
+    from singa_dask.ops.cupy.cublas import BiasedProducts
 
     enqueue = BiasedProducts.enqueue
 
@@ -144,9 +144,9 @@ def test_a_wrong_result_of_the_trial(
 def test_where_cublaslt_does_not_do_it(
     ops: Any, additions: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, why: str
 ) -> None:
-    from singa_dask.ops.cupy import linear
+    from singa_dask.ops.cupy import cublas
 
-    known = linear.function
+    known = cublas.function
 
     def function(name: str) -> Any:
         if why == "no library":
@@ -154,7 +154,7 @@ def test_where_cublaslt_does_not_do_it(
         refused = "cublasLtMatmulAlgoGetHeuristic" if why == "no algorithm" else "cublasLtMatmul"
         return (lambda *arguments: 15) if name == refused else known(name)
 
-    monkeypatch.setattr(linear, "function", function)
+    monkeypatch.setattr(cublas, "function", function)
     ops = ops.for_thread()
     with caplog.at_level(logging.WARNING):
         made, expected = product(ops)

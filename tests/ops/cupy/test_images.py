@@ -89,7 +89,7 @@ def test_pooling_of_one_two_and_four_channels_at_once(sides: Sides, channels: in
 
 
 def test_more_values_than_an_int_counts(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("singa_dask.ops.cupy.arrays.INT_VALUES", 0)
+    monkeypatch.setattr("singa_dask.ops.cupy.launch.INT_VALUES", 0)
     pool(sides, 4, ALL_POOLS[1])
     normalise_over_channels(sides, 7, 3, 0.75)
     normalise_over_the_batch(sides, (5, 4, 3, 3))

@@ -24,7 +24,7 @@ def ops() -> Any:
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of each kernel that is launched, whether it takes packs."""
-    from singa_dask.ops.cupy.arrays import ValueKernel
+    from singa_dask.ops.cupy.value_kernel import ValueKernel
 
     seen: list[bool] = []
     init = ValueKernel.__init__
@@ -46,7 +46,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     of_elementwise = "singa_dask.ops.cupy.elementwise.CupyElementwise"
     monkeypatch.setattr(f"{of_elementwise}.add", Noted("add", "X x, Y y", "z = (Z)((W)x + (W)y);"))
     monkeypatch.setattr("singa_dask.ops.cupy.linear.ADD_BIAS", Noted("add_bias", "Y y, B b", "z = (Z)((W)y + (W)b);"))
-    monkeypatch.setattr("singa_dask.ops.cupy.arrays.CAST", Noted("cast", "X x", "z = (Z)x;"))
+    monkeypatch.setattr("singa_dask.ops.cupy.memory.CAST", Noted("cast", "X x", "z = (Z)x;"))
     return seen
 
 
@@ -128,7 +128,7 @@ def test_a_bias_repeats_along_packs(ops: Any, launched: list[bool], kind: Any, b
 
 
 def test_divisors() -> None:
-    from singa_dask.ops.cupy.arrays import divisor
+    from singa_dask.ops.cupy.launch import divisor
 
     random, most = np.random.default_rng(3), 2**31 - 1
     for d in [*range(1, 300), *random.integers(1, most, 300).tolist(), 1 << 30, (1 << 30) + 1, most]:

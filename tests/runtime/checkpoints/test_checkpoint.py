@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.comm.stub import slice_table
+from singa_dask.comm.slices import slice_table
 from singa_dask.conf import JobConf
 from singa_dask.errors import CheckpointError, ConfigError
 from singa_dask.runtime.checkpoints.author import Author, write_file, write_manifest

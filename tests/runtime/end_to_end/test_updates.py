@@ -13,7 +13,7 @@ import pytest
 
 import singa_dask as sd
 from singa_dask.comm import stub
-from singa_dask.comm.message import Backlog
+from singa_dask.comm.backlog import Backlog
 from singa_dask.conf import JobConf
 from singa_dask.errors import CheckpointError, ConfigError
 from singa_dask.exports.exporting import export_job

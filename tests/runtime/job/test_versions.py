@@ -18,7 +18,7 @@ from distributed import Client
 from distributed.comm import CommClosedError
 
 import singa_dask as sd
-from singa_dask.comm import dask_servers
+from singa_dask.comm import remote_import
 from singa_dask.errors import ClusterError
 from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.runtime import Driver, Patience, connect
@@ -33,7 +33,7 @@ MISSING = "import a_package_that_is_missing"
 
 
 def test_a_scheduler_with_another_version_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_servers, "__version__", "999.0")
+    monkeypatch.setattr(remote_import, "__version__", "999.0")
     for ask in (lambda: install_jobs(client), lambda: RemoteJobs(client).rows()):
         with pytest.raises(
             ClusterError, match=r"the scheduler cannot load the package: .*singa-dask 999\.0, .* here\. Install"
@@ -42,7 +42,7 @@ def test_a_scheduler_with_another_version_is_refused(client: Client, monkeypatch
 
 
 def test_a_scheduler_without_the_package_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_servers, "_code", lambda module: MISSING)
+    monkeypatch.setattr(remote_import, "_code", lambda module: MISSING)
     for ask in (lambda: install_jobs(client), lambda: RemoteJobs(client).rows()):
         with pytest.raises(ClusterError, match=r"the scheduler cannot load the package: No module named .*Install"):
             ask()

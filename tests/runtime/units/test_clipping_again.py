@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.comm.message import Address, Message
-from singa_dask.comm.stub import slice_table
+from singa_dask.comm.slices import slice_table
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops import NumpyOps
 from singa_dask.runtime.units.server import Server

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from singa_dask.comm.message import Address, Message
-from singa_dask.comm.stub import slice_table
+from singa_dask.comm.slices import slice_table
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops import NumpyOps
 from singa_dask.runtime.units import unit_task

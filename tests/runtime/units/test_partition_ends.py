@@ -19,7 +19,7 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS
-from singa_dask.layers.connection import IN_FLIGHT
+from singa_dask.layers.bridge import IN_FLIGHT
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find, load_values
 from singa_dask.runtime.planning.job_plan import JobPlan

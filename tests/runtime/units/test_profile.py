@@ -17,7 +17,8 @@ from singa_dask.cancellation import Cancellation
 from singa_dask.comm.message import Address, Message
 from singa_dask.conf import Phase
 from singa_dask.layers import Layer, Traits
-from singa_dask.layers.neuron import Elementwise, InnerProduct
+from singa_dask.layers.activation import Elementwise
+from singa_dask.layers.neuron import InnerProduct
 from singa_dask.runtime.units import profiler
 from singa_dask.runtime.units.profiler import Profiler, Trace
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, Outcome, mlp

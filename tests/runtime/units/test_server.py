@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.comm.message import Address, Message, pack
-from singa_dask.comm.stub import leaf, slice_table, tree_sum
+from singa_dask.comm.slices import slice_table
+from singa_dask.comm.sum_tree import leaf, tree_sum
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops import NumpyOps
 from singa_dask.runtime.units.server import Server

@@ -27,7 +27,7 @@ template <> struct wide<double> { typedef double type; };
 #define N_THREADS ((long long)gridDim.x * blockDim.x)
 #define WARP 32
 
-// n / d by a product and a shift, for `by` of `divisor` in arrays.py and 0 <= n < 2^31; longer numbers are divided.
+// n / d by a product and a shift, for `by` of `divisor` in launch.py and 0 <= n < 2^31; longer numbers are divided.
 template <typename I> __device__ I quotient(I n, int d, unsigned long long by) {
     return sizeof(I) > 4 ? n / d : (I)((unsigned long long)(unsigned int)n * (by >> 8) >> (by & 255));
 }

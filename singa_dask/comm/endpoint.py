@@ -1,0 +1,91 @@
+"""Endpoint: the host and the ports that a process of a job listens on."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from distributed.comm.addressing import get_address_host_port, unparse_host_port
+from distributed.utils import get_ip_interface
+
+from singa_dask.errors import CommError
+
+ANY_PORT = (0,)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """The host and the ports that a process of a job listens on.
+
+    Attributes
+    ----------
+    scheme : str
+    host : str
+        Where other processes reach it.
+    bind_host : str
+        IP address that it listens on: that of ``host``, or of all interfaces.
+    ports : sequence of int
+        To choose from; 0 stands for any.
+    """
+
+    scheme: str
+    host: str
+    bind_host: str
+    ports: Sequence[int] = ANY_PORT
+
+    @classmethod
+    def of(cls, address: str, interface: str = "", ports: Sequence[int] = ANY_PORT) -> Endpoint:
+        """Find an endpoint for a job on a Dask worker.
+
+        Parameters
+        ----------
+        address : str
+            Scheme and host of the Dask worker, e.g. ``"tcp://10.0.0.7"``.
+        interface : str
+            Name of a network interface, an IP address or a host name of this machine; by default the Dask worker's own
+            host. With ``"0.0.0.0"`` or ``"::"`` it listens on all interfaces, and is reached where the Dask worker is.
+        ports : sequence of int
+
+        Raises
+        ------
+        CommError
+            This machine has no such interface or host.
+        """
+        scheme, _, host = address.partition("://")
+        if scheme == "inproc":
+            return cls(scheme, host, host, ports)
+        host = host.strip("[]")
+        if not interface:
+            return cls(scheme, host, _ip_of(host), ports)
+        try:
+            bind_host = str(get_ip_interface(interface))
+        except ValueError:  # no interface of this name has an IPv4 address
+            bind_host = _ip_of(interface)
+        is_any = ipaddress.ip_address(bind_host).is_unspecified
+        return cls(scheme, host if is_any else bind_host, bind_host, ports)
+
+    def address(self, host: str, port: int) -> str:
+        """Return an address of this scheme."""
+        if self.scheme == "inproc":
+            return "inproc://"
+        # "::" stands for all addresses of IPv6 alone
+        return f"{self.scheme}://{unparse_host_port('' if host == '::' else host, port)}"
+
+    def reached_at(self, contact_address: str) -> str:
+        """Return where other processes reach what a listener of distributed says is its address."""
+        if self.scheme == "inproc":
+            return contact_address
+        return self.address(self.host, get_address_host_port(contact_address)[1])
+
+
+def _ip_of(host: str) -> str:
+    try:
+        return str(socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        known = ", ".join(name for _, name in socket.if_nameindex())
+        raise CommError(
+            f"{host!r} is no network interface with an IPv4 address, no address and no host name on "
+            f"{socket.gethostname()}. Its network interfaces: {known}."
+        ) from error

@@ -1,0 +1,242 @@
+"""Inbox: takes the messages of all peers, each once and in its sender's order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from singa_dask.comm.backlog import Backlog
+from singa_dask.comm.greeting import Hello, read_hello
+from singa_dask.comm.message import Message, ReceiveBuffer
+from singa_dask.comm.wire import GRACE_S, Wire, place_of
+from singa_dask.errors import CommError
+
+logger = logging.getLogger(__name__)
+
+_ACKNOWLEDGED_EVERY = 256
+_ACKNOWLEDGED_BYTES = 8 << 20
+_ACKNOWLEDGED_S = 0.25
+"""A message is acknowledged after this time, or sooner: when so many messages or bytes are not.
+
+An acknowledgement costs as much as a small message, but until then the sender keeps the arrays in memory. It judges a
+peer silent after 0.5 s at the earliest.
+"""
+
+
+@dataclass
+class _Stream:
+    """The messages of one outbox of a peer.
+
+    Attributes
+    ----------
+    hello : Hello
+    wire : Wire
+        The newest connection; what comes on others is forgotten.
+    last : int
+        Number of the last message that was taken.
+    n_messages, n_bytes : int
+        Messages that are not acknowledged.
+    timer : TimerHandle or None
+        Acknowledges them.
+    """
+
+    hello: Hello
+    wire: Wire
+    last: int = 0
+    n_messages: int = 0
+    n_bytes: int = 0
+    timer: asyncio.TimerHandle | None = None
+
+    def take(self, number: int, n_bytes: int) -> None:
+        """Count a message that has come, and acknowledge it now or soon."""
+        self.last = number
+        self.n_messages += 1
+        self.n_bytes += n_bytes
+        if self.n_messages >= _ACKNOWLEDGED_EVERY or self.n_bytes >= _ACKNOWLEDGED_BYTES:
+            self.acknowledge()
+        elif self.timer is None:
+            self.timer = asyncio.get_running_loop().call_later(_ACKNOWLEDGED_S, self._acknowledge_late)
+
+    def _acknowledge_late(self) -> None:
+        self.timer = None
+        if self.n_messages:
+            self.acknowledge()
+
+    def acknowledge(self) -> None:
+        """Tell the sender which messages have come; the next connection does so if this one is closed."""
+        self.n_messages = self.n_bytes = 0
+        with contextlib.suppress(OSError):
+            self.wire.write_note(self.last)
+
+    def close(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.wire.close()
+
+
+class Inbox:
+    """Takes the messages that peers send over connections to this process.
+
+    All methods are called in the thread of the event loop.
+
+    Parameters
+    ----------
+    hello : Hello
+        Of this process: connections from another job, life or protocol are refused.
+    on_message : callable
+        Called with each message.
+    on_error : callable
+        Called with the address of a peer and the reason when ``on_message`` has failed.
+    receive_buffer : callable or None
+        (message without its array) -> buffer that the array is read into, or None.
+    backlog : Backlog
+        Arrays are read while it is not full. Senders are told meanwhile that this process lives.
+    timeout_s : float
+        Time of a new connection to say its hello.
+
+    Attributes
+    ----------
+    room : Event
+        To be set when the backlog is not full any more.
+    """
+
+    def __init__(
+        self,
+        hello: Hello,
+        on_message: Callable[[Message], None],
+        on_error: Callable[[str, str], None],
+        receive_buffer: ReceiveBuffer | None,
+        backlog: Backlog,
+        timeout_s: float,
+    ) -> None:
+        self.received_bytes = 0
+        self.room = asyncio.Event()
+        self._hello = hello
+        self._on_message = on_message
+        self._on_error = on_error
+        self._receive_buffer = receive_buffer
+        self._backlog = backlog
+        self._timeout_s = timeout_s
+        self._is_closed = False
+        self._cut: set[str] = set()
+        self._streams: dict[str, _Stream] = {}
+        self._serving: dict[asyncio.Task[None], Wire] = {}
+
+    async def serve(self, wire: Wire) -> None:
+        """Take messages from a new connection until it ends."""
+        if self._is_closed:
+            wire.close()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving[task] = wire
+        try:
+            hello = await asyncio.wait_for(read_hello(wire), self._timeout_s)
+            await self._greet(hello, wire)
+            await self._take(self._streams[hello.stream], wire)
+        except (TimeoutError, asyncio.TimeoutError):  # two classes in Python 3.10
+            logger.warning("closed the connection from %s: no hello in %g s", wire.peer, self._timeout_s)
+        except CommError as error:
+            logger.warning("closed the connection from %s: %s", wire.peer, error)
+        except OSError:
+            pass  # if something has not arrived, the peer connects again
+        except Exception:
+            logger.warning("closed the connection from %s", wire.peer, exc_info=True)
+        finally:
+            wire.close()
+            del self._serving[task]
+
+    async def _greet(self, hello: Hello, wire: Wire) -> None:
+        """Tell the sender which of its messages was the last that has come, or refuse it."""
+        refusal = self._hello.refusal(hello)
+        if hello.address in self._cut:
+            refusal = f"process {hello.process} at {place_of(hello.address)} was replaced by another."
+        if refusal:
+            wire.write_note(0, refusal.encode())
+            await _drained([wire])
+            raise CommError(refusal)
+        stream = self._streams.setdefault(hello.stream, _Stream(hello, wire))
+        if stream.wire is not wire:
+            stream.wire.close()
+            stream.wire = wire
+        stream.n_messages = stream.n_bytes = 0
+        if hello.segment:
+            wire.take(hello.segment)
+        wire.write_note(stream.last)
+
+    async def _take(self, stream: _Stream, wire: Wire) -> None:
+        """Take the messages of a stream until a newer connection carries it on."""
+        while True:
+            frame = await wire.read()
+            if stream.wire is not wire:
+                return
+            if frame.number <= stream.last:
+                await wire.skip(frame)
+                continue
+            if frame.number > stream.last + 1:
+                raise CommError(f"message {frame.number} has come. Expected: {stream.last + 1}.")
+            if frame.n_bytes or frame.arrays:
+                await self._wait_for_room(stream)
+                if stream.wire is not wire:
+                    return
+            try:
+                message = await wire.read_message(frame, self._receive_buffer)
+            except CommError as error:  # the same frame again would be no better
+                wire.write_note(stream.last, str(error).encode())
+                await _drained([wire])
+                raise
+            if stream.wire is not wire:
+                return
+            n_bytes = message.n_bytes
+            stream.take(frame.number, n_bytes)
+            self.received_bytes += n_bytes
+            self._deliver(stream.hello, message)
+            del message  # or its memory would not be free before the next one comes
+
+    async def _wait_for_room(self, stream: _Stream) -> None:
+        while self._backlog.is_full:
+            self.room.clear()
+            try:
+                await asyncio.wait_for(self.room.wait(), _ACKNOWLEDGED_S)
+            except asyncio.TimeoutError:  # another class in Python 3.10
+                stream.acknowledge()
+
+    def _deliver(self, hello: Hello, message: Message) -> None:
+        try:
+            self._on_message(message)
+        except Exception as error:
+            logger.exception("%s from %s to %s", message.kind, message.src, message.dst)
+            self._on_error(hello.address, f"its {message.kind} from {message.src} to {message.dst} failed: {error!r}")
+
+    def cut(self, address: str) -> None:
+        """Take nothing more from the process at ``address``."""
+        self._cut.add(address)
+        for name in [name for name, stream in self._streams.items() if stream.hello.address == address]:
+            self._streams.pop(name).close()
+
+    async def close(self) -> None:
+        """Acknowledge what has come, and close every connection."""
+        self._is_closed = True
+        for stream in self._streams.values():
+            if stream.n_messages:
+                stream.acknowledge()
+        await _drained(self._serving.values())
+        for stream in self._streams.values():
+            stream.close()
+        for task, wire in list(self._serving.items()):
+            wire.close()
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
+
+async def _drained(wires: Iterable[Wire]) -> None:
+    """Give wires a short time to hand what was written to the system."""
+    drains = [asyncio.ensure_future(wire.drain()) for wire in wires]
+    if drains:
+        await asyncio.wait(drains, timeout=GRACE_S)
+        for drain in drains:
+            drain.cancel()
+        await asyncio.gather(*drains, return_exceptions=True)

@@ -1,0 +1,126 @@
+"""Slices: params cut into pieces of about equal size, each for one server.
+
+After SINGA's ``Param::Slice`` and ``PartitionSlices`` (src/utils/common.cc, src/stub.cc), with one fix: no list of
+sizes assigns a slice to a server that does not exist.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+MAX_SLICE = 1 << 20
+"""Maximum number of values in a slice (4 MiB of float32): one slice is sent while the next is updated."""
+
+
+class ParamSlice(NamedTuple):
+    """A contiguous range of one logical param.
+
+    Attributes
+    ----------
+    id : int
+        Index in the table of all slices of the job.
+    param : int
+        Index of the param among the unique params of the net.
+    start, stop : int
+        Range in the flattened param.
+    server : int
+        Server that holds it, in every server group.
+    master : int
+        Server group whose values the other groups synchronise with.
+    """
+
+    id: int
+    param: int
+    start: int
+    stop: int
+    server: int
+    master: int
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return self.stop - self.start
+
+
+def slice_sizes(n: int, sizes: Sequence[int]) -> list[list[int]]:
+    """Cut params so that they fill ``n`` boxes with about the same number of values.
+
+    Parameters
+    ----------
+    n : int
+        Number of boxes; 0 returns an empty list.
+    sizes : sequence of int
+        Number of values of each param, in net order.
+
+    Returns
+    -------
+    list of list of int
+        Sizes of the slices of each param.
+    """
+    if n == 0:
+        return []
+    average = sum(sizes) // n + sum(sizes) % n
+    slack = average // 10
+    capacity = average
+    table = []
+    for size in sizes:
+        pieces = []
+        while size > 0:
+            if capacity >= size:
+                pieces.append(size)
+                capacity -= size
+                size = 0
+            elif capacity + slack >= size:
+                pieces.append(size)
+                capacity = size = 0
+            elif capacity >= slack and capacity > 0:
+                pieces.append(capacity)
+                size -= capacity
+                capacity = average
+            else:
+                capacity = average
+        table.append(pieces)
+    return table
+
+
+def partition_slices(n: int, sizes: Sequence[int]) -> list[int]:
+    """Assign slices, in order, to ``n`` boxes of about the same size; return the box of each slice."""
+    average = sum(sizes) // n + sum(sizes) % n
+    slack = average // 10
+    room, box = average, 0
+    boxes = []
+    for size in sizes:
+        if room + slack < size and room < average:
+            box, room = min(box + 1, n - 1), average
+        boxes.append(box)
+        room = max(room - size, 0)
+    return boxes
+
+
+def slice_table(sizes: Sequence[int], n_server_groups: int, n_servers: int) -> list[ParamSlice]:
+    """Cut all params of a job into slices and assign each slice to a server.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Number of values of each unique param, in net order.
+    n_server_groups, n_servers : int
+        Number of server groups, and of servers in a group.
+    """
+    per_param = slice_sizes(math.lcm(n_server_groups, n_servers), sizes)
+    coarse = [size for pieces in per_param for size in pieces]
+    servers = partition_slices(n_servers, coarse)
+    masters = partition_slices(n_server_groups, coarse)
+    table: list[ParamSlice] = []
+    index = 0
+    for param, pieces in enumerate(per_param):
+        start = 0
+        for size in pieces:
+            for low in range(start, start + size, MAX_SLICE):
+                high = min(low + MAX_SLICE, start + size)
+                table.append(ParamSlice(len(table), param, low, high, servers[index], masters[index]))
+            start += size
+            index += 1
+    return table

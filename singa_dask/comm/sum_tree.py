@@ -1,0 +1,69 @@
+"""The binary tree over the workers of a group by which their gradients are summed.
+
+The bits of a sum depend neither on which workers share a process nor on the order of arrival. Worker i is leaf
+2^d + i of a binary tree with 2^d leaves, at least one for each worker. The sum at a node is that at its left child,
+2 node, plus that at its right child, 2 node + 1, or the only one that exists: some workers do not have the param.
+Node 1 is the root. Whoever has all gradients below a node may compute its sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from typing import Any
+
+
+def leaf(worker: int, n_workers: int) -> int:
+    """Return the leaf of a worker, of ``n_workers`` in the group."""
+    return (1 << (n_workers - 1).bit_length()) + worker
+
+
+def complete_nodes(local: Collection[int], n_workers: int) -> dict[int, int]:
+    """Return, for each of the ``local`` workers of a group, the highest node above it without other workers below."""
+    nodes = {leaf(worker, n_workers) for worker in local}
+    # leaves without a worker do not count
+    nodes |= {leaf(n_workers, n_workers) + i for i in range(leaf(0, n_workers) - n_workers)}
+    for node in range(leaf(0, n_workers) - 1, 0, -1):
+        if {2 * node, 2 * node + 1} <= nodes:
+            nodes.add(node)
+    tops = {}
+    for worker in local:
+        node = leaf(worker, n_workers)
+        while node > 1 and node >> 1 in nodes:
+            node >>= 1
+        tops[worker] = node
+    return tops
+
+
+@lru_cache(1024)
+def additions(nodes: tuple[int, ...], top: int = 1) -> tuple[tuple[int, int], ...]:
+    """Return the pairs of nodes whose sums are added, in order: the second to the first, where the sum stays.
+
+    Parameters
+    ----------
+    nodes : tuple of int
+        Nodes below ``top``, none below another, or ``top`` alone. The sum of all is at last at the leftmost of them,
+        the first of the last pair.
+    top : int
+        Node whose sum is computed.
+    """
+    pairs = []
+    climbed = {node: node for node in nodes}  # how far a sum has come -> the node where it stays
+    while (node := max(climbed)) > top:
+        kept = climbed.pop(node)
+        left = climbed.pop(node - 1, None) if node % 2 else None
+        if left is not None:
+            pairs.append((left, kept))
+            kept = left
+        climbed[node >> 1] = kept
+    return tuple(pairs)
+
+
+def tree_sum(grads: Mapping[int, Any]) -> Any:
+    """Return the sum at the root of arrays by node, in the memory of the leftmost one."""
+    nodes = tuple(grads)
+    pairs = additions(nodes)
+    for left, right in pairs:
+        total = grads[left]
+        total += grads[right]
+    return grads[pairs[-1][0] if pairs else nodes[0]]

@@ -1,0 +1,103 @@
+"""Conf: the base of all parts of a job's configuration, with its rules.
+
+A model reports every mistake at once: those of its fields, unknown keys, and the rules that tie fields
+together, which look at the raw values and therefore work even beside a mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
+from pydantic_core import InitErrorDetails
+
+from singa_dask.conf.findings import MISPLACED_KEY, PLAIN, Finding, explain, problem
+from singa_dask.conf.kinds import T
+from singa_dask.registry import Registry
+
+C = TypeVar("C", bound="Conf")
+
+
+def raw_value(data: object, key: str, kind: type[T], default: T) -> T:
+    """Return a raw value, or a field of a model, for a rule; the default if it is missing or has another type."""
+    value = data.get(key) if isinstance(data, Mapping) else getattr(data, key, None)
+    return value if isinstance(value, kind) and not (kind is int and isinstance(value, bool)) else default
+
+
+class Conf(BaseModel):
+    """Base of all parts of a job: frozen, exact in its types, closed to unknown keys."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+        # a job uses few of the models; the docstrings of fields are read where they are shown, see json_schema
+        defer_build=True,
+    )
+
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """Other names of keys, as SINGA's job files may use them."""
+    block_key: ClassVar[str] = ""
+    """Key of such a block in a job, ``innerproduct_conf`` of InnerProductConf unless the class says otherwise."""
+    options_of: ClassVar[str] = ""
+    """Kind of parts whose options stand among the keys of this model, as a key of ``registries``."""
+    must_be_given: ClassVar[bool] = False
+    """Whether a job has to give such a block although all of its keys have defaults."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "block_key" not in vars(cls):
+            cls.block_key = f"{cls.__name__.removesuffix('Conf').lower()}_conf"
+
+    @classmethod
+    def arranged(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the raw values, each under the key that the model has it under."""
+        return data
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Yield (path, message) for what is wrong between the raw values; a subclass says what."""
+        return iter(())
+
+    @classmethod
+    def rules_of_types(cls, data: Mapping[str, Any], registries: Mapping[str, Registry[Any]]) -> Iterator[Finding]:
+        """Yield (path, message) as `rules` does, for what the registered classes of parts tell."""
+        return iter(())
+
+    @classmethod
+    def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
+        """Replace the blocks in the raw values by validated ones, add defaults, and yield problems; see `PartConf`."""
+        return iter(())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _report_all(cls: type[C], data: Any, handler: ModelWrapValidatorHandler[C], info: ValidationInfo) -> C:
+        problems: list[InitErrorDetails] = []
+        added: set[str] = set()
+        if isinstance(data, Mapping):
+            given = cls.arranged({cls.aliases.get(key, key): value for key, value in data.items()})
+            data = {**given}
+            registries = (info.context or {}).get("registries") or {}
+            findings = (*cls.rules(given), *cls.rules_of_types(given, registries))
+            problems = [problem(PLAIN, message, path, given) for path, message in findings]
+            problems = [*cls._read_blocks(data, info.context or {}), *problems]
+            added = data.keys() - given.keys()
+        try:
+            model = handler(data)
+        except ValidationError as error:
+            problems = [*explained(error, cls), *problems]
+        if problems:
+            raise ValidationError.from_exception_data(cls.__name__, problems)
+        model.model_fields_set.difference_update(added)
+        return model
+
+
+def explained(error: ValidationError, cls: type[Conf], above: tuple[str | int, ...] = ()) -> Iterator[InitErrorDetails]:
+    """Yield the problems that pydantic has found in a model, in plain words; ``above`` leads to the model."""
+    for mistake in error.errors(include_url=False):
+        kind = MISPLACED_KEY if mistake["type"] in ("extra_forbidden", MISPLACED_KEY) else PLAIN
+        message = explain(mistake, cls.model_fields, cls.__name__)
+        yield problem(kind, message, (*above, *mistake["loc"]), mistake["input"])

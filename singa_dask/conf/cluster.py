@@ -1,0 +1,157 @@
+"""Topology: groups of workers and of servers, and the processes they live in (SINGA's ClusterProto)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.findings import Finding
+from singa_dask.conf.kinds import Count, NonNegative, Size
+
+_PORTS = re.compile(r"(\d+)(?:-(\d+))?")
+_MAX_PORT = 65535
+
+
+class ElasticConf(Conf):
+    """``elastic`` of a cluster: how many processes a job may be spread over while it runs."""
+
+    min_processes: Size = 1
+    """Fewest processes that the units are packed on when processes are lost."""
+    max_processes: Size | None = None
+    """Most processes that the units are spread over; by default those of the cluster block."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Check that the minimum is not above the maximum."""
+        least, most = (raw_value(data, f"{key}_processes", int, 0) for key in ("min", "max"))
+        if 0 < most < least:
+            yield ("min_processes",), f"expected at most max_processes, which is {most}, got {least}."
+
+
+def _text_of_number(value: object) -> object:
+    return str(value) if type(value) is int else value
+
+
+class ListenConf(Conf):
+    """``listen`` of a cluster: where and how the processes of a job take messages from each other."""
+
+    interface: str = ""
+    """Name of a network interface, as ``eth0``, an IP address or a host name; it is looked up on the host of each
+    process. By default the host of the Dask worker. With ``0.0.0.0`` all interfaces."""
+    ports: Annotated[str, BeforeValidator(_text_of_number)] = ""
+    """One port or a range of them, as ``9000-9100``: each process takes the first one that is free. By default any."""
+    shared_memory: bool = True
+    """Pass arrays between processes of one host through memory that both have mapped, where the system allows it."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Check the range of ports."""
+        text = str(_text_of_number(data.get("ports", "")))
+        found = _PORTS.fullmatch(text)
+        first, last = map(int, (found[1], found[2] or found[1])) if found else (0, 0)
+        if text and not 0 < first <= last <= _MAX_PORT:
+            yield ("ports",), f"expected a port or a range, as 9000-9100, from 1 to {_MAX_PORT}, got {text!r}."
+
+    @property
+    def port_range(self) -> range:
+        """The ports to choose from; 0 alone stands for any."""
+        first, _, last = (self.ports or "0").partition("-")
+        return range(int(first), int(last or first) + 1)
+
+
+class WorkersConf(Conf):
+    """``workers`` of a cluster: the Dask workers that a job may use; by default all."""
+
+    name: Annotated[str, BeforeValidator(_text_of_number)] = ""
+    """Pattern of their names, as ``gpu-*``."""
+    resources: Mapping[str, NonNegative] = {}
+    """What they have at least, of what they were started with by ``dask-worker --resources``, as ``{GPU: 1}``. Jobs do
+    not share it out."""
+
+    @property
+    def is_any(self) -> bool:
+        """Whether all Dask workers may be used."""
+        return not (self.name or self.resources)
+
+    def fits(self, name: str, resources: Mapping[str, float]) -> bool:
+        """Return whether a Dask worker may be used."""
+        has_all = all(resources.get(key, 0) >= least for key, least in self.resources.items())
+        return fnmatchcase(name, self.name or "*") and has_all
+
+
+class ClusterConf(Conf):
+    """``cluster`` (SINGA's ClusterProto)."""
+
+    nworker_groups: Size = 1
+    """Worker groups; each trains its own copy of the net, without waiting for the others."""
+    nserver_groups: Size = 1
+    """Server groups; each keeps its own copy of the params."""
+    nworkers_per_group: Size = 1
+    """Workers that share each batch of a group."""
+    nservers_per_group: Size = 1
+    """Servers that share the params of a group."""
+    nworkers_per_procs: Size = 1
+    """Workers in one process."""
+    nservers_per_procs: Size = 1
+    """Servers in one process."""
+    workspace: str = ""
+    """URL or path under which runs are written."""
+    server_worker_separate: bool = False
+    """Keep servers and workers in different processes."""
+    sync_freq: Size = 1
+    """Updates of a slice between two exchanges of server groups."""
+    start_port: Count = 6723
+    """Unused: see ``listen``."""
+    share_memory: bool = True
+    """Let worker groups of one process use one memory for their params."""
+    snapshot_freq: Count | None = None
+    """Steps between two snapshots, copies of the job's state in the memory of its processes, from which the job goes on
+    when one of them is lost; 0 is never. By default so often that they take 1 % of the time."""
+    poll_time: Count = 100
+    """Unused: nothing polls."""
+    # blocks of defaults need no validator, which takes a millisecond each to build when this file is imported
+    elastic: ElasticConf = ElasticConf.model_construct()
+    """Bounds for the number of processes."""
+    listen: ListenConf = ListenConf.model_construct()
+    """Network interface and ports of the job's processes."""
+    workers: WorkersConf = WorkersConf.model_construct()
+    """The Dask workers that the job may use."""
+    max_restarts: Count = 10
+    """Restarts without a later step between them after which the job fails; 0 for none."""
+    wait_for_workers_minutes: NonNegative = 10.0
+    """How long a job that has lost processes waits for Dask workers, or for a silent network, before it fails."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Check that each server group serves equally many worker groups, and that the job has enough processes."""
+        workers, servers = (raw_value(data, key, int, 1) for key in ("nworker_groups", "nserver_groups"))
+        if workers > 0 and servers > 0 and workers % servers:
+            yield (
+                ("nserver_groups",),
+                f"expected a number that divides nworker_groups, which is {workers}, got {servers}.",
+            )
+        n, elastic = _n_processes(data), data.get("elastic")
+        for key in ("min_processes", "max_processes"):
+            found = raw_value(elastic, key, int, 0)
+            if found > n > 0:
+                yield (
+                    ("elastic", key),
+                    f"expected at most the number of processes of the job, which is {n}, got {found}.",
+                )
+
+
+def _n_processes(data: Mapping[str, Any]) -> int:
+    """Return the number of processes that raw values of a cluster block make, 0 if they are mistaken."""
+    numbers = []
+    for unit in ("worker", "server"):
+        keys = (f"n{unit}_groups", f"n{unit}s_per_group", f"n{unit}s_per_procs")
+        n_groups, per_group, per_process = (raw_value(data, key, int, 1) for key in keys)
+        if min(n_groups, per_group, per_process) < 1:
+            return 0
+        numbers.append(-(-n_groups * per_group // per_process))
+    return sum(numbers) if raw_value(data, "server_worker_separate", bool, False) else max(numbers)

@@ -1,0 +1,96 @@
+"""Findings: what is wrong with the values of a job, in plain words instead of pydantic's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, TypeAlias
+
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from singa_dask.conf.names import suggest_key, written_out
+from singa_dask.redaction import HIDDEN
+from singa_dask.registry import suggest
+
+PLAIN = "plain"
+MISPLACED_KEY = "unknown_key"
+
+WANTED = {
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping of keys to values",
+    "model_type": "a mapping of keys to values",
+    "model_attributes_type": "a mapping of keys to values",
+}
+BOUNDS = {
+    "greater_than": ("more than", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than": ("less than", "lt"),
+    "less_than_equal": ("at most", "le"),
+}
+
+
+def shown(value: object) -> str:
+    """Return a short form of a job file's value for an error message."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def explain(found: Mapping[str, Any], keys: Collection[str], block: str = "") -> str:
+    """Return a plain message for one finding.
+
+    Parameters
+    ----------
+    found : mapping
+        One of ``ValidationError.errors()``.
+    keys : collection of str
+        Keys of the model that reports it.
+    block : str
+        Name of its class.
+    """
+    kind, value, limits = found["type"], found["input"], found.get("ctx", {})
+    if "storage_options" in found["loc"]:
+        value = HIDDEN
+    if kind in (PLAIN, MISPLACED_KEY):
+        return str(found["msg"])
+    if kind == "extra_forbidden":
+        return f"unknown key. {suggest_key(str(found['loc'][-1]), keys)}"
+    if kind == "missing":
+        return "this key is required, and missing."
+    if kind in BOUNDS:
+        words, limit = BOUNDS[kind]
+        return f"expected {words} {limits[limit]}, got {shown(value)}."
+    if kind == "literal_error":
+        names = [name for name in re.findall(r"'([^']*)'", limits["expected"]) if name]
+        return f"unknown value {shown(value)}. {suggest(value if isinstance(value, str) else '', names)}"
+    if kind == "too_short":
+        return f"expected at least {limits['min_length']} of them, got {limits['actual_length']}."
+    if kind == "string_too_short":
+        return "expected a text that is not empty."
+    if kind in WANTED:
+        if kind.startswith("model_") or kind == "dict_type":
+            return f"expected {WANTED[kind]}, got {shown(value)}.{written_out(block, value)}"
+        hint = " Put it in quotes." if kind == "string_type" and isinstance(value, (bool, int, float)) else ""
+        return f"expected {WANTED[kind]}, got {shown(value)}.{hint}"
+    return f"{found['msg']} (got {shown(value)})."
+
+
+Finding: TypeAlias = tuple[tuple[str | int, ...], str]
+
+
+def problem(kind: str, message: str, path: tuple[str | int, ...], value: object) -> InitErrorDetails:
+    """Return one problem in the form of pydantic; ``kind`` is PLAIN or MISPLACED_KEY."""
+    return InitErrorDetails(type=PydanticCustomError(kind, "{message}", {"message": message}), loc=path, input=value)

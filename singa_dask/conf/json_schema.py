@@ -1,0 +1,173 @@
+"""The JSON schema of a job file, draft 7."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import ModelSchema
+
+from singa_dask.conf import blocks
+from singa_dask.conf.base import Conf
+from singa_dask.conf.job import JobConf
+from singa_dask.conf.parts import PartConf, blocks_of
+from singa_dask.registry import Registry
+
+
+def schema(registries: Mapping[str, Registry[Any]] | None = None) -> dict[str, Any]:
+    """Return the schema of a job file, in the form of JSON schema draft 7.
+
+    Parameters
+    ----------
+    registries : mapping of str to Registry, optional
+        As for `load`: editors then offer the known names, and know the blocks of registered classes. SINGA's names with
+        a k, and those of a user's own module, which have a dot, are right, too.
+    """
+    known = registries or {}
+    whole = schema_of(JobConf)
+    definitions = whole.pop("$defs")
+    waiting = list(definitions)
+    while waiting:
+        waiting += _add_blocks(definitions, waiting.pop(), known)
+    definitions |= blocks.SCHEMA
+    layers = definitions["NetConf"]["properties"]["layer"]
+    for place in [each["items"] if "items" in each else each for each in layers.get("anyOf", [layers])]:
+        place["anyOf"] = [{"$ref": place.pop("$ref")}, {"$ref": "#/definitions/BlockUse"}]
+    whole["properties"]["blocks"] = {
+        "type": "object",
+        "description": "Lists of layers, by name, that the net uses: {name: NAME, block: BLOCK, srclayers: [...]}.",
+        "additionalProperties": {"$ref": "#/definitions/Block"},
+    }
+    whole["patternProperties"] = {"^x-": {"description": "For anchors: not read."}}
+    parts: dict[str, Any] = _plain_references(_named({**whole, "definitions": definitions}, known))
+    return {"$schema": "http://json-schema.org/draft-07/schema#", **parts, "title": "singa-dask job"}
+
+
+def schema_of(model: type[Conf]) -> dict[str, Any]:
+    """Return the schema of one model, with docstrings of fields as descriptions, and without registered blocks."""
+    return model.model_json_schema(ref_template="#/definitions/{model}", schema_generator=_Documented)
+
+
+def _add_blocks(definitions: dict[str, Any], name: str, registries: Mapping[str, Registry[Any]]) -> list[str]:
+    """Add the blocks that registered classes declare to the keys of a part.
+
+    Where no registry tells them, any ``<name>_conf`` may be one. Returns the names of definitions that are new.
+    """
+    part = definitions[name]
+    if registry := registries.get(part.pop("options", "")):
+        _add_options(part["properties"], registry)
+    kind = part.pop("blocks", "")
+    if kind and kind not in registries:
+        part["patternProperties"] = {"_conf$": {"type": "object"}}
+    if kind not in registries:
+        return []
+    registry, before = registries[kind], set(definitions)
+    for key, block in blocks_of(registry).items():
+        # schedules and layers may have blocks of one name
+        own = block.__name__ if block.__name__ not in before else f"{kind}.{block.__name__}"
+        found = schema_of(block)
+        definitions |= {inner: each for inner, each in found.pop("$defs", {}).items() if inner not in definitions}
+        definitions[own] = found
+        readers = [each for each in registry.names() if getattr(registry.get(each), "block", None) is block]
+        part["properties"][key] = {
+            "anyOf": [{"$ref": f"#/definitions/{own}"}, {"type": "null"}],
+            "default": None,
+            "description": f"For {', '.join(readers)}.",
+        }
+    return [each for each in definitions if each not in before]
+
+
+def _add_options(keys: dict[str, Any], registry: Registry[Any]) -> None:
+    """Add the options of registered classes to the keys of a part that holds them, where it has no key of the name."""
+    own, takers = set(keys), dict[str, list[str]]()
+    for name in registry.names():
+        block = getattr(registry.get(name), "block", None)
+        for key, found in schema_of(block)["properties"].items() if block else ():
+            takers.setdefault(key, []).append(name)
+            if key not in own:
+                keys.setdefault(key, found)
+    for key in keys.keys() - own:
+        keys[key]["description"] = f"For {', '.join(takers[key])}. {keys[key].get('description', '')}"
+
+
+class _Documented(GenerateJsonSchema):
+    """Describes each key by the docstring under its field, and marks the parts that have blocks of a registry.
+
+    Pydantic describes keys so too (``use_attribute_docstrings``), but when a model is defined, which makes every start
+    slow.
+    """
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        described = super().model_schema(schema)
+        for cls in reversed(schema["cls"].__mro__):
+            for name, text in field_docs(cls).items() if issubclass(cls, Conf) else ():
+                if name in described.get("properties", {}):
+                    described["properties"][name]["description"] = text
+        if issubclass(schema["cls"], Conf) and schema["cls"].options_of:
+            described["options"] = schema["cls"].options_of
+        if issubclass(schema["cls"], PartConf):
+            described |= {"additionalProperties": False, "blocks": schema["cls"].kind}
+        return described
+
+
+def _named(part: Any, registries: Mapping[str, Registry[Any]]) -> Any:
+    """List the names of a registry where a key takes one."""
+    if isinstance(part, list):
+        return [_named(item, registries) for item in part]
+    if not isinstance(part, dict):
+        return part
+    named = {key: _named(inner, registries) for key, inner in part.items()}
+    kind = named.pop("registry") if isinstance(part.get("registry"), str) else ""
+    if kind in registries:
+        names = [*registries[kind].names(), *([""] if named.get("default") == "" else [])]
+        named["anyOf"] = [{"enum": names}, {"pattern": r"^k[A-Z]|\."}]
+    return named
+
+
+def field_docs(cls: type) -> dict[str, str]:
+    """Return the docstring under each field that a class itself defines."""
+    lines, _ = inspect.findsource(inspect.getmodule(cls) or cls)
+    return _docs_of_classes("".join(lines))[cls.__qualname__]
+
+
+@lru_cache(maxsize=128)
+def _docs_of_classes(source: str) -> dict[str, dict[str, str]]:
+    """Return the docstrings under the fields of each class of a module, by its qualified name."""
+    found: dict[str, dict[str, str]] = {}
+
+    def look(node: ast.AST, within: str) -> None:
+        for each in ast.iter_child_nodes(node):
+            if isinstance(each, ast.ClassDef):
+                found[within + each.name] = dict(_docs_in(each))
+                look(each, f"{within}{each.name}.")
+            elif isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+                look(each, f"{within}{each.name}.<locals>.")
+            elif isinstance(each, ast.stmt):
+                look(each, within)
+
+    look(ast.parse(source), "")
+    return found
+
+
+def _docs_in(definition: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, doc in pairwise(definition.body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            if isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant) and isinstance(doc.value.value, str):
+                yield field.target.id, inspect.cleandoc(doc.value.value)
+
+
+def _plain_references(part: Any) -> Any:
+    """Wrap each reference that has keys beside it: draft 7 would not read those."""
+    if isinstance(part, list):
+        return [_plain_references(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    inner = {key: _plain_references(value) for key, value in part.items()}
+    if isinstance(inner.get("$ref"), str) and len(inner) > 1:
+        inner["allOf"] = [{"$ref": inner.pop("$ref")}]
+    return inner

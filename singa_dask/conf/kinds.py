@@ -1,0 +1,137 @@
+"""Kinds of values: numbers, lists, and names of registered parts, as a job file may write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+from pydantic import BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
+from pydantic import Field as Field
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from singa_dask.conf.findings import PLAIN
+from singa_dask.conf.names import suggest_part
+from singa_dask.errors import ConfigError
+from singa_dask.registry import Registry
+
+T = TypeVar("T")
+
+Size = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+
+
+@dataclass(frozen=True)
+class Shorthand:
+    """Lets a short form stand for a value.
+
+    Attributes
+    ----------
+    expand : callable
+        Returns the value for what a job says.
+    forms : callable
+        The JSON schema of the value -> those of all forms that a job may say.
+    """
+
+    expand: Callable[[object], object]
+    forms: Callable[[JsonSchemaValue], list[Any]]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self.expand, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": self.forms(handler(schema))}
+
+
+def as_list(value: object) -> list[Any]:
+    """Return a list as it is, nothing as an empty one, and any other value as a list of one."""
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    return [] if value is None else [value]
+
+
+# A list for which one value may stand alone, as protobuf's repeated fields do.
+Many: TypeAlias = Annotated[list[T], Shorthand(as_list, lambda array: [array["items"], array])]
+
+
+def plain_name(name: str, drop: str = "") -> str:
+    """Take SINGA's k, and a prefix such as ``Unroll``, off the name of an enumeration's member."""
+    if len(name) > 1 and name[0] == "k" and name[1].isupper():
+        name = name[1:]
+    return name.removeprefix(drop)
+
+
+def choice(drop: str = "") -> BeforeValidator:
+    """Let a Literal read SINGA's form of its names too."""
+    return BeforeValidator(lambda value: plain_name(value, drop) if isinstance(value, str) else value)
+
+
+def phase_name(value: object) -> object:
+    """Read the name of a phase: ``train``, ``kTrain``, ``val``, ``validation``; others stay as they are."""
+    if not isinstance(value, str):
+        return value
+    name = plain_name(value).lower()
+    return "val" if name == "validation" else name
+
+
+NetPhase: TypeAlias = Annotated[Literal["train", "val", "test"], BeforeValidator(phase_name)]
+
+
+@dataclass(frozen=True)
+class RegisteredName:
+    """Normalises the name of a part, and checks it where the caller gives the registries.
+
+    Attributes
+    ----------
+    kind : str
+        Key in ``registries`` of the validation context: ``layer``, ``updater``, ``schedule``, ``initialiser``,
+        ``algorithm`` or ``store``. The JSON schema has it as ``registry``.
+    """
+
+    kind: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {**handler(schema), "registry": self.kind}
+
+    def check(self, name: str, info: ValidationInfo) -> str:
+        """Return the name without SINGA's k."""
+        registry = registry_of(self.kind, info.context)
+        is_own = "." in name
+        plain = name if is_own else plain_name(name)
+        if registry is None or not name or plain in registry:
+            return plain
+        if name in registry:
+            return name
+        if is_own:
+            return _own(registry, name)
+        message = f"unknown {registry.kind} {name!r}. {suggest_part(self.kind, plain, registry.names())}"
+        raise PydanticCustomError(PLAIN, "{message}", {"message": message})
+
+
+def class_of(registry: Registry[Any] | None, name: str) -> Any:
+    """Return the class that a part names, None if that is not known."""
+    try:
+        return registry.find(name) if registry is not None and name else None
+    except ConfigError:
+        return None
+
+
+def registry_of(kind: str, context: Mapping[str, Any] | None) -> Registry[Any] | None:
+    """Return a registry of the validation context, None where the caller has not given it."""
+    registries: Mapping[str, Registry[Any]] = (context or {}).get("registries") or {}
+    return registries.get(kind)
+
+
+def _own(registry: Registry[Any], name: str) -> str:
+    """Check the name of a class in a module of the user's own."""
+    try:
+        registry.find(name)
+    except ConfigError as error:
+        raise PydanticCustomError(PLAIN, "{message}", {"message": str(error)}) from None
+    return name

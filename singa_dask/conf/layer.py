@@ -1,0 +1,131 @@
+"""A layer of the net and its params (SINGA's LayerProto, ParamProto, ParamGenProto), and the phases that it is in."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from singa_dask.conf.base import Conf
+from singa_dask.conf.findings import Finding
+from singa_dask.conf.kinds import Count, Many, NetPhase, NonNegative, RegisteredName, Size, choice
+from singa_dask.conf.parts import PartConf
+
+
+class Phase(enum.IntFlag):
+    """Flags that every layer is given; the numbers are SINGA's.
+
+    ``TRAIN``, ``VALIDATION`` and ``TEST`` select a net; the others describe the pass.
+    """
+
+    NONE = 0
+    TRAIN = 1
+    VALIDATION = 2
+    TEST = 4
+    POSITIVE = 8
+    NEGATIVE = 16
+    FORWARD = 32
+    BACKWARD = 64
+    LOSS = 128
+    DEPLOY = 256
+    AGGREGATE_GRADIENT = 512
+
+
+PHASES = {"train": Phase.TRAIN, "val": Phase.VALIDATION, "test": Phase.TEST}
+
+
+class InitConf(PartConf):
+    """``init`` of a param: how its initial values are drawn (SINGA's ParamGenProto)."""
+
+    kind: ClassVar[str] = "initialiser"
+    aliases: ClassVar[Mapping[str, str]] = {"user_type": "type"}
+
+    type: Annotated[str, Field(min_length=1), RegisteredName("initialiser")]
+    """Name of the initialiser."""
+    value: float = 1.0
+    """The constant; elsewhere a factor."""
+    mean: float = 0.0
+    """Mean of a Gaussian."""
+    std: NonNegative = 1.0
+    """Standard deviation of a Gaussian."""
+    low: float = -1.0
+    """Least value of a uniform distribution."""
+    high: float = 1.0
+    """Greatest value of a uniform distribution."""
+    user_conf: dict[str, Any] = Field(default={})
+    """Options of a user's own initialiser."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Check that the bounds are in order."""
+        low, high = data.get("low", -1.0), data.get("high", 1.0)
+        if isinstance(low, (int, float)) and isinstance(high, (int, float)) and low > high:
+            yield ("low",), f"expected at most high, which is {high:g}, got {low:g}."
+
+
+class ParamConf(Conf):
+    """``param`` of a layer (SINGA's ParamProto)."""
+
+    name: str = ""
+    """Name in checkpoints, and for share_from; made from the layer's when empty."""
+    type: Annotated[Literal["Param", "User"], choice()] = "Param"
+    """Kind of param; there is one."""
+    init: InitConf | None = None
+    """Initial values. Without it they come from a checkpoint or, where the job names none, are those of the layer's
+    type: Glorot's for InnerProduct, Convolution and inputs of recurrent layers, orthogonal for their states, +-0.05 for
+    Embedding, a small Gaussian for RBMs, 0 for biases. SINGA's own files need it, or a checkpoint."""
+    lr_scale: float = 1.0
+    """Multiplies the learning rate."""
+    wd_scale: float = 1.0
+    """Multiplies the weight decay."""
+    share_from: str = ""
+    """Name of the param whose values this one uses."""
+    share_gradient: Literal["average", "sum"] = "average"
+    """What the owner and those that share from it learn from: the average of their gradients, as in SINGA, or the sum,
+    which is the gradient of tied weights. It is the sum where any of them says so."""
+
+
+class LayerConf(PartConf):
+    """One layer (SINGA's LayerProto). The block that its type reads is called ``<type>_conf``."""
+
+    kind: ClassVar[str] = "layer"
+    aliases: ClassVar[Mapping[str, str]] = {"user_type": "type"}
+
+    name: str = Field(min_length=1)
+    """Name, unique in the net of a phase."""
+    type: Annotated[str, Field(min_length=1), RegisteredName("layer")]
+    """Type of layer."""
+    srclayers: Many[str] = Field(default=[])
+    """Layers that this one reads, in the order that its type expects."""
+    param: Many[ParamConf] = Field(default=[])
+    """Params in the order of the type: weights before bias."""
+    include: Many[NetPhase] = Field(default=[])
+    """Phases whose nets have this layer; all when empty."""
+    exclude: Many[NetPhase] = Field(default=[])
+    """Phases whose nets lack this layer; deprecated, use include."""
+    share_src_blobs: bool = False
+    """Let an activation write over its source's memory."""
+    unroll_len: Size | None = None
+    """Time steps; the net's when not given."""
+    unroll_conn_type: Many[
+        Annotated[Literal["OneToOne", "OneToAll", "FirstToLast", "Customized"], choice("Unroll")]
+    ] = Field(default=[])
+    """How each source's time steps are connected to this layer's; when not given, OneToAll of a source with one step,
+    else OneToOne."""
+    unroll_steps: list[list[list[Count]]] = Field(default=[])
+    """For each Customized source, for each time step of this layer: the time steps of the source that it reads."""
+    shift: Many[Count] = Field(default=[])
+    """For OneToOne, by how many time steps each source is behind."""
+    partition_dim: int | None = Field(default=None, ge=-1, le=1)
+    """Split over the worker group by batch (0), by feature (1), or not (-1); the net's when not given."""
+    location: Count | None = None
+    """Worker of the group that computes the whole layer."""
+    user_conf: dict[str, Any] = Field(default={})
+    """Options of a user's own layer."""
+
+    def in_phase(self, phase: Phase) -> bool:
+        """Tell whether the net of a phase (TRAIN, VALIDATION or TEST) has this layer."""
+        included = [PHASES[name] for name in self.include] or list(PHASES.values())
+        return any(phase & one for one in included) and not any(phase & PHASES[name] for name in self.exclude)

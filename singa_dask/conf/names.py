@@ -1,0 +1,133 @@
+"""Names that other programs use for parts and keys, and what they are called here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from singa_dask.registry import suggest
+
+INNER_PRODUCT = ("dense", "fc", "fullyconnected", "linear")
+MAX_POOLING, AVERAGE_POOLING = (f"Say type: Pooling, with pooling_conf: {{pool: {pool}}}." for pool in ("MAX", "AVG"))
+GLOROT = (
+    "Leave init out: weights of InnerProduct and Convolution then start so. "
+    "Or say type: UniformSqrtFanInOut, low: -2.449, high: 2.449."
+)
+HE = "Say type: GaussianSqrtFanIn, std: 1.414."
+
+# by kind of part and lower-case name without "_" and "-": a name of ours, or what to do
+PARTS: dict[str, dict[str, str]] = {
+    "layer": {
+        **dict.fromkeys(INNER_PRODUCT, "InnerProduct"),
+        **dict.fromkeys(("conv", "conv2d", "convolution2d"), "Convolution"),
+        **dict.fromkeys(("maxpool", "maxpool2d", "maxpooling", "maxpooling2d"), MAX_POOLING),
+        **dict.fromkeys(("avgpool", "avgpool2d", "averagepooling", "averagepooling2d"), AVERAGE_POOLING),
+        **dict.fromkeys(
+            ("categoricalcrossentropy", "crossentropy", "crossentropyloss", "nllloss", "softmaxwithloss"), "SoftmaxLoss"
+        ),
+        **dict.fromkeys(
+            ("bceloss", "bcewithlogitsloss", "binarycrossentropy", "sigmoidcrossentropy"), "SigmoidCrossEntropyLoss"
+        ),
+        **dict.fromkeys(("l2loss", "meansquarederror", "mse", "mseloss"), "EuclideanLoss"),
+        **dict.fromkeys(("batchnorm1d", "batchnorm2d", "batchnormalization"), "BatchNorm"),
+        **dict.fromkeys(("data", "dataset", "input", "inputlayer"), "RecordInput"),
+        **dict.fromkeys(("concat", "concatenate"), "Concate"),
+        "flatten": "Leave it out: InnerProduct takes the values of a record in a row.",
+        "localresponsenorm": "LRN",
+        "simplernn": "RNN",
+        "layernormalization": "LayerNorm",
+        "groupnormalization": "GroupNorm",
+        "swish": "SiLU",
+        **dict.fromkeys(("eltwise", "elementwiseadd", "residual", "shortcut"), "Add"),
+        **dict.fromkeys(("adaptiveavgpool2d", "globalaveragepooling2d", "globalavgpool"), "GlobalPooling"),
+        **dict.fromkeys(("attention", "selfattention"), "MultiHeadAttention"),
+        **dict.fromkeys(("positionembedding", "positionalencoding"), "PositionalEmbedding"),
+    },
+    "initialiser": {
+        **dict.fromkeys(("glorot", "glorotuniform", "xavier", "xavieruniform"), GLOROT),
+        **dict.fromkeys(("he", "henormal", "kaiming", "kaimingnormal", "msra"), HE),
+        **dict.fromkeys(("normal", "randomnormal"), "Gaussian"),
+        "randomuniform": "Uniform",
+        "zeros": "Say type: Constant, value: 0.",
+        "ones": "Say type: Constant, value: 1.",
+    },
+    "updater": {"adamax": "AdamMax", "momentum": "Say type: SGD, momentum: 0.9."},
+    "schedule": {"constant": "Fixed", "exponentialdecay": "Exponential", "multistep": "FixedStep", "steplr": "Step"},
+    "algorithm": {"backprop": "BP", "backpropagation": "BP", "contrastivedivergence": "CD"},
+    "store": {"imagefolder": "image-folder"},
+}
+OWN_LAYER = "An activation is a layer of its own: add one of type ReLU, Sigmoid or Tanh that reads this one."
+LOSS = "A loss is a layer: add one of type SoftmaxLoss or EuclideanLoss to neuralnet."
+UNITS = "Say it in the layer's block: innerproduct_conf: {num_output: N}, or dim_hidden of a recurrent layer."
+# by such a name of a key: keys of ours, and what to do where none of them may stand
+KEYS: dict[str, tuple[tuple[str, ...], str]] = {
+    **dict.fromkeys(
+        ("lr", "learningrate"),
+        (("base_lr", "learning_rate"), "Say it in updater: {learning_rate: {type: Fixed, base_lr: 0.01}}."),
+    ),
+    "layers": (("layer",), "Say neuralnet: {layer: [...]}."),
+    **dict.fromkeys(
+        ("epoch", "epochs", "maxepochs", "nepochs", "numepochs", "numtrainepochs"),
+        (("epochs",), "Say it at the top of the job: epochs: 20."),
+    ),
+    **dict.fromkeys(("iterations", "maxiter", "maxsteps", "steps"), (("train_steps",), "")),
+    **dict.fromkeys(("batch", "batchsize"), (("batchsize",), "Say it in the store_conf of the input layers.")),
+    **dict.fromkeys(("optimiser", "optimizer", "solver"), (("updater",), "")),
+    **dict.fromkeys(("model", "net", "network"), (("neuralnet",), "")),
+    **dict.fromkeys(("criterion", "loss"), ((), LOSS)),
+    **dict.fromkeys(("hiddensize", "numunits", "outfeatures", "units"), (("num_output", "dim_hidden"), UNITS)),
+    **dict.fromkeys(("filters", "outchannels"), (("num_filters",), "Say convolution_conf: {num_filters: N}.")),
+    **dict.fromkeys(("kernelsize", "poolsize"), (("kernel",), "Say it in the layer's block: kernel.")),
+    "strides": (("stride",), "Say it in the layer's block: stride."),
+    "padding": (("pad",), "Say it in the layer's block: pad."),
+    "activation": ((), OWN_LAYER),
+    **dict.fromkeys(("bottom", "input", "inputs", "source"), (("srclayers",), "")),
+    "phase": (("include",), ""),
+    **dict.fromkeys(("dropout", "rate"), (("dropout_ratio",), "")),
+    **dict.fromkeys(("embeddingdim", "outputdim"), (("feature_dim",), "")),
+    **dict.fromkeys(("bias", "usebias"), (("bias_term",), "Say it in the layer's block: bias_term.")),
+    **dict.fromkeys(("initializer", "kernelinitializer", "weightfiller"), (("init",), "Say it as param: {init: ...}.")),
+    **dict.fromkeys(("params", "weights"), (("param",), "")),
+    **dict.fromkeys(("nworkers", "numworkers", "workers"), (("nworkers_per_group",), "Say it in cluster.")),
+    **dict.fromkeys(("cuda", "device", "gpus"), (("gpu",), "")),
+    **dict.fromkeys(("display", "logfreq"), (("disp_freq",), "")),
+}
+# by class of a block: what to write for a number, and for a name
+WRITTEN_OUT = {
+    "LRGenConf": ("learning_rate: {{type: Fixed, base_lr: {}}}", "learning_rate: {{type: {}}}"),
+    "UpdaterConf": ("", "updater: {{type: {}, learning_rate: {{type: Fixed, base_lr: 0.01}}}}"),
+    "InitConf": ("init: {{type: Constant, value: {}}}", "init: {{type: {}}}"),
+    "AlgConf": ("", "train_one_batch: {{alg: {}}}"),
+}
+
+
+def _folded(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
+
+
+def _listed(hint: str, known: Iterable[str]) -> str:
+    return f"{hint} Known: {', '.join(sorted(known))}."
+
+
+def suggest_part(kind: str, name: str, known: Collection[str]) -> str:
+    """Suggest what the unknown name of a part may mean, and list the known ones; ``kind`` as in `load`."""
+    hint = PARTS.get(kind, {}).get(_folded(name), "")
+    if hint in known:
+        return _listed(f"Did you mean {hint!r}?", known)
+    return _listed(hint, known) if hint.endswith(".") else suggest(name, known)
+
+
+def suggest_key(name: str, known: Collection[str]) -> str:
+    """Suggest what an unknown key may mean, and list the known ones."""
+    keys, hint = KEYS.get(_folded(name), ((), ""))
+    meant = next((key for key in keys if key in known), None)
+    if meant:
+        return _listed(f"Did you mean {meant!r}?", known)
+    return _listed(hint, known) if hint else suggest(name, known)
+
+
+def written_out(block: str, value: object) -> str:
+    """Return what to write instead of a single value where a block is expected; empty if that is not known."""
+    number, name = WRITTEN_OUT.get(block, ("", ""))
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    form = number if is_number else name if isinstance(value, str) and value.isidentifier() else ""
+    return f" Write {form.format(value)}." if form else ""

@@ -1,0 +1,86 @@
+"""Changes of a job on the command line, ``--set KEY=VALUE``."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+
+from singa_dask.conf import yaml_text
+from singa_dask.conf.places import Items, Scalar, Tree, TreeEntry, TreeMap, named
+from singa_dask.errors import ConfigError, Mark, Problem
+from singa_dask.registry import suggest
+
+KEY = r"[^.\[\]=]+(?:\[[^\]]+\])*"
+SET = re.compile(rf"({KEY}(?:\.{KEY})*)=(.*)", re.DOTALL)
+# what a change of one key replaces
+INSTEAD = {"train_steps": "epochs", "epochs": "train_steps"}
+TOKEN = re.compile(r"([^.\[\]]+)|\[([^\]]+)\]")
+
+
+class _NoPlace(Exception):
+    """A path does not exist. Arguments: the part of it that exists, and the message."""
+
+
+def apply_set(root: TreeMap, text: str) -> list[Problem]:
+    """Change one value: ``updater.momentum=0.9``, ``neuralnet.layer[fc1].innerproduct_conf.num_output=20``.
+
+    An item of a list is given by name or by index; where several have the name, all are changed. Values are
+    read as YAML.
+
+    Returns
+    -------
+    list of Problem
+        What is wrong with the change; unknown keys are left to the models.
+    """
+    place = Mark(f"--set {text}")
+    match = SET.fullmatch(text)
+    if not match:
+        message = "expected KEY=VALUE, such as updater.momentum=0.9 or neuralnet.layer[fc1].share_src_blobs=true."
+        return [Problem((), message, place)]
+    try:
+        value, problems = yaml_text.parse(match[2], place.file, with_lines=False)
+        tokens = [(token[1] is None, token[1] or token[2]) for token in TOKEN.finditer(match[1])]
+        root.entries.pop(INSTEAD.get(match[1], ""), None)
+        _put(root, tokens, value or Scalar(place, None), "")
+    except ConfigError as error:
+        return [Problem((), f"{problem.message} Put the value in quotes.", place) for problem in error.problems]
+    except _NoPlace as error:
+        shown, message = error.args
+        return [Problem((), message, place, shown)]
+    return problems
+
+
+def _put(node: Tree | None, tokens: Sequence[tuple[bool, str]], value: Tree, shown: str) -> Tree:
+    """Return the node with the value set at the path of the tokens; missing mappings are created."""
+    if not tokens:
+        return copy.deepcopy(value)
+    (is_item, name), rest = tokens[0], tokens[1:]
+    if is_item:
+        return _put_item(node, name, rest, value, shown)
+    if node is None or (isinstance(node, Scalar) and node.value is None):
+        node = TreeMap(value.place, {})
+    if not isinstance(node, TreeMap):
+        what = "a list; say which item, as in [0]" if isinstance(node, Items) else "a value without keys"
+        raise _NoPlace(shown, f"this is {what}.")
+    inner = f"{shown}.{name}" if shown else name
+    old = node.entries.get(name)
+    inner_node = _put(old.node if old else None, rest, value, inner)
+    node.entries[name] = TreeEntry(old.place if old else value.place, inner_node)
+    return node
+
+
+def _put_item(node: Tree | None, name: str, rest: Sequence[tuple[bool, str]], value: Tree, shown: str) -> Tree:
+    if node is None:
+        raise _NoPlace(shown, f"there is no item {name!r}: the job has no such list.")
+    if not isinstance(node, Items):
+        node = Items(node.place, [node])
+    chosen = [i for i, item in enumerate(node.items) if named(item) == name]
+    if not chosen and name.isdecimal() and int(name) < len(node.items):
+        chosen = [int(name)]
+    if not chosen:
+        names = {named(item) or str(i) for i, item in enumerate(node.items)}
+        raise _NoPlace(shown, f"there is no item {name!r}. {suggest(name, names)}")
+    for i in chosen:
+        node.items[i] = _put(node.items[i], rest, value, f"{shown}[{name}]")
+    return node

@@ -1,0 +1,174 @@
+"""PartConf: a part of a job that names a registered class, and holds the blocks of keys that registered classes read.
+
+A class declares what it reads, ``block = XConf``. So the keys of a new layer, updater or schedule are in one file
+with it: validation, the JSON schema and help ask the registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import ConfigDict, SerializationInfo, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic_core import InitErrorDetails
+
+from singa_dask.conf.base import Conf, explained, raw_value
+from singa_dask.conf.findings import MISPLACED_KEY, PLAIN, problem
+from singa_dask.conf.kinds import class_of, plain_name, registry_of
+from singa_dask.conf.names import suggest_key
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.registry import Registry
+
+B = TypeVar("B", bound=Conf)
+P = TypeVar("P", bound="PartConf")
+
+
+def blocks_of(registry: Registry[Any]) -> dict[str, type[Conf]]:
+    """Return the blocks that the classes of a registry declare, by key."""
+    blocks: dict[str, type[Conf]] = {}
+    for cls in registry.classes():
+        block: type[Conf] | None = getattr(cls, "block", None)
+        if block is not None:
+            blocks.setdefault(block.block_key, block)
+    return blocks
+
+
+def raw_blocks(part: object) -> list[str]:
+    """Return the keys of the blocks in raw values, or in a `PartConf`."""
+    keys = part.blocks if isinstance(part, PartConf) else part if isinstance(part, Mapping) else ()
+    return [key for key in keys if str(key).endswith("_conf")]
+
+
+def required_keys(block: type[Conf]) -> list[str]:
+    """Return the keys of a block that have no default."""
+    return [key for key, field in block.model_fields.items() if field.is_required()]
+
+
+def read_options(block: type[Conf], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a block by key, with its defaults.
+
+    Raises
+    ------
+    ConfigError
+        A value is wrong, or a key unknown; all problems at once.
+    """
+    try:
+        return dict(_validated(block, options, {}))
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        raise ConfigError([Problem(each["loc"], each["msg"]) for each in errors]) from None
+
+
+class PartConf(Conf):
+    """A part of a job: it names a registered class, and holds blocks of keys beside the fields of the model.
+
+    With ``registries`` in the validation context every block is validated by the class that is declared for its key,
+    and the block of the named class is added with its defaults where it is left out. Without them blocks stay plain
+    values, which `block` validates when they are asked for.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: ClassVar[str] = ""
+    """Key of its registry in ``registries``."""
+    type_key: ClassVar[str] = "type"
+    """Key that names the class."""
+
+    @classmethod
+    def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
+        registry = registry_of(cls.kind, context)
+        name = raw_value(data, cls.type_key, str, "")
+        own: type[Conf] | None = getattr(class_of(registry, name), "block", None)
+        known = {own.block_key: own} if own else {}
+        # to know the others all classes are imported
+        if registry and data.keys() - cls.model_fields.keys() - known.keys():
+            known = blocks_of(registry) | known
+        if own and data.get(own.block_key) is None:
+            yield from cls._add_own_block(own, data, name)
+        for key in [key for key in data if key not in cls.model_fields]:
+            value = data.pop(key)
+            if key not in known and (registry or not str(key).endswith("_conf")):
+                names = [own.block_key, *own.model_fields] if own else known
+                hint = suggest_key(str(key), [*cls.model_fields, *names])
+                for each in own.model_fields if own else ():
+                    if own and (each == key or hint.startswith(f"Did you mean {each!r}?")):
+                        hint = f"Did you mean {each!r}? Say it in {own.block_key}: {{{each}: ...}}."
+                yield problem(MISPLACED_KEY, f"unknown key. {hint}", (key,), value)
+            elif value is not None:
+                try:
+                    data[key] = _validated(known.get(key), value, context)
+                except ValidationError as error:
+                    yield from explained(error, known.get(key, Conf), (key,))
+
+    @classmethod
+    def _add_own_block(cls, block: type[Conf], data: dict[str, Any], name: str) -> Iterator[InitErrorDetails]:
+        """Add the block of the type with its defaults, if a job may leave it out."""
+        needed = required_keys(block)
+        if needed or block.must_be_given:
+            with_keys = f"with {', '.join(needed)}, " if needed else ""
+            message = f"{plain_name(name)} needs this block, {with_keys}and it is missing."
+            yield problem(PLAIN, message, (block.block_key,), data)
+        else:
+            data[block.block_key] = block()
+
+    @model_serializer(mode="wrap")
+    def _write(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        """Leave out blocks of defaults that the job has not given, where only what is set is asked for."""
+        values: dict[str, Any] = handler(self)
+        added = self.blocks.keys() - self.model_fields_set if info.exclude_unset else ()
+        return {key: value for key, value in values.items() if key not in added}
+
+    @property
+    def blocks(self) -> dict[str, Any]:
+        """The blocks that are there, by key."""
+        return {key: value for key, value in (self.model_extra or {}).items() if value is not None}
+
+    def with_block(self: P, block: Conf) -> P:
+        """Return a copy with another block of this kind."""
+        return self.model_copy(update={block.block_key: block})
+
+    def given_block(self, kind: type[B]) -> B | None:
+        """Return the block of a kind, None where there is none.
+
+        Raises
+        ------
+        ConfigError
+            It was read without registries, and is not valid.
+        """
+        value = (self.model_extra or {}).get(kind.block_key)
+        if value is None or isinstance(value, kind):
+            return value
+        try:
+            block: B = _validated(kind, value, {})
+        except ValidationError as error:
+            errors = error.errors(include_url=False)
+            raise ConfigError([Problem((kind.block_key, *each["loc"]), each["msg"]) for each in errors]) from None
+        return block
+
+    def block(self, kind: type[B]) -> B:
+        """Return the block of a kind; one of defaults where the job leaves it out and that is possible.
+
+        Raises
+        ------
+        ConfigError
+            The block is missing and has keys without defaults.
+        """
+        block = self.given_block(kind)
+        if block is not None:
+            return block
+        needed = required_keys(kind)
+        if needed:
+            message = f"{getattr(self, self.type_key)} needs this block, with {', '.join(needed)}."
+            raise ConfigError(Problem((kind.block_key,), message))
+        return kind()
+
+
+def _validated(kind: type[B] | None, value: Any, context: Mapping[str, Any]) -> Any:
+    """Validate a block, of which nothing but that it is one is known without a ``kind``.
+
+    A block of another class with the same key is read as its values.
+    """
+    if kind is None:
+        return value if isinstance(value, Mapping | Conf) else Conf.model_validate(value)
+    other = isinstance(value, Conf) and not isinstance(value, kind)
+    return kind.model_validate(value.model_dump() if other else value, context=dict(context))

@@ -1,0 +1,112 @@
+"""Places: the content of a job file as a tree whose nodes know where they stand in the file.
+
+All messages about the job use these places: messages of the reader, and later ones about shapes or data. The tree knows
+neither models nor YAML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from singa_dask.errors import Mark
+
+Path: TypeAlias = Sequence[str | int]
+
+
+@dataclass
+class Scalar:
+    """One value."""
+
+    place: Mark
+    value: bool | int | float | str | None
+
+
+@dataclass
+class Items:
+    """A list."""
+
+    place: Mark
+    items: list[Tree]
+
+
+@dataclass
+class TreeEntry:
+    """A key's place, and its value."""
+
+    place: Mark
+    node: Tree
+
+
+@dataclass
+class TreeMap:
+    """A mapping."""
+
+    place: Mark
+    entries: dict[str, TreeEntry]
+
+
+Tree: TypeAlias = Scalar | Items | TreeMap
+
+
+def plain(node: Tree) -> Any:
+    """Return the values as dicts, lists and scalars, without places."""
+    if isinstance(node, TreeMap):
+        return {key: plain(entry.node) for key, entry in node.entries.items()}
+    if isinstance(node, Items):
+        return [plain(item) for item in node.items]
+    return node.value
+
+
+def named(node: Tree) -> str:
+    """Return the text of a mapping's ``name``, empty where there is none."""
+    entry = node.entries.get("name") if isinstance(node, TreeMap) else None
+    value = entry.node.value if entry and isinstance(entry.node, Scalar) else None
+    return value if isinstance(value, str) else ""
+
+
+def step(node: Tree | None, key: str | int) -> Tree | None:
+    """Return the child under a key; item 0 of a node that is no list is the node itself, as in `Many`."""
+    if isinstance(node, TreeMap) and isinstance(key, str):
+        entry = node.entries.get(key)
+        return entry.node if entry else None
+    if isinstance(node, Items) and isinstance(key, int):
+        return node.items[key] if 0 <= key < len(node.items) else None
+    return node if key == 0 and not isinstance(node, Items) else None
+
+
+def locate(root: Tree, path: Path, at_key: bool = False) -> Mark:
+    """Return the place of a value, or of its key; if the path ends early, of the last node on it.
+
+    Parameters
+    ----------
+    path : sequence of str or int
+        Keys and indices from the top.
+    at_key : bool
+        Ask for the place of the last key instead of its value.
+    """
+    node = root
+    place = node.place
+    for key in path:
+        entry = node.entries.get(key) if isinstance(node, TreeMap) and isinstance(key, str) else None
+        after = step(node, key)
+        if after is None:
+            return node.place
+        node = after
+        place = entry.place if entry and at_key else node.place
+    return place
+
+
+def show(root: Tree, path: Path) -> str:
+    """Format a path for messages, items by their names: ``neuralnet.layer[fc1].type``."""
+    shown = ""
+    node: Tree | None = root
+    for key in path:
+        after = step(node, key)
+        if isinstance(key, str):
+            shown += f".{key}" if shown else key
+        elif after is None or after is not node:
+            shown += f"[{(after and named(after)) or key}]"
+        node = after
+    return shown

@@ -1,0 +1,85 @@
+"""The updater of a job, with its learning rate (SINGA's UpdaterProto)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Many, NonNegative, Positive, RegisteredName, Size
+from singa_dask.conf.parts import PartConf
+
+DecayRate = Annotated[float, Field(ge=0, lt=1)]
+
+
+class LRGenConf(PartConf):
+    """``learning_rate`` (SINGA's LRGenProto)."""
+
+    kind: ClassVar[str] = "schedule"
+    aliases: ClassVar[Mapping[str, str]] = {"user_type": "type"}
+
+    type: Annotated[str, Field(min_length=1), RegisteredName("schedule")]
+    """How the rate changes."""
+    base_lr: NonNegative = 0.01
+    """First rate."""
+    user_conf: dict[str, Any] = Field(default={})
+    """Options of a user's own schedule."""
+
+
+class ScaleConf(Conf):
+    """One of ``scales`` of an updater: factors of some params."""
+
+    param: str = Field(min_length=1)
+    """Pattern of their names, as ``*.bias``."""
+    lr_scale: NonNegative = 1.0
+    """Multiplies the learning rate."""
+    wd_scale: NonNegative = 1.0
+    """Multiplies the weight decay."""
+
+
+class UpdaterConf(PartConf):
+    """``updater`` (SINGA's UpdaterProto)."""
+
+    kind: ClassVar[str] = "updater"
+    aliases: ClassVar[Mapping[str, str]] = {"user_type": "type"}
+
+    type: Annotated[str, Field(min_length=1), RegisteredName("updater")]
+    """Update rule."""
+    learning_rate: LRGenConf
+    """Learning rate over time."""
+    momentum: DecayRate = 0.0
+    """Decay rate of the velocity; for SGD and Nesterov."""
+    weight_decay: NonNegative = 0.0
+    """L2 penalty."""
+    delta: Positive = 1e-8
+    """Added to a denominator to keep it from zero."""
+    clip_low: float = 0.0
+    """Lower bound of each gradient value, used if clip_high is greater. It holds for the gradient that is applied, the
+    mean over the batch of the whole worker group; SINGA clips the sum over workers before it averages."""
+    clip_high: float = 0.0
+    """Upper bound of each gradient value, used if it is greater than clip_low."""
+    clip_norm: NonNegative = 0.0
+    """Upper bound of the norm of the gradient of all params together, 0 is none: a longer one is multiplied by
+    clip_norm / norm, before clip_low, clip_high and weight decay. It is that of the batch of a whole worker group; each
+    of several worker groups has its own, with one server a group. Needs BP; updates wait for the last gradient."""
+    accumulate: Size = 1
+    """Batches that make one update, with the mean of their gradients, of one worker group: as one batch that is so many
+    times as large. All steps of the job count batches; what is left at the end of the training changes nothing."""
+    ema_decay: DecayRate = 0.0
+    """Decay rate of moving averages of the params: a = ema_decay a + (1 - ema_decay) w after each update, from the
+    initial values on; 0 keeps none. Checkpoints have both. Tests and validations of a training take the values; test,
+    predict, export and serve take the averages where the job says ema_decay. Running statistics have no average."""
+    scales: Many[ScaleConf] = Field(default=[])
+    """Factors of learning rate and weight decay of all params whose names fit a pattern, beside those of the params."""
+    user_conf: dict[str, Any] = Field(default={})
+    """Options of a user's own updater."""
+
+    def scales_of(self, param: str, lr_scale: float, wd_scale: float) -> tuple[float, float]:
+        """Return the factors of a param that has some of its own, with those of all patterns that it fits."""
+        for scale in self.scales:
+            if fnmatchcase(param, scale.param):
+                lr_scale, wd_scale = lr_scale * scale.lr_scale, wd_scale * scale.wd_scale
+        return lr_scale, wd_scale

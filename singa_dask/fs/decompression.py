@@ -1,0 +1,143 @@
+"""Limits on decompression: a small file that is damaged or made to harm does not fill the memory.
+
+Everything that decompresses data of a user compares the decompressed size with one limit: what `limit_of` returns,
+8192 MB unless the job or the storage options give another. A gzipped file is compared as a whole, other formats block
+by block, as they are decompressed so.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tempfile
+import threading
+import weakref
+import zipfile
+import zlib
+from collections.abc import Iterator
+
+from singa_dask import fs
+from singa_dask.errors import DataError
+from singa_dask.fs.mapped_file import map_file
+from singa_dask.fs.range_file import RangeFile
+from singa_dask.fs.sources import Bytes
+
+DEFAULT_LIMIT_MB = 8192
+# decompressed files of this process beyond these bytes are temporary files, not memory
+IN_MEMORY_BYTES = 1 << 28
+READ_BYTES = 1 << 22
+PIECE_BYTES = 1 << 18
+CHUNK_BYTES = 1 << 20
+
+
+class _Held(bytearray):
+    """Decompressed bytes in memory, which can be counted."""
+
+    __slots__ = ("__weakref__",)
+
+
+_HELD: weakref.WeakValueDictionary[int, _Held] = weakref.WeakValueDictionary()
+# several files are decompressed at the same time
+_ADDING = threading.Lock()
+
+
+def limit_of(storage_options: fs.Options) -> int:
+    """Return the maximum number of bytes that a file, or a block of it, may decompress to."""
+    return int((storage_options or {}).get(fs.MAX_DECOMPRESSED, DEFAULT_LIMIT_MB) * 1_000_000)
+
+
+def check_decompressed(where: str, n_bytes: int, limit: int) -> None:
+    """Raise a `DataError` if decompressed data is larger than the limit.
+
+    Parameters
+    ----------
+    where : str
+        URL, and block or array, for the error.
+    n_bytes : int
+        Decompressed size as a header states it, or the bytes decompressed so far.
+    limit : int
+        What `limit_of` returns.
+    """
+    if n_bytes > limit:
+        text = f"{where}: decompresses to {n_bytes / 1e6:,.0f} MB or more, the limit is {limit / 1e6:,.0f} MB."
+        advice = "If it is right, raise max_decompressed_mb, or decompress it first."
+        raise DataError(f"{text} The file is damaged, or made to fill the memory. {advice}")
+
+
+def gunzip(source: Bytes, limit: int) -> memoryview:
+    """Return the decompressed bytes of a gzip file of one or more members.
+
+    They are in memory as long as all such files of the process together have at most `IN_MEMORY_BYTES`; otherwise in a
+    temporary file, which is mapped. It has no name: it is gone when the view is.
+
+    Raises
+    ------
+    DataError
+        The file is damaged, decompresses to more than the limit, or the disk of temporary files is full.
+    """
+    data = _Held()
+    chunks = _inflate(source)
+    for chunk in chunks:
+        has_room = _add(data, chunk)
+        check_decompressed(source.url, len(data), limit)
+        if not has_room:
+            return _to_file(source.url, data, chunks, limit)
+    return memoryview(data).toreadonly()
+
+
+def _add(data: _Held, chunk: bytes) -> bool:
+    """Append decompressed bytes; if all in memory are too many then, return False, and count these no longer."""
+    with _ADDING:
+        data += chunk
+        _HELD[id(data)] = data
+        if sum(map(len, list(_HELD.values()))) <= IN_MEMORY_BYTES:
+            return True
+        del _HELD[id(data)]
+        return False
+
+
+def _to_file(url: str, begin: bytearray, chunks: Iterator[bytes], limit: int) -> memoryview:
+    """Write decompressed bytes to a temporary file, and return its map."""
+    n = len(begin)
+    try:
+        with tempfile.TemporaryFile(prefix="singa-dask-") as file:
+            file.write(begin)
+            begin.clear()
+            for chunk in chunks:
+                n += len(chunk)
+                check_decompressed(url, n, limit)
+                file.write(chunk)
+            file.flush()
+            return map_file(file)
+    except OSError as error:
+        text = f"{url}: {n} bytes of it cannot be decompressed to {tempfile.gettempdir()}: {error.strerror or error}."
+        raise DataError(f"{text} Set TMPDIR to a directory with more space, or convert the file.") from error
+
+
+def _inflate(source: Bytes) -> Iterator[bytes]:
+    """Yield the decompressed bytes of all members of a gzip file, at most `CHUNK_BYTES` at a time."""
+    try:
+        with gzip.GzipFile(fileobj=io.BufferedReader(RangeFile(source.read, source.size), READ_BYTES)) as file:
+            while chunk := file.read(CHUNK_BYTES):
+                yield chunk
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{source.url}: a damaged gzip file: {error}.") from error
+
+
+def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, limit: int) -> bytearray:
+    """Return the decompressed bytes of a file in a zip archive, never holding more than its header states.
+
+    Raises
+    ------
+    DataError
+        It is larger than the limit.
+    EOFError, OSError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error
+        It is damaged.
+    """
+    check_decompressed(where, member.file_size, limit)
+    data = bytearray()
+    with archive.open(member) as file:
+        # zipfile decompresses a multiple of what is asked for in some formats
+        while chunk := file.read(PIECE_BYTES):
+            data += chunk
+    return data

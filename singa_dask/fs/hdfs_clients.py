@@ -1,0 +1,110 @@
+"""Clients of ``hdfs://`` URLs: ours on hdfs-native, or another selected by ``storage_options: {client: ...}``.
+
+What fsspec's filesystem on WebHDFS lacks is here, too: files in the root, renames that replace a file, and timeouts.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import posixpath
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any
+
+import fsspec
+from fsspec.implementations.arrow import HadoopFileSystem
+
+from singa_dask.fs.hdfs import HdfsFileSystem
+from singa_dask.fs.hdfs_errors import with_errno
+
+SCHEMES = ("hdfs://", "viewfs://")
+# seconds to connect, and without data
+TIMEOUT_S = (10.0, 60.0)
+# what must be installed for each client
+CLIENTS = {
+    "native": "hdfs-native",
+    "pyarrow": "a Java machine (JAVA_HOME), Hadoop's libhdfs.so (ARROW_LIBHDFS_DIR) and CLASSPATH",
+    "webhdfs": "requests (pip install requests)",
+}
+
+
+def connect(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return the filesystem of an ``hdfs://`` or ``viewfs://`` URL and the path on it.
+
+    Raises
+    ------
+    ValueError
+        The client is unknown.
+    ImportError
+        The client, or something it requires, is not installed.
+    """
+    others = dict(options)
+    client = others.pop("client", "native")
+    if client == "hdfs3":
+        raise ValueError("client hdfs3: it imports on no Python that this package runs on. Leave client out.")
+    if client not in CLIENTS:
+        raise ValueError(f"unknown client {client!r}. Known: {', '.join(sorted(CLIENTS))}.")
+    scheme, rest = url.split("://", 1)
+    netloc, slash, path = rest.partition("/")
+    try:
+        filesystem = _filesystem(client, urllib.parse.urlsplit(f"{scheme}://{netloc}"), others)
+    except (ImportError, OSError) as error:
+        if client == "native":
+            raise
+        # pyarrow lists every path that it searched
+        said = "".join(str(error).splitlines()[:1])
+        raise ImportError(f"client {client}: {said}. It needs {CLIENTS[client]}.") from error
+    return filesystem, (slash + path).rstrip("/") or "/"
+
+
+def _filesystem(client: str, url: urllib.parse.SplitResult, options: dict[str, Any]) -> Any:
+    if client == "native":
+        return HdfsFileSystem(url.netloc, url.scheme, **options)
+    if client == "pyarrow":
+        return HadoopFileSystem(host=url.hostname or "default", port=url.port or 0, **options)
+    web = urllib.parse.urlsplit(options.pop("http", f"http://{url.hostname}:9870"))
+    filesystem = fsspec.filesystem(
+        "webhdfs", host=web.hostname, port=web.port or 9870, use_https=web.scheme == "https", **options
+    )
+    set_timeout(filesystem)
+    return filesystem
+
+
+def _is_web(filesystem: Any) -> bool:
+    """Return whether a filesystem is fsspec's on WebHDFS. Its module cannot be imported without requests."""
+    return "webhdfs" in filesystem.protocol
+
+
+def set_timeout(filesystem: Any) -> None:
+    """Limit requests of a filesystem on WebHDFS to `TIMEOUT_S`; leave others as they are."""
+    if _is_web(filesystem) and not isinstance(filesystem.session.request, functools.partial):
+        filesystem.session.request = functools.partial(filesystem.session.request, timeout=TIMEOUT_S)
+
+
+def parent(filesystem: Any, path: str) -> str:
+    """Return the directory of a file. For fsspec's WebHDFS that of a file in / is empty, which makes a wrong URL."""
+    return posixpath.dirname(path) if _is_web(filesystem) else str(filesystem._parent(path))
+
+
+def rename(filesystem: Any, source: str, target: str) -> None:
+    """Rename a file; one at the target is replaced, atomically where the filesystem can.
+
+    fsspec requests WebHDFS's plain rename, which does nothing if the target exists, and ignores its answer.
+
+    Raises
+    ------
+    OSError
+        WebHDFS refused to rename.
+    """
+    if not _is_web(filesystem):
+        if type(filesystem).mv is fsspec.AbstractFileSystem.mv:  # it takes names for patterns
+            filesystem.cp_file(source, target)
+            filesystem.rm_file(source)
+        else:
+            filesystem.mv(source, target)
+        return
+    try:
+        filesystem._call("RENAME", method="put", path=source, destination=target, renameoptions="OVERWRITE")
+    except (RuntimeError, ValueError) as error:
+        raise with_errno(OSError, errno.EIO, f"{target}: cannot be replaced by a rename: {error}") from error

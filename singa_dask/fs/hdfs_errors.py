@@ -1,0 +1,85 @@
+"""Errors of hdfs-native as `OSError`s that say what is wrong, and where."""
+
+from __future__ import annotations
+
+import errno
+import re
+
+# what hdfs-native says if the NameNode closes the connection, as it does to a client without Kerberos
+REFUSED = "RPC listener disconnected"
+NEEDS_KERBEROS = (
+    "If it requires Kerberos, set HADOOP_CONF_DIR to the cluster's configuration, or hadoop.security.authentication: "
+    "kerberos in storage_options."
+)
+
+# Java exceptions of the NameNode that the client does not convert
+KINDS = (
+    ("AccessControlException", PermissionError, errno.EACCES),
+    ("PathIsNotEmptyDirectoryException", OSError, errno.ENOTEMPTY),
+    ("FileAlreadyExistsException", FileExistsError, errno.EEXIST),
+    ("FileNotFoundException", FileNotFoundError, errno.ENOENT),
+    ("InvalidArgument", OSError, errno.EINVAL),
+    ("SecretManager$InvalidToken", PermissionError, errno.EACCES),
+)
+# what the client says of a file with erasure coding
+CODES = ("ErasureCodingError", "UnsupportedErasureCodingPolicy")
+NOT_RESTORED = (
+    ". DataNodes of this file do not answer, and what they hold is not restored from its erasure coding. hdfs-native "
+    "restores Reed-Solomon codes while enough DataNodes answer, and no XOR. Start them, or, if Hadoop wrote the file, "
+    "read it with client: webhdfs."
+)
+GSSAPI = re.compile(
+    r'GSSAPIError\(.*?, "(?:[^"]*\.? ?Minor code may provide more information|[^":]*): ([^"]*)', re.DOTALL
+)
+# The client appends all that it knows of the DataNodes.
+DATANODES_FAILED = "All DataNodes failed"
+GSSAPI_LIBRARY = "libgssapi_krb5.so.2"
+# another attempt may succeed: the KDC did not answer
+KDC_SILENT = ("Cannot contact any KDC", "Resource temporarily unavailable")
+
+
+def os_error(error: BaseException, where: str) -> OSError:
+    """Convert an error of hdfs-native to an `OSError` whose text begins with ``where``."""
+    text = str(error)
+    said = _said(text)
+    if isinstance(error, OSError):
+        kind: type[OSError] = type(error)
+        number = errno.ENOENT if isinstance(error, FileNotFoundError) else error.errno or errno.EIO
+        return with_errno(kind, number, f"{where}: {said}")
+    if match := GSSAPI.search(text):
+        text = f"{where}: Kerberos: {match[1]}."
+        if any(silence in match[1] for silence in KDC_SILENT):
+            return with_errno(OSError, errno.EIO, text)
+        return with_errno(PermissionError, errno.EACCES, text)
+    if DATANODES_FAILED in text:
+        places = sorted(set(re.findall(r'ip_addr: \\*"([^"\\]*).*?xfer_port: (\d+)', text)))
+        addresses = ", ".join(":".join(place) for place in places)
+        return with_errno(OSError, errno.EIO, f"{where}: {DATANODES_FAILED}: {addresses}.")
+    if any(name in text for name in CODES):
+        return with_errno(OSError, errno.EIO, f"{where}: {said}{NOT_RESTORED}")
+    for name, kind, number in KINDS:
+        if name in text:
+            return with_errno(kind, number, f"{where}: {said}")
+    return with_errno(OSError, errno.EIO, f"{where}: {said}")
+
+
+def _said(text: str) -> str:
+    """Return the message of hdfs-native, ``RPCError("org.apache.NAME", "TEXT")``, as ``NAME: TEXT`` without a stack."""
+    quoted = [re.sub(r"\\(.)", _unescaped, each) for each in re.findall(r'"((?:[^"\\]|\\.)*)"', text)]
+    kind = re.match(r"(\w+)\(", text)
+    if kind is None or len(quoted) != 1 + (kind[1] == "RPCError"):
+        return re.split(r"\\n|\n", text)[0]
+    name, message = kind[1], quoted[-1].partition("\n")[0]
+    return f"{quoted[0].rpartition('.')[2] if name == 'RPCError' else name}: {message}"
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return {"n": "\n", "t": "\t", "r": "\r"}.get(match[1], match[1])
+
+
+def with_errno(kind: type[OSError], number: int, text: str) -> OSError:
+    """Return an `OSError` with an errno that is displayed as its text only."""
+    # with errno as an argument the text would be "[Errno ...] ..."
+    error = kind(text)
+    error.errno = number
+    return error

@@ -1,0 +1,29 @@
+"""Which directories are on a file system that several hosts share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+# of Linux, as /proc/mounts has them
+NETWORK_FILESYSTEMS = frozenset(
+    "9p afs beegfs ceph cifs coda fuse.ceph fuse.ceph-fuse fuse.glusterfs fuse.juicefs fuse.s3fs fuse.sshfs glusterfs "
+    "gpfs lustre ncpfs nfs nfs4 orangefs smb2 smb3 smbfs virtiofs wekafs".split()
+)
+MOUNTS = Path("/proc/self/mounts")
+
+
+def network_filesystem(path: Path) -> str:
+    """Return the type of the file system of a directory if it is shared by several hosts; empty if local or unknown.
+
+    Systems without ``/proc/self/mounts`` know no network file systems.
+    """
+    mounts = MOUNTS.read_text(errors="replace") if MOUNTS.exists() else ""
+    target, longest, kind = path.resolve(), -1, ""
+    for line in mounts.splitlines():
+        _, place, kind_there = line.split()[:3]
+        # blanks in names are octal escapes
+        mount = Path(place.encode().decode("unicode_escape"))
+        # of several mounts at one place the last one counts
+        if target.is_relative_to(mount) and len(mount.parts) >= longest:
+            longest, kind = len(mount.parts), kind_there
+    return kind if kind in NETWORK_FILESYSTEMS else ""

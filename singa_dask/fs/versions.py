@@ -1,0 +1,131 @@
+"""Versions of files: a file has another version once it is overwritten."""
+
+from __future__ import annotations
+
+import logging
+import os
+import posixpath
+import urllib.parse
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from singa_dask import fs
+
+logger = logging.getLogger(__name__)
+
+# keys of `info` that change if a file is overwritten, in various filesystems
+VERSIONS = (
+    "Content-MD5",
+    "Digest",
+    "ETag",
+    "Last-Modified",
+    "LastModified",
+    "created",
+    "etag",
+    "last_modified",
+    "modificationTime",
+    "modify",
+    "mtime",
+    "updated",
+)
+
+
+# how often a web server is asked for the ETag of its first file, to see whether it is always the same
+ASK_TIMES = 4
+# whether the ETags of a web server change from request to request, by scheme and host
+_CHANGING: dict[str, bool] = {}
+
+
+def version(url: str, storage_options: fs.Options = None) -> str:
+    """Return a string that changes if a file is overwritten; empty if the filesystem reports nothing but the length."""
+    return version_of(look_up(url, *fs.resolve(url, storage_options)))
+
+
+def version_of(info: Mapping[str, Any]) -> str:
+    """Return the `version` of a file, of which a filesystem gave this ``info``."""
+    values = {name: str(info[name]) for name in VERSIONS if info.get(name)}
+    if "ETag" in values:
+        # S3 says it to the second for an object, and more precisely in a list
+        values.pop("LastModified", None)
+        # a web server calls an ETag weak in the second after a change
+        values["ETag"] = values["ETag"].removeprefix("W/")
+    return repr((info.get("size"), values)) if values else ""
+
+
+def is_web(url: str) -> bool:
+    """Return whether a URL is of a web server."""
+    return url.startswith(("http://", "https://"))
+
+
+def server_of(url: str) -> str:
+    """Return the scheme and host of a URL."""
+    return "://".join(urllib.parse.urlsplit(url)[:2])
+
+
+@cache
+def warn_of(server: str) -> None:
+    """Warn once of a server that gives no versions."""
+    logger.warning(
+        "%s: gives neither Last-Modified nor an ETag that stays the same, so a file that is replaced by another one of "
+        "the same length is not noticed, and nothing is cached. Do not change files while they are read.", server
+    )  # fmt: skip
+
+
+def look_up(url: str, filesystem: Any, path: str) -> dict[str, Any]:
+    """Return what a filesystem knows of a file; without ETags of web servers that change from answer to answer.
+
+    Several servers behind one address may each make ETags of their own.
+    """
+    with fs.errors_name(url):
+        info = dict(filesystem.info(path))
+        if "ETag" in info and is_web(url):
+            if (server := server_of(url)) not in _CHANGING:
+                _CHANGING[server] = len({filesystem.info(path).get("ETag") for _ in range(ASK_TIMES)}) > 1
+            if _CHANGING[server]:
+                del info["ETag"]
+    return info
+
+
+def version_of_local(found: os.stat_result) -> str:
+    """Return the `version` of a local file."""
+    return repr((found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size))
+
+
+def versions(urls: Iterable[str], storage_options: fs.Options = None) -> dict[str, str]:
+    """Return the `version` of each file; of a directory, those of all files in it.
+
+    Directories of many of the files are listed once, so that a file of theirs costs no request.
+
+    Raises
+    ------
+    DataError
+        A file is missing.
+    """
+    folders: dict[str, list[str]] = {}
+    for url in urls:
+        folders.setdefault(posixpath.dirname(url), []).append(url)
+    known: dict[str, str] = {}
+    for folder, members in folders.items():
+        listed = _listed(folder, storage_options) if len(members) > 1 else {}
+        for url in members:
+            known.update(_below(url, storage_options, listed.get(posixpath.basename(url))))
+    return known
+
+
+def _listed(folder: str, storage_options: fs.Options) -> dict[str, Mapping[str, Any]]:
+    """Return the entries of a directory by name; those of symbolic links are left out."""
+    filesystem, path = fs.resolve(folder or ".", storage_options)
+    with fs.errors_name(folder):
+        entries = filesystem.ls(path, detail=True)
+    return {posixpath.basename(entry["name"].rstrip("/")): entry for entry in entries if not entry.get("islink")}
+
+
+def _below(url: str, storage_options: fs.Options, info: Mapping[str, Any] | None) -> dict[str, str]:
+    filesystem, path = fs.resolve(url, storage_options)
+    with fs.errors_name(url):
+        info = info or look_up(url, filesystem, path)
+        if info["type"] != "directory":
+            return {url: version_of(info)}
+        entries = filesystem.find(path, detail=True)
+    return {fs.join(url, posixpath.relpath(name, path)): version_of(entries[name]) for name in sorted(entries)}

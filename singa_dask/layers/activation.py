@@ -1,0 +1,231 @@
+"""Activation layers: a function of each value.
+
+Formulas after SINGA's src/neuralnet/neuron_layer/. Most gradients are computed from the output, `OfSource` ones from
+the input.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from singa_dask.conf import Phase
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Field, NonNegative, choice
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.traits import Connection, Traits
+from singa_dask.ops.contract import Array, Formula, Ops
+
+
+class ActivationConf(Conf):
+    """``activation_conf`` (SINGA's ActivationProto)."""
+
+    type: Annotated[Literal["RELU", "SIGMOID", "TANH", "STANH"], choice()] = "RELU"
+    """The function."""
+
+
+class ReLUConf(Conf):
+    """``relu_conf`` (SINGA's ReLUProto)."""
+
+    negative_slope: NonNegative = 0.0
+    """Slope below zero."""
+
+
+class Kernels:
+    """The kernels of a function of single values, and of its gradient, with options of both."""
+
+    def __init__(self, function: str, **options: Any) -> None:
+        self._name, self._options = function.lower(), options
+
+    def forward(self, ops: Ops, x: Array, out: Array) -> None:
+        """Compute the function."""
+        getattr(ops, self._name)(x, out=out, **self._options)
+
+    def backward(self, ops: Ops, values: Array, gy: Array, out: Array) -> None:
+        """Compute the gradient of the source, from ``values`` of the output or the source, as the kernel wants them."""
+        getattr(ops, f"{self._name}_grad")(values, gy, out=out, **self._options)
+
+
+@LAYERS.register("Activation", "CudnnActivation")
+class Activation(Layer):
+    """y = f(x), value by value; f is ``activation_conf.type``: RELU, SIGMOID, TANH or STANH.
+
+    With ``share_src_blobs`` it computes in the memory of its source if the source does not need its output again. The
+    numbers are the same. (SINGA loses the incoming gradient there.) In training a BatchNorm, a Convolution or an Add
+    computes the ReLU that reads it, in the memory of both.
+    """
+
+    block: ClassVar[type[Conf] | None] = ActivationConf
+    traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+    function: ClassVar[str] = ""
+    """The function, if the block does not say it."""
+
+    def setup(self) -> None:
+        self.kernels = self.find_kernels()
+        source = self.sources[0]
+        # the outputs of nets that are not trained can be looked at
+        in_training = bool(self.context.phase & Phase.TRAIN)
+        self.is_fused = in_training and source.can_relu and self.is_relu()
+        self.in_place = self.is_fused or (self.conf.share_src_blobs and source.overwritable)
+        if self.is_fused:
+            source.relu, source.overwritable = True, False
+        output = self.add_output(source.shape, own_data=not self.in_place, own_grad=not self.in_place)
+        output.relu_of = source if self.is_fused else None
+
+    def is_relu(self) -> bool:
+        """Tell whether this is a ReLU, and without a slope, so that the layer before it may compute it."""
+        return type(self) is Activation and self.conf.block(ActivationConf).type == "RELU"
+
+    def find_kernels(self) -> Kernels:
+        """Return the kernels of f and of its gradient, which is computed from y."""
+        return Kernels(self.function or self.conf.block(ActivationConf).type)
+
+    def attach(self) -> None:
+        if self.in_place:
+            source, feature = self.sources[0], self.features[0]
+            feature.data, feature.grad = source.data, source.grad
+
+    def forward(self, phase: Phase) -> None:
+        if not self.is_fused:
+            self.kernels.forward(self.ops, self.sources[0].data, out=self.features[0].data)
+
+    def backward(self, phase: Phase) -> None:
+        feature, source = self.features[0], self.sources[0]
+        if source.grad is not None and not self.is_fused:
+            self.kernels.backward(self.ops, feature.data, feature.output_grad, out=source.grad)
+
+
+@LAYERS.register()
+class ReLU(Activation):
+    """y = x where positive, else ``relu_conf.negative_slope`` x (SINGA ignores the slope)."""
+
+    block = ReLUConf
+    traits = Activation.traits
+
+    def find_kernels(self) -> Kernels:
+        slope = self.conf.block(ReLUConf).negative_slope
+        if slope > 1:
+            raise ConfigError(Problem(("relu_conf", "negative_slope"), f"expected at most 1, got {slope:g}."))
+        return Kernels("relu", negative_slope=slope)
+
+    def is_relu(self) -> bool:
+        return type(self) is ReLU and not self.conf.block(ReLUConf).negative_slope
+
+
+@LAYERS.register()
+class Sigmoid(Activation):
+    """y = 1 / (1 + exp(-x))."""
+
+    block = None
+    traits = Activation.traits
+    function = "sigmoid"
+
+
+@LAYERS.register()
+class Tanh(Activation):
+    """y = tanh(x)."""
+
+    block = None
+    traits = Activation.traits
+    function = "tanh"
+
+
+@LAYERS.register()
+class STanh(Activation):
+    """y = 1.7159047 tanh(0.66666667 x)."""
+
+    block = None
+    traits = Activation.traits
+    function = "stanh"
+
+
+class OfSource(Layer):
+    """y = f(x), value by value, with a gradient that is computed from x."""
+
+    traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+
+    def setup(self) -> None:
+        self.kernels = self.find_kernels()
+        self.add_output(self.sources[0].shape, overwritable=True)
+
+    def find_kernels(self) -> Kernels:
+        """Return the kernels of f and of its gradient, which is computed from x."""
+        raise NotImplementedError
+
+    def forward(self, phase: Phase) -> None:
+        self.kernels.forward(self.ops, self.sources[0].data, out=self.features[0].data)
+
+    def backward(self, phase: Phase) -> None:
+        source = self.sources[0]
+        if source.grad is not None:
+            self.kernels.backward(self.ops, source.data, self.features[0].output_grad, out=source.grad)
+
+
+class Elementwise(OfSource):
+    """y = f(x), value by value, by formulas of f and its derivative, of which each device makes a fused kernel.
+
+    Attributes
+    ----------
+    value, derivative : str
+        f(x) and f'(x): Python expressions of ``x``, numbers, ``+ - * /``, ``** 2``, and the functions ``exp``, ``log``,
+        ``sqrt``, ``tanh``, ``sigmoid``, ``abs``, ``max`` and ``min``; after assignments to names of your own, which
+        semicolons end. Numbers are those of the features' dtype, so say 1 - x, not 1e9 + x - 1e9.
+    """
+
+    traits = OfSource.traits
+    value: ClassVar[str]
+    derivative: ClassVar[str]
+
+    def find_kernels(self) -> Kernels:
+        return Kernels("elementwise", formula=Formula(self.value, self.derivative))
+
+
+@LAYERS.register()
+class SiLU(OfSource):
+    """y = x sigmoid(x), value by value; Hendrycks and Gimpel (2016), also known as swish."""
+
+    traits = OfSource.traits
+
+    def find_kernels(self) -> Kernels:
+        return Kernels("silu")
+
+
+class GELUConf(Conf):
+    """``gelu_conf``."""
+
+    approximate: Literal["none", "tanh"] = "none"
+    """Compute the error function exactly, or by a tanh."""
+
+
+@LAYERS.register()
+class GELU(OfSource):
+    """y = x (1 + erf(x / sqrt(2))) / 2, or with ``approximate: tanh`` its approximation, value by value.
+
+    The approximation is x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. After Hendrycks and Gimpel (2016).
+    """
+
+    block = GELUConf
+    traits = OfSource.traits
+
+    def find_kernels(self) -> Kernels:
+        by_tanh = self.conf.block(GELUConf).approximate == "tanh"
+        return Kernels("gelu", approximate=by_tanh)
+
+
+class LeakyReLUConf(Conf):
+    """``leakyrelu_conf``."""
+
+    negative_slope: float = Field(default=0.01, ge=0, le=1)
+    """Slope below zero."""
+
+
+@LAYERS.register()
+class LeakyReLU(Activation):
+    """y = x where positive, else ``negative_slope`` x, value by value. After Maas et al. (2013)."""
+
+    block = LeakyReLUConf
+    traits = Activation.traits
+
+    def find_kernels(self) -> Kernels:
+        slope = self.conf.block(LeakyReLUConf).negative_slope
+        return Kernels("relu", negative_slope=slope)

@@ -1,0 +1,130 @@
+"""BridgeSrc and BridgeDst: both ends of an edge of the net that leads from one worker of a group to another."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from singa_dask.conf import Phase
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.context import Exchange
+from singa_dask.layers.feature import RecordIds
+from singa_dask.layers.traits import Consumed, Traits
+from singa_dask.ops.contract import Array
+
+IN_FLIGHT = 2
+"""Most batches that are on a bridge, or wait at its other end, if no gradient confirms that one was read."""
+
+CARRIED: dict[str, Consumed] = {
+    "labels": "labels",
+    "ids": "ids",
+    "epochs": "ids",
+    "partner_labels": "labels",
+    "shares": "labels",
+}
+"""What is sent beside data and gradients, and how consumers refer to it."""
+
+SIZES = {"labels": np.dtype(np.int32).itemsize, "ids": 2 * np.dtype(np.int64).itemsize}
+STREAM_START = "stream start"
+
+
+class Bridge(Layer):
+    """What both ends share.
+
+    Attributes
+    ----------
+    takes_gradient : bool
+        Whether the consumer of this end writes a gradient to it.
+    """
+
+    traits = Traits(forwards=frozenset({"data", "labels", "ids"}))
+    takes_gradient = False
+
+    def setup(self) -> None:
+        source = self.sources[0]
+        self.add_output(
+            source.shape, dtype=source.dtype, own_data=False, own_grad=self.takes_gradient
+        ).span = source.span
+
+    def key(self, what: str) -> str:
+        """Return the name of what goes over this bridge."""
+        return f"{int(self.context.phase)} {what} {self.site.channel}"
+
+    def arrived(self, phase: Phase) -> bool:
+        """Tell whether a pass through this layer would not wait for another worker."""
+        raise NotImplementedError
+
+    def plain(self, values: Array) -> Array:
+        """Return contiguous values in host memory, images as (N, H, W, C)."""
+        ordered = values.transpose(0, 2, 3, 1) if values.ndim == 4 else values
+        return np.ascontiguousarray(self.ops.to_host(ordered))
+
+    @property
+    def exchange(self) -> Exchange:
+        """The way to other workers."""
+        return self.context.bridges
+
+
+@LAYERS.register(hidden=True)
+class BridgeSrc(Bridge):
+    """Sends what its source has computed, and takes the gradient that comes back."""
+
+    n_sent = 0
+
+    def bytes_per_step(self) -> tuple[int, int]:
+        """Return how many bytes a step sends to the other end, and how many bytes of gradients come back."""
+        feature, (n_rows, *_) = self.features[0], self.features[0].shape
+        n_bytes = n_rows * feature.size * feature.dtype.itemsize
+        n_more = n_rows * sum(SIZES.get(name, 0) for name in feature.consumed_as)
+        return n_bytes * feature.data_is_consumed + n_more, n_bytes * feature.requires_grad
+
+    def forward(self, phase: Phase) -> None:
+        source, sent = self.sources[0], {}
+        if self.features[0].data_is_consumed:
+            sent["data"] = self.plain(source.data)
+        wanted = [name for name, read in CARRIED.items() if read in self.features[0].consumed_as]
+        sent |= {name: values for name in wanted if (values := getattr(source.records, name)) is not None}
+        if self.context.stream_start:
+            sent[STREAM_START] = np.ones(1, np.int32)
+        if not self.features[0].requires_grad:
+            # nothing that comes back says that the other end has read them
+            sent = {name: np.array(values) for name, values in sent.items()}
+            if self.n_sent >= IN_FLIGHT:
+                self.exchange.receive(self.key("taken"))
+            self.n_sent += 1
+        self.exchange.send(self.site.peer, self.key("data"), list(sent.values()), list(sent))
+
+    def arrived(self, phase: Phase) -> bool:
+        if phase & Phase.BACKWARD:
+            return self.exchange.has(self.key("grad"))
+        return self.features[0].requires_grad or self.n_sent < IN_FLIGHT or self.exchange.has(self.key("taken"))
+
+    def backward(self, phase: Phase) -> None:
+        self.ops.copy(_images(self.exchange.receive(self.key("grad"))["grad"]), out=self.sources[0].output_grad)
+
+
+@LAYERS.register(hidden=True)
+class BridgeDst(Bridge):
+    """Gives what the other end has sent, and sends its gradient back."""
+
+    takes_gradient = True
+
+    def arrived(self, phase: Phase) -> bool:
+        return bool(phase & Phase.BACKWARD) or self.exchange.has(self.key("data"))
+
+    def forward(self, phase: Phase) -> None:
+        feature, received = self.features[0], self.exchange.receive(self.key("data"))
+        if "data" in received:
+            data = _images(received["data"])
+            feature.data = data if feature.on_host else self.ops.from_host(data)
+        if not feature.requires_grad:
+            self.exchange.send(self.site.peer, self.key("taken"), (), ())
+        feature.records = RecordIds(**{name: received.get(name) for name in CARRIED}).stored(self.ops)
+        self.context.stream_start |= STREAM_START in received
+
+    def backward(self, phase: Phase) -> None:
+        self.exchange.send(self.site.peer, self.key("grad"), [self.plain(self.features[0].output_grad)], ["grad"])
+
+
+def _images(values: Array) -> Array:
+    """Return images as (N, C, H, W), of what `Bridge.plain` returned."""
+    return values.transpose(0, 3, 1, 2) if values.ndim == 4 else values

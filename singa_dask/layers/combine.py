@@ -1,0 +1,90 @@
+"""Layers that combine several sources value by value: Add, as at the end of a residual block, and Multiply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from singa_dask.conf import Phase
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.traits import Connection, Traits
+from singa_dask.ops.contract import Array
+
+Kernel: TypeAlias = Callable[[Array, Array, Array], None]
+
+
+class Combined(Layer):
+    """Several sources of one shape, combined by one kernel, two at a time."""
+
+    traits = Traits(n_sources=(2, None), time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+
+    def setup(self) -> None:
+        shapes = [source.shape for source in self.sources]
+        if len(set(shapes)) > 1:
+            message = f"expected sources of one shape, got {', '.join(map(str, shapes))}."
+            raise ConfigError(Problem(("srclayers",), message))
+        self.add_output(shapes[0], overwritable=True)
+
+    def combine(self, kernel: Kernel, values: Sequence[Array], out: Array, last: Kernel | None = None) -> None:
+        """Write to ``out`` what a kernel makes of two or more arrays; ``last`` takes the last one in its place."""
+        total, *others, end = values
+        for value in others:
+            kernel(total, value, out)
+            total = out
+        (last or kernel)(total, end, out)
+
+
+@LAYERS.register()
+class Add(Combined):
+    """y = x1 + x2 + ..., of two or more sources of one shape. The gradient of each source is that of y.
+
+    The shortcut connection of He et al. (2016), "Deep residual learning for image recognition".
+    """
+
+    # it writes to the gradient of its output only where that is a ReLU, which shares it with nobody. Where one of two
+    # sources is the sum already, see `merge_sums`, their data is the output's
+    traits = Combined.traits.replace(reads_gradients=True)
+
+    def setup(self) -> None:
+        super().setup()
+        if type(self) is Add:
+            self.features[0].can_relu = True
+            for source in self.sources:
+                source.share_grad(self.features[0])
+
+    def attach(self) -> None:
+        for source in self.sources:
+            if source.added is not None:
+                self.features[0].data = source.data
+
+    def forward(self, phase: Phase) -> None:
+        feature, last = self.features[0], self.ops.add_relu if self.features[0].relu else None
+        if not feature.own_data:
+            return
+        self.combine(self.ops.add, [source.data for source in self.sources], feature.data, last)
+
+    def backward(self, phase: Phase) -> None:
+        grad = self.features[0].masked_grad(self.ops)
+        for source in self.sources:
+            if source.grad is not None and source.grad is not grad:
+                self.ops.copy(grad, out=source.grad)
+
+
+@LAYERS.register()
+class Multiply(Combined):
+    """y = x1 x2 ..., value by value, of two or more sources of one shape.
+
+    The gradient of a source is that of y times the product of the other sources.
+    """
+
+    traits = Combined.traits
+
+    def forward(self, phase: Phase) -> None:
+        self.combine(self.ops.multiply, [source.data for source in self.sources], self.features[0].data)
+
+    def backward(self, phase: Phase) -> None:
+        for source in self.sources:
+            if source.grad is not None:
+                others = [other.data for other in self.sources if other is not source]
+                self.combine(self.ops.multiply, [self.features[0].output_grad, *others], source.grad)

@@ -1,0 +1,66 @@
+"""Dummy: a layer that takes the place of any other in a test."""
+
+from __future__ import annotations
+
+from singa_dask.conf import Phase
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Field, Many, Size
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.traits import Traits
+
+
+class DummyConf(Conf):
+    """``dummy_conf`` (SINGA's DummyProto)."""
+
+    input: bool = False
+    """Make random data of the shape."""
+    output: bool = False
+    """Make random gradients."""
+    shape: Many[Size] = Field(default=[])
+    """Shape of the data, batch first."""
+
+
+@LAYERS.register()
+class Dummy(Layer):
+    """Stands for any layer in tests: ``input`` draws data, ``output`` gradients from U[0, 1); else both are copied.
+
+    ``dummy_conf.shape`` is that of the whole group's batch.
+    """
+
+    block = DummyConf
+    traits = Traits(n_sources=(0, 1))
+
+    def setup(self) -> None:
+        block = self.conf.block(DummyConf)
+        self.traits = self.traits.replace(is_loss=block.output)
+        if bool(self.sources) == block.input:
+            message = (
+                "an input Dummy takes no source layer." if self.sources else "Dummy takes one unless it is an input."
+            )
+            raise ConfigError(Problem(("srclayers",), message))
+        self.add_output(self.sources[0].shape if self.sources else self.own_shape(block))
+
+    def own_shape(self, block: DummyConf) -> tuple[int, ...]:
+        """Return this worker's part of the configured shape."""
+        n_workers = self.site.batch_shard.count
+        if not block.shape or block.shape[0] % n_workers:
+            message = f"must start with a batch that {n_workers} workers can share equally, not {list(block.shape)}."
+            raise ConfigError(Problem(("dummy_conf", "shape"), message))
+        return (block.shape[0] // n_workers, *block.shape[1:])
+
+    def forward(self, phase: Phase) -> None:
+        data = self.features[0].data
+        if self.sources:
+            self.ops.copy(self.sources[0].data, out=data)
+        else:
+            self.ops.uniform(self.random_key("data"), out=data, first_row=self.first_row(len(data)))
+
+    def backward(self, phase: Phase) -> None:
+        grad = self.sources[0].grad if self.sources else None
+        if grad is None:
+            return
+        if self.traits.is_loss:
+            self.ops.uniform(self.random_key("grad"), out=grad, first_row=self.first_row(len(grad)))
+        else:
+            self.ops.copy(self.features[0].output_grad, out=grad)

@@ -1,0 +1,260 @@
+"""Layers that read the numbers of words or characters: one-hot rows, embeddings, labels of the next step."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from singa_dask.conf import InitConf, LayerConf, Phase
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Count, Size
+from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.layers.base import LAYERS, Layer, check_axes
+from singa_dask.layers.feature import RecordIds
+from singa_dask.layers.traits import Connection, Traits
+from singa_dask.ops.contract import Array
+
+
+class OneHotConf(Conf):
+    """``onehot_conf`` (SINGA's OnehotProto)."""
+
+    vocab_size: Count = 0
+    """Length of a one-hot row."""
+
+
+class EmbeddingConf(Conf):
+    """``embedding_conf`` (SINGA's EmbeddingProto)."""
+
+    vocab_size: Count = 0
+    """Rows of the table."""
+    feature_dim: Size = 100
+    """Values of a row."""
+
+
+INITIAL = InitConf(type="Uniform", low=-0.05, high=0.05)
+
+
+class Numbers(Layer):
+    """What layers that read numbers share.
+
+    A time step reads its own column of a source that is not unrolled and has several columns; a single one is shared.
+    """
+
+    traits = Traits(time_foldable=True, time_from_columns=True, capturable=True, reads_on_host=True)
+    ahead: ClassVar[int] = 0
+
+    def setup(self) -> None:
+        source, last = self.sources[0], self.site.first_step + self.site.n_steps + self.ahead
+        several = source.size > 1 or self.ahead > 0
+        self.own_columns = several and source.n_steps == 1
+        if several and not self.own_columns:
+            message = f"expected one number a row, in a source of {source.n_steps} time steps, got {source.size}."
+            raise ConfigError(Problem(("srclayers", 0), message))
+        if several and source.size < last:
+            message = f"expected {last} columns or more, {self.site.n_steps} time steps from {self.site.first_step} on"
+            message += f", with labels, got {source.size}." if self.ahead else f", got {source.size}."
+            raise ConfigError(Problem(("srclayers", 0), message))
+        self.n_numbers = source.shape[0] * self.site.n_steps // source.n_steps
+
+    def numbers(self) -> Array:
+        """Return the numbers of all rows, those of the first time step first: (rows,) int64."""
+        data = self.ops.to_host(self.rows())
+        if self.own_columns:
+            first = self.site.first_step + self.ahead
+            return data[:, first : first + self.site.n_steps].T.astype(np.int64).reshape(-1)
+        numbers: Array = data.reshape(-1).astype(np.int64)
+        is_shared = self.sources[0].n_steps == 1 < self.site.n_steps
+        return np.tile(numbers, self.site.n_steps) if is_shared else numbers
+
+    def check(self, numbers: Array, least: int, n: int) -> None:
+        """Refuse numbers that are not in [``least``, ``n``).
+
+        Raises
+        ------
+        DataError
+            One is not.
+        """
+        if numbers.min() < least or numbers.max() >= n:
+            wrong = numbers[(numbers < least) | (numbers >= n)][0]
+            raise DataError(
+                f"layer {self.name}: {wrong} is out of range. Numbers from {self.conf.srclayers[0]!r} must be "
+                f"{least} to {n - 1}, as vocab_size is {n}."
+            )
+
+
+def _vocab_size(block: OneHotConf | EmbeddingConf, conf: LayerConf, key: str) -> int:
+    """Return the size of the vocabulary, which the job has to say."""
+    if not block.vocab_size:
+        raise ConfigError(Problem((key, "vocab_size"), f"{conf.type} needs it: how many numbers there are."))
+    return block.vocab_size
+
+
+@LAYERS.register()
+class OneHot(Numbers):
+    """One-hot rows: zeros with a one in the column that the source gives, (rows, vocab_size).
+
+    If no layer reads the rows, only the columns are passed on.
+    """
+
+    block = OneHotConf
+    traits = Numbers.traits.replace(needs_split=False)
+
+    def setup(self) -> None:
+        super().setup()
+        self.n_values = _vocab_size(self.conf.block(OneHotConf), self.conf, "onehot_conf")
+        self.add_output((self.n_numbers, self.n_values), requires_grad=False, own_data="consumed")
+
+    def prepare(self, phase: Phase) -> None:
+        feature, numbers = self.features[0], self.numbers()
+        self.check(numbers, 0, self.n_values)
+        feature.one_hot_index = self.ops.row_index(numbers, self.n_values, feature.one_hot_index)
+
+    def forward(self, phase: Phase) -> None:
+        feature = self.features[0]
+        if feature.has_data and feature.one_hot_index is not None:
+            self.ops.one_hot(feature.one_hot_index, out=feature.data)
+
+
+@LAYERS.register()
+class Embedding(Numbers):
+    """Rows of a table (vocab_size, feature_dim), selected by the source: (rows, feature_dim).
+
+    -1 is padding, a row of zeros, as SINGA documents it. The gradient of a row of the table is the sum over all rows of
+    the output that were taken from it. (SINGA's loses some.)
+    """
+
+    block = EmbeddingConf
+    traits = Numbers.traits.replace(
+        params=("table",), accumulates=True, reads_gradients=True, feature_parallel=Connection.ONE_TO_ALL
+    )
+
+    def setup(self) -> None:
+        super().setup()
+        block = self.conf.block(EmbeddingConf)
+        n_values, span = _vocab_size(block, self.conf, "embedding_conf"), self.feature_span(block.feature_dim)
+        self.add_output((self.n_numbers, span.size), overwritable=True, span=span)
+        self.table = self.add_param((n_values, span.size), initial=lambda whole: INITIAL, axis=1)
+
+    def attach(self) -> None:
+        self.index = self.ops.row_index(np.zeros(self.n_numbers, np.int64), self.table.shape[0])
+
+    def prepare(self, phase: Phase) -> None:
+        numbers, n_rows = self.numbers(), self.table.shape[0]
+        self.check(numbers, -1, n_rows)
+        self.index = self.ops.row_index(numbers, n_rows, self.index)
+
+    def forward(self, phase: Phase) -> None:
+        self.ops.take_rows(self.table.data, self.index, out=self.features[0].data)
+
+    def backward(self, phase: Phase) -> None:
+        self.ops.add_rows(
+            self.features[0].output_grad, self.index, out=self.table.grad, accumulate=self.table.accumulates
+        )
+        grad = self.sources[0].grad
+        if grad is not None:
+            self.ops.clear(grad)
+
+
+@LAYERS.register()
+class RNNLabel(Numbers):
+    """Labels of the time steps: the number that the source has for the next step."""
+
+    traits = Numbers.traits.replace(needs_split=False)
+    ahead = 1
+
+    def setup(self) -> None:
+        super().setup()
+        self.add_output((self.n_numbers, 1), requires_grad=False)
+
+    def prepare(self, phase: Phase) -> None:
+        feature = self.features[0]
+        labels = self.ops.labels(self.numbers().astype(np.int32), feature.labels)
+        feature.records = RecordIds(labels)
+        if "data" in feature.consumed_as:
+            self.ops.copy(labels[:, None], out=feature.data)
+
+    def forward(self, phase: Phase) -> None:
+        pass
+
+
+INITIAL_PLACES = InitConf(type="Gaussian", std=0.02)
+
+
+class PositionalEmbeddingConf(Conf):
+    """``positionalembedding_conf``."""
+
+    max_length: Size
+    """Positions that have a row: the most time steps of a sequence."""
+    carry_state: bool = False
+    """Go on counting where the batch before has stopped, if it is of the same stream; not in training."""
+
+
+@LAYERS.register()
+class PositionalEmbedding(Layer):
+    """y = x + table[t], where x (T N, D) are rows of T time steps, and t is the time step of a row.
+
+    The table is a param (max_length, D), at first normal with standard deviation 0.02.
+
+    Notes
+    -----
+    The learnt positions that Vaswani et al. (2017) mention, as in GPT.
+    """
+
+    block = PositionalEmbeddingConf
+    traits = Traits(
+        params=("table",),
+        time_foldable=True,
+        capturable=True,
+        accumulates=True,
+        reads_gradients=True,
+        feature_parallel=Connection.ONE_TO_ONE,
+    )
+
+    def setup(self) -> None:
+        block, site, shape = self.conf.block(PositionalEmbeddingConf), self.site, self.sources[0].shape
+        check_axes(self, "rows", 2)
+        n_steps = site.first_step + site.n_steps
+        if n_steps > block.max_length:
+            message = f"expected at least {n_steps}, the time steps, got {block.max_length}."
+            raise ConfigError(Problem(("positionalembedding_conf", "max_length"), message))
+        if block.carry_state and self.context.phase & Phase.TRAIN:
+            message = "positions are carried from batch to batch only where nothing is trained. Say false."
+            raise ConfigError(Problem(("positionalembedding_conf", "carry_state"), message))
+        self.max_length, self.carries = block.max_length, block.carry_state
+        output = self.add_output(shape, overwritable=True)
+        if type(self) is PositionalEmbedding:
+            self.sources[0].share_grad(output)
+        self.table = self.add_param((block.max_length, shape[1]), initial=lambda whole: INITIAL_PLACES, axis=1)
+
+    def attach(self) -> None:
+        self.index = self.positions_from(self.site.first_step)
+
+    def positions_from(self, first: int, before: Array | None = None) -> Array:
+        """Return the position of each row, from that of the first one; ``before`` is memory for reuse."""
+        positions = np.arange(first, first + self.site.n_steps)
+        n_rows = self.features[0].shape[0] // self.site.n_steps
+        return self.ops.row_index(np.repeat(positions, n_rows), self.max_length, before)
+
+    def prepare(self, phase: Phase) -> None:
+        if not self.carries:
+            return
+        position = 0 if self.state is None or self.context.stream_start else int(self.state[0])
+        if position + self.site.n_steps > self.max_length:
+            raise DataError(
+                f"layer {self.name}: there is no position {position}. Expected at most {self.max_length} time steps, "
+                "as positionalembedding_conf.max_length says."
+            )
+        self.index = self.positions_from(position, self.index)
+        self.state = (np.array(position + self.site.n_steps),)
+
+    def forward(self, phase: Phase) -> None:
+        x, y = self.sources[0].data, self.features[0].data
+        self.ops.take_rows(self.table.data, self.index, out=y)
+        self.ops.add(x, y, out=y)
+
+    def backward(self, phase: Phase) -> None:
+        source, gy = self.sources[0], self.features[0].output_grad
+        self.ops.add_rows(gy, self.index, out=self.table.grad, accumulate=self.table.accumulates)
+        if source.grad is not None and source.grad is not gy:
+            self.ops.copy(gy, out=source.grad)

@@ -1,0 +1,25 @@
+"""Feedback: a mixin of layers that close a cycle of the net."""
+
+from __future__ import annotations
+
+from singa_dask.conf import LayerConf
+from singa_dask.layers.feature import Feature
+
+
+class Feedback:
+    """Mixin of a layer that closes a cycle of the net. Its feedback edges do not order the layers."""
+
+    @classmethod
+    def feedback_sources(cls, conf: LayerConf) -> list[str]:
+        """Return the names of the layers whose outputs of an earlier pass are read, beside ``srclayers``."""
+        return []
+
+    def bind_feedback(self, source: Feature) -> None:
+        """Take the feature of a feedback edge, once all layers are wired.
+
+        Raises
+        ------
+        ConfigError
+            It does not fit, with a path relative to the layer.
+        """
+        raise NotImplementedError

@@ -1,0 +1,57 @@
+"""FusedParams: the params of several gates next to each other in memory, for one matrix product."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from singa_dask.layers.param import Param
+from singa_dask.ops.contract import Array, DType, Ops
+
+# Rows a power of two apart share few lines of a cache; those of matrices are set apart by this many values more.
+GAP = 32
+
+
+def padded_matrix(ops: Ops, shape: Sequence[int], dtype: DType) -> Array:
+    """Return uninitialised memory of two axes whose rows are padded."""
+    return ops.empty((shape[0], shape[1] + GAP), dtype)[:, : shape[1]]
+
+
+class FusedParams:
+    """The params of several gates next to each other in one array, copied once a batch at the first use.
+
+    Parameters
+    ----------
+    params : sequence of Param
+        Weights (D, V) or biases (D,), in their order in the array.
+    biases : sequence of Param, optional
+        If given, even empty, the array is transposed, (V, gates D), and these are added to each row.
+    """
+
+    def __init__(self, params: Sequence[Param], biases: Sequence[Param] | None = None) -> None:
+        self.params = params
+        self.biases = biases
+        self.stale = True
+        self._values: Array | None = None
+
+    def value(self, ops: Ops) -> Array:
+        """Return the array."""
+        first = self.params[0]
+        width = first.shape[0]
+        if self._values is None:
+            size = width * len(self.params)
+            if len(first.shape) == 1:
+                self._values = ops.empty((size,), first.dtype)
+            else:
+                shape = (size, first.shape[1]) if self.biases is None else (first.shape[1], size)
+                self._values = padded_matrix(ops, shape, first.dtype)
+        if self.stale:
+            for k, param in enumerate(self.params):
+                place = slice(k * width, (k + 1) * width)
+                if self.biases is None:
+                    ops.copy(param.data, out=self._values[place])
+                    continue
+                ops.copy(param.data.T, out=self._values[:, place])
+                if self.biases:
+                    ops.add(self._values[:, place], self.biases[k].data, out=self._values[:, place])
+            self.stale = False
+        return self._values

@@ -1,0 +1,109 @@
+"""ImagePreprocess: crops, mirrors and scales a batch of images."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from singa_dask.conf import Phase
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Count, NonNegative
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.base import LAYERS, Layer, check_axes
+from singa_dask.layers.feature import Raw
+from singa_dask.layers.traits import Traits
+from singa_dask.ops.contract import Array
+
+
+class RGBImageConf(Conf):
+    """``rgbimage_conf``: crop, mirror and scale images (SINGA's RGBImageProto)."""
+
+    scale: NonNegative = 1.0
+    """Multiplies each pixel."""
+    cropsize: Count = 0
+    """Height and width to cut out, anywhere in training, else from the centre; 0 keeps the whole image."""
+    mirror: bool = False
+    """Mirror half of the training images."""
+    pad: Count = 0
+    """Rows and columns of zeros on each side of an image, from which it is then cut. They are not normalised."""
+    meanfile: str = ""
+    """Store whose first record is subtracted; read by the deprecated RGBImage layer only."""
+
+
+@LAYERS.register()
+class ImagePreprocess(Layer):
+    """y = ``scale`` x, of images (N, C, H, W) cut to ``cropsize``: (N, C, cropsize, cropsize), or whole if that is 0.
+
+    In training each image is cropped at a random place, and with ``mirror`` one of two is mirrored left to right;
+    otherwise the centre is cropped. Place and mirroring are a function of seed, layer, epoch and record: the same for
+    any number of workers and after a resume. Labels are passed on.
+
+    With ``pad`` images get so many zeros on each side before they are cut: with a ``cropsize`` of their own size they
+    are moved by up to ``pad`` pixels in training, and not at all otherwise.
+
+    Notes
+    -----
+    SINGA crops the top left corner in tests, and never mirrors images that it does not crop. It needs H = W.
+    """
+
+    block = RGBImageConf
+    traits = Traits(consumes=(("raw", "labels", "ids"),), needs_split=False)
+
+    def setup(self) -> None:
+        block, shape = self.conf.block(RGBImageConf), self.sources[0].shape
+        self.scale, self.mirror, self.pad = block.scale, block.mirror, block.pad
+        check_axes(self, "images (channels, height, width)", 4)
+        if self.sources[0].requires_grad:
+            name = self.conf.srclayers[0]
+            message = f"{name!r} may learn, but {self.conf.type} has no gradient. Put it behind an input layer."
+            raise ConfigError(Problem(("srclayers",), message))
+        height, width = (size + 2 * self.pad for size in shape[2:])
+        if block.cropsize > min(height, width):
+            padded = " with their padding" if self.pad else ""
+            message = f"expected at most {min(height, width)}, as images are {height} x {width}{padded}, "
+            message += f"got {block.cropsize}."
+            raise ConfigError(Problem(("rgbimage_conf", "cropsize"), message))
+        if block.meanfile:
+            message = f"{self.conf.type} subtracts nothing. Give mean_file in store_conf of the input layer."
+            raise ConfigError(Problem(("rgbimage_conf", "meanfile"), message))
+        size = (block.cropsize, block.cropsize) if block.cropsize else (height, width)
+        # how far the cut may move down and to the right
+        self.room = np.array([height - size[0], width - size[1]])
+        self.add_output((*shape[:2], *size), requires_grad=False)
+        if self.pad:
+            # memory of features is zeros at first, and the border stays so
+            self.padded = self.buffer("padded", (*shape[:2], height, width))
+
+    def forward(self, phase: Phase) -> None:
+        source, feature = self.sources[0], self.features[0]
+        feature.records = source.records
+        raw = source.raw or Raw(source.data)
+        if self.pad:
+            raw = self.with_zeros(raw)
+        top, left, mirrored = self.places(phase)
+        self.ops.crop_mirror_normalize(raw.values, top, left, mirrored, raw.mean, raw.std, self.scale, out=feature.data)
+
+    def with_zeros(self, raw: Raw) -> Raw:
+        """Return normalised images with zeros around them."""
+        n_rows, _, height, width = self.sources[0].shape
+        images = self.padded.data[:, :, self.pad : self.pad + height, self.pad : self.pad + width]
+        nowhere = np.zeros(n_rows, np.int64)
+        self.ops.crop_mirror_normalize(
+            raw.values, nowhere, nowhere, nowhere.astype(bool), raw.mean, raw.std, 1.0, out=images
+        )
+        return Raw(self.padded.data)
+
+    def places(self, phase: Phase) -> tuple[Array, Array, Array]:
+        """Return row and column at which each image is cut, and whether it is mirrored: three arrays (N,)."""
+        n_rows = self.features[0].shape[0]
+        if not phase & Phase.TRAIN:
+            top, left = np.repeat(self.room[:, None] // 2, n_rows, axis=1)
+            return top, left, np.zeros(n_rows, bool)
+        source, context = self.sources[0], self.context
+        ids, epochs = source.records.ids, source.records.epochs
+        if ids is None or epochs is None:
+            # records without numbers: a row of a step stands for one
+            ids = self.first_row(n_rows) + np.arange(n_rows)
+            epochs = np.full(n_rows, context.step)
+        words = self.ops.random_words((context.seed, self.conf_name), ids, epochs)
+        top, left = words[:2] * (self.room[:, None] + 1) >> 32
+        return top, left, (words[2] >> 31 == 1) & self.mirror

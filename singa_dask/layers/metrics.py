@@ -1,0 +1,91 @@
+"""Metrics: what a layer measures of its batches, summed on the device until it is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from singa_dask.ops.contract import Ops, Scalar
+
+Totals = Mapping[str, tuple[float, float]]
+"""(sum, count) of each metric, by name."""
+
+
+def add_totals(parts: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, tuple[float, float]]:
+    """Return (sum, count) of each metric over batches, or workers, in their order."""
+    totals: dict[str, tuple[float, float]] = {}
+    for part in parts:
+        for name, (total, count) in part.items():
+            before = totals.get(name, (0.0, 0.0))
+            totals[name] = (before[0] + total, before[1] + count)
+    return totals
+
+
+class Metrics:
+    """Sums of metrics by name: numbers on a CPU; on a GPU they stay there, so that a step need not wait for them.
+
+    Parameters
+    ----------
+    ops : Ops
+        Kernels of the device.
+
+    Attributes
+    ----------
+    counts : dict of str to float
+        What each sum is divided by where it is shown.
+    own_counts : set of str
+        Metrics that are no means of batches: the layer counts what it sums, e.g. words.
+    """
+
+    def __init__(self, ops: Ops) -> None:
+        self.ops = ops
+        # by name, and by what their sum is multiplied with and divided by: done once, when they are taken
+        self._totals: dict[tuple[str, float, float], Scalar] = {}
+        self.counts: dict[str, float] = {}
+        self.own_counts: set[str] = set()
+
+    def add(self, name: str, value: Scalar, count: float | None, scale: float, n: float) -> None:
+        """Add ``scale * value / n`` to a metric, and to its count."""
+        key = (name, scale, n)
+        self._totals[key] = self.ops.accumulate(value, self._totals.get(key, 0.0))
+        self.count({name: 1.0 if count is None else count})
+        if count is not None:
+            self.own_counts.add(name)
+
+    def count(self, more: Mapping[str, float]) -> None:
+        """Add to counts."""
+        for name, n in more.items():
+            self.counts[name] = self.counts.get(name, 0.0) + n
+
+    def take(self) -> dict[str, tuple[float, float]]:
+        """Return (sum, count) of each metric since the last call, and reset them; waits for a GPU."""
+        sums = dict.fromkeys(self.counts, 0.0)
+        for key, total in self._totals.items():
+            name, scale, n = key
+            if name in sums:
+                sums[name] += scale * self._number(total) / n
+            # in place where it lies on a GPU: kernels that are repeated go on adding there
+            self._totals[key] = self.ops.reset(total)
+        taken = {name: (total, self.counts[name]) for name, total in sums.items()}
+        self.counts.clear()
+        return taken
+
+    def state(self) -> dict[str, Any]:
+        """Return the sums since the last `take` as plain values, for `restore`; waits for a GPU."""
+        totals = [[*key, self._number(total)] for key, total in self._totals.items()]
+        return {"totals": totals, "counts": dict(self.counts)} if self.counts else {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue sums that `state` has returned."""
+        self._totals = {(name, scale, n): total for name, scale, n, total in state["totals"]}
+        self.counts = dict(state["counts"])
+
+    def totals(self, wait: bool = True) -> Iterator[tuple[str, float]]:
+        """Yield each name with an unscaled sum; without ``wait`` that of some steps ago, if a GPU is behind."""
+        for (name, *_), total in self._totals.items():
+            number = self._number(total) if wait else self.ops.poll(total)
+            if number is not None:
+                yield name, number
+
+    def _number(self, total: Scalar) -> float:
+        return float(self.ops.to_host(total).item())

@@ -1,0 +1,175 @@
+"""Open stores with the options that ``store_conf`` gives, by position or by the names of columns."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import Callable, Sequence
+
+from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.stores import STORES, Store, detect, open_store
+from singa_dask.data.stores.image import ImageOptions
+from singa_dask.data.stores.store import backends_holding
+from singa_dask.data.stores.table import NamedColumns, TableStore
+from singa_dask.data.stores.table_csv import CsvPart
+from singa_dask.data.stores.table_part import table_files
+from singa_dask.errors import DataError
+from singa_dask.fs.patterns import is_pattern
+from singa_dask.layers.record_shapes import check_shape, in_layout, same_shape, stored_shape
+from singa_dask.layers.store_conf import NAMING, StoreConf, as_single, options_of
+from singa_dask.ops.contract import Array, DType
+
+logger = logging.getLogger(__name__)
+
+# keys of store_conf that are options of some formats; those of lines of numbers go to CSVInput
+FORMAT_KEYS = (*NAMING, "encoding", *ImageOptions.model_fields)
+
+
+def open_records(conf: StoreConf, backend: str | None, facts: TableFacts | None = None) -> Store:
+    """Open records with the options that ``store_conf`` has for their format.
+
+    ``facts`` is what is known of the training data, of a table with named columns.
+
+    Raises
+    ------
+    DataError
+        They cannot be opened, or the format does not take one of the options.
+    """
+    # runs of earlier versions say resize: []
+    options = {
+        key: as_single(key, getattr(conf, key))
+        for key in FORMAT_KEYS
+        if getattr(conf, key) not in (StoreConf.model_fields[key].default, [])
+    }
+    if not backend and (options or conf.user_conf) and not is_pattern(conf.path, conf.storage_options):
+        backend = detect(conf.path, conf.storage_options)
+    backend = table_or(backend, conf)
+    cls = STORES.find(backend) if backend else None
+    if cls is TableStore or (conf.is_table and (cls is None or cls.table_format)):
+        return _open_table(conf, cls, facts)
+    for key in [] if cls is None else sorted(options.keys() - cls.option_names()):
+        takers = [name for name in STORES.names() if key in (STORES.get(name) or Store).option_names()]
+        hint = " Convert with --resize, or give one of these as backend." if key in ImageOptions.model_fields else ""
+        raise DataError(f"{conf.path}: {key} is for {', '.join(takers)}, not for {backend}.{hint}")
+    options |= {"truncated": conf.on_error != "raise", **conf.user_conf}
+    return open_store(conf.path, backend, options_of(conf), **options)
+
+
+def table_or(backend: str | None, conf: StoreConf) -> str | None:
+    """Return the format of records: table for JSON lines of which a job says what only tables know, such as texts."""
+    if backend != "jsonl":
+        return backend
+    others = [key for key in NAMING if key not in STORES.find(backend).option_names()]
+    said = any(getattr(conf, key) != StoreConf.model_fields[key].get_default() for key in others)
+    return "table" if said or (conf.split and conf.split.key) else backend
+
+
+def _open_table(conf: StoreConf, cls: type[Store] | None, facts: TableFacts | None) -> Store:
+    if facts is not None and not conf.features:
+        # without others that this table may have, in the order of the training data
+        conf = conf.model_copy(update={"features": list(facts.features)})
+    options = {
+        **{key: getattr(conf, key) for key in NamedColumns.model_fields},
+        "format": cls.table_format if cls else "",
+        "facts": facts.to_dict() if facts else None,
+        "split": conf.split and conf.split.model_dump(),
+        "tolerant": conf.on_error != "raise",
+    }
+    return TableStore(conf.path, options_of(conf), **{**options, **conf.user_conf})
+
+
+def open_named(conf: StoreConf, backend: str | None, facts: TableFacts | None, plain: Callable[[], Store]) -> Store:
+    """Open records as ``plain`` does, or if they have named columns in another order, by the names of ``facts``.
+
+    Columns that the net does not read are passed over. Records without names are taken by position.
+
+    Raises
+    ------
+    DataError
+        They cannot be opened, or lack a column.
+    """
+    if facts is None:
+        return plain()
+    store, failure = None, DataError(conf.path)
+    try:
+        store = plain()
+    except DataError as error:
+        failure = error
+    if store is not None and store.table_facts is not None and store.table_facts.names == facts.names:
+        return store
+    named = _open_by_name(conf, backend, facts, store)
+    if store is None:
+        if named is None:
+            raise failure
+        return named
+    if named is not None:
+        store.close()
+    elif store.table_facts is None and "data" in store.schema:
+        _warn_once(conf.path)
+    return named or store
+
+
+@functools.lru_cache(256)
+def _warn_once(url: str) -> None:
+    logger.warning("%s: no names of columns, so they are taken in the order of the training data", url)
+
+
+def _open_by_name(conf: StoreConf, backend: str | None, facts: TableFacts, plain: Store | None) -> Store | None:
+    """Open the columns of ``facts``; None if the records have no names, or the format reads no columns by name.
+
+    ``plain`` are the records by position, None if they cannot be opened so.
+    """
+    options = options_of(conf)
+    with contextlib.suppress(DataError):
+        backend = backend or detect(conf.path, options)
+    by_key = backend in ("jsonl", "tfrecord") and "features" not in conf.user_conf
+    if backend and by_key and (plain is None or plain.table_facts is not None):
+        return STORES.find(backend)(conf.path, options, features=facts.features, **conf.user_conf)
+    kind = STORES.find(backend).table_format if backend and backend in STORES.names() else ""
+    header: list[str] = []
+    if kind == "csv" and conf.header is not False:
+        with contextlib.suppress(DataError):
+            part = CsvPart(table_files(conf.path, options)[0].url, options, conf.separator)
+            part.source.close()
+            header = list(part.names)
+    if not header and backend != "table" and (kind != "parquet" or plain is not None):
+        return None
+    labels = list(facts.labels) or [name for name in header[:1] if name not in facts.features]
+    columns = {"features": list(facts.features), "label": labels if conf.has_label else []}
+    return open_records(conf.model_copy(update=columns), kind, facts)
+
+
+def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType) -> Array | float | None:
+    """Return mean or std: one record of the file, else the value, else None.
+
+    Parameters
+    ----------
+    conf : StoreConf
+    key : str
+        ``"mean_file"`` or ``"std_file"``.
+    shape : sequence of int
+        Of a record, for the result.
+    dtype : dtype
+
+    Raises
+    ------
+    DataError
+        The file cannot be read, or its records have another shape.
+    """
+    url = getattr(conf, f"{key.removesuffix('_file')}_file")
+    value: float | None = getattr(conf, f"{key.removesuffix('_file')}_value")
+    if not url:
+        return value
+    backend = detect(url, conf.storage_options) or conf.backend
+    # there a line of text has no label, whatever the records have
+    text = {"separator": conf.separator, "has_label": False} if backend in backends_holding("text") else {}
+    with open_store(url, backend, conf.storage_options, **text) as store:
+        arrays = store.read_block(0)
+    record = (arrays["data"] if "data" in arrays else arrays["pixel"])[0]
+    # one that is channels first, as shape says, is taken as it is, whatever the layout of the records
+    if same_shape(record.shape, stored_shape(conf)) or not same_shape(record.shape, conf.shape):
+        check_shape(url, record.shape, conf, "a record")
+        record = in_layout(record[None], conf)[0]
+    statistic: Array = record.reshape(shape).astype(dtype)
+    return statistic

@@ -1,0 +1,213 @@
+"""Pooling layers: the largest value, or the mean, of each window of an image."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from singa_dask.conf import Phase
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Size, choice
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.base import LAYERS, Buffer, Layer
+from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.window import PAD, STRIDE, WindowConf, Windowed, as_images, image_shape
+
+
+class PoolingConf(WindowConf):
+    """``pooling_conf`` (SINGA's PoolingProto)."""
+
+    pool: Annotated[Literal["MAX", "AVG"], choice()] = "MAX"
+    """Take the largest value of a window, or the mean."""
+    ties: Literal["first", "all"] = "first"
+    """Which of equal largest values of a window get its gradient: the first, by rows, or each, as SINGA's kPooling."""
+    count_include_pad: bool | None = None
+    """Whether padding counts in a mean; when not given it does, but for CudnnPool."""
+    stride_x: Size = 2
+    """Step of the window to the right."""
+    stride_y: Size = 2
+    """Step of the window down."""
+
+
+@LAYERS.register("Pooling", "CPooling", "CudnnPool")
+class Pooling(Windowed):
+    """y (N, C, OH, OW) = the largest value of each window of x (N, C, H, W), or their mean: ``pool`` MAX or AVG.
+
+    Padding never is the largest; of equal values the first, by rows, gets the gradient, or all do (``ties``). A mean
+    is the sum of the window's pixels over kernel_y kernel_x, or over the number of its pixels that are in the image
+    where ``count_include_pad`` is false, as it is for CudnnPool by itself.
+
+    Notes
+    -----
+    SINGA's kPooling takes no notice of ``pad`` and gives the gradient to all of equal values, as its job files do here
+    (``ties: all``); its kCPooling mixes up the axes.
+    """
+
+    block = PoolingConf
+    traits = Windowed.traits.replace(capturable=True)
+
+    def setup(self) -> None:
+        block = self.conf.block(PoolingConf)
+        n_rows, n_channels, *sizes = image_shape(self)
+        places = self.set_window(block, "pooling_conf", (sizes[0], sizes[1]))
+        for axis in range(2):
+            if self.pad[axis] >= self.kernel[axis]:
+                message = f"expected less than the kernel, which is {self.kernel[axis]}, got {self.pad[axis]}."
+                raise ConfigError(Problem(("pooling_conf", block.key("pad", axis)), message))
+        self.takes_mean, self.all_ties = block.pool == "AVG", block.ties == "all"
+        if self.all_ties and self.context.dtype != self.context.param_dtype:
+            raise ConfigError(Problem(("pooling_conf", "ties"), "all is not for precision bf16; expected first."))
+        counts = block.count_include_pad
+        self.count_pad = self.conf.type != "CudnnPool" if counts is None else counts
+        self.y = self.add_output((n_rows, n_channels, *places), overwritable=not self.all_ties)
+        self.where: Buffer | None = None
+        if not self.takes_mean and not self.all_ties:
+            self.where = self.buffer("where", self.y.shape, self.ops.place_dtype(self.kernel), when="backward")
+
+    def attach(self) -> None:
+        # a mean of a ReLU computes its gradient too: one pass less over it
+        if self.takes_mean and (below := self.sources[0].relu_of):
+            below.is_masked = True
+
+    def forward(self, phase: Phase) -> None:
+        x, y = as_images(self.sources[0].data), self.features[0].data
+        if self.takes_mean:
+            self.ops.avg_pool(x, y, self.kernel, self.stride, self.pad, self.count_pad)
+        else:
+            where = None if self.where is None else self.where.data_if_needed
+            self.ops.max_pool(x, y, where, self.kernel, self.stride, self.pad)
+
+    def backward(self, phase: Phase) -> None:
+        source = self.sources[0]
+        if source.grad is None:
+            return
+        gy, gx = self.features[0].output_grad, as_images(source.grad)
+        if self.takes_mean and source.relu_of is not None:
+            relu = as_images(source.data)
+            self.ops.avg_pool_relu_grad(relu, gy, gx, self.kernel, self.stride, self.pad, self.count_pad)
+        elif self.takes_mean:
+            self.ops.avg_pool_grad(gy, gx, self.kernel, self.stride, self.pad, self.count_pad)
+        elif self.all_ties:
+            x, y = as_images(source.data), self.features[0].data
+            self.ops.max_pool_grad_ties(x, y, gy, gx, self.kernel, self.stride, self.pad)
+        elif self.where is not None:
+            self.ops.max_pool_grad(gy, self.where.data, gx, self.kernel, self.stride, self.pad)
+
+
+class GlobalPoolingConf(Conf):
+    """``globalpooling_conf``."""
+
+    pool: Annotated[Literal["MAX", "AVG"], choice()] = "AVG"
+    """Take the mean of all pixels, or the largest value."""
+
+
+@LAYERS.register()
+class GlobalPooling(Layer):
+    """y (N, C) = the mean of each channel of x (N, C, H, W) over its pixels, or its largest value: ``pool`` AVG or MAX.
+
+    Of equal largest values the first, by rows, gets the gradient. The mean is that of Lin et al. (2014).
+    """
+
+    block = GlobalPoolingConf
+    traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+
+    def setup(self) -> None:
+        self.takes_mean = self.conf.block(GlobalPoolingConf).pool == "AVG"
+        n_rows, n_channels, height, width = image_shape(self)
+        self.size = (height, width)
+        self.add_output((n_rows, n_channels), overwritable=True)
+        self.where: Buffer | None = None
+        if not self.takes_mean:
+            shape = (n_rows, n_channels, 1, 1)
+            self.where = self.buffer("where", shape, self.ops.place_dtype(self.size), when="backward")
+
+    def forward(self, phase: Phase) -> None:
+        x, y = as_images(self.sources[0].data), self.features[0].data
+        if self.takes_mean:
+            self.ops.global_avg_pool(x, out=y)
+        else:
+            where = None if self.where is None else self.where.data_if_needed
+            self.ops.max_pool(x, y[:, :, None, None], where, self.size, STRIDE, PAD)
+
+    def backward(self, phase: Phase) -> None:
+        source = self.sources[0]
+        if source.grad is None:
+            return
+        gy, gx = self.features[0].output_grad, as_images(source.grad)
+        if self.where is None:
+            self.ops.global_avg_pool_grad(gy, out=gx)
+        else:
+            self.ops.max_pool_grad(gy[:, :, None, None], self.where.data, gx, self.size, STRIDE, PAD)
+
+
+class AdaptivePoolingConf(Conf):
+    """``adaptivepooling_conf``."""
+
+    height: Size
+    """Height of the output."""
+    width: Size
+    """Width of the output."""
+    pool: Annotated[Literal["MAX", "AVG"], choice()] = "AVG"
+    """Take the mean of the pixels of a window, or the largest value."""
+
+
+@LAYERS.register()
+class AdaptivePooling(Layer):
+    """y (N, C, OH, OW) = the mean of each of OH OW windows of x (N, C, H, W), or its largest value: ``pool``.
+
+    Window i reaches down from row floor(i H / OH) to before row ceil((i + 1) H / OH), and to the right likewise, so
+    that images of any size give ``height`` OH and ``width`` OW. Neighbours share a row where OH does not divide H.
+    """
+
+    block = AdaptivePoolingConf
+    traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+
+    def setup(self) -> None:
+        block = self.conf.block(AdaptivePoolingConf)
+        n_rows, n_channels, *sizes = image_shape(self)
+        wanted, self.takes_mean = (block.height, block.width), block.pool == "AVG"
+        for size, n, key in zip(sizes, wanted, ("height", "width"), strict=True):
+            if n > size:
+                message = f"expected at most {size}, the {key} of an image, got {n}."
+                raise ConfigError(Problem(("adaptivepooling_conf", key), message))
+        self.add_output((n_rows, n_channels, *wanted), overwritable=True)
+        # (pixels of x, windows of y, kernel): all windows at once where they have one size and share no pixels
+        self.cells: list[tuple[Any, Any, tuple[int, int]]] = []
+        if not any(size % n for size, n in zip(sizes, wanted, strict=True)):
+            self.cells = [(..., ..., (sizes[0] // wanted[0], sizes[1] // wanted[1]))]
+        else:
+            for at in np.ndindex(*wanted):
+                cuts = [slice(i * s // n, -(-(i + 1) * s // n)) for i, s, n in zip(at, sizes, wanted, strict=True)]
+                places = [slice(i, i + 1) for i in at]
+                kernel = (cuts[0].stop - cuts[0].start, cuts[1].stop - cuts[1].start)
+                self.cells.append(((..., *cuts), (..., *places), kernel))
+        self.where: list[Buffer] = []
+        for i, (_, _, kernel) in enumerate(self.cells if not self.takes_mean else ()):
+            shape = (n_rows, n_channels, *(wanted if len(self.cells) == 1 else (1, 1)))
+            self.where.append(self.buffer(f"where{i}", shape, self.ops.place_dtype(kernel), when="backward"))
+
+    def forward(self, phase: Phase) -> None:
+        x, y = as_images(self.sources[0].data), self.features[0].data
+        for i, (pixels, windows, kernel) in enumerate(self.cells):
+            if self.takes_mean:
+                self.ops.avg_pool(x[pixels], y[windows], kernel, kernel, PAD, True)
+            else:
+                self.ops.max_pool(x[pixels], y[windows], self.where[i].data_if_needed, kernel, kernel, PAD)
+
+    def backward(self, phase: Phase) -> None:
+        source = self.sources[0]
+        if source.grad is None:
+            return
+        gy, gx = self.features[0].output_grad, as_images(source.grad)
+        if len(self.cells) > 1:
+            self.ops.clear(gx)
+        for i, (pixels, windows, kernel) in enumerate(self.cells):
+            cell, g = gx[pixels], gy[windows]
+            part = cell if len(self.cells) == 1 else self.ops.scratch("cell", cell.shape, cell.dtype)
+            if self.takes_mean:
+                self.ops.avg_pool_grad(g, part, kernel, kernel, PAD, True)
+            else:
+                self.ops.max_pool_grad(g, self.where[i].data, part, kernel, kernel, PAD)
+            if part is not cell:
+                self.ops.add(cell, part, out=cell)

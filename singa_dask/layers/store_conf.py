@@ -1,0 +1,208 @@
+"""StoreConf: the records that an input layer reads, as a job describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from singa_dask import fs
+from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.findings import PLAIN, Finding, problem
+from singa_dask.conf.kinds import Count, Field, Many, Positive, RegisteredName, Size
+from singa_dask.conf.parts import read_options
+from singa_dask.data.stores import STORES
+from singa_dask.data.stores.image import ImageOptions
+from singa_dask.data.stores.split import SplitConf
+from singa_dask.data.stores.table import NamedColumns, TableStore
+from singa_dask.errors import ConfigError
+from singa_dask.fs.decompression import DEFAULT_LIMIT_MB
+from singa_dask.layers.augmentation import AugmentConf
+
+# keys of store_conf that name columns
+NAMING = (
+    "features", "label", "target", "weight", "categories", "texts", "numbers", "na_values", "missing", "unlabelled",
+    "lags",
+)  # fmt: skip
+
+
+class CacheConf(Conf):
+    """``cache``: a directory on a local disk, shared by the processes of a host."""
+
+    dir: str = ""
+    """The directory: empty, new, or an earlier cache. Default: SINGA_DASK_CACHE, or else ~/.cache/singa-dask."""
+    limit_gb: Positive = 20.0
+    """Maximum size in 10**9 bytes; the least recently used blocks are deleted first."""
+
+
+class _SharedConf(Conf):
+    """What all stores share."""
+
+    backend: Annotated[str, RegisteredName("store")] = ""
+    """Format of the store; detected if empty."""
+    path: str = ""
+    """URL or path of the records."""
+    split: SplitConf | None = None
+    """Read only the records to train on, or those to test on, chosen by a rule: ``{part: train, test_share: 0.2}``. By
+    default all."""
+    mean_file: str = ""
+    """Store whose first record is subtracted from each record."""
+    std_file: str = ""
+    """Store whose first record divides each record."""
+    mean_value: float | None = None
+    """Number subtracted from each value, if there is no mean_file."""
+    std_value: float | None = None
+    """Number that divides each value, if there is no std_file."""
+    standardise: bool = False
+    """Subtract from each value of a record, or each channel of an image (channels, height, width), its mean over all
+    training records, and divide by its standard deviation. Both are computed once, in 64 bits, before training begins,
+    and kept in checkpoints. Layers of the test and validation nets say it too, and use those of the training data."""
+    batchsize: Many[Size] = Field(default=[])
+    """Records per step of the whole worker group; or one number for each of its workers."""
+    shape: Many[Size] = Field(default=[])
+    """Shape of one record, without the batch; of an image always (channels, height, width)."""
+    encoded: bool = False
+    """Unused, in SINGA too."""
+    random_skip: Count = 0
+    """Start at a random record among the first this many."""
+    prefetching: bool = False
+    """Unused: the next batch is always read while the net computes."""
+    shuffle: Literal["none", "block", "full"] = "none"
+    """Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch."""
+    window: Size = 64
+    """Blocks in a window for shuffle: block; of Parquet with large row groups, row groups."""
+    last_batch: Literal["wrap", "drop_last", "pad"] = "wrap"
+    """An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it."""
+    on_error: Literal["raise", "skip", "replace"] = "raise"
+    """A record that cannot be read: raise an error, use the next good one, or one drawn at random."""
+    max_bad: float = Field(default=0.01, gt=0)
+    """Maximum number of bad records that a worker tolerates: a whole number, or a fraction (below 1) of all records."""
+    labels: Count = 0
+    """Number of classes: a record with a label outside of 0 to labels - 1 is bad. 0 does not check labels."""
+    layout: Literal["NCHW", "NHWC"] = "NCHW"
+    """Order of the axes of images in the store: NHWC for records of (height, width, channels), as NumPy, Pillow and
+    TensorFlow have them. ``shape`` is (channels, height, width) with both."""
+    storage_options: dict[str, Any] = Field(default={})
+    """Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client (native, pyarrow,
+    webhdfs), and for native: deadline_s, http (of the NameNode), config_dir, kerberos_principal, kerberos_keytab,
+    kerberos_cache, and Hadoop's settings by their names, as dfs.replication."""
+    user_conf: dict[str, Any] = Field(default={})
+    """Options of the format: of a user's own store, or of a built-in one, instead of keys beside this one."""
+    augment: AugmentConf | None = None
+    """Change records at random, in training only; layers of the test and validation nets may say it too."""
+    cache: CacheConf | None = None
+    """Cache blocks of remote file systems on a local disk of each host; no cache if absent."""
+    io_threads: Size = 32
+    """Maximum number of simultaneous reads of a process from a remote file system."""
+    in_flight_mb: Size = 64
+    """Maximum MiB of blocks that a worker has requested from a remote file system, or decodes ahead, and not yet used;
+    at least one. Part of memory_mb."""
+    memory_mb: Size | None = None
+    """Maximum MiB of memory that a worker takes to read this layer's records: batches read ahead, blocks that are read,
+    in flight, shuffled or kept for the next epoch. Default: 1280, or less where a third of the memory of the process,
+    divided among its layers that read stores, is less: one that shuffles gets twice as much as one of a test."""
+    max_decompressed_mb: Positive = DEFAULT_LIMIT_MB
+    """Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format, may decompress to."""
+
+
+class StoreConf(NamedColumns, ImageOptions, _SharedConf):
+    """``store_conf``: records of a store, at any URL (SINGA's StoreProto and more).
+
+    Any option of the format is a key, too: `singa-dask layers FORMAT` lists them.
+    """
+
+    options_of = "store"
+
+    @classmethod
+    def arranged(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """Put options that only some formats have into ``user_conf``."""
+        store = STORES.get(raw_value(data, "backend", str, ""))
+        takers = [store] if store else STORES.classes()
+        options = {key for each in takers for key in each.option_names()} - cls.model_fields.keys()
+        if store and store is not TableStore and not store.table_format:
+            options |= {"features", "label"}.intersection(store.option_names())
+        moved = {
+            key: as_single(key, value)
+            for key, value in data.items()
+            if key in options and (value or key not in cls.model_fields)
+        }
+        if not moved:
+            return data
+        kept = {key: value for key, value in data.items() if key not in moved}
+        return {**kept, "user_conf": {**moved, **raw_value(data, "user_conf", dict, {})}}
+
+    @classmethod
+    def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[Any]:
+        """Check ``user_conf`` as the format declares it, if the job names the format."""
+        store, options = STORES.get(raw_value(data, "backend", str, "")), raw_value(data, "user_conf", dict, {})
+        if store is not None and store.block is not None and options:
+            columns = any(data.get(key) for key in NAMING)
+            block = TableStore.block if columns and store.table_format else store.block
+            try:
+                read_options(block, options)
+            except ConfigError as error:
+                for each in error.problems:
+                    yield problem(PLAIN, each.message, ("user_conf", *each.path), options)
+
+    @property
+    def label_columns(self) -> list[str]:
+        """Columns with labels; an empty name stands for none."""
+        return [name for name in self.label if name]
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the records are columns of a table, by name."""
+        columns = self.features or self.label_columns or self.target or self.weight or self.categories
+        key = self.split.key if self.split else ""
+        return bool(columns or self.texts or self.numbers or self.na_values or key) or self.missing != "error"
+
+    @property
+    def needs_label(self) -> bool:
+        """Whether records must have a label."""
+        return self.has_label and bool(self.label_columns or not self.is_table)
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Refuse a division by zero, and a part of a record."""
+        yield from NamedColumns.rules(data)
+        yield from ImageOptions.rules(data)
+        if raw_value(data, "std_value", float, 1.0) == 0 or raw_value(data, "std_value", int, 1) == 0:
+            yield ("std_value",), "expected another number than 0: records are divided by it."
+        keys = [key for key in ("mean_file", "std_file", "mean_value", "std_value") if _has(data, key)]
+        if raw_value(data, "standardise", bool, False) and keys:
+            yield ("standardise",), f"it computes mean and standard deviation itself. Leave out {' and '.join(keys)}."
+        for key in (*keys, "standardise", "augment") if data.get("texts") else ():
+            if data.get(key):
+                yield (key,), "texts are numbers of tokens, which it would change. Leave it out."
+        shape = raw_value(data, "shape", list, [])
+        if raw_value(data, "layout", str, "") == "NHWC" and shape and len(shape) != 3:
+            yield ("layout",), f"NHWC is for images, whose shape is [channels, height, width]. Got shape {shape}."
+        most = raw_value(data, "max_bad", float, 1.0)
+        if most > 1 and not most.is_integer():
+            yield ("max_bad",), f"expected a whole number, or a share below 1, got {most}."
+
+
+def _has(data: Mapping[str, Any], key: str) -> bool:
+    return raw_value(data, key, object, None) not in (None, "")
+
+
+def options_of(conf: StoreConf) -> fs.Options:
+    """Return the options of the filesystem, with those of the cache and the limit of decompression."""
+    options = dict(conf.storage_options or {})
+    if conf.cache is not None:
+        options[fs.CACHE] = conf.cache.model_dump()
+    if conf.max_decompressed_mb != DEFAULT_LIMIT_MB:
+        options[fs.MAX_DECOMPRESSED] = conf.max_decompressed_mb
+    return options
+
+
+def as_single(key: str, value: Any) -> Any:
+    """Return an option as a format takes it that has one label, and one field of values."""
+    return value[0] if key in ("features", "label") and isinstance(value, list) and len(value) == 1 else value
+
+
+def with_column_shape(conf: StoreConf) -> StoreConf:
+    """Return ``store_conf`` with a shape, if it has none, but names each column of a record."""
+    has_pattern = any(character in name for name in conf.features for character in "*?[")
+    if conf.shape or not conf.features or has_pattern or {*conf.categories, *conf.texts} & {*conf.features}:
+        return conf
+    return conf.model_copy(update={"shape": [len(conf.features)]})

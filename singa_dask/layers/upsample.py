@@ -1,0 +1,100 @@
+"""Upsample: images made larger by a whole factor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from singa_dask.conf import Phase
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Size, choice
+from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.window import PAD, as_images, image_shape
+from singa_dask.ops.contract import UNDILATED, Array
+
+
+class UpsampleConf(Conf):
+    """``upsample_conf``."""
+
+    factor: Size = 2
+    """How many times as high and as wide images become."""
+    mode: Annotated[Literal["NEAREST", "BILINEAR"], choice()] = "NEAREST"
+    """Repeat each pixel, or draw lines between the centres of pixels; before the first and after the last one values
+    stay the same."""
+
+
+@LAYERS.register()
+class Upsample(Layer):
+    """y (N, C, factor H, factor W) = images x (N, C, H, W), ``factor`` times as high and wide: ``mode``.
+
+    NEAREST repeats each pixel. BILINEAR takes for pixel i of y the place (i + 1/2) / factor - 1/2 of x, and its value
+    by a line between the two nearest pixels, down and to the right.
+    """
+
+    block = UpsampleConf
+    traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+
+    def setup(self) -> None:
+        block = self.conf.block(UpsampleConf)
+        self.window, self.takes_lines = (block.factor, block.factor), block.mode == "BILINEAR" and block.factor > 1
+        n_rows, n_channels, height, width = image_shape(self)
+        self.add_output((n_rows, n_channels, height * block.factor, width * block.factor), overwritable=True)
+        if self.takes_lines:
+            # a transposed convolution of the images with their edges repeated once
+            size = 2 * block.factor - block.factor % 2
+            self.pad = ((block.factor + size) // 2,) * 2
+            line = 1 - np.abs(np.arange(size) - (size - 1) / 2) / block.factor
+            self.weights = self.buffer("weights", (n_channels, 1, size, size), make=partial(self._kernels, line))
+            self.edged = self.buffer("edged", (n_rows, n_channels, height + 2, width + 2), self.context.dtype)
+
+    def _kernels(self, line: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+        memory = self.ops.empty(shape, dtype)
+        self.ops.copy(np.broadcast_to(np.outer(line, line), shape).astype(dtype), out=memory)
+        return memory
+
+    def _phases(self, y: Array) -> Iterator[Array]:
+        """Yield the pixels of y that repeat one pixel of x each, by their place in it."""
+        for i, j in np.ndindex(*self.window):
+            yield y[:, :, i :: self.window[0], j :: self.window[1]]
+
+    def forward(self, phase: Phase) -> None:
+        x, y = as_images(self.sources[0].data), self.features[0].data
+        if not self.takes_lines:
+            for pixels in self._phases(y):
+                self.ops.copy(x, out=pixels)
+            return
+        edged = self.edged.data
+        self.ops.copy(x, out=edged[:, :, 1:-1, 1:-1])
+        for edge, inside in EDGES:
+            self.ops.copy(edged[inside], out=edged[edge])
+        self.ops.conv2d_grad_input(edged, self.weights.data, y, self.window, self.pad, UNDILATED, x.shape[1])
+
+    def backward(self, phase: Phase) -> None:
+        source = self.sources[0]
+        if source.grad is None:
+            return
+        gy, gx = self.features[0].output_grad, as_images(source.grad)
+        if not self.takes_lines:
+            self.ops.avg_pool(gy, gx, self.window, self.window, PAD, True)
+            self.ops.multiply(gx, float(self.window[0] * self.window[1]), out=gx)
+            return
+        edged = self.edged.data
+        self.ops.conv2d(gy, self.weights.data, None, edged, self.window, self.pad, False, UNDILATED, gx.shape[1])
+        for edge, inside in reversed(EDGES):
+            self.ops.add(edged[inside], edged[edge], out=edged[inside])
+        self.ops.copy(edged[:, :, 1:-1, 1:-1], out=gx)
+
+
+_ALL, _INSIDE = slice(None), slice(1, -1)
+EDGES = [
+    ((_ALL, _ALL, slice(1), _INSIDE), (_ALL, _ALL, slice(1, 2), _INSIDE)),
+    ((_ALL, _ALL, slice(-1, None), _INSIDE), (_ALL, _ALL, slice(-2, -1), _INSIDE)),
+    # columns last: they have the corners
+    ((_ALL, _ALL, _ALL, slice(1)), (_ALL, _ALL, _ALL, slice(1, 2))),
+    ((_ALL, _ALL, _ALL, slice(-1, None)), (_ALL, _ALL, _ALL, slice(-2, -1))),
+]
+"""The edges of images that have one pixel more on each side, and the pixels beside each edge, which it repeats."""

@@ -1,0 +1,117 @@
+"""Windows that move over images: the keys and the checks that convolution and pooling share.
+
+Images are (N, C, H, W), or (N, H, W) with one channel. A window has ``kernel``, ``stride`` and ``pad``, one number for
+both axes or one for each (``kernel_x`` for widths, ``kernel_y`` for heights); it takes
+floor((H + 2 pad - kernel) / stride) + 1 places down, and so to the right. With ``dilation`` d the pixels of a window
+are d apart, and it reaches over d (kernel - 1) + 1 pixels.
+"""
+
+from __future__ import annotations
+
+from singa_dask.conf.base import Conf
+from singa_dask.conf.kinds import Count, Size
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.base import Layer, check_axes
+from singa_dask.layers.traits import Connection, Traits
+from singa_dask.ops.contract import UNDILATED, Array
+
+STRIDE, PAD = (1, 1), (0, 0)
+
+
+class WindowConf(Conf):
+    """A window that moves over images: one number for both axes where it is given, else one for each.
+
+    ``kernel``, ``pad`` and ``stride`` rule over the keys that end in ``_x`` and ``_y``.
+    """
+
+    kernel: Size | None = None
+    """Height and width of the window."""
+    pad: Count | None = None
+    """Rows and columns of padding on each side."""
+    stride: Size | None = None
+    """Step of the window on both axes."""
+    kernel_x: Size = 3
+    """Width of the window."""
+    kernel_y: Size = 3
+    """Height of the window."""
+    pad_x: Count = 0
+    """Columns of padding on the left and on the right."""
+    pad_y: Count = 0
+    """Rows of padding above and below."""
+    stride_x: Size = 1
+    """Step of the window to the right."""
+    stride_y: Size = 1
+    """Step of the window down."""
+
+    def sizes(self, of: str) -> tuple[int, int]:
+        """Return (height, width) of the window, (rows, columns) of padding, or the step (down, to the right)."""
+        return getattr(self, self.key(of, 0)), getattr(self, self.key(of, 1))
+
+    def key(self, of: str, axis: int) -> str:
+        """Return the key that rules over an axis, 0 for height, 1 for width."""
+        return of if getattr(self, of) is not None else f"{of}_{'yx'[axis]}"
+
+
+class FilterConf(WindowConf):
+    """A window of weights."""
+
+    num_filters: Size
+    """Channels of the output."""
+    dilation: Size | None = None
+    """Distance of neighbouring pixels of the window, on both axes."""
+    dilation_x: Size = 1
+    """Distance of neighbouring pixels of the window to the right."""
+    dilation_y: Size = 1
+    """Distance of neighbouring pixels of the window down."""
+    groups: Size = 1
+    """Cut channels and filters into so many parts; each part of the filters sees its part of the channels alone. As
+    many as channels make the convolution depthwise."""
+    bias_term: bool = True
+    """Whether each filter has a bias."""
+
+
+def image_shape(layer: Layer) -> tuple[int, int, int, int]:
+    """Return (N, C, H, W) of the images that a layer reads; errors of `check_axes`."""
+    check_axes(layer, "images (channels, height, width)", 3, 4)
+    n, *rest = layer.sources[0].shape
+    return (n, *rest) if len(rest) == 3 else (n, 1, *rest)  # type: ignore[return-value]
+
+
+def as_images(x: Array) -> Array:
+    """Return images (N, C, H, W); those that come as (N, H, W) have one channel."""
+    return x if x.ndim == 4 else x[:, None]
+
+
+class Windowed(Layer):
+    """What layers with a window share: its size, and the checks of it."""
+
+    traits = Traits(time_foldable=True, feature_parallel=Connection.ONE_TO_ONE)
+
+    def set_window(self, block: WindowConf, name: str, sizes: tuple[int, int]) -> tuple[int, int]:
+        """Take the window of a block; return how many places it takes on images of (height, width).
+
+        Raises
+        ------
+        ConfigError
+            It is larger than an image with its padding.
+        """
+        self.take_window(block)
+        for axis, (size, what) in enumerate(zip(sizes, ("height", "width"), strict=True)):
+            room = size + 2 * self.pad[axis]
+            if self.reach[axis] > room:
+                padded = " with its padding" if self.pad[axis] else ""
+                wide = f"{self.reach[axis]} with its dilation" if self.dilation[axis] > 1 else f"{self.kernel[axis]}"
+                message = f"expected at most {room}, the {what} of an image{padded}, got {wide}."
+                raise ConfigError(Problem((name, block.key("kernel", axis)), message))
+        down, right = (
+            (size + 2 * pad - reach) // stride + 1
+            for size, reach, stride, pad in zip(sizes, self.reach, self.stride, self.pad, strict=True)
+        )
+        return down, right
+
+    def take_window(self, block: WindowConf) -> None:
+        """Take the sizes of the window of a block; ``reach`` is how many pixels it reaches over."""
+        self.kernel, self.stride, self.pad = block.sizes("kernel"), block.sizes("stride"), block.sizes("pad")
+        self.dilation = block.sizes("dilation") if isinstance(block, FilterConf) else UNDILATED
+        down, right = ((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
+        self.reach = (down, right)

@@ -1,0 +1,93 @@
+"""Copies: adds up the gradients of the copies of each layer in an unrolled net."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from singa_dask.conf import Phase
+from singa_dask.layers import Layer, Param
+from singa_dask.layers.base import Allocation, Run, run_backward, run_verb
+from singa_dask.ops.contract import Array, Ops
+
+
+class Copies:
+    """Runs layers backward, so that the gradients of the copies of each layer are summed.
+
+    Parameters
+    ----------
+    layers : sequence of Layer
+        Those of one worker, in the order of a forward pass.
+    readers : mapping of Layer to sequence of Layer
+
+    Attributes
+    ----------
+    before : dict of Layer to list of Layer
+        For each layer that learns, those that go backward before it: its readers, and the copy before it.
+    """
+
+    def __init__(self, layers: Sequence[Layer], readers: Mapping[Layer, Sequence[Layer]]) -> None:
+        self.before: dict[Layer, list[Layer]] = {}
+        self._last: dict[str, Layer] = {}
+        self._adding: set[Layer] = set()
+        self._own_grads: dict[Param, Array] = {}
+        for layer in reversed([layer for layer in layers if layer.learns]):
+            earlier = [self._last[layer.conf_name]] if layer.conf_name in self._last else []
+            self.before[layer] = [*readers[layer], *earlier]
+            self._adding.update([layer] if earlier else [])
+            self._last[layer.conf_name] = layer
+        self._n_copies = Counter(layer.conf_name for layer in self.before)
+
+    def is_last(self, layer: Layer) -> bool:
+        """Tell whether no other copy follows in the backward pass."""
+        return self._last.get(layer.conf_name, layer) is layer
+
+    def adds(self, layer: Layer) -> bool:
+        """Tell whether the gradients of a layer are added to those of a copy that went backward before it."""
+        return layer in self._adding
+
+    def memory(self, ops: Ops) -> Iterator[tuple[Layer, Allocation]]:
+        """Yield memory for the gradients of one copy, which all copies of a layer use that do not add them."""
+        for layer in self._adding:
+            for param in () if layer.traits.accumulates else layer.params:
+                if not param.is_idle:
+                    make = partial(self._allocate, param, ops)
+                    yield layer, Allocation((param, "own"), param.shape, param.dtype, make)
+
+    def _allocate(self, param: Param, ops: Ops) -> None:
+        if param not in self._own_grads:
+            self._own_grads[param] = ops.zeros(param.shape, param.dtype)
+
+    def allocate(self, ops: Ops) -> None:
+        """Allocate `memory`."""
+        for _, memory in self.memory(ops):
+            memory.allocate()
+
+    def backward(self, layer: Layer, phase: Phase, run: Run = run_verb) -> None:
+        """Run a layer backward; the gradients of a later copy are added to those of the copies before it."""
+        if layer not in self._adding:
+            for param in layer.params:
+                if param.view is not None:  # other layers have added the rest to the same memory
+                    layer.ops.multiply(param.memory, 0, out=param.memory)
+            run_backward(layer, phase, run=run)
+        elif layer.traits.accumulates:
+            run_backward(layer, phase, adds=True, run=run)
+        else:
+            self._add_own_gradients(layer, phase, run)
+        n_copies = self._n_copies[layer.conf_name]
+        for param in layer.params if n_copies > 1 and self.is_last(layer) else ():
+            if param.running_statistic:
+                layer.ops.multiply(param.grad, 1 / n_copies, out=param.grad)
+
+    def _add_own_gradients(self, layer: Layer, phase: Phase, run: Run) -> None:
+        """Compute the gradients of a layer's params in memory of their own, then add them."""
+        params = [param for param in layer.params if param.has_grad]
+        sums = [param.swap_grad(self._own_grads[param]) for param in params]
+        try:
+            run_backward(layer, phase, run=run)
+        finally:
+            for param, total in zip(params, sums, strict=True):
+                param.swap_grad(total)
+        for param in params:
+            layer.ops.add(param.grad, self._own_grads[param], out=param.grad)

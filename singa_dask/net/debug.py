@@ -1,0 +1,147 @@
+"""Watch layers for ``debug: true`` and for the exam: a layer has to overwrite its own arrays, and no others.
+
+Arrays that a layer has to overwrite are filled with a number that no layer computes. Where this number is still
+there, or something was added to it, the layer has not overwritten the array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from singa_dask.conf import Phase
+from singa_dask.errors import PartError
+from singa_dask.layers import Layer
+from singa_dask.layers.base import run_backward
+from singa_dask.ops.contract import Array
+
+FILL = 2.0**60
+Named = list[tuple[str, Array]]
+
+
+def watch_forward(layer: Layer, phase: Phase) -> None:
+    """Run `Layer.prepare` and `Layer.forward`.
+
+    Raises
+    ------
+    PartError
+        The layer does not write all of its outputs, or writes into its sources.
+    """
+    own = [feature.own_data is True and feature.data_is_consumed and not feature.on_host for feature in layer.features]
+    outputs = [(f"output {k}", feature.data) for k, feature in enumerate(layer.features) if own[k]]
+    kept = _source_data(layer)
+    _fill(outputs)
+    layer.prepare(phase)
+    layer.forward(phase)
+    _check(layer, "forward", outputs, kept, "y.data[...] = values")
+
+
+def watch_backward(layer: Layer, phase: Phase, backward: Callable[[Layer, Phase], None], adds: bool) -> None:
+    """Run a layer backward.
+
+    Parameters
+    ----------
+    layer : Layer
+    phase : Phase
+    backward : callable
+        Does it.
+    adds : bool
+        It adds the gradients of params to those of other copies of the layer.
+
+    Raises
+    ------
+    PartError
+        The layer does not overwrite its gradients, writes into its sources, or states a trait that is false.
+    """
+    gradients = [] if adds else param_gradients(layer)
+    if not layer.traits.forwards:
+        of_outputs = [feature.grad for feature in layer.features]
+        gradients += [
+            (name, grad) for name, grad in _source_gradients(layer) if not any(grad is other for other in of_outputs)
+        ]
+    before = [_copy(layer, grad) for _, grad in param_gradients(layer)]
+    kept = _source_data(layer)
+    for k, feature in enumerate(layer.features if layer.traits.reads_gradients else ()):
+        if feature.grad is not None and not feature.relu:
+            kept.append((f"the gradient of output {k}", feature.grad, _copy(layer, feature.grad)))
+    _fill(gradients)
+    backward(layer, phase)
+    _check(layer, "backward", gradients, kept, "grad[...] = values")
+    if not adds:
+        check_overwritable(layer, phase)
+    elif layer.traits.accumulates and not layer.traits.recurrent:  # whose backward uses up what forward has kept
+        check_accumulates(layer, phase, before)
+
+
+def check_accumulates(layer: Layer, phase: Phase, before: Sequence[Array]) -> None:
+    """Check that gradients of params are those ``before`` with others added, which are computed once more alone."""
+    sums = [_copy(layer, grad) for _, grad in param_gradients(layer)]
+    run_backward(layer, phase)
+    for (name, grad), total, earlier in zip(param_gradients(layer), sums, before, strict=True):
+        wanted = earlier + _copy(layer, grad)
+        if not np.allclose(total, wanted, rtol=0, atol=np.finfo(grad.dtype).eps ** 0.5 * np.abs(wanted).max(initial=0)):
+            what = f"its trait accumulates is false: {name} is not added to what was there."
+            raise PartError(f"{layer.conf.type}: {what} Do so if phase & Phase.AGGREGATE_GRADIENT, or take it out.")
+        grad[...] = layer.ops.from_host(total.astype(grad.dtype))
+
+
+def check_overwritable(layer: Layer, phase: Phase) -> None:
+    """Check that gradients are the same after outputs that may be overwritten have been."""
+    outputs = [feature.data for feature in layer.features if feature.overwritable and feature.has_data]
+    if not outputs:
+        return
+    gradients = param_gradients(layer) + _source_gradients(layer)
+    wanted, data = ([_copy(layer, each) for each in arrays] for arrays in ([grad for _, grad in gradients], outputs))
+    _fill([("", each) for each in outputs])
+    run_backward(layer, phase)
+    for output, values in zip(outputs, data, strict=True):
+        output[...] = layer.ops.from_host(values.astype(output.dtype))
+    for (name, grad), values in zip(gradients, wanted, strict=True):
+        if not np.array_equal(_copy(layer, grad), values, equal_nan=True):
+            what = f"backward() reads an output that others may overwrite, for {name}."
+            raise PartError(f"{layer.conf.type}: {what} Leave overwritable=True out of add_output.")
+
+
+def param_gradients(layer: Layer) -> Named:
+    """Return the gradients of params, with what they are called."""
+    return [(f"the gradient of param {param.name!r}", param.grad) for param in layer.params if param.has_grad]
+
+
+def _source_gradients(layer: Layer) -> Named:
+    named = zip(layer.conf.srclayers, layer.sources, strict=False)
+    return [(f"the gradient of source {name!r}", source.grad) for name, source in named if source.grad is not None]
+
+
+def _source_data(layer: Layer) -> list[tuple[str, Array, Array]]:
+    """Return the data and labels of sources, with copies, but for data in whose memory the layer computes."""
+    in_place = not all(feature.own_data for feature in layer.features)
+    read: Named = []
+    for name, source in zip(layer.conf.srclayers, layer.sources, strict=False):
+        if source.has_data and not (in_place and source.overwritable):
+            read.append((f"the data of source {name!r}", source.data))
+        if source.labels is not None:
+            read.append((f"the labels of source {name!r}", source.labels))
+    return [(name, values, _copy(layer, values)) for name, values in read]
+
+
+def _copy(layer: Layer, array: Array) -> Array:
+    """Return a copy in host memory, float64."""
+    return np.array(layer.ops.to_host(array), np.float64)
+
+
+def _fill(arrays: Named) -> None:
+    for _, array in arrays:
+        array[...] = FILL
+
+
+def _check(layer: Layer, verb: str, own: Named, kept: list[tuple[str, Array, Array]], remedy: str) -> None:
+    """Check that a layer has overwritten its own, and not changed what it only reads."""
+    for name, data, values in kept:
+        if not np.array_equal(_copy(layer, data), values, equal_nan=True):
+            what = f"{verb}() writes into {name}, which others read."
+            raise PartError(f"{layer.conf.type}: {what} Write to outputs, or to memory from self.buffer().")
+    for name, array in own:
+        if (np.abs(_copy(layer, array)) > FILL / 1024).any():
+            what = f"{verb}() does not overwrite {name}: some of it is not written, or added to what was there."
+            raise PartError(f"{layer.conf.type}: {what} Write all of it, {remedy}.")

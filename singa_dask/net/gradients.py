@@ -1,0 +1,45 @@
+"""Decide which features and layers of a net have gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from singa_dask.conf import Phase
+from singa_dask.errors import Problem
+from singa_dask.layers import Feature, Layer
+from singa_dask.net.nodes import Node
+
+
+def find_gradients(layers: Sequence[Layer], phase: Phase) -> None:
+    """Decide which features and layers have gradients: between something that learns and a loss."""
+    if not phase & Phase.TRAIN:
+        for layer in layers:
+            for feature in layer.features:
+                feature.requires_grad = False
+        return
+    for layer in layers:
+        for feature in layer.features:
+            learns = bool(layer.params) or any(source.requires_grad for source in layer.sources)
+            feature.requires_grad &= learns and not layer.traits.learns_without_loss
+    reached: set[Feature] = set()
+    for layer in reversed(layers):
+        for feature in layer.features:
+            feature.requires_grad &= feature in reached
+        if layer.traits.learns_without_loss:
+            layer.learns = bool(layer.params)
+        elif layer.traits.is_loss or any(feature.requires_grad for feature in layer.features):
+            reached.update(layer.sources)
+            layer.learns = bool(layer.params) or any(source.requires_grad for source in layer.sources)
+
+
+def check_backward(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> Iterator[Problem]:
+    """Yield a problem for each layer that gradients have to pass, or that has params to learn, without `backward`."""
+    for node in nodes:
+        layer = layers[node.name]
+        if layer.learns and type(layer).backward is Layer.backward:
+            what = "its params" if layer.params else f"what comes before it, {layer.conf.srclayers[0]!r},"
+            message = (
+                f"{layer.conf.type} has no backward(), so that {what} would never learn. Write backward(); or, if no "
+                "gradient is to pass, say add_output(..., requires_grad=False)."
+            )
+            yield node.problem(message, ("type",))

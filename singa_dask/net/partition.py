@@ -1,0 +1,259 @@
+"""Partition a net among the workers of a group, after SINGA's NeuralNet::AddPartitionConnectionLayers.
+
+A layer is cut by records (``partition_dim`` 0), by features (1), or not at all (-1, on worker 0 or at its
+``location``). Where a reader needs something else than what its source has, Slice and Concate are put between, and
+where the two are on different workers a pair of bridges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from singa_dask.errors import ConfigError
+from singa_dask.layers import Connection
+from singa_dask.layers.connection import ConcateConf, SliceConf
+from singa_dask.net.nodes import Node, NodeOutput, bridge_nodes, concate_node, slice_node
+
+ONE, ALL = Connection.ONE_TO_ONE, Connection.ONE_TO_ALL
+WHOLE = -1
+
+
+class Resharding(NamedTuple):
+    """How the parts of a source reach the parts of a reader.
+
+    Attributes
+    ----------
+    slice_dim : int or None
+        Axis along which each part of the source is cut, a piece for each part of the reader; None sends it whole.
+    concate_dim : int or None
+        Axis along which a part of the reader joins what comes from the parts of the source; None where one comes.
+    """
+
+    slice_dim: int | None
+    concate_dim: int | None
+
+
+DIRECT = Resharding(None, None)
+
+# (partition_dim of the source, of the reader, how the reader depends on its source); whole parts that go to several
+# readers are SINGA's Split
+TABLE = {
+    (0, 0, ONE): DIRECT,
+    (1, 1, ONE): DIRECT,
+    (0, 0, ALL): DIRECT,
+    (1, 0, ONE): Resharding(0, 1),
+    (0, 1, ONE): Resharding(1, 0),
+    (1, 0, ALL): Resharding(0, 1),
+    (0, 1, ALL): Resharding(None, 0),
+    (1, 1, ALL): Resharding(None, 1),
+    # layers that are not partitioned, as SINGA's documents describe them
+    (WHOLE, WHOLE, ONE): DIRECT,
+    (WHOLE, WHOLE, ALL): DIRECT,
+    (WHOLE, 0, ONE): Resharding(0, None),
+    (WHOLE, 0, ALL): Resharding(0, None),
+    (WHOLE, 1, ONE): Resharding(1, None),
+    (WHOLE, 1, ALL): DIRECT,
+    (0, WHOLE, ONE): Resharding(None, 0),
+    (0, WHOLE, ALL): Resharding(None, 0),
+    (1, WHOLE, ONE): Resharding(None, 1),
+    (1, WHOLE, ALL): Resharding(None, 1),
+}
+
+
+def cut_by_features(nodes: Sequence[Node], partition_dim: int = 0) -> set[str]:
+    """Return the names of the layers of which each worker of a group has some features; see `partition`."""
+    return {node.name for node in nodes if _Plan.of(node, partition_dim).dim == 1}
+
+
+def partition(nodes: Sequence[Node], n_workers: int, partition_dim: int = 0) -> list[Node]:
+    """Return the nodes of all workers of a group, or the same nodes where each worker has all layers by records.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        Sources before readers.
+    n_workers : int
+    partition_dim : int
+        Of layers that do not say.
+
+    Raises
+    ------
+    ConfigError
+        A location is not that of a worker.
+    """
+    if n_workers == 1:
+        return list(nodes)
+    plans: dict[str, _Plan] = {}
+    for node in nodes:
+        follows = node.inherits_partition
+        plans[node.name] = plans[node.sources[0].node] if follows else _Plan.of(node, partition_dim)
+    problems = [
+        node.problem(f"expected a worker of the group, 0 to {n_workers - 1}, got {node.conf.location}.", ("location",))
+        for node in nodes
+        if (node.conf.location or 0) >= n_workers
+    ]
+    if problems:
+        raise ConfigError(problems)
+    if all(plan.dim == 0 for plan in plans.values()):
+        return list(nodes)
+    return _Partitioner(plans, n_workers).nodes(nodes)
+
+
+class _Plan(NamedTuple):
+    """How a layer is cut.
+
+    Attributes
+    ----------
+    dim : int
+    location : int
+        The worker of a layer that is not cut.
+    copied : bool
+        Every worker has the whole layer: one that reads records, or numbers in them, where these would be cut by
+        features.
+    """
+
+    dim: int
+    location: int = 0
+    copied: bool = False
+
+    @classmethod
+    def of(cls, node: Node, default: int) -> _Plan:
+        """Read a node."""
+        kind, conf = node.traits, node.conf
+        dim = default if conf.partition_dim is None else conf.partition_dim
+        if conf.location is not None or dim == WHOLE:
+            return cls(WHOLE, conf.location or 0)
+        if dim == 1 and (kind.is_input or (kind.time_from_columns and not kind.feature_parallel)):
+            return cls(WHOLE, copied=True)
+        sliced, joined = conf.given_block(SliceConf), conf.given_block(ConcateConf)
+        axis = sliced.slice_dim if sliced else joined.concate_dim if joined else None
+        return cls(dim if kind.feature_parallel or axis == 0 else 0)
+
+
+class _Partitioner:
+    """Makes the nodes of all workers, connections where they are first needed."""
+
+    def __init__(self, plans: dict[str, _Plan], n_workers: int) -> None:
+        self.plans = plans
+        self.n_workers = n_workers
+        self.originals: dict[str, Node] = {}
+        self.placed: dict[str, Node] = {}
+        # outputs whose whole data a worker has, because one of its layers needs it
+        self.materialised: set[tuple[NodeOutput, int]] = set()
+
+    def nodes(self, nodes: Sequence[Node]) -> list[Node]:
+        """Return the nodes of all workers, sources before readers."""
+        self.originals = {node.name: node for node in nodes}
+        before_losses: set[NodeOutput] = set()
+        for node in reversed(nodes):
+            # without a gradient it costs less to send a piece than the whole
+            if node.traits.is_loss or not before_losses.isdisjoint(node.outputs):
+                before_losses.update(node.sources)
+                taken = self._taken_whole(node)
+                self.materialised.update((output, worker) for output in taken for worker in self._workers(node))
+        for node in nodes:
+            for part, worker in enumerate(self._workers(node)):
+                self._add(self._part(node, part, worker))
+        return list(self.placed.values())
+
+    def _workers(self, node: Node) -> Sequence[int]:
+        plan = self.plans[node.name]
+        return [plan.location] if plan.dim == WHOLE and not plan.copied else range(self.n_workers)
+
+    def _taken_whole(self, node: Node) -> list[NodeOutput]:
+        """Return the sources whose data each part of a layer needs as a whole."""
+        kind, ours = node.traits, self.plans[node.name].dim
+        taken = []
+        for k, output in enumerate(node.sources):
+            theirs = self.plans[output.node].dim
+            own = ours == theirs != WHOLE and TABLE[theirs, ours, kind.connection] == DIRECT
+            cut = TABLE[theirs, ours, kind.connection].slice_dim is not None
+            if not own and not cut and kind.consumed(k) != {"labels"}:
+                taken.append(output)
+        return taken
+
+    def _part(self, node: Node, part: int, worker: int) -> Node:
+        plan = self.plans[node.name]
+        n_parts = 1 if plan.dim == WHOLE else self.n_workers
+        part = 0 if plan.dim == WHOLE else part
+        sources = tuple(self._localise(source, node, part, worker) for source in node.sources)
+        return node.renamed(
+            self._at(NodeOutput(node.name), worker).node,
+            sources=sources,
+            feedback=tuple(self._at(output, worker) for output in node.feedback),
+            worker=worker,
+            partition_dim=plan.dim,
+            part=part,
+            n_parts=n_parts,
+        )
+
+    def _at(self, output: NodeOutput, worker: int) -> NodeOutput:
+        """Return the output of the part that a worker computes."""
+        plan = self.plans[output.node]
+        return output if plan.dim == WHOLE and not plan.copied else replace(output, node=f"{output.node}@{worker}")
+
+    # -- edges ---------------------------------------------------------------------------------------
+
+    def _localise(self, output: NodeOutput, reader: Node, part: int, worker: int) -> NodeOutput:
+        """Return what a part of a reader reads, on its worker."""
+        ours, theirs = self.plans[reader.name], self.plans[output.node]
+        connection = reader.traits.connection
+        # a whole layer on each worker needs all of its source
+        way = TABLE[theirs.dim, ours.dim, connection]
+        if theirs.copied:
+            return self._cut(output, self._at(output, worker), way.slice_dim, reader, worker, part)
+        if ours.dim == theirs.dim and way == DIRECT and not ours.copied:
+            at = worker if theirs.dim != WHOLE else theirs.location
+            return self._bridge(output, self._at(output, at), at, worker, reader)
+        if way.slice_dim is not None and (output, worker) in self.materialised:
+            whole = self._collect(output, TABLE[theirs.dim, WHOLE, connection], reader, part, worker)
+            return self._cut(output, whole, way.slice_dim, reader, worker, part)
+        return self._collect(output, way, reader, part, worker)
+
+    def _collect(self, output: NodeOutput, way: Resharding, reader: Node, part: int, worker: int) -> NodeOutput:
+        """Return the output in which a worker joins the pieces that a part of a reader needs."""
+        pieces = []
+        for at in self._workers(self.originals[output.node]):
+            piece = self._cut(output, self._at(output, at), way.slice_dim, reader, at, part)
+            pieces.append(self._bridge(output, piece, at, worker, reader))
+        if way.concate_dim is None:
+            return pieces[0]
+        what = str(output) if way.slice_dim is None else f"slice({output},{way.slice_dim})->{part}"
+        name = f"concate({what})@{worker}"
+        if name not in self.placed:
+            facts = self._facts(output) | {"worker": worker}
+            self._add(concate_node(name, pieces, reader.index, way.concate_dim, **facts))
+        return NodeOutput(name)
+
+    def _cut(
+        self, of: NodeOutput, output: NodeOutput, axis: int | None, reader: Node, worker: int, part: int
+    ) -> NodeOutput:
+        """Return a piece of an output, cut along an axis for the parts of its readers."""
+        if axis is None:
+            return output
+        name = f"slice({output},{axis})"
+        if name not in self.placed:
+            facts = self._facts(of) | {"worker": worker}
+            self._add(slice_node(name, output, reader.index, axis, self.n_workers, **facts))
+        return NodeOutput(name, part)
+
+    def _bridge(self, of: NodeOutput, output: NodeOutput, worker: int, other: int, reader: Node) -> NodeOutput:
+        """Return an output on another worker."""
+        if worker == other:
+            return output
+        start, end = bridge_nodes(output, reader.index, worker, other, **self._facts(of))
+        if start.name not in self.placed:
+            self._add(start)
+            self._add(end)
+        return NodeOutput(end.name)
+
+    def _facts(self, of: NodeOutput) -> dict[str, Any]:
+        """Return the attributes of all nodes that are inserted after an output."""
+        source = self.originals[of.node]
+        steps = {"first_step": source.first_step, "n_steps": source.n_steps}
+        return {**steps, "partition_dim": WHOLE, "inserted": True}
+
+    def _add(self, node: Node) -> None:
+        self.placed[node.name] = node

@@ -1,0 +1,127 @@
+"""Choices: which way to compute something is the fastest, timed once and kept on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import math
+import os
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from singa_dask.errors import DeviceMemoryError
+from singa_dask.fs.cache import ENGINES, cache_folder
+
+logger = logging.getLogger(__name__)
+
+Candidate = TypeVar("Candidate")
+
+# Another way than the first has to be faster by this factor: what is about as fast would be chosen by chance.
+MARGIN = 1.1
+# One run of a way tells that it is not worth more runs from this multiple of the shortest time on.
+TOO_SLOW = 3.0
+# Seconds for all ways but the first, whose first run may load the library.
+MAX_SECONDS = 2.0
+
+
+class Choices:
+    """Names of the ways that were chosen, in memory and in a directory: a small file for each convolution.
+
+    The process that writes a file first chooses for all that use the directory. Without a directory that can be
+    written, each process chooses for itself.
+
+    Attributes
+    ----------
+    lock : lock
+        For a thread that looks for a choice, and else makes it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._names: dict[str, str] = {}
+        self.lock = threading.Lock()
+
+    def find(self, key: str) -> str | None:
+        """Return the choice of a key, None if there is none."""
+        if key not in self._names:
+            with contextlib.suppress(OSError):
+                self._names[key] = (self._folder / key).read_text("utf-8", "replace")
+        return self._names.get(key)
+
+    def keep(self, key: str, name: str) -> str:
+        """Keep a choice, and return it, or that of another process that was faster."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=self._folder, encoding="utf-8") as file:
+                file.write(name)
+                file.flush()
+                # whole or not at all, and fails where there is one
+                os.link(file.name, self._folder / key)
+        except FileExistsError:
+            name = self.find(key) or name
+        except OSError as error:
+            logger.info("ops: the choice of an engine cannot be kept for later runs: %s", error)
+        self._names[key] = name
+        return name
+
+    def forget(self, key: str) -> None:
+        """Drop a choice that cannot be used."""
+        self._names.pop(key, None)
+        with contextlib.suppress(OSError):
+            (self._folder / key).unlink()
+
+
+@functools.cache
+def choices_in(folder: Path) -> Choices:
+    """Return the choices in a directory, one object in a process."""
+    return Choices(folder)
+
+
+def folder_of(card: str, version: str) -> Path:
+    """Return the directory for a card and a version of cuDNN."""
+    return cache_folder() / ENGINES / re.sub(r"[^\w.]+", "-", f"{card} cudnn {version}")
+
+
+def fastest(ways: Iterable[Candidate], seconds: Callable[[Candidate, float], float]) -> Candidate | None:
+    """Return the first of several ways, or another that is clearly faster.
+
+    Parameters
+    ----------
+    ways : iterable
+        Those that fail, e.g. for lack of memory, are left out.
+    seconds : callable
+        (way, limit) -> its time; a guess is enough above the limit.
+
+    Returns
+    -------
+    object or None
+        None if there is none that runs.
+    """
+    times: list[tuple[float, Candidate]] = []
+    least, end = math.inf, math.inf
+    for way in ways:
+        try:
+            taken = seconds(way, TOO_SLOW * least)
+        except (RuntimeError, MemoryError, DeviceMemoryError) as error:
+            logger.debug("ops: %s cannot be timed: %s", way, error)
+            continue
+        logger.debug("ops: %s takes %.1f us", way, 1e6 * taken)
+        times.append((taken, way))
+        least = min(least, taken)
+        if len(times) == 1:
+            end = time.monotonic() + MAX_SECONDS
+        elif time.monotonic() > end:
+            break
+    if not times:
+        return None
+    (first, preferred), (best, way) = times[0], min(times, key=lambda timed: timed[0])
+    if best * MARGIN < first:
+        # once more: the clock of a device that was idle has risen meanwhile
+        first = min(first, seconds(preferred, math.inf))
+    return way if best * MARGIN < first else preferred

@@ -1,0 +1,390 @@
+"""CupyConv: convolution on a GPU: by cuDNN where it is installed, or by matrix products over unfolded images.
+
+Both take images that are dense in memory as N, H, W, C, as `features` makes them; others are copied before or
+after. Weights are copied to the layout F, kh, kw, C and the dtype of the images, unless they have both.
+The first call for some shapes and types times the engines of cuDNN and the products, and the fastest is kept, see
+`Choices`: the heuristics of cuDNN are right most of the time only, and the best engine can be several times as fast
+as their first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain, islice
+from typing import Any, TypeAlias
+
+import cupy
+import numpy as np
+
+from singa_dask.errors import DeviceMemoryError
+from singa_dask.ops.cupy import cudnn
+from singa_dask.ops.cupy.choices import choices_in, fastest, folder_of
+from singa_dask.ops.cupy.cublas import workspace
+from singa_dask.ops.cupy.device import Array, CupyDevice, elapsed
+from singa_dask.ops.cupy.elementwise import CupyElementwise
+from singa_dask.ops.cupy.launch import THREADS, blocks, is_dense, sum_type
+from singa_dask.ops.cupy.linear import CupyLinear
+from singa_dask.ops.cupy.weights import StepWeights
+from singa_dask.ops.numpy.images import parts_of_groups
+from singa_dask.ops.numpy.memory import channels_last
+from singa_dask.ops.onednn.library import BFLOAT16
+from singa_dask.ops.types import UNDILATED, Pair
+
+logger = logging.getLogger(__name__)
+
+# Bytes of unfolded images that one matrix product takes, at least one image.
+COLUMN_BYTES = 1 << 26
+
+# Ways to compute a convolution are timed from so many multiplications on; smaller ones take any of them microseconds.
+MIN_PRODUCTS = 1 << 20
+# The name of matrix products among the names of plans.
+PRODUCTS = "products"
+# Runs in a graph, of which there are fewer if one run takes longer; launches of it, of which the shortest counts.
+RUNS, LONG_SECONDS, LAUNCHES = 4, 1e-3, 3
+# How far off results may be: a few times what other orders of summation make in float32, by (dtype, TF32). Some engines
+# for large kernels are farther off.
+WITHIN = {(np.dtype(np.float32), False): 1e-4, (np.dtype(np.float32), True): 1e-3}
+WITHIN |= dict.fromkeys([(BFLOAT16, False), (BFLOAT16, True)], 1e-2)
+# The host may take so much longer than the device for one run.
+HOST_SECONDS = 2e-4
+
+# A plan of cuDNN, or None: matrix products over unfolded images.
+Way: TypeAlias = "cudnn.CudnnPlan | None"
+
+ADD_TO = cupy.ElementwiseKernel("T x", "P y", "y = y + (P)x", "add_to")
+
+
+class CupyConv(CupyLinear, CupyElementwise):
+    """Convolution, a mixin of `CupyOps`.
+
+    Images are float32, float64 or bfloat16; weights, bias and their gradients are float32 where images are bfloat16.
+    CuDNN then rounds them to bfloat16, and the gradient of weights too. Results repeat to the bit. Float64 never uses
+    cuDNN.
+    """
+
+    def __init__(self, gpu: CupyDevice, precision: str) -> None:
+        super().__init__(gpu, precision)
+        self._cudnn: cudnn.Cudnn | None = None
+        self._looked_for_cudnn = False
+        self._ways: dict[tuple[Any, ...], Way] = {}
+
+    def conv2d(
+        self,
+        x: Array,
+        w: Array,
+        b: Array | None,
+        out: Array,
+        stride: Pair,
+        pad: Pair,
+        relu: bool = False,
+        dilation: Pair = UNDILATED,
+        groups: int = 1,
+    ) -> None:
+        x, y = self._taken("x", x, x.dtype), self._room_for_images("y", out)
+        weights, how = self._taken_weights(w, x.dtype), (stride, pad, dilation)
+
+        def run(way: Way) -> Array:
+            if way is None:
+                for part, filters, bias, channels in parts_of_groups(groups, (x, 1), (weights, 0), (b, 0), (y, 1)):
+                    source, target = self._dense("group x", part), self._output_buffer("group y", channels, y.dtype)
+                    for columns, images in self._unfolded(source, target, w.shape[2:], *how):
+                        self.linear(columns, rows_of(filters), bias, pixels_of(images))
+                    self._commit(target, channels)
+            else:
+                bias = {cudnn.BIAS: self._taken_weights(b, x.dtype)} if way.fused and b is not None else {}
+                self._run_plan(way, {cudnn.IMAGES: x, cudnn.WEIGHTS: weights, cudnn.OUTPUTS: y} | bias)
+                if way.fused:
+                    return y
+                if b is not None:
+                    self.add(pixels_of(y), b, pixels_of(y))
+            if relu:
+                self.relu(pixels_of(y), pixels_of(y))
+            return y
+
+        run(self._way(run, cudnn.FORWARD, x.shape, w.shape, y.shape, *how, x.dtype, b is not None, relu))
+        if y is not out:
+            self.copy(y, out)
+
+    def conv2d_grad_input(
+        self,
+        gy: Array,
+        w: Array,
+        out: Array,
+        stride: Pair,
+        pad: Pair,
+        dilation: Pair = UNDILATED,
+        groups: int = 1,
+    ) -> None:
+        gy, gx = self._taken("gy", gy, gy.dtype), self._room_for_images("gx", out)
+        weights, how = self._taken_weights(w, gy.dtype), (stride, pad, dilation)
+
+        def run(way: Way) -> Array:
+            if way is not None:
+                self._run_plan(way, {cudnn.IMAGES: gx, cudnn.WEIGHTS: weights, cudnn.OUTPUTS: gy})
+                return gx
+            for part, filters, channels in parts_of_groups(groups, (gy, 1), (weights, 0), (gx, 1)):
+                source, target = self._dense("group gy", part), self._output_buffer("group gx", channels, gx.dtype)
+                for columns, images, g in self._pieces_of_columns(target, source, w.shape[2:], sum_type(gy.dtype)):
+                    self.gemm(pixels_of(g), rows_of(filters), columns)
+                    self._move_windows("fold", columns, images, g, w.shape[2:], *how)
+                self._commit(target, channels)
+            return gx
+
+        run(self._way(run, cudnn.GRAD_INPUT, out.shape, w.shape, gy.shape, *how, gy.dtype))
+        if gx is not out:
+            self.copy(gx, out)
+
+    def conv2d_grad_weight(
+        self,
+        x: Array,
+        gy: Array,
+        out: Array,
+        bias: Array | None,
+        stride: Pair,
+        pad: Pair,
+        accumulate: bool = False,
+        dilation: Pair = UNDILATED,
+        groups: int = 1,
+    ) -> None:
+        x, gy, how = self._taken("x", x, x.dtype), self._taken("gy", gy, gy.dtype), (stride, pad, dilation)
+
+        def run(way: Way) -> Array:
+            dtype = sum_type(x.dtype) if way is None else x.dtype
+            if accumulate or out.dtype != dtype or not can_take(out):
+                total = self.scratch("conv weights", out.shape, dtype)
+            else:
+                total = out
+            if way is not None:
+                self._run_plan(way, {cudnn.IMAGES: x, cudnn.WEIGHTS: total, cudnn.OUTPUTS: gy})
+                return total
+            if not len(x):
+                total[...] = 0
+            for part, grads, weights in parts_of_groups(groups, (x, 1), (gy, 1), (total, 0)):
+                source, target = self._dense("group x", part), self._dense("group gy", grads)
+                for i, (columns, g) in enumerate(self._unfolded(source, target, out.shape[2:], *how)):
+                    self.linear_grad_weight(columns, pixels_of(g), rows_of(weights), accumulate=i > 0)
+            return total
+
+        total = run(self._way(run, cudnn.GRAD_WEIGHT, x.shape, out.shape, gy.shape, *how, x.dtype))
+        if accumulate:
+            ADD_TO(total, out)
+        elif total is not out:
+            self.copy(total, out)
+        if bias is not None:
+            self.linear_grad_bias(pixels_of(gy), bias, accumulate)
+
+    # -- memory ------------------------------------------------------------------------------------------
+
+    def _taken(self, name: str, x: Array, dtype: Any) -> Array:
+        """Return images, weights or a bias where kernels can take them: ``x``, or a copy in scratch memory."""
+        if x.dtype == dtype and can_take(x):
+            return x
+        taken = self.scratch(f"conv {name}", x.shape, dtype)
+        self.copy(x, taken)
+        return taken
+
+    def _taken_weights(self, w: Array, dtype: Any) -> Array:
+        """Return weights or a bias where kernels can take them: ``w``, or what `copied_weights` returns."""
+        return w if w.dtype == dtype and can_take(w) else self.copied_weights(w, dtype)
+
+    def step_graph(self, run: Callable[[], None]) -> tuple[Any, list[StepWeights]]:
+        """Return the CUDA graph of a step, see `graph_of`, and what it reads as long as it lives."""
+        copies = {kinds: StepWeights(self, *kinds) for kinds in self._copied_kinds}
+
+        def run_all() -> None:
+            for each in copies.values():
+                each.enqueue()
+            run()
+
+        self._step_weights = copies
+        try:
+            graph = self.graph_of(run_all)
+        finally:
+            self._step_weights = {}
+        for each in copies.values():
+            each.put()
+        return graph, list(copies.values())
+
+    def _room_for_images(self, name: str, out: Array) -> Array:
+        """Return memory where kernels can put images: ``out``, or scratch memory."""
+        return out if can_take(out) else self.scratch(f"conv {name}", out.shape, out.dtype)
+
+    # -- cuDNN -------------------------------------------------------------------------------------------
+
+    def use_stream(self, stream: Any) -> None:
+        """Enqueue what ignores the thread's current stream, i.e. cuDNN's work, on another stream from now on."""
+        if self._cudnn is not None:
+            self._cudnn.use_stream(stream.ptr)
+
+    def graph_of(self, run: Callable[[], None]) -> Any:
+        """Return the CUDA graph of the kernels that ``run`` enqueues; it must not allocate memory."""
+        # allocated before the capture, in which nothing can be
+        workspace(self.gpu.index)
+        # a stream of its own: what other threads enqueue meanwhile is not captured
+        with cupy.cuda.Stream(non_blocking=True) as stream:
+            self.use_stream(stream)
+            try:
+                stream.begin_capture()
+                try:
+                    run()
+                finally:
+                    # raises if something enqueued has invalidated the capture
+                    graph = stream.end_capture()
+            finally:
+                self.use_stream(self.gpu.stream)
+        return graph
+
+    def _way(self, run: Callable[[Way], Array], *wanted: Any) -> Way:
+        """Return how to compute a `CudnnConvolution`; the first call for its fields chooses, and may run all ways."""
+        try:
+            return self._ways[wanted]
+        except KeyError:
+            way = self._ways[wanted] = self._choose(cudnn.CudnnConvolution(*wanted, tf32=self.precision == "tf32"), run)
+            return way
+
+    def _choose(self, wanted: cudnn.CudnnConvolution, run: Callable[[Way], Array]) -> Way:
+        if not self._looked_for_cudnn:
+            self._looked_for_cudnn = True
+            self._cudnn = find_cudnn(self.gpu)
+        library = self._cudnn
+        if library is None or wanted.dtype == np.float64 or not wanted.n_products:
+            return None
+        plans = library.plans(wanted)
+        if wanted.n_products < MIN_PRODUCTS:
+            return next(plans, None)
+        choices = choices_in(folder_of(self.gpu.card, library.version))
+        with choices.lock:
+            name = choices.find(wanted.key)
+            way = None if name in (None, PRODUCTS) else next(library.plans(wanted, name), None)
+            if way is not None or name == PRODUCTS:
+                return way
+            if cupy.cuda.get_current_stream().is_capturing():
+                return next(plans, None)
+            choices.forget(wanted.key)
+            with self._spare_scratch():
+                error_of = self._error_from(run)
+
+                def seconds(way: Way, limit: float) -> float:
+                    error = error_of(run(way))
+                    if not error <= WITHIN[wanted.dtype, wanted.tf32]:
+                        raise RuntimeError(f"its result is {error:.1e} off")
+                    return self._seconds(partial(run, way), limit)
+
+                # matrix products second: time may be up before the last
+                way = fastest(chain(islice(plans, 1), [None], plans), seconds)
+            name = choices.keep(wanted.key, PRODUCTS if way is None else way.name)
+            logger.info("ops: %s: %s", wanted.key, name)
+            # built anew, without the other plans; another process may have chosen another one
+            return next(library.plans(wanted, name), None)
+
+    def _error_from(self, run: Callable[[Way], Array]) -> Callable[[Array], float]:
+        """Return what tells how far off a result is from that of matrix products, as a part of its size."""
+        try:
+            products = run(None)
+            expected, off = (self.scratch(name, products.shape, np.float32) for name in ("expected", "off"))
+        except (MemoryError, DeviceMemoryError):
+            return lambda result: 0.0
+        self.copy(products, expected)
+        size = float(self.to_host(self.sum_of("squares", expected))[0])
+
+        def error_of(result: Array) -> float:
+            self.subtract(result, expected, off)
+            return math.sqrt(float(self.to_host(self.sum_of("squares", off))[0]) / size) if size else 0.0
+
+        return error_of
+
+    def _seconds(self, run: Callable[[], Any], limit: float) -> float:
+        """Return the time that the device takes for what ``run`` enqueues; roughly if it is above the limit."""
+        stream = self.gpu.stream
+        # loads kernels and allocates memory, which a capture cannot
+        run()
+        once = elapsed(stream, run)
+        if once > limit + HOST_SECONDS:
+            return once
+        n_runs = RUNS if once < LONG_SECONDS else 1
+
+        def run_all() -> None:
+            for _ in range(n_runs):
+                run()
+
+        # a graph, as steps are: the host enqueues short kernels more slowly than the device runs them
+        graph = self.graph_of(run_all)
+        return min(elapsed(stream, partial(graph.launch, stream)) for _ in range(LAUNCHES)) / n_runs
+
+    @contextlib.contextmanager
+    def _spare_scratch(self) -> Iterator[None]:
+        """Let kernels take other scratch memory in the context, which is free afterwards."""
+        kept, self._scratch, n_grown = self._scratch, {}, self.n_grown
+        try:
+            yield
+        finally:
+            self._scratch, self.n_grown = kept, n_grown
+
+    def _run_plan(self, plan: cudnn.CudnnPlan, arrays: dict[int, Array]) -> None:
+        assert self._cudnn is not None
+        workspace = self.scratch("conv workspace", (plan.workspace_bytes,), np.uint8)
+        addresses = {number: array.data.ptr for number, array in arrays.items()}
+        self._cudnn.run(plan, addresses, workspace.data.ptr)
+
+    # -- matrix products ---------------------------------------------------------------------------------
+
+    def _unfolded(self, x: Array, y: Array, kernel: Pair, *how: Pair) -> Iterator[tuple[Array, Array]]:
+        """Yield (values of the windows (n OH OW, kh kw C), images of y) for pieces of the batch."""
+        for columns, images, windows in self._pieces_of_columns(x, y, kernel, x.dtype):
+            self._move_windows("unfold", images, columns, windows, kernel, *how)
+            yield columns, windows
+
+    def _pieces_of_columns(self, x: Array, y: Array, kernel: Pair, dtype: Any) -> Iterator[tuple[Array, Array, Array]]:
+        """Yield (memory for the values of windows, images of x, images of y) for pieces of the batch."""
+        n_values = y.shape[2] * y.shape[3] * kernel[0] * kernel[1] * x.shape[1]
+        n_images = max(1, COLUMN_BYTES // (n_values * np.dtype(dtype).itemsize))
+        for images, windows in self.pieces(x, y, n_values=n_images * x[:1].size):
+            columns = self.scratch("conv columns", (len(images) * n_values,), dtype)
+            yield columns.reshape(-1, kernel[0] * kernel[1] * x.shape[1]), images, windows
+
+    def _move_windows(
+        self, name: str, source: Array, target: Array, y: Array, kernel: Pair, stride: Pair, pad: Pair, dilation: Pair
+    ) -> None:
+        """Unfold images into columns, or fold columns into images; the windows are those of the images y."""
+        images, columns = (source, target) if name == "unfold" else (target, source)
+        run = self.gpu.function("im2col", name, Value=images.dtype, Element=columns.dtype)
+        sizes = (*images.shape[1:], *y.shape[2:], *kernel, *stride, *pad, *dilation)
+        run((blocks(target.size),), (THREADS,), (source, target, np.uint32(target.size), *map(np.int32, sizes)))
+
+
+def find_cudnn(gpu: CupyDevice) -> cudnn.Cudnn | None:
+    """Return cuDNN for this thread, None if it cannot be used; logs which, once."""
+    try:
+        with gpu.activate():
+            library = cudnn.Cudnn(gpu.stream.ptr)
+    except cudnn.Missing as missing:
+        log_once(logging.WARNING, f"{missing} Until then convolutions are cuBLAS's, over unfolded images, and slower.")
+        return None
+    log_once(logging.INFO, f"ops: cuDNN {library.version}")
+    return library
+
+
+@functools.cache
+def log_once(level: int, message: str) -> None:
+    """Put a message in the log of this process, once."""
+    logger.log(level, message)
+
+
+def can_take(images: Array) -> bool:
+    """Tell whether images, weights or a bias lie as N, H, W, C without gaps, at an address that kernels can take."""
+    return is_dense(images) and images.data.ptr % cudnn.ALIGNMENT == 0
+
+
+def rows_of(weights: Array) -> Array:
+    """Return weights that lie as F, kh, kw, C as a view (F, kh kw C)."""
+    return channels_last(weights).reshape(len(weights), -1)
+
+
+def pixels_of(images: Array) -> Array:
+    """Return images that lie as N, H, W, C as a view (N H W, C)."""
+    return channels_last(images).reshape(-1, images.shape[1])

@@ -1,0 +1,249 @@
+"""CupyMemory: the memory of a GPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import cupy
+import numpy as np
+from cupy.cuda import runtime
+
+from singa_dask.arrays import Array as HostArray
+from singa_dask.arrays import DType
+from singa_dask.ops.cupy.device import SMALL_BYTES, Array, CupyDevice, dense, event, laid_out_like
+from singa_dask.ops.cupy.launch import THREADS, blocks, flattened, is_dense
+from singa_dask.ops.cupy.value_kernel import CAST, casts, in_memory_order
+from singa_dask.ops.numpy.memory import NumpyMemory, in_layout
+
+
+class _AsyncScalar:
+    """The newest value of a scalar (1,) float64 that has reached the host, and page-locked memory for the next."""
+
+    def __init__(self, gpu: CupyDevice) -> None:
+        self._gpu = gpu
+        self._memory = gpu.pinned((1,), np.float64)
+        self._event = event(gpu.index)
+        self._under_way = False
+        self._value: float | None = None
+
+    def newest(self, scalar: Array) -> float | None:
+        """Return the newest value on the host, None before the first; asks for the current one."""
+        if self._under_way and self._event.done:
+            self._value, self._under_way = float(self._memory[0]), False
+        if not self._under_way:
+            stream, target = self._gpu.stream, self._memory.ctypes.data
+            runtime.memcpyAsync(target, scalar.data.ptr, scalar.nbytes, runtime.memcpyDeviceToHost, stream.ptr)
+            self._event.record(stream)
+            self._under_way = True
+        return self._value
+
+
+Ops = TypeVar("Ops", bound="CupyMemory")
+
+
+class Uploaded(np.ndarray[Any, Any]):
+    """Integers in host memory, e.g. labels, with a copy on a device; their slices have none.
+
+    Attributes
+    ----------
+    device : cupy.ndarray of int64, or None
+        The copy.
+    segments : cupy.ndarray of int32, or None
+        Of `CupyRecurrent.row_index`: the order in which `CupyRecurrent.add_rows` adds rows.
+    """
+
+    device: Array = None
+    segments: Array = None
+
+
+class CupyMemory(NumpyMemory):
+    """Memory of a GPU, a base of the mixins of `CupyOps`.
+
+    Attributes
+    ----------
+    gpu : CupyDevice
+    precision : str
+        As a job has it.
+    """
+
+    prefers_large_kernels = True
+
+    def __init__(self, gpu: CupyDevice, precision: str = "float32") -> None:
+        super().__init__()
+        self.gpu, self.precision = gpu, precision
+        self.device = gpu.name
+        # by the address of the scalar; these are few, as a new scalar may take the memory of an old one
+        self._async_scalars: dict[int, _AsyncScalar] = {}
+
+    def activate(self) -> AbstractContextManager[None]:
+        return self.gpu.activate()
+
+    def for_thread(self: Ops) -> Ops:
+        return type(self)(self.gpu, self.precision)
+
+    def synchronize(self) -> None:
+        self.gpu.synchronize()
+
+    # -- arrays ------------------------------------------------------------------------------------------
+
+    def empty(self, shape: Sequence[int], dtype: DType) -> Array:
+        with self.gpu.activate():
+            return cupy.empty(tuple(shape), dtype)
+
+    def recycled(self, size: int, dtype: DType) -> Array:
+        return self.empty((size,), dtype)
+
+    def zeros(self, shape: Sequence[int], dtype: DType) -> Array:
+        with self.gpu.activate():
+            return cupy.zeros(tuple(shape), dtype)
+
+    def pinned(self, shape: Sequence[int], dtype: DType) -> HostArray:
+        return self.gpu.pinned(shape, dtype)
+
+    def features(self, shape: Sequence[int], dtype: DType) -> Array:
+        return in_layout(self.zeros((math.prod(shape),), dtype), shape)
+
+    def scratch(self, name: str, shape: Sequence[int], dtype: DType) -> Array:
+        dtype = np.dtype(dtype)
+        n_bytes = math.prod(shape) * dtype.itemsize
+        if name not in self._scratch or self._scratch[name].size < n_bytes:
+            self.gpu.forbid_capture("scratch memory grows")
+            self.n_grown += 1
+            # at least one byte: memory without an address has no views
+            self._scratch[name] = self.empty((max(1, n_bytes),), np.uint8)
+        return in_layout(self._scratch[name][:n_bytes].view(dtype), shape)
+
+    def counters(self, n: int) -> Array:
+        """Return n zeros (uint32) for kernels that find their last block by counting, and leave zeros."""
+        n_grown = self.n_grown
+        zeros = self.scratch("counters", (n,), np.uint32)
+        if self.n_grown > n_grown:
+            zeros[...] = 0
+        return zeros
+
+    def copy(self, x: Array, out: Array) -> None:
+        if isinstance(out, np.ndarray):
+            np.copyto(out, self.to_host(x), casting="unsafe")
+        elif not isinstance(x, np.ndarray):
+            if casts(x, out):
+                CAST(x, out)
+            else:
+                source, target = in_memory_order(x, out)
+                target[...] = source
+        elif out.nbytes <= SMALL_BYTES:
+            self.gpu.put(x, out)
+        else:
+            with self.gpu.upload(x) as there:
+                self.copy(there, out)
+
+    def from_host(self, x: HostArray) -> Array:
+        if isinstance(x, Uploaded) and x.device is not None:
+            return x.device
+        copy = laid_out_like(x, self.empty((x.size,), x.dtype))
+        self.copy(x, copy)
+        return copy
+
+    def to_host(self, x: Array) -> HostArray:
+        return self.gpu.download(x) if isinstance(x, cupy.ndarray) else np.asarray(x)
+
+    def address(self, x: Array | HostArray | None) -> int:
+        there = x.device if isinstance(x, Uploaded) else x
+        return there.data.ptr if isinstance(there, cupy.ndarray) else 0
+
+    def constant(self, values: Array | float) -> Array | float:
+        return self.from_host(values) if isinstance(values, np.ndarray) and values.ndim else values
+
+    def labels(self, values: HostArray, before: HostArray | None = None) -> Uploaded:
+        labels = values.view(Uploaded)
+        there = before.device if isinstance(before, Uploaded) and before.shape == values.shape else None
+        labels.device = self.empty(values.shape, np.int64) if there is None else there
+        self.gpu.put(values, labels.device)
+        return labels
+
+    # -- scalars -----------------------------------------------------------------------------------------
+
+    def finite(self, x: Array) -> bool:
+        return not float(self.to_host(self.sum_of("unusual", x))[0])
+
+    def accumulate(self, value: Array | float, total: Array | float) -> Array | float:
+        if not isinstance(total, cupy.ndarray):
+            begun = self.zeros((1,), np.float64)
+            begun += total
+            total = begun
+        total += value
+        return total
+
+    def reset(self, total: Array | float) -> Array | float:
+        if not isinstance(total, cupy.ndarray):
+            return 0.0
+        total[...] = 0
+        return total
+
+    def poll(self, total: Array | float) -> float | None:
+        if not isinstance(total, cupy.ndarray):
+            return float(total)
+        address = total.data.ptr
+        if address not in self._async_scalars:
+            self._async_scalars[address] = _AsyncScalar(self.gpu)
+        return self._async_scalars[address].newest(total)
+
+    def sum_of(self, term: str, x: Array) -> Array:
+        """Return the sum over all values of a term, a kernel of ``cuda/sums.cu``; (1,) float64 in scratch memory."""
+        values = self.flat("summed", x)
+        n = min(blocks(values.size), THREADS)
+        sums, result = (self.scratch(name, (size,), np.float64) for name, size in (("sums", n), ("scalar", 1)))
+        add = self.gpu.function("sums", term, X=x.dtype, Y=sums.dtype)
+        add((n,), (THREADS,), (values, sums, np.int64(values.size)))
+        self.total(sums, result)
+        return result
+
+    def total(self, values: Array, out: Array) -> None:
+        """``out`` (1,) = sum of ``values`` (n,), both float64."""
+        add = self.gpu.function("sums", "total", X=values.dtype, Y=out.dtype)
+        add((1,), (THREADS,), (values, out, np.int32(values.size)))
+
+    # -- arguments of kernels ----------------------------------------------------------------------------
+
+    def flat(self, name: str, x: Array) -> Array:
+        """Return all values as contiguous memory (n,): a view, or a copy in scratch memory of this name."""
+        if not dense(x):
+            copy = self.scratch(name, x.shape, x.dtype)
+            self.copy(x, copy)
+            x = copy
+        return flattened(x)
+
+    def _dense(self, name: str, x: Array) -> Array:
+        """Return x as kernels take it: itself, or a copy in scratch memory."""
+        if is_dense(x):
+            return x
+        copied = self.scratch(f"dense {name}", x.shape, x.dtype)
+        self.copy(x, out=copied)
+        return copied
+
+    def _output_buffer(self, name: str, out: Array, dtype: DType) -> Array:
+        """Return where kernels write ``out``: itself, or scratch memory that `_commit` copies to it."""
+        return out if out.dtype == dtype and is_dense(out) else self.scratch(f"dense {name}", out.shape, dtype)
+
+    def _commit(self, buffer: Array, out: Array) -> None:
+        if buffer is not out:
+            self.copy(buffer, out=out)
+
+    def integers(self, name: str, values: Array) -> Array:
+        """Return integers of the host as a dense device array of int64, in scratch memory unless they are there.
+
+        Parameters
+        ----------
+        name : str
+            Of the scratch memory.
+        values : integers, ndarray, `Uploaded` or cupy.ndarray of int64
+        """
+        if isinstance(values, cupy.ndarray):
+            return values
+        if isinstance(values, Uploaded) and values.device is not None:
+            return values.device
+        out = self.scratch(name, (values.size,), np.int64).reshape(values.shape)
+        self.gpu.put(values, out)
+        return out

@@ -1,0 +1,108 @@
+"""CupyRandom: random numbers by address on a GPU, the uniform ones with the bits of the CPU's.
+
+A key goes to the device as data, not as an argument of the kernel, so a captured kernel can be replayed with
+another key. Masks and Bernoulli draws have the bits of the CPU's, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from singa_dask.arrays import Array as HostArray
+from singa_dask.ops import philox
+from singa_dask.ops.cupy.device import Array, CupyDevice
+from singa_dask.ops.cupy.launch import THREADS, blocks, strides_of
+from singa_dask.ops.cupy.memory import CupyMemory
+from singa_dask.ops.types import Key
+
+# Words of a draw: two of one key, two of another or the same key, and the first row.
+WORDS = 5
+# The most draws of a capture.
+MAX_DRAWS = 256
+
+
+class Draws:
+    """The keys of the random numbers of captured kernels, each with memory of its own on the device.
+
+    Parameters
+    ----------
+    ops : CupyMemory
+    """
+
+    def __init__(self, ops: CupyMemory) -> None:
+        self._memory = ops.empty((MAX_DRAWS, WORDS), np.uint64)
+        self._keys: list[tuple[list[Any], int]] = []
+
+    def add(self, keys: list[Any], first_row: int) -> Array:
+        """Return memory for the words of a draw."""
+        if len(self._keys) == MAX_DRAWS:
+            raise RuntimeError(f"more than {MAX_DRAWS} draws of random numbers")
+        self._keys.append((keys, first_row))
+        return self._memory[len(self._keys) - 1]
+
+    def put(self, gpu: CupyDevice, key_now: Callable[[Any], Any]) -> None:
+        """Write the words of all draws, from ``key_now`` of the keys of the capture."""
+        if self._keys:
+            words = [_words([key_now(key) for key in keys], first_row) for keys, first_row in self._keys]
+            gpu.put(np.stack(words), self._memory[: len(words)])
+
+
+def _words(keys: list[Any], first_row: int) -> HostArray:
+    """Return the words of a draw with one or two keys."""
+    return np.array([*philox.words_of(keys[0]), *philox.words_of(keys[-1]), first_row], np.uint64)
+
+
+class CupyRandom(CupyMemory):
+    """Random numbers, a mixin of `CupyOps`. `random_words` is numpy's, as its result is a host array."""
+
+    def __init__(self, gpu: CupyDevice, precision: str = "float32") -> None:
+        super().__init__(gpu, precision)
+        self.draws: Draws | None = None
+
+    def uniform(self, key: Key, out: Array, low: float = 0.0, high: float = 1.0, first_row: int = 0) -> None:
+        self._draw("uniform", [key], first_row, (out,), np.float64(low), np.float64(high - low))
+
+    def dropout_mask(self, key: Key, keep: float, out: Array, first_row: int = 0) -> None:
+        self._draw("dropout_mask", [key], first_row, (out,), np.float64(keep))
+
+    def bernoulli(self, key: Key, p: Array, out: Array, first_row: int = 0) -> None:
+        self._draw("bernoulli", [key], first_row, (p, out))
+
+    def gaussian(self, key: Key, out: Array, mean: float = 0.0, std: float = 1.0, first_row: int = 0) -> None:
+        keys = [(*key, part) for part in ("angle", "radius")]
+        self._draw("gaussian", keys, first_row, (out,), np.float64(mean), np.float64(std))
+
+    def _draw(self, kernel: str, keys: list[Any], first_row: int, arrays: tuple[Array, ...], *numbers: Any) -> None:
+        """Run a kernel of ``cuda/random.cu``.
+
+        Parameters
+        ----------
+        keys : list of one or two keys
+        arrays : (p, out) or (out,)
+            Of the same shape.
+        """
+        words = self._taken_words(keys, first_row)
+        views = [_as_images(x) for x in arrays]
+        n_rows, *sizes = views[-1].shape
+        n_counts = n_rows * -(-math.prod(sizes) // philox.VALUES_PER_COUNT)
+        function = self.gpu.function("random", kernel, T=arrays[-1].dtype, P=arrays[0].dtype)
+        shape = (np.int64(size) for size in (n_rows, *sizes))
+        steps = (step for view in views for step in strides_of(view))
+        function((blocks(n_counts),), (THREADS,), (words, *views, *shape, *steps, *numbers))
+
+    def _taken_words(self, keys: list[Any], first_row: int) -> Array:
+        """Return memory with the words of a draw; in a capture, memory that has them at each replay."""
+        if self.draws is not None:
+            return self.draws.add(keys, first_row)
+        words = self.scratch("words", (WORDS,), np.uint64)
+        self.gpu.put(_words(keys, first_row), words)
+        return words
+
+
+def _as_images(x: Array) -> Array:
+    """Return a view (N, A, B, C) of an array (N, ...) of four axes at most."""
+    return x.reshape(x.shape[:1] + (1,) * (4 - x.ndim) + x.shape[1:])

@@ -1,0 +1,160 @@
+"""BP: back-propagation, through time in an unrolled net."""
+
+from __future__ import annotations
+
+from singa_dask.conf import Phase
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers import Layer
+from singa_dask.net import NeuralNet
+from singa_dask.training.algorithm import ALGORITHMS, Algorithm, Collect, do_nothing
+from singa_dask.training.captured_step import CapturedStep
+
+
+def check_learns(net: NeuralNet) -> None:
+    """Check that back-propagation has a loss to start from, and changes a param.
+
+    Raises
+    ------
+    ConfigError
+        It has none, and which layer is likely to be missing.
+    """
+    layers = net.all_layers
+    if not any(layer.traits.is_loss for layer in layers):
+        message = f"the train net has no loss layer, so that nothing is learnt. {_missing_loss(net)}"
+        raise ConfigError(Problem(("neuralnet", "layer"), message))
+    if not any(layer.learns and layer.params for layer in layers):
+        losses = ", ".join(dict.fromkeys(repr(layer.conf_name) for layer in layers if layer.traits.is_loss))
+        first = next((layer.conf_name for layer in layers if layer.params), None)
+        hint = f"Does it read what comes from {first!r}?" if first else "Add one, e.g. an InnerProduct."
+        message = f"no layer with params is below the loss {losses}, so that nothing is learnt. {hint}"
+        raise ConfigError(Problem(("neuralnet", "layer"), message))
+
+
+def _missing_loss(net: NeuralNet) -> str:
+    """Say which loss layer to add."""
+    layers = {node.layer: net.name2layer(node.name) for node in net.nodes if not node.inserted}
+    inner = {name: layer for name, layer in layers.items() if not (layer.traits.is_input or layer.traits.is_output)}
+    ends = [node for node in net.unread_layers() if node.layer in inner]
+    learning = [name for name, layer in inner.items() if layer.params]
+    last = ends[-1].layer if ends else learning[-1] if learning else None
+    labels = [name for name, layer in layers.items() if layer.traits.is_input or layer.conf.type == "RNNLabel"]
+    if last is None or not labels:
+        return "Add one, e.g. a SoftmaxLoss."
+    if layers[last].traits.predicts == "classes":
+        below = layers[last].conf.srclayers[0]
+        return f"Put a SoftmaxLoss that reads {below!r} and {labels[-1]!r} in the place of the Softmax {last!r}."
+    return (
+        f"Add a SoftmaxLoss, or for values instead of classes a EuclideanLoss, that reads {last!r} and {labels[-1]!r}."
+    )
+
+
+# Of a backward pass.
+BACK = Phase.TRAIN | Phase.BACKWARD
+
+
+@ALGORITHMS.register("BP", "BPTT")
+class BP(Algorithm):
+    """Back-propagation: features forward, gradients backward; those of params are sent as soon as they are ready.
+
+    In an unrolled net it is back-propagation through time, BPTT: the gradients of all time steps are summed, and
+    leave once, when the first step is reached.
+    """
+
+    @classmethod
+    def check(cls, net: NeuralNet) -> None:
+        energy = [layer.name for layer in net.layers if layer.traits.learns_without_loss]
+        if energy:
+            message = f"{', '.join(energy)}: layers that learn without a loss. Say CD."
+            raise ConfigError(Problem(("train_one_batch", "alg"), message))
+        check_learns(net)
+
+    _captured: CapturedStep | None = None
+
+    @property
+    def n_captures(self) -> int:
+        """How often a step was captured for a GPU to replay."""
+        return self._captured.n_captures if self._captured else 0
+
+    def capture_steps(self) -> None:
+        # a user's own passes may do what cannot be captured
+        if type(self).forward is BP.forward and type(self).backward is BP.backward:
+            self._captured = CapturedStep(self.net)
+
+    def train_one_batch(self, step: int) -> None:
+        self.net.context.step = step
+        with self._batch():
+            if self._captured is not None and self._captured.should_replay() and self.net.on_layer is None:
+                self._replay(self._captured, step)
+            else:
+                self.forward(Phase.TRAIN | Phase.FORWARD, self.collect)
+                self.check_losses()
+                self.backward(step)
+
+    def test_one_batch(self, phase: Phase) -> None:
+        with self._batch():
+            self.forward(phase | Phase.FORWARD, do_nothing)
+
+    def forward(self, phase: Phase, collect: Collect) -> None:
+        """Compute all features in order."""
+        for layer in self.net.in_turn(phase):
+            self.layer = layer
+            for param in layer.params:
+                collect(param)
+            self.net.forward(layer, phase)
+
+    def backward(self, step: int) -> None:
+        """Compute gradients in reverse order, and pass those of params to `update`."""
+        for layer in self.net.in_turn(BACK):
+            self._back_through(layer)
+            self._hand_over(step, layer)
+
+    def _back_through(self, layer: Layer) -> None:
+        """Compute the gradients of a layer."""
+        self.layer = layer
+        self.net.backward(layer, BACK)
+        if layer.traits.is_loss and self.net.is_partitioned:
+            self.share_loss(layer)
+
+    def _hand_over(self, step: int, layer: Layer) -> None:
+        """Pass the gradients of a layer's params to `update`, if they are complete."""
+        for param in reversed(layer.params) if self.net.gradients_complete(layer) else ():
+            self.update(step, param)  # a bias first: it leaves in the message that its weights fill
+
+    def _replay(self, captured: CapturedStep, step: int) -> None:
+        """Run the part of a step that is the host's, and have a GPU replay the rest."""
+        phase = Phase.TRAIN | Phase.FORWARD
+
+        def compute() -> None:
+            for layer in captured.layers:
+                layer.forward(phase)
+            for layer in self.net.in_turn(BACK):
+                self._back_through(layer)
+
+        for layer in captured.readers:
+            self.layer = layer
+            self.net.forward(layer, phase)
+        for layer in captured.layers:
+            self.layer = layer
+            for param in layer.params:
+                self.collect(param)
+            layer.prepare(phase)
+        # states have been reset by now; captured, the reset would be replayed in each step
+        self.net.context.stream_start = False
+        captured.run(compute)
+        self.check_losses()
+        for layer in self.net.in_turn(BACK):
+            self._hand_over(step, layer)
+
+    def share_loss(self, layer: Layer) -> None:
+        """Scale gradients of the mean over a part of the batch to its share in the mean over the whole batch.
+
+        Where all layers are partitioned by records it is the same to average over the workers.
+        """
+        n_shards = layer.site.batch_shard.count
+        if n_shards == 1:
+            return
+        params = layer.params if self.net.gradients_complete(layer) else []
+        grads = [param.grad for param in params if param.has_grad]
+        for grad in [*(source.grad for source in layer.sources), *grads]:
+            if grad is not None:
+                layer.ops.multiply(grad, 1 / n_shards, out=grad)

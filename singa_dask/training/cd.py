@@ -1,0 +1,107 @@
+"""CD: contrastive divergence, which trains RBMs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from singa_dask.conf import Conf, Phase
+from singa_dask.conf.kinds import Size
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers import RBMHid
+from singa_dask.net import NeuralNet
+from singa_dask.training.algorithm import ALGORITHMS, Algorithm
+
+
+class CDConf(Conf):
+    """``cd_conf``: contrastive divergence."""
+
+    cd_k: Size = 1
+    """Steps of Gibbs sampling."""
+    persistent: bool = False
+    """Go on with the chains of the step before instead of from the records; a resumed job does so too."""
+
+
+@ALGORITHMS.register()
+class CD(Algorithm):
+    """CD-k, after Hinton (2002), and its persistent form, after Tieleman (2008).
+
+    One positive pass, through all layers, and ``cd_conf.cd_k`` negative ones, through the layers of RBMs: Gibbs
+    sampling that begins at the records or, with ``cd_conf.persistent``, where it stopped in the batch before. Only
+    those layers learn; others compute as in a test, so that nothing is dropped out below an RBM.
+    """
+
+    block = CDConf
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.rbm = [layer for layer in self.net.layers if layer.traits.learns_without_loss]
+        self.hidden = [layer for layer in self.rbm if isinstance(layer, RBMHid)]
+
+    @classmethod
+    def check(cls, net: NeuralNet) -> None:
+        rbm = [layer for layer in net.layers if layer.traits.learns_without_loss]
+        own = [param for layer in rbm for param in layer.params]
+        problems = []
+        if net.is_partitioned:
+            message = "CD trains nets that are partitioned by records alone. Say partition_dim: 0, and no location."
+            problems.append(Problem(("neuralnet", "partition_dim"), message))
+        if not rbm:
+            problems.append(Problem(("train_one_batch", "alg"), "CD trains RBMVis and RBMHid, and the net has none."))
+        for layer in rbm:
+            if isinstance(layer, RBMHid) and layer.weight.owner is not layer.visible.weight.owner:
+                message = (
+                    f"{layer.name!r} has other weights than its RBMVis. Say share_from: {layer.visible.weight.name}."
+                )
+                problems.append(Problem(net.param_path(layer.weight.name), message))
+        for owner in dict.fromkeys(param.owner for param in own):
+            others = [other for other in net.sharers(owner) if other not in own]
+            if others:
+                message = f"{others[0].name!r} learns too, from a loss: CD has no gradient of it."
+                problems.append(Problem(net.param_path(others[0].name), message))
+        if problems:
+            raise ConfigError(problems)
+
+    def train_one_batch(self, step: int) -> None:
+        self.net.context.step = step
+        with self._batch():
+            for layer in self.net.layers:
+                self.layer = layer
+                for param in layer.params:
+                    self.collect(param)
+                self.net.forward(layer, Phase.POSITIVE | Phase.FORWARD)
+            self.sample()
+            self.check_losses()
+            for layer in reversed(self.rbm):
+                self.layer = layer
+                self.net.backward(layer, Phase.TRAIN)
+                for param in reversed(layer.params):  # a bias first: it leaves in the message that its weights fill
+                    self.update(step, param)
+
+    def test_one_batch(self, phase: Phase) -> None:
+        with self._batch():
+            for layer in self.net.layers:
+                self.layer = layer
+                self.net.forward(layer, phase | Phase.POSITIVE | Phase.FORWARD)
+            self.reconstruct(Phase.TEST)
+
+    def sample(self) -> None:
+        """Run the Gibbs chains; the first reconstruction is always that of the records, for their error."""
+        conf = self.conf.block(CDConf)
+        self.reconstruct(Phase.TEST)
+        chains = self.hidden if conf.persistent else []
+        for layer in chains:
+            if layer.state is not None:
+                layer.ops.copy(layer.state[0], out=layer.units.model)
+        for _ in range(conf.cd_k - (not chains)):
+            self.reconstruct()
+        for layer in chains:
+            model = layer.units.model
+            kept = layer.state or (layer.ops.empty(model.shape, model.dtype),)
+            layer.ops.copy(model, out=kept[0])
+            layer.state = kept
+
+    def reconstruct(self, phase: Phase = Phase.NONE) -> None:
+        """Run one negative pass."""
+        for layer in self.rbm:
+            self.layer = layer
+            self.net.forward(layer, phase | Phase.NEGATIVE)
