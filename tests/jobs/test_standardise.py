@@ -290,6 +290,27 @@ def test_exported_nets_take_raw_columns(tmp_path: Path, shift: float) -> None:
     assert facts["data"]["standardise"] == stored(tmp_path / "run", 40)["data"]
 
 
+@pytest.mark.parametrize("n_groups", [3, 4, 7, 60])
+def test_of_many_records_some_groups_at_equal_distances_are_measured(
+    n_groups: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    n_rows, size = 60, 100
+    x = np.random.default_rng(1).normal(np.arange(n_rows * size)[:, None], 3, (n_rows * size, 4)).astype(np.float32)
+    path = str(tmp_path / "many.arrow")
+    STORES.find("arrow").write(path, [{"data": x, "label": np.zeros(len(x), np.int32)}], block_bytes=size * 20)
+    with STORES.find("arrow")(path) as store:
+        assert {block.n for block in store.blocks} == {size}
+        monkeypatch.setattr(placing, "GROUP_BYTES", size * store.record_bytes)
+    monkeypatch.setattr(placing, "MAX_GROUPS", n_groups)
+    every = -(-n_rows // n_groups)
+    read = np.concatenate([x[i * size : (i + 1) * size] for i in range(0, n_rows, every)]).astype(np.float64)
+    for n_workers in (1, 2):
+        conf = job({"path": path}, cluster={"nworkers_per_group": n_workers}).conf
+        found = placing.compute_scalings(conf, [], [], placing.run_here, pytest.fail)["data"]
+        np.testing.assert_allclose(found["mean"], read.mean(0), rtol=1e-9)
+        np.testing.assert_allclose(found["std"], read.std(0), rtol=1e-9)
+
+
 def test_the_pass_over_the_records_ends_when_the_job_is_stopped(
     table: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
