@@ -437,6 +437,9 @@ class Sampler:
         Proportions in which the workers share a batch; equal if empty.
     span : (int, int), optional
         First record, and the one after the last, in place of those of the group; not for ``block``.
+    apart : bool
+        For ``none``, and a number of records that is whole batches: each worker reads a part of the records, not of
+        each batch. So each block is read by one worker, and a batch has other records for each number of workers.
 
     Attributes
     ----------
@@ -480,7 +483,9 @@ class Sampler:
         last_batch: LastBatch = "wrap",
         shares: Sequence[int] = (),
         span: tuple[int, int] | None = None,
+        apart: bool = False,
     ) -> None:
+        self._apart = apart
         self.batch_size, self.shuffle, self.seed, self._shares = batch_size, shuffle, seed, shares
         self.fingerprint, self.last_batch, self.n_groups = fingerprint, last_batch, n_groups
         if not streams:
@@ -516,6 +521,10 @@ class Sampler:
         low, high = self.bounds(n_workers)[worker : worker + 2]
         if self.shuffle == "block":
             return self._block.rows(step, n_steps, low, high)
+        if self._apart:
+            n_batches, n = self.count // self.batch_size, high - low
+            part: Ids = np.arange(step, step + n_steps)[:, None] % n_batches * n + np.arange(n)
+            return part + (self.start + low * n_batches)
         firsts = self.first_row + (step + np.arange(n_steps)[:, None]) * self.batch_size
         if self.shuffle == "full":
             return self._full.ids(firsts + np.arange(low, high))
@@ -548,6 +557,9 @@ class Sampler:
         if self.shuffle == "block":
             return self._block.block_rows(low, high)
         starts = self._records.starts.clip(self.start, self.start + self.count) - self.start
+        if self._apart:
+            n_batches = self.count // self.batch_size
+            return np.diff(starts.clip(low * n_batches, high * n_batches))
         if self.shuffle == "full":
             return -(-np.diff(starts) * (high - low) // self.batch_size)
         again = np.arange(self.count, self.period)

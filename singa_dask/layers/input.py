@@ -319,6 +319,8 @@ class StoreInput(StoreReader):
     """Whether to log what the store leaves out, and what its order costs, when it is opened to be read."""
     passed = 0
     """Records to pass over at the start, beside those of ``random_skip``."""
+    apart = False
+    """Whether each worker reads a part of ``span``, not of each batch."""
     span: tuple[int, int] | None = None
     """First record, and the one after the last, to read again and again; None for all. One batch is not read ahead."""
 
@@ -590,6 +592,7 @@ class StoreInput(StoreReader):
             last_batch=conf.last_batch,
             shares=context.shares if self.site.batch_shard.count > 1 else (),
             span=self.span,
+            apart=self.apart,
         )
 
     def read_statistics(self) -> None:

@@ -156,8 +156,10 @@ def add_passes(job: JobConf, nets: Nets) -> None:
             continue
         n_records, size, of, rest = count_records(net, phase), _store_inputs(net)[0].batch_size, net.context, None
         n_batches, n_rest = divide(n_records, size, of.n_workers)
+        # of layers that are not all divided by batch, some need the records that another worker reads
+        apart = all(layer.site.batch_shard.count == of.n_workers for layer in net.all_layers)
         for layer in _store_inputs(net):
-            layer.span = (0, n_records - n_rest)
+            layer.span, layer.apart = (0, n_records - n_rest), apart
         if n_rest:
             smaller = with_batchsize(with_stores(job, lambda _: IN_ORDER), n_rest)
             # of one worker there are no shares

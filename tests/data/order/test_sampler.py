@@ -145,6 +145,27 @@ def test_killed_and_resumed_with_other_workers_it_reads_the_same(
 
 @few_examples(25)
 @given(orders(), st.data())
+def test_workers_that_read_apart_read_each_record_once(parts: dict[str, Any], data: st.DataObject) -> None:
+    size, n_records = parts["batch_size"], sum(parts["sizes"])
+    n_batches = data.draw(st.integers(1, 4))
+    stop = n_batches * size
+    sizes = [*parts["sizes"], max(stop + 3 - n_records, 0)]
+    order = Sampler(sizes, size, "none", span=(3, stop + 3), apart=True)
+    n = data.draw(st.sampled_from([k for k in range(1, size + 1) if size % k == 0]))
+    # a second pass is the same
+    for first in (0, n_batches):
+        read = [order.rows(first, worker, n, n_batches) for worker in range(n)]
+        assert all(each.shape == (n_batches, size // n) for each in read)
+        # each its own part, in the order of the file
+        np.testing.assert_array_equal(np.concatenate([each.ravel() for each in read]), np.arange(3, stop + 3))
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    for worker, each in enumerate(read):
+        blocks = np.bincount(np.searchsorted(starts, each.ravel(), side="right") - 1, minlength=len(sizes))
+        np.testing.assert_array_equal(order.block_rows(worker, n), blocks)
+
+
+@few_examples(25)
+@given(orders(), st.data())
 def test_it_tells_which_blocks_a_worker_reads(parts: dict[str, Any], data: st.DataObject) -> None:
     order = Sampler(**{**parts, "skip": 0})
     n = data.draw(st.sampled_from([k for k in range(1, order.batch_size + 1) if order.batch_size % k == 0]))
