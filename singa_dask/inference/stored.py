@@ -325,7 +325,7 @@ class LayerValues(NamedTuple):
         record = pa.array(np.repeat(np.arange(len(values[0])), n_steps))
         kept = pa.concat_tables([each.kept.slice(each.first) for each in stores], promote_options="permissive")
         place = {
-            "file": [name for each in stores for name in each.files or [each.url] * each.count],
+            "file": [readable(name) for each in stores for name in each.files or [each.url] * each.count],
             "record": [None if each.files else each.first + i for each in stores for i in range(each.count)],
         }
         places, sizes = _place_names(stores), [each[0].size for each in values]
@@ -336,7 +336,7 @@ class LayerValues(NamedTuple):
             if not self.topk:
                 columns += map(pa.array, each.reshape(len(each), -1).T.astype(np.float64))
             for numbers, scores in each.reshape(-1, self.topk, 2).transpose(1, 2, 0) if self.topk else ():
-                labels = [names[i] if i < len(names) else str(i) for i in numbers.astype(int).tolist()]
+                labels = [readable(names[i]) if i < len(names) else str(i) for i in numbers.astype(int).tolist()]
                 columns += [pa.array(labels), pa.array(numbers.astype(np.int64)), pa.array(scores.astype(np.float64))]
         named = _value_names(self.layers, self.class_names, sizes, self.topk, places)
         return pa.Table.from_arrays(columns, [*places, *kept.column_names, *["step"] * (n_steps > 1), *named])
