@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from singa_dask.data.loading import Loader
-    from singa_dask.data.order import Shuffle
+    from singa_dask.data.sampler import Shuffle
     from singa_dask.data.stores import Store
 
 
@@ -232,7 +232,7 @@ def measure(store: Store, batch_size: int = 256, shuffle: Shuffle = "none", roun
     import numpy as np
 
     from singa_dask.data.loading import Loader
-    from singa_dask.data.order import Sampler
+    from singa_dask.data.sampler import Sampler
     from singa_dask.ops import get_ops
 
     name = _values_of(store)

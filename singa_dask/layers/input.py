@@ -23,7 +23,9 @@ from singa_dask.data.codecs.record import find_wrong_label
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.loading import BadPolicy, Loader, Survey
 from singa_dask.data.loading.loader import Batch
-from singa_dask.data.order import GroupRecords, Sampler, advanced, random_skip
+from singa_dask.data.order import GroupRecords
+from singa_dask.data.random import random_skip
+from singa_dask.data.sampler import Sampler, advanced
 from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels
 from singa_dask.data.stores.split import SplitStore

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.order import MAX_STEPS, Sampler
+from singa_dask.data.sampler import MAX_STEPS, Sampler
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays, Block

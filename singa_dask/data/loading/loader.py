@@ -21,7 +21,7 @@ import numpy.typing as npt
 from singa_dask import fs
 from singa_dask.data.loading.fetcher import Fetcher, LookAhead, MemoryBudget
 from singa_dask.data.loading.reader import BadLog, BadPolicy, BadRecord, BlockReader, empty_arrays
-from singa_dask.data.order import Sampler
+from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from singa_dask import fs
 from singa_dask.data.loading.fetcher import Fetcher
-from singa_dask.data.order import draw, permutation
+from singa_dask.data.random import draw, permutation
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays, Block
 from singa_dask.errors import Aborted, DataError

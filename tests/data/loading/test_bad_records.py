@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from singa_dask.data.codecs.record import encode_record
 from singa_dask.data.loading import BadPolicy, Loader
-from singa_dask.data.order import Sampler, draw
+from singa_dask.data.random import draw
+from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import Store, open_store, write_manifest
 from singa_dask.data.stores.record_files import write_pairs
 from singa_dask.data.types import Arrays

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from singa_dask import fs
 from singa_dask.data.loading import HostSpan, Loader, assign_by_host, host_names, same_host
 from singa_dask.data.loading.reader import Locations
-from singa_dask.data.order import Sampler
+from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.types import Block
 from singa_dask.errors import DataError

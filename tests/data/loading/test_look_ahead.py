@@ -10,7 +10,7 @@ import pytest
 from singa_dask.data.loading import Loader
 from singa_dask.data.loading.fetcher import LookAhead
 from singa_dask.data.loading.reader import BlockReader
-from singa_dask.data.order import MAX_STEPS, Sampler, Shuffle
+from singa_dask.data.sampler import MAX_STEPS, Sampler, Shuffle
 from singa_dask.data.stores import open_store
 from tests.contracts.records import pixels, written
 

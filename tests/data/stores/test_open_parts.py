@@ -13,7 +13,7 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.data.loading import Loader
-from singa_dask.data.order import Sampler
+from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import table as table_module
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.stores.table_part import OpenParts

@@ -11,7 +11,7 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.data.loading import Loader
-from singa_dask.data.order import Sampler
+from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import arrow, open_store
 from singa_dask.data.stores.arrow import RowGroups
 from singa_dask.data.stores.range_store import RangeStore
