@@ -26,7 +26,7 @@ from singa_dask.cli.init_records import (
 from singa_dask.cli.init_tables import count_test, survey_table
 from singa_dask.cli.inspection import MAX_SPARSE, FieldStatistics, Ids, label_findings
 from singa_dask.data.codecs.columns import is_number
-from singa_dask.data.codecs.record import LABEL_NAMES, is_point, labels_among
+from singa_dask.data.codecs.labels import LABEL_NAMES, is_point, labels_among
 from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.class_names import check_label, has_several_labels
 from singa_dask.data.stores.image import IMAGE_SUFFIXES, image_size

@@ -43,10 +43,10 @@ from singa_dask.cli.init_records import (
     with_split,
 )
 from singa_dask.data.codecs.columns import as_texts, is_number, missing_of, whole
+from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.data.codecs.lags import LagsConf, is_sorted, twice_among
 from singa_dask.data.codecs.numbers import MISSING, Spelling
-from singa_dask.data.codecs.record import is_point, labels_among
-from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.class_names import label_table

@@ -24,8 +24,8 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from singa_dask.arrays import Array
 from singa_dask.comm.remote_import import Guarded
 from singa_dask.conf.layer import PHASES
-from singa_dask.data.codecs.record import find_wrong_weight
 from singa_dask.data.codecs.scaling import Moments, Scaling
+from singa_dask.data.codecs.values import find_wrong_weight
 from singa_dask.errors import ConfigError
 from singa_dask.estimators.categories import categories_of, categories_of_parts, refuse_missing
 from singa_dask.jobs.cluster import compute_on

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import check_array
 
 from singa_dask.arrays import Array
-from singa_dask.data.codecs.table import are_too_many
+from singa_dask.data.codecs.table_facts import are_too_many
 from singa_dask.errors import listed
 from singa_dask.jobs.cluster import compute_on
 from singa_dask.jobs.datasets.lazy_parts import map_parts, parts_of

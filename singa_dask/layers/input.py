@@ -19,7 +19,7 @@ import numpy as np
 from singa_dask import fs
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.base import Conf
-from singa_dask.data.codecs.record import find_wrong_label
+from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.loading import BadPolicy, Loader, Survey
 from singa_dask.data.loading.loader import Batch

@@ -7,7 +7,7 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 
-from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.image import ImageOptions
 from singa_dask.data.stores.store import backends_holding

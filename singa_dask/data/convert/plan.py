@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.data.codecs.record import schema_of
+from singa_dask.data.codecs.record_schema import schema_of
 from singa_dask.data.random import permutation
 from singa_dask.data.stores.class_names import has_several_labels
 from singa_dask.data.stores.column import read_idx

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.data.codecs.record import as_labels, as_values, is_rounded, value_name
+from singa_dask.data.codecs.labels import as_labels
+from singa_dask.data.codecs.values import as_values, is_rounded, value_name
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.column import check_array
 from singa_dask.data.stores.range_store import RangeStore, name_of

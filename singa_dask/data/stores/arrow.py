@@ -25,16 +25,10 @@ import pyarrow as pa
 
 from singa_dask import fs
 from singa_dask.data.codecs.columns import check_label_type
-from singa_dask.data.codecs.record import (
-    as_labels,
-    as_values,
-    describe_fields,
-    fields_of,
-    flat_lists,
-    holds_numbers,
-    is_list,
-    salvage_rows,
-)
+from singa_dask.data.codecs.labels import as_labels
+from singa_dask.data.codecs.record_schema import describe_fields, fields_of
+from singa_dask.data.codecs.salvage import salvage_rows
+from singa_dask.data.codecs.values import as_values, flat_lists, holds_numbers, is_list
 from singa_dask.data.stores.class_names import hugging_face_names, parse_names
 from singa_dask.data.stores.columnar import ARROW_MAGIC, STREAM, is_columnar, open_columns
 from singa_dask.data.stores.image import ImageOptions, decode_image

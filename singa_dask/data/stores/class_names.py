@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.data.codecs.scaling import Learned, Scaling
-from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.codecs.learned import Learned
+from singa_dask.data.codecs.scaling import Scaling
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, listed

@@ -27,7 +27,8 @@ from numpy.lib import format as npy_format
 from singa_dask import fs
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many, Size
-from singa_dask.data.codecs.record import as_labels, as_values, is_numeric, is_rounded, value_name
+from singa_dask.data.codecs.labels import as_labels
+from singa_dask.data.codecs.values import as_values, is_numeric, is_rounded, value_name
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import RangeStore, describe
 from singa_dask.data.stores.store import (

@@ -26,8 +26,10 @@ from singa_dask import fs
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many, Size
 from singa_dask.data.codecs.columns import column_kind
-from singa_dask.data.codecs.record import find_wrong_label, flat_lists, label_field, salvage_rows
-from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.codecs.labels import find_wrong_label, label_field
+from singa_dask.data.codecs.salvage import salvage_rows
+from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.codecs.values import flat_lists
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import BLOCK_BYTES, NEWLINE, STORES, LabelOptions, StoreOptions, cut_lines
 from singa_dask.data.stores.table_part import TablePart

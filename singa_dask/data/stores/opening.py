@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from singa_dask import fs
 from singa_dask.conf.yaml_text import read_plain
-from singa_dask.data.codecs.record import describe_fields, show_schema
+from singa_dask.data.codecs.record_schema import describe_fields, show_schema
 from singa_dask.data.stores.class_names import Labels, label_table, parse_names, relabel
 from singa_dask.data.stores.image import IMAGE_SUFFIXES, entries_of
 from singa_dask.data.stores.lakes import refuse_lake

@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from singa_dask import fs
-from singa_dask.data.codecs.record import fields_of, label_field, show_schema
+from singa_dask.data.codecs.labels import label_field
+from singa_dask.data.codecs.record_schema import fields_of, show_schema
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, Store
 from singa_dask.data.types import Arrays, Block, Field, FileSum

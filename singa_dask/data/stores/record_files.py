@@ -21,9 +21,9 @@ import numpy.typing as npt
 from singa_dask import fs
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many, Size
-from singa_dask.data.codecs import protobuf, record
+from singa_dask.data.codecs import labels, protobuf, record, record_schema, salvage
 from singa_dask.data.codecs.protobuf import BYTES, VARINT
-from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.class_names import read_classes
 from singa_dask.data.stores.image import ImageOptions, decode_image, is_image
 from singa_dask.data.stores.range_store import RangeStore
@@ -251,7 +251,7 @@ class KVFileStore(RangeStore):
         if not self._pairs.count:
             raise DataError(f"{self._pairs.url}: no records.")
         self.blocks = cut_blocks(self._pairs.url, self._pairs.offsets)
-        self.schema = record.schema_of(self._decode(0, 1, "block 0", self._pairs.read(0, 1)))
+        self.schema = record_schema.schema_of(self._decode(0, 1, "block 0", self._pairs.read(0, 1)))
         self.mapped = self.is_local and self._pairs.stride > 0 and "pixel" in self.schema
 
     def _drop_truncated(self) -> None:
@@ -268,7 +268,7 @@ class KVFileStore(RangeStore):
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         where = f"block {block_id}"
         arrays = self._decode(int(self.starts[block_id]), self.blocks[block_id].n, where, data[0])
-        return record.check_schema(arrays, self.schema, f"{self._pairs.url}, {where}")
+        return record_schema.check_schema(arrays, self.schema, f"{self._pairs.url}, {where}")
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         first, n = int(self.starts[block_id]), self.blocks[block_id].n
@@ -334,7 +334,7 @@ def _label(feature: Feature, classes: Mapping[bytes, int]) -> npt.NDArray[np.int
         return np.array([_class(value.tobytes(), classes) for value in values], np.int32)
     if kind != INT64_LIST or values.ndim != 1:
         raise ValueError("the label is not one integer")
-    wrong = record.find_wrong_label(values)
+    wrong = labels.find_wrong_label(values)
     if wrong is not None:
         raise ValueError(wrong[1])
     return values.astype(np.int32)
@@ -469,7 +469,7 @@ class TFRecordStore(RangeStore):
             raise DataError(f"{self.url}: no records. The file is empty.")
         self.blocks, self.schema = cut_blocks(self.url, self._offsets), {}
         first = source.read(0, int(self._offsets[1]))
-        self.schema = record.schema_of(self._read(0, 1, first, f"{self.url}, block 0"))
+        self.schema = record_schema.schema_of(self._read(0, 1, first, f"{self.url}, block 0"))
         if len(names := tuple(self.options["features"])) > 1:
             found = _features(np.frombuffer(first[HEAD_BYTES:-TAIL_BYTES], np.uint8)[None]) or {}
             widths = {name: found[name][1].size for name in names if found[name][1].size > 1}
@@ -478,7 +478,7 @@ class TFRecordStore(RangeStore):
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         where = f"{self.url}, block {block_id}"
         arrays = self._read(int(self.starts[block_id]), self.blocks[block_id].n, data[0], where)
-        return record.check_schema(arrays, self.schema, where)
+        return record_schema.check_schema(arrays, self.schema, where)
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         block, first = self.blocks[block_id], int(self.starts[block_id])
@@ -488,7 +488,7 @@ class TFRecordStore(RangeStore):
             start, end = (int(offset) - block.offset for offset in self._offsets[first + row : first + row + 2])
             return {name: array[0] for name, array in self._read(first + row, 1, data[start:end], self.url).items()}
 
-        return record.salvage_rows(block.n, self.schema, read_row)
+        return salvage.salvage_rows(block.n, self.schema, read_row)
 
     def _decode(self, rows: Rows) -> Arrays | None:
         """Decode messages of the same layout, (n, length) uint8; returns None if their layouts differ.
@@ -508,7 +508,7 @@ class TFRecordStore(RangeStore):
         label = options["label"] or next((name for name in IMAGE_LABELS if name in features), "")
         if label in named:
             raise ValueError(f"{label} is both a feature and the label")
-        self.label_name = record.label_field([name for name in features if name not in named], label)
+        self.label_name = labels.label_field([name for name in features if name not in named], label)
         kinds = {name: kind for name, (kind, _) in features.items() if name != self.label_name}
         if len(named) > 1 or [kinds.get(name) for name in named] == [INT64_LIST]:
             # integers of 64 bits

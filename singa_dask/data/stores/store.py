@@ -20,8 +20,9 @@ import numpy.typing as npt
 from singa_dask import fs
 from singa_dask.conf.base import Conf
 from singa_dask.conf.parts import read_options
-from singa_dask.data.codecs.record import as_labels, check_schema, schema_of
-from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.codecs.labels import as_labels
+from singa_dask.data.codecs.record_schema import check_schema, schema_of
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.types import Arrays, Block, Field, FileSum, Records, TableColumn
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.checksums import checksum_of

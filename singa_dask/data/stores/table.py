@@ -24,8 +24,11 @@ from singa_dask.conf.kinds import Many, Size
 from singa_dask.data.codecs.columns import as_texts, key_texts, missing_of, refuse_absent, show_columns, whole
 from singa_dask.data.codecs.lags import LagsConf
 from singa_dask.data.codecs.numbers import MISSING, NO_SPELLING, NumberConf, Spelling
-from singa_dask.data.codecs.record import bisect_rows
-from singa_dask.data.codecs.table import TableEncoder, TableFacts, TableSpec, TableStatistics
+from singa_dask.data.codecs.salvage import bisect_rows
+from singa_dask.data.codecs.table_encoder import TableEncoder
+from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.codecs.table_spec import TableSpec
+from singa_dask.data.codecs.table_statistics import TableStatistics
 from singa_dask.data.codecs.tokens import TextConf
 from singa_dask.data.stores.range_store import (
     Manifest,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from singa_dask import fs
-from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.types import RecordRun
 
 LOG = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from singa_dask import fs
 from singa_dask.data.codecs.columns import column_kind, is_number, refuse_twice, show_columns
-from singa_dask.data.codecs.memory import as_columns
+from singa_dask.data.codecs.data_frames import as_columns
 from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
 from singa_dask.data.stores.arrow import PARQUET_MAGIC, RowGroups
 from singa_dask.data.stores.class_names import hugging_face_names

@@ -19,14 +19,9 @@ import numpy as np
 
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many
-from singa_dask.data.codecs.record import (
-    as_values,
-    check_schema,
-    is_numeric,
-    salvage_rows,
-    schema_of,
-    value_name,
-)
+from singa_dask.data.codecs.record_schema import check_schema, schema_of
+from singa_dask.data.codecs.salvage import salvage_rows
+from singa_dask.data.codecs.values import as_values, is_numeric, value_name
 from singa_dask.data.stores.column import NPY_DAMAGE, decode_npy
 from singa_dask.data.stores.image import IMAGE_SUFFIXES, ImageOptions, decode_image
 from singa_dask.data.stores.range_store import RangeStore

@@ -22,8 +22,9 @@ import pyarrow.csv
 from singa_dask import fs
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many, Size
-from singa_dask.data.codecs.record import LABEL_NAMES, labels_among, salvage_rows
-from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.codecs.labels import LABEL_NAMES, labels_among
+from singa_dask.data.codecs.salvage import salvage_rows
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import BLOCK_BYTES, STORES, Rechunker, StoreOptions, cut_lines, rows_per_block
 from singa_dask.data.stores.table_csv import BOM, HEAD_BYTES, WIDE_BOMS

@@ -10,9 +10,10 @@ from dask.base import is_dask_collection
 from dask.delayed import delayed
 
 from singa_dask.comm.remote_import import Guarded
-from singa_dask.data.codecs.memory import TEXTS, as_table, column_values, is_frame, names_of, texts_of
-from singa_dask.data.codecs.record import is_rounded
-from singa_dask.data.codecs.table import MAX_CATEGORIES
+from singa_dask.data.codecs.data_frames import as_table, is_frame, names_of
+from singa_dask.data.codecs.plain_arrays import TEXTS, column_values, texts_of
+from singa_dask.data.codecs.table_facts import MAX_CATEGORIES
+from singa_dask.data.codecs.values import is_rounded
 from singa_dask.errors import DataError
 from singa_dask.jobs.cluster import compute_on
 from singa_dask.jobs.datasets.array_records import ArrayWriter, feature_field, output_field

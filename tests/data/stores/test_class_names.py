@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from singa_dask.data.codecs.memory import class_numbers
-from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.codecs.plain_arrays import class_numbers
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.convert import convert
 from singa_dask.data.stores import STORES, open_store, write_manifest
 from singa_dask.data.stores.class_names import ClassNames, check_label, label_table, relabel

@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from singa_dask import fs
-from singa_dask.data.codecs.table import TableEncoder, TableFacts, TableSpec
+from singa_dask.data.codecs.table_encoder import TableEncoder
+from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.stores import table as table_module
 from singa_dask.data.stores import table_part
 from singa_dask.data.stores.table import TableStore
