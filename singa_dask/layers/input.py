@@ -22,7 +22,7 @@ from singa_dask.conf.base import Conf
 from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.loading import BadPolicy, Loader, Survey
-from singa_dask.data.loading.loader import Batch
+from singa_dask.data.loading.batch_reader import Batch
 from singa_dask.data.order import GroupRecords
 from singa_dask.data.random import random_skip
 from singa_dask.data.sampler import Sampler, advanced
