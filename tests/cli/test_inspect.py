@@ -17,7 +17,7 @@ from singa_dask.cli import inspection
 from singa_dask.cli import inspection as sheet
 from singa_dask.cli.inspection import inspect_store, inspection_lines
 from singa_dask.data.stores import STORES, image, open_store
-from singa_dask.data.stores.store import rows_per_block
+from singa_dask.data.stores.blocks import rows_per_block
 from singa_dask.data.types import Arrays, TableColumn
 from singa_dask.lazy import LazyModule
 from tests.cli.conftest import DIGITS, Call, Made

@@ -13,12 +13,13 @@ from typing import Any, ClassVar
 
 from singa_dask import fs
 from singa_dask.data.codecs.record_schema import schema_of
-from singa_dask.data.stores.column import read_idx
+from singa_dask.data.stores.blocks import even_blocks, rows_per_block
+from singa_dask.data.stores.idx import read_idx
 from singa_dask.data.stores.opening import ShardedStore, shard_urls
-from singa_dask.data.stores.store import STORES, Store, StoreOptions, even_blocks, rows_per_block
+from singa_dask.data.stores.store import STORES, Store, StoreOptions
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.stores.table_part import table_files
-from singa_dask.data.stores.text import read_text, read_words
+from singa_dask.data.stores.vocabulary import read_text, read_words
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from singa_dask.fs.patterns import is_pattern
@@ -100,7 +101,7 @@ class _FilesInMemory(Store):
 
 
 class IdxFiles(_FilesInMemory):
-    """Files of images and of labels in MNIST's idx format; see `column.read_idx`."""
+    """Files of images and of labels in MNIST's idx format; see `idx.read_idx`."""
 
     read = staticmethod(read_idx)
 

@@ -20,9 +20,11 @@ from singa_dask import fs
 from singa_dask.data.convert.plan import (
     ConversionPlan,
 )
+from singa_dask.data.stores.blocks import rows_per_block
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.data.stores.opening import forget_manifest, open_store, write_manifest
-from singa_dask.data.stores.store import STORES, Rechunker, Store, rows_per_block
+from singa_dask.data.stores.rechunker import Rechunker
+from singa_dask.data.stores.store import STORES, Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 

@@ -23,9 +23,10 @@ from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many, Size, as_list
 from singa_dask.data.codecs.salvage import salvage_rows
+from singa_dask.data.stores.blocks import BLOCK_BYTES
 from singa_dask.data.stores.class_names import read_classes
 from singa_dask.data.stores.range_store import find_manifest, name_of, plain
-from singa_dask.data.stores.store import ADVICE, BLOCK_BYTES, MANIFEST_DIR, SPLIT, STORES, Store, StoreOptions
+from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, SPLIT, STORES, Store, StoreOptions
 from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import DataError, MissingPackageError, listed
 from singa_dask.fs.checksums import checksum_of

@@ -30,8 +30,9 @@ from singa_dask.data.codecs.labels import find_wrong_label, label_field
 from singa_dask.data.codecs.salvage import salvage_rows
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.values import flat_lists
+from singa_dask.data.stores.blocks import BLOCK_BYTES, NEWLINE, cut_lines
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import BLOCK_BYTES, NEWLINE, STORES, LabelOptions, StoreOptions, cut_lines
+from singa_dask.data.stores.store import STORES, LabelOptions, StoreOptions
 from singa_dask.data.stores.table_part import TablePart
 from singa_dask.data.types import Arrays, Field, RecordRun
 from singa_dask.errors import DataError, listed

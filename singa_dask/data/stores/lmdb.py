@@ -23,10 +23,12 @@ import numpy.typing as npt
 
 from singa_dask import fs
 from singa_dask.data.codecs import record, record_schema
+from singa_dask.data.stores.blocks import rows_per_block
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.image import ImageOptions, decode_image
 from singa_dask.data.stores.range_store import find_manifest, plain
-from singa_dask.data.stores.store import STORES, Rechunker, Store, StoreOptions, rows_per_block
+from singa_dask.data.stores.rechunker import Rechunker
+from singa_dask.data.stores.store import STORES, Store, StoreOptions
 from singa_dask.data.types import Arrays, Block, Records
 from singa_dask.errors import DataError, MissingPackageError
 from singa_dask.fs.cache import CachedFile, key_of, open_cache

@@ -30,6 +30,7 @@ from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.codecs.table_statistics import TableStatistics
 from singa_dask.data.codecs.tokens import TextConf
+from singa_dask.data.stores.blocks import BLOCK_BYTES
 from singa_dask.data.stores.range_store import (
     Manifest,
     RangeStore,
@@ -40,7 +41,7 @@ from singa_dask.data.stores.range_store import (
     summed_bytes,
 )
 from singa_dask.data.stores.split import Rows, SplitConf
-from singa_dask.data.stores.store import BLOCK_BYTES, STORES, StoreOptions
+from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_index import (
     INDEX_VERSION,

@@ -19,7 +19,7 @@ import pyarrow.csv
 from singa_dask import fs
 from singa_dask.data.codecs.columns import column_kind, is_number, refuse_twice, whole
 from singa_dask.data.codecs.numbers import MISSING
-from singa_dask.data.stores.store import BLOCK_BYTES
+from singa_dask.data.stores.blocks import BLOCK_BYTES
 from singa_dask.data.stores.table_part import TablePart
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError

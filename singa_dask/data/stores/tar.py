@@ -22,10 +22,11 @@ from singa_dask.conf.kinds import Many
 from singa_dask.data.codecs.record_schema import check_schema, schema_of
 from singa_dask.data.codecs.salvage import salvage_rows
 from singa_dask.data.codecs.values import as_values, is_numeric, value_name
-from singa_dask.data.stores.column import NPY_DAMAGE, decode_npy
+from singa_dask.data.stores.blocks import cut_blocks
 from singa_dask.data.stores.image import IMAGE_SUFFIXES, ImageOptions, decode_image
+from singa_dask.data.stores.npy import NPY_DAMAGE, decode_npy
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import STORES, StoreOptions, cut_blocks
+from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.range_file import RangeFile
