@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores import STORES, Store, detect, open_store
-from singa_dask.data.stores.image import ImageOptions
+from singa_dask.data.stores.image_decoding import ImageOptions
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.table import NamedColumns, TableStore
 from singa_dask.data.stores.table_csv import CsvPart

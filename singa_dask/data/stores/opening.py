@@ -19,7 +19,8 @@ from singa_dask import fs
 from singa_dask.conf.yaml_text import read_plain
 from singa_dask.data.codecs.record_schema import describe_fields, show_schema
 from singa_dask.data.stores.class_names import Labels, label_table, parse_names, relabel
-from singa_dask.data.stores.image import IMAGE_SUFFIXES, entries_of
+from singa_dask.data.stores.image import entries_of
+from singa_dask.data.stores.image_decoding import IMAGE_SUFFIXES
 from singa_dask.data.stores.lakes import refuse_lake
 from singa_dask.data.stores.range_store import VERSION, RangeStore, manifest_url, plain
 from singa_dask.data.stores.store import MANIFEST_DIR, SPLIT, STORES, Store

@@ -22,7 +22,7 @@ from singa_dask.data.stores.arrow_columns import check_described, column_array, 
 from singa_dask.data.stores.blocks import BLOCK_BYTES
 from singa_dask.data.stores.class_names import hugging_face_names, parse_names
 from singa_dask.data.stores.columnar import is_columnar, open_columns
-from singa_dask.data.stores.image import ImageOptions, decode_image
+from singa_dask.data.stores.image_decoding import ImageOptions, decode_image
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.row_groups import RowGroups

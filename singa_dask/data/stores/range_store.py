@@ -30,10 +30,11 @@ from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.fs.range_reader import RangeReader
 from singa_dask.fs.sources import Bytes, Range
 
+logger = logging.getLogger(__name__)
+
 VERSION = 1
 # files that an error names
 MAX_NAMED = 3
-LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Manifest:
 
     def dismiss(self) -> None:
         """Log that the manifest is ignored because its blocks differ from those of the data."""
-        LOG.warning("%s: ignored: its blocks are not those of the data.", self.url)
+        logger.warning("%s: ignored: its blocks are not those of the data.", self.url)
 
     def check_described(self, url: str, schema: dict[str, Field], class_names: tuple[str, ...]) -> None:
         """Check how a file describes its records, in formats that do so outside of the blocks.
@@ -202,10 +203,10 @@ def find_manifest(
         options = dict(found.get("options", {}))
         stated = (found["version"], found["backend"], opening["bytes"])
     except (AttributeError, DataError, KeyError, TypeError, ValueError) as error:
-        LOG.warning("%s: ignored: %s: %s", target, type(error).__name__, error)
+        logger.warning("%s: ignored: %s: %s", target, type(error).__name__, error)
         return None
     if stated != (VERSION, backend, n_bytes):
-        LOG.warning("%s: ignored: version, format and bytes %s, but the data has %s.", target, stated, n_bytes)
+        logger.warning("%s: ignored: version, format and bytes %s, but the data has %s.", target, stated, n_bytes)
         return None
     return Manifest(target, blocks, opening, parse_names(found.get("class_names")), schema, options, files)
 

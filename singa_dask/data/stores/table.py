@@ -6,7 +6,6 @@ import contextlib
 import fnmatch
 import functools
 import json
-import logging
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -79,7 +78,6 @@ from singa_dask.version import __version__
 
 jsonl = LazyModule("singa_dask.data.stores.jsonl")
 
-LOG = logging.getLogger(__name__)
 
 # records that are decoded at a time where a table is read as a whole
 GROUP_BYTES = 1 << 26

@@ -48,12 +48,13 @@ from singa_dask.lazy import LazyModule, require
 from singa_dask.shown import plural
 from singa_dask.texts import unique_keys
 
+logger = logging.getLogger(__name__)
+
 pc, pq = LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
 
 WHOLE_SUFFIXES = (".json", ".json.gz", ".xlsx")
 JSON_LINES = (".jsonl", ".ndjson")
 ROWS = 1 << 14
-LOG = logging.getLogger(__name__)
 
 
 # errors that json and openpyxl raise
@@ -122,7 +123,7 @@ def _sheet(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
         )
     if errors := [cell for cell in cells if cell.data_type == "e"]:
         first = f"{errors[0].value} in {errors[0].coordinate}"
-        LOG.warning(
+        logger.warning(
             "%s: read as missing: %s. The first is %s.",
             where,
             plural(len(errors), "cell with an error", "cells with errors"),

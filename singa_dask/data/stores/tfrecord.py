@@ -16,7 +16,7 @@ from singa_dask.data.codecs.protobuf import BYTES, VARINT
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.blocks import cut_blocks
 from singa_dask.data.stores.class_names import read_classes
-from singa_dask.data.stores.image import ImageOptions, decode_image, is_image
+from singa_dask.data.stores.image_decoding import ImageOptions, decode_image, is_image
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Arrays
