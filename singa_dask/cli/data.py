@@ -106,7 +106,7 @@ def verify(url: str, writes: bool, reading: Reading) -> None:
     from singa_dask.cli.opening import opened, store_format
     from singa_dask.cli.tasks import counted
     from singa_dask.data.stores import write_manifest
-    from singa_dask.data.stores.opening import check_manifests, forget_manifest
+    from singa_dask.data.stores.manifest_writer import check_manifests, forget_manifest
 
     # an older one must not find the new data damaged
     names = forget_manifest(url, reading.storage_options) if writes else {}

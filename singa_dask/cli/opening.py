@@ -11,7 +11,7 @@ from singa_dask.data.codecs.labels import labels_among
 from singa_dask.data.codecs.tokens import MAX_LENGTH
 from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.class_names import check_label
-from singa_dask.data.stores.opening import shard_urls
+from singa_dask.data.stores.shards import shard_urls
 from singa_dask.data.stores.table import open_part
 from singa_dask.data.stores.table_part import format_of, table_files
 from singa_dask.errors import ConfigError, DataError

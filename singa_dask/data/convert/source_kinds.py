@@ -15,7 +15,8 @@ from singa_dask import fs
 from singa_dask.data.codecs.record_schema import schema_of
 from singa_dask.data.stores.blocks import even_blocks, rows_per_block
 from singa_dask.data.stores.idx import read_idx
-from singa_dask.data.stores.opening import ShardedStore, shard_urls
+from singa_dask.data.stores.sharded_store import ShardedStore
+from singa_dask.data.stores.shards import shard_urls
 from singa_dask.data.stores.store import STORES, Store, StoreOptions
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.stores.table_part import table_files

@@ -22,7 +22,8 @@ from singa_dask.data.convert.plan import (
 )
 from singa_dask.data.stores.blocks import rows_per_block
 from singa_dask.data.stores.class_names import write_options
-from singa_dask.data.stores.opening import forget_manifest, open_store, write_manifest
+from singa_dask.data.stores.manifest_writer import forget_manifest, write_manifest
+from singa_dask.data.stores.opening import open_store
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, Store
 from singa_dask.data.types import Arrays

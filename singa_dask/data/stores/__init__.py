@@ -3,7 +3,9 @@
 A new store is a file in this directory, and its name below: the file is imported when the format is asked for.
 """
 
-from singa_dask.data.stores.opening import detect, open_store, write_manifest
+from singa_dask.data.stores.detection import detect
+from singa_dask.data.stores.manifest_writer import write_manifest
+from singa_dask.data.stores.opening import open_store
 from singa_dask.data.stores.store import STORES, Store
 
 __all__ = ["STORES", "Store", "detect", "open_store", "write_manifest"]
@@ -21,8 +23,8 @@ STORES.add_modules(
         "lmdb": "lmdb",
         "npy": "npy",
         "npz": "npz",
-        "opening": "shards",
         "parquet": "image-parquet parquet",
+        "sharded_store": "shards",
         "table": "table",
         "tar": "webdataset",
         "text": "csv textfile",

@@ -18,7 +18,7 @@ from singa_dask.data.codecs.salvage import salvage_rows
 from singa_dask.data.stores.blocks import BLOCK_BYTES
 from singa_dask.data.stores.class_names import read_classes
 from singa_dask.data.stores.image_decoding import HEAD_BYTES, IMAGE_SUFFIXES, ImageOptions, decode_image, is_image
-from singa_dask.data.stores.range_store import find_manifest, name_of, plain
+from singa_dask.data.stores.manifest import find_manifest, name_of, plain
 from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, SPLIT, STORES, Store, StoreOptions
 from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import DataError, MissingPackageError, listed

@@ -26,7 +26,7 @@ from singa_dask.data.codecs import record, record_schema
 from singa_dask.data.stores.blocks import rows_per_block
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.image_decoding import ImageOptions, decode_image
-from singa_dask.data.stores.range_store import find_manifest, plain
+from singa_dask.data.stores.manifest import find_manifest, plain
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, Store, StoreOptions
 from singa_dask.data.types import Arrays, Block, Records

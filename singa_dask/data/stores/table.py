@@ -30,15 +30,8 @@ from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.codecs.table_statistics import TableStatistics
 from singa_dask.data.codecs.tokens import TextConf
 from singa_dask.data.stores.blocks import BLOCK_BYTES
-from singa_dask.data.stores.range_store import (
-    Manifest,
-    RangeStore,
-    file_bytes,
-    find_manifest,
-    name_of,
-    rest_of,
-    summed_bytes,
-)
+from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of
+from singa_dask.data.stores.range_store import RangeStore, file_bytes, rest_of, summed_bytes
 from singa_dask.data.stores.split import Rows, SplitConf
 from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.stores.table_csv import CsvPart

@@ -33,11 +33,12 @@ from singa_dask.data.codecs.data_frames import as_columns
 from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
 from singa_dask.data.stores.class_names import hugging_face_names
 from singa_dask.data.stores.columnar import ARROW_MAGIC, PARQUET_SUFFIXES, is_columnar, open_columns
+from singa_dask.data.stores.hugging_face import README, name_sets, saved_files
 from singa_dask.data.stores.lakes import refuse_lake
-from singa_dask.data.stores.opening import README, check_splits, name_sets, saved_files, shard_urls
 from singa_dask.data.stores.parquet import PARQUET_MAGIC
 from singa_dask.data.stores.range_store import read_ranges
 from singa_dask.data.stores.row_groups import RowGroups
+from singa_dask.data.stores.shards import check_splits, shard_urls
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError, SingaError
 from singa_dask.fs.checksums import checksum_of

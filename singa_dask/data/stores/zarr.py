@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from singa_dask import fs
 from singa_dask.data.stores.array_store import ArrayStore, StoredArray
-from singa_dask.data.stores.range_store import name_of
+from singa_dask.data.stores.manifest import name_of
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import FileSum
 from singa_dask.errors import DataError
