@@ -19,7 +19,7 @@ from singa_dask.data.stores.sharded_store import ShardedStore
 from singa_dask.data.stores.shards import shard_urls
 from singa_dask.data.stores.store import STORES, Store, StoreOptions
 from singa_dask.data.stores.table import TableStore
-from singa_dask.data.stores.table_part import table_files
+from singa_dask.data.stores.table_files import table_files
 from singa_dask.data.stores.vocabulary import read_text, read_words
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError

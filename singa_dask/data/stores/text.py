@@ -24,10 +24,10 @@ from singa_dask.data.codecs.labels import LABEL_NAMES, labels_among
 from singa_dask.data.codecs.salvage import salvage_rows
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.blocks import BLOCK_BYTES, cut_lines, rows_per_block
+from singa_dask.data.stores.csv_records import BOM, HEAD_BYTES, WIDE_BOMS
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, StoreOptions
-from singa_dask.data.stores.table_csv import BOM, HEAD_BYTES, WIDE_BOMS
 from singa_dask.data.types import Arrays, Field, Records, TableColumn
 from singa_dask.errors import DataError
 
