@@ -42,6 +42,7 @@ from singa_dask.cli.init_records import (
     stratify,
     with_split,
 )
+from singa_dask.data.codecs.category_names import in_order, name_key
 from singa_dask.data.codecs.columns import as_texts, is_number, missing_of, whole
 from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.data.codecs.lags import LagsConf, is_sorted, twice_among
@@ -56,7 +57,6 @@ from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.errors import DataError, listed
 from singa_dask.registry import suggest
 from singa_dask.shown import plural
-from singa_dask.texts import in_order, name_key
 
 # whole numbers with at most FEW different values are classes; with more than MANY, which seldom repeat, they are values
 FEW, MANY = 10, 100

@@ -5,7 +5,8 @@ Messages
 Records
     `labels`, `values`: their fields. `record_schema`: dtypes and shapes. `salvage`: blocks with bad records.
 Tables
-    `columns`: values of columns. `numbers`: numbers written as text. `tokens`: texts. `lags`: earlier values.
+    `columns`: values of columns. `numbers`: numbers written as text. `category_names`: names of categories and classes.
+    `tokens`: texts. `lags`: earlier values.
     `table_spec`: which columns a job uses. `table_statistics` learns `table_facts`, by which `table_encoder` makes
     arrays.
 In memory

@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.arrays import Array
+from singa_dask.data.codecs.category_names import NameNumbers
 from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.values import is_numeric
 from singa_dask.errors import DataError, listed
-from singa_dask.texts import NameNumbers
 
 TEXTS = "UTSO"
 HINTS = {

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from singa_dask.data.codecs.category_names import NameNumbers
 from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of, missing_rows, whole
 from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.table_facts import TableFacts
@@ -17,7 +18,6 @@ from singa_dask.data.codecs.values import find_wrong_weight, is_list
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError, listed
 from singa_dask.lazy import LazyModule
-from singa_dask.texts import NameNumbers
 
 pc = LazyModule("pyarrow.compute")
 

@@ -9,12 +9,12 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
+from singa_dask.data.codecs.category_names import in_order
 from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of, missing_rows, whole
 from singa_dask.data.codecs.table_facts import BOOLEANS, MAX_CATEGORIES, TableFacts, are_too_many
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.errors import DataError
 from singa_dask.lazy import LazyModule
-from singa_dask.texts import in_order
 
 pc = LazyModule("pyarrow.compute")
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from singa_dask.data.codecs.category_names import NameNumbers, distinct_names
 from singa_dask.data.codecs.labels import as_labels
 from singa_dask.data.codecs.values import as_values, is_rounded, value_name
 from singa_dask.data.stores.blocks import BLOCK_BYTES, even_blocks, rows_per_block
@@ -25,7 +26,6 @@ from singa_dask.errors import DataError, listed
 from singa_dask.fs.checksums import checksum_of
 from singa_dask.fs.decompression import check_decompressed, limit_of
 from singa_dask.fs.sources import Range
-from singa_dask.texts import NameNumbers, distinct_names
 
 VALUE_NAMES = ("images", "image", "pixel", "pixels", "data", "x", "features")
 CLASS_NAMES = ("class_names", "classes", "names")

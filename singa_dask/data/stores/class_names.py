@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
+from singa_dask.data.codecs.category_names import NameNumbers
 from singa_dask.data.codecs.learned import Learned
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
@@ -19,7 +20,7 @@ from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.open_bytes import decode_text
-from singa_dask.texts import NameNumbers, split_lines
+from singa_dask.texts import split_lines
 
 Labels = npt.NDArray[np.int32]
 # a line of a file that numbers its names, as TensorFlow's labels.txt does

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from singa_dask import fs
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many
+from singa_dask.data.codecs.category_names import NameNumbers, distinct_names
 from singa_dask.data.codecs.salvage import salvage_rows
 from singa_dask.data.stores.blocks import BLOCK_BYTES
 from singa_dask.data.stores.class_names import read_classes
@@ -27,7 +28,7 @@ from singa_dask.fs.io_threads import decode_threads, map_ahead
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.redaction import readable
 from singa_dask.shown import plural
-from singa_dask.texts import NameNumbers, distinct_names, split_lines
+from singa_dask.texts import split_lines
 
 logger = logging.getLogger(__name__)
 

@@ -18,6 +18,7 @@ import pyarrow.json
 
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many, Size
+from singa_dask.data.codecs.category_names import NameNumbers, distinct_names
 from singa_dask.data.codecs.labels import find_wrong_label, label_field
 from singa_dask.data.codecs.salvage import salvage_rows
 from singa_dask.data.codecs.table_facts import TableFacts
@@ -28,7 +29,6 @@ from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError, listed
-from singa_dask.texts import NameNumbers, distinct_names
 
 PIXEL_KEYS = ("pixel", "pixels", "image", "images")
 VALUE_KEYS = ("features", "data", "x", *PIXEL_KEYS)

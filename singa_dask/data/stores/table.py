@@ -20,6 +20,7 @@ from singa_dask.conf.base import raw_value
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many, Size
+from singa_dask.data.codecs.category_names import plain_name
 from singa_dask.data.codecs.columns import as_texts, key_texts, missing_of, refuse_absent, show_columns, whole
 from singa_dask.data.codecs.lags import LagsConf
 from singa_dask.data.codecs.numbers import MISSING, NO_SPELLING, NumberConf, Spelling
@@ -58,7 +59,6 @@ from singa_dask.fs.io_threads import decode_threads, io_threads, map_ahead
 from singa_dask.fs.sources import Bytes, Range
 from singa_dask.fs.versions import version
 from singa_dask.lazy import LazyModule
-from singa_dask.texts import plain_name
 from singa_dask.version import __version__
 
 table_json = LazyModule("singa_dask.data.stores.table_json")

@@ -19,6 +19,7 @@ import numpy as np
 
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many
+from singa_dask.data.codecs.category_names import NameNumbers
 from singa_dask.data.codecs.record_schema import check_schema, schema_of
 from singa_dask.data.codecs.salvage import salvage_rows
 from singa_dask.data.codecs.values import as_values, is_numeric, value_name
@@ -32,7 +33,7 @@ from singa_dask.errors import DataError, listed
 from singa_dask.fs.range_file import RangeFile
 from singa_dask.fs.sources import SCANNED_BYTES, Bytes, ReadAhead, scan_ahead
 from singa_dask.shown import plural
-from singa_dask.texts import NameNumbers, decode
+from singa_dask.texts import decode
 
 logger = logging.getLogger(__name__)
 

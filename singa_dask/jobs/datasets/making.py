@@ -10,6 +10,7 @@ from dask.base import is_dask_collection
 from dask.delayed import delayed
 
 from singa_dask.comm.remote_import import Guarded
+from singa_dask.data.codecs.category_names import distinct_names
 from singa_dask.data.codecs.data_frames import as_table, is_frame, names_of
 from singa_dask.data.codecs.plain_arrays import TEXTS, column_values, texts_of
 from singa_dask.data.codecs.table_facts import MAX_CATEGORIES
@@ -20,7 +21,6 @@ from singa_dask.jobs.datasets.array_records import ArrayWriter, feature_field, o
 from singa_dask.jobs.datasets.frame_records import FrameWriter, column_name, drop_columns, output_names
 from singa_dask.jobs.datasets.lazy_parts import map_parts, parts_of, rows_together
 from singa_dask.jobs.datasets.records import Dataset, check_count, check_weight_type, place_of
-from singa_dask.texts import distinct_names
 
 if TYPE_CHECKING:
     from distributed import Client
