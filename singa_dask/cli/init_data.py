@@ -28,8 +28,8 @@ from singa_dask.cli.inspection import MAX_SPARSE, FieldStatistics, Ids, label_fi
 from singa_dask.data.codecs.columns import is_number
 from singa_dask.data.codecs.labels import LABEL_NAMES, is_point, labels_among
 from singa_dask.data.stores import STORES, Store, detect, open_store
-from singa_dask.data.stores.class_names import check_label, has_several_labels
 from singa_dask.data.stores.image_decoding import IMAGE_SUFFIXES, image_size
+from singa_dask.data.stores.label_match import check_label, has_several_labels
 from singa_dask.data.stores.opening import no_store
 from singa_dask.data.stores.shards import shard_urls
 from singa_dask.data.stores.store import backends_holding

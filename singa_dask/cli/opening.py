@@ -10,7 +10,7 @@ from singa_dask.cli.options import Reading
 from singa_dask.data.codecs.labels import labels_among
 from singa_dask.data.codecs.tokens import MAX_LENGTH
 from singa_dask.data.stores import STORES, Store, detect, open_store
-from singa_dask.data.stores.class_names import check_label
+from singa_dask.data.stores.label_match import check_label
 from singa_dask.data.stores.shards import shard_urls
 from singa_dask.data.stores.table import open_part
 from singa_dask.data.stores.table_files import format_of, table_files

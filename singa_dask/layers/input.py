@@ -27,7 +27,7 @@ from singa_dask.data.order import GroupRecords
 from singa_dask.data.random import random_skip
 from singa_dask.data.sampler import Sampler, advanced
 from singa_dask.data.stores import Store, open_store
-from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels
+from singa_dask.data.stores.label_match import LabelMatch, find_label, has_several_labels
 from singa_dask.data.stores.split import SplitStore
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.types import Arrays

@@ -63,7 +63,7 @@ def decode_records(rows: Rows) -> Arrays | None:
     -------
     dict of str to ndarray, or None
         ``pixel`` (n, *shape) uint8 or ``data`` (n, *shape) float32, and ``label`` (n,) int32 if present; None if the
-        layouts differ. For words ``data`` (n, 4), see `words.read_words`.
+        layouts differ. For words ``data`` (n, 4), see `vocabulary.read_words`.
 
     Raises
     ------

@@ -30,7 +30,7 @@ from singa_dask.data.convert.tasks import (
     staged_url,
     write_arrays,
 )
-from singa_dask.data.stores.class_names import check_label
+from singa_dask.data.stores.label_match import check_label
 from singa_dask.data.stores.store import STORES, Store
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.outputs import check_output
@@ -74,7 +74,7 @@ def convert(
     Parameters
     ----------
     kind : str
-        Format of the sources, one of `sources.kinds`: idx, cifar, csv, npz, image-folder, ...
+        Format of the sources, one of `source_kinds.kinds`: idx, cifar, csv, npz, image-folder, ...
     sources, destination : URLs
         With a split, ``{split}`` in the destination is replaced by the name of the part; without ``{split}``, the
         name is inserted before the suffix.

@@ -23,7 +23,7 @@ from singa_dask import fs
 from singa_dask.data.convert.request import ConvertRequest
 from singa_dask.data.convert.source_kinds import open_source, source_files
 from singa_dask.data.random import permutation
-from singa_dask.data.stores.class_names import has_several_labels
+from singa_dask.data.stores.label_match import has_several_labels
 from singa_dask.data.stores.shards import shard_url
 from singa_dask.data.stores.store import STORES, Store
 from singa_dask.errors import DataError

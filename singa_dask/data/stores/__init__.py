@@ -1,6 +1,30 @@
-"""Stores: records at a URL as blocks of arrays; a file has one format, or several that are read alike.
+"""Stores: records at a URL as blocks of arrays, one file a format.
 
 A new store is a file in this directory, and its name below: the file is imported when the format is asked for.
+
+What all stores share
+    `store`: the base class and the registry. `range_store`: blocks that are ranges of files. `blocks`: how many records
+    make one. `rechunker`: records for writers. `split`: train and test parts. `sharded_store`: several files as one.
+From a URL to a store
+    `opening`: opens stores. `detection`: finds the format. `shards`: names of sets of files. `hugging_face`, `lakes`:
+    directories that others write. `manifest`, `manifest_writer`: descriptions of stores.
+Labels
+    `class_names`: their names. `label_match`: labels of one store as those of another.
+Arrays
+    `column`: base of `idx`, `cifar`, `npy` and `npz`. `array_store`: base of `hdf5` and `zarr`.
+Arrow
+    `arrow` and `parquet`, with `arrow_columns` for both. `row_groups`: those of a Parquet file. `columnar`: Feather and
+    ORC, read as Parquet.
+Messages
+    `kvfile`, `lmdb`, `tfrecord`.
+Images
+    `image`: folders and lists. `tar`: webdataset. `image_decoding`: pixels.
+Text
+    `text`: numbers, label first. `lines`: bytes. `jsonl`: objects, parsed by `json_text`. `vocabulary`: words.
+Tables
+    `table`: columns by name, of the files in `table_files`. `table_part`: one of them; its classes are in `table_csv`,
+    with `csv_records`, `table_json`, `table_parquet` and `table_whole`. `open_parts`: those that stay open.
+    `table_index`: what was learned of a table.
 """
 
 from singa_dask.data.stores.detection import detect

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from singa_dask import fs
 from singa_dask.data.codecs.record_schema import show_schema
-from singa_dask.data.stores.class_names import Labels, label_table, relabel
+from singa_dask.data.stores.label_match import Labels, label_table, relabel
 from singa_dask.data.stores.opening import open_store
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.shards import shard_urls

@@ -91,7 +91,7 @@ class Store(ABC):
     table_facts : TableFacts or None
         What the values of records from named columns mean, so that other data can be read in the same way.
     is_converted : bool
-        Whether a conversion has written the records, and chosen what their label is; see `class_names.check_label`.
+        Whether a conversion has written the records, and chosen what their label is; see `label_match.check_label`.
     rounds_data : bool
         Whether ``data`` is rounded from values of more than 32 bits; see `widen`.
     left_out : int
