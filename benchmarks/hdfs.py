@@ -18,7 +18,7 @@ import numpy as np
 
 from singa_dask import fs
 from singa_dask.data.loading import Loader
-from singa_dask.data.order import Sampler
+from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import STORES, open_store
 from tests.hdfs.cluster import MiniHdfs
 

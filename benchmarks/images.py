@@ -23,7 +23,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from PIL import Image
 
 from singa_dask.data.loading import Loader
-from singa_dask.data.order import Sampler
+from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import open_store
 from singa_dask.ops import get_ops
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.data.loading import Loader
-from singa_dask.data.order import Sampler, Shuffle
+from singa_dask.data.sampler import Sampler, Shuffle
 from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.types import Arrays
 

@@ -28,7 +28,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from benchmarks.slow_hdfs import SlowHdfs
 from singa_dask import fs
 from singa_dask.data.loading import Loader
-from singa_dask.data.order import Sampler, Shuffle
+from singa_dask.data.sampler import Sampler, Shuffle
 from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays

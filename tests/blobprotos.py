@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from singa_dask.data.codecs.protobuf import BYTES, VARINT, StoredParam, key, varint
+from singa_dask.data.codecs.protobuf import BYTES, VARINT, key, varint
+from singa_dask.data.codecs.singa_blobs import StoredParam
 
 
 def write_blobprotos(params: Mapping[str, StoredParam]) -> bytes:

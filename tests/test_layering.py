@@ -50,7 +50,16 @@ LEVELS = {
 }
 # Levels of the rooms inside a room. Its ``__init__`` stands above them.
 INNER_LEVELS = {
-    "data": {"convert": 6, "loading": 5, "order": 4, "stores": 3, "codecs": 2, "types": 0},
+    "data": {
+        "convert": 8,
+        "loading": 7,
+        "sampler": 6,
+        "order": 5,
+        "random": 4,
+        "stores": 3,
+        "codecs": 2,
+        "types": 0,
+    },
     "runtime": {"job": 3, "units": 2, "checkpoints": 1, "dashboard": 0, "planning": 0},
 }
 # What a room may not import although it lies lower: it is handed it. It may name its types.

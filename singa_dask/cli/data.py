@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from singa_dask.data.loading import Loader
-    from singa_dask.data.order import Shuffle
+    from singa_dask.data.sampler import Shuffle
     from singa_dask.data.stores import Store
 
 
@@ -106,7 +106,7 @@ def verify(url: str, writes: bool, reading: Reading) -> None:
     from singa_dask.cli.opening import opened, store_format
     from singa_dask.cli.tasks import counted
     from singa_dask.data.stores import write_manifest
-    from singa_dask.data.stores.opening import check_manifests, forget_manifest
+    from singa_dask.data.stores.manifest_writer import check_manifests, forget_manifest
 
     # an older one must not find the new data damaged
     names = forget_manifest(url, reading.storage_options) if writes else {}
@@ -232,7 +232,7 @@ def measure(store: Store, batch_size: int = 256, shuffle: Shuffle = "none", roun
     import numpy as np
 
     from singa_dask.data.loading import Loader
-    from singa_dask.data.order import Sampler
+    from singa_dask.data.sampler import Sampler
     from singa_dask.ops import get_ops
 
     name = _values_of(store)

@@ -23,21 +23,18 @@ from singa_dask.cli.init_records import (
     Rows,
     UnsureError,
 )
+from singa_dask.data.codecs.category_names import in_order, plain_name
 from singa_dask.data.codecs.columns import as_floats, as_texts, is_number, key_texts, missing_of, whole
 from singa_dask.data.codecs.lags import DATE, times_of
 from singa_dask.data.codecs.numbers import NumberForm, Spelling
+from singa_dask.data.stores.csv_records import SEPARATORS, check_charset, record_starts, split_rows
+from singa_dask.data.stores.open_parts import OpenParts, check_columns
 from singa_dask.data.stores.table import LINES, open_part
-from singa_dask.data.stores.table_csv import (
-    SEPARATORS,
-    check_charset,
-    record_starts,
-    split_rows,
-)
-from singa_dask.data.stores.table_part import OpenParts, check_columns, format_of, table_files
+from singa_dask.data.stores.table_files import format_of, table_files
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.open_bytes import open_bytes
-from singa_dask.texts import charset_of, in_order, plain_name, split_lines
+from singa_dask.texts import charset_of, split_lines
 
 # of larger tables so many bytes are looked at, at least so many in each file
 MAX_BYTES, SEEN_BYTES, MIN_BYTES = 1 << 28, 1 << 26, 1 << 16

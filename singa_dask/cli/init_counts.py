@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singa_dask import runtime
+from singa_dask.data.codecs.category_names import plain_name
 from singa_dask.data.codecs.columns import as_floats, as_texts, column_kind, missing_of, whole
 from singa_dask.data.codecs.numbers import Spelling
+from singa_dask.data.stores.open_parts import OpenParts
 from singa_dask.data.stores.table import open_part
-from singa_dask.data.stores.table_part import OpenParts, TableFile
-from singa_dask.texts import plain_name
+from singa_dask.data.stores.table_files import TableFile
 
 MAX_DISTINCT = 10_000
 COUNTED = ("number", "boolean", "string")

@@ -42,21 +42,21 @@ from singa_dask.cli.init_records import (
     stratify,
     with_split,
 )
+from singa_dask.data.codecs.category_names import in_order, name_key
 from singa_dask.data.codecs.columns import as_texts, is_number, missing_of, whole
+from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.data.codecs.lags import LagsConf, is_sorted, twice_among
 from singa_dask.data.codecs.numbers import MISSING, Spelling
-from singa_dask.data.codecs.record import is_point, labels_among
-from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 from singa_dask.data.stores import open_store
-from singa_dask.data.stores.class_names import label_table
-from singa_dask.data.stores.image import IMAGE_SUFFIXES
+from singa_dask.data.stores.image_decoding import IMAGE_SUFFIXES
+from singa_dask.data.stores.label_match import label_table
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.errors import DataError, listed
 from singa_dask.registry import suggest
 from singa_dask.shown import plural
-from singa_dask.texts import in_order, name_key
 
 # whole numbers with at most FEW different values are classes; with more than MANY, which seldom repeat, they are values
 FEW, MANY = 10, 100

@@ -18,11 +18,11 @@ import pyarrow as pa
 from singa_dask.cli.init_numbers import say_forms
 from singa_dask.cli.options import TextColumn, table
 from singa_dask.cli.tasks import counted
-from singa_dask.data.codecs.record import show_schema
+from singa_dask.data.codecs.record_schema import show_schema
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 from singa_dask.data.stores import STORES, Store
-from singa_dask.data.stores.class_names import find_label, has_several_labels, label_columns
-from singa_dask.data.stores.opening import check_manifests
+from singa_dask.data.stores.label_match import find_label, has_several_labels, label_columns
+from singa_dask.data.stores.manifest_writer import check_manifests
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.types import Arrays, Field, TableColumn
 from singa_dask.errors import DataError, MissingPackageError, listed

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from singa_dask.data.convert.conversion import reporting
+from singa_dask.data.convert.tasks import reporting
 from singa_dask.observe.progress import duration
 from singa_dask.shown import STDERR
 from singa_dask.shown import shown as as_shown

@@ -1,6 +1,10 @@
 """Estimators with the contract of scikit-learn: nets that are fitted to arrays.
 
 Names are imported on first use, as scikit-learn (extra ``sklearn``) is needed for them.
+
+`estimator`: the estimators. `arguments`: their parameters, and jobs made of these. `local_fit`: fits in this process.
+`fit_records`: features and targets, checked. `fit_facts`: what is learned of these. `sparse`: sparse matrices.
+`categories`: columns of names.
 """
 
 from __future__ import annotations

@@ -10,12 +10,12 @@ import numpy as np
 from sklearn.utils import check_array
 
 from singa_dask.arrays import Array
-from singa_dask.data.codecs.table import are_too_many
+from singa_dask.data.codecs.category_names import NameNumbers, distinct_names
+from singa_dask.data.codecs.table_facts import are_too_many
 from singa_dask.errors import listed
 from singa_dask.jobs.cluster import compute_on
 from singa_dask.jobs.datasets.lazy_parts import map_parts, parts_of
 from singa_dask.registry import suggest
-from singa_dask.texts import NameNumbers, distinct_names
 
 UNKNOWN = ("error", "ignore")
 

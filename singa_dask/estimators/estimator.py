@@ -27,7 +27,7 @@ from singa_dask import fs
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError, listed
-from singa_dask.estimators import arguments
+from singa_dask.estimators import arguments, fit_records, sparse
 from singa_dask.estimators.local_fit import OTHER_NET, FittedNet, LocalFit, Stopping
 from singa_dask.exports.importing import import_into
 from singa_dask.inference.predicting import map_blocks
@@ -149,7 +149,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             # no values of before with the scaling of a fit that fails
             self.__dict__.pop("_net", None)
         has_job = self.job is not None
-        records = arguments.checked_records(
+        records = fit_records.checked_records(
             self, x, y, weights, several_axes=has_job, reset=not goes_on, **self._checks
         )
         x = records.x
@@ -158,8 +158,8 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         if not goes_on:
             moments = records.x_facts.moments
             self._scaling = Scaling.of(moments) if moments else None
-            if arguments.is_sparse(x) and not has_job:
-                self._scaling = arguments.scaling_of_sparse(x)
+            if sparse.is_sparse(x) and not has_job:
+                self._scaling = sparse.scaling_of_sparse(x)
             self._random = check_random_state(self.random_state)
         n_held_out = math.ceil(self.validation_fraction * x.shape[0]) if self.early_stopping else 0
         rows, held_out = self._split(records, n_held_out) if n_held_out else (None, None)
@@ -218,7 +218,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
                 scores[event["step"]] = event[job.conf.metrics[-1]]
 
         x, *others = data
-        arrays = (x.to_dask() if isinstance(x, arguments.SparseRecords) else x, *others)
+        arrays = (x.to_dask() if isinstance(x, sparse.SparseRecords) else x, *others)
         with self._places(job, goes_on) as (run_dir, init_from):
             run = train(
                 job,
@@ -238,7 +238,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             warnings.warn(f"early_stopping: better values than those of step {best} were not kept.", stacklevel=4)
         return curve, len(scores) or math.ceil(job.conf.train_steps / job.conf.disp_freq)
 
-    def _split(self, records: arguments.FitRecords, n_held_out: int) -> tuple[Any, Any]:
+    def _split(self, records: fit_records.FitRecords, n_held_out: int) -> tuple[Any, Any]:
         """Return the records to train with, and those to hold out: row numbers, or which they are by arrays of Dask."""
         n = len(records.y)
         if not 2 <= n_held_out < n:
@@ -247,7 +247,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
                 "Expected two at least, and others to train with: set another one, or early_stopping=False."
             )
         if is_dask_collection(records.x):
-            is_held_out = arguments.drawn(
+            is_held_out = fit_records.drawn(
                 records.x_facts.lengths, n_held_out, self._random.randint(np.iinfo(np.int32).max)
             )
             return ~is_held_out, is_held_out
@@ -259,7 +259,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         )
         return np.sort(train_rows), np.sort(held_out)
 
-    def _scorer(self, fit: LocalFit, x: Any, records: arguments.FitRecords, rows: Array) -> Callable[[], float]:
+    def _scorer(self, fit: LocalFit, x: Any, records: fit_records.FitRecords, rows: Array) -> Callable[[], float]:
         """Return a function that computes the score of a fit on some records."""
         x, y = x[rows], records.y[rows]
         weights = None if records.weights is None else records.weights[rows]
@@ -296,7 +296,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         """
         return self._score(*(compute_on(self.client, each)[0] for each in (y, self.predict(X), sample_weight)))
 
-    def _targets(self, records: arguments.FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
+    def _targets(self, records: fit_records.FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
         """Return what the net learns, labels (N,) int32 or targets (N, K) float32, and the number of its outputs."""
         raise NotImplementedError
 
@@ -329,15 +329,15 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _records(self, x: Any) -> Any:
         """Return features as the net reads them; rows of a sparse matrix once they are asked for."""
-        if arguments.is_sparse(x):
-            return arguments.SparseRecords(x, self._scaling, self._records)
+        if sparse.is_sparse(x):
+            return sparse.SparseRecords(x, self._scaling, self._records)
         scaled = x if self._scaling is None else self._scaling.scale(x)
         return scaled if scaled.shape[1:] == self._record_shape else scaled.reshape(len(x), *self._record_shape)
 
     def _predict(self, x: Any, proba: bool = False) -> Any:
         """Predict records in memory, or those of a collection of Dask, which stays one."""
         check_is_fitted(self)
-        x = arguments.checked_features(self, x, several_axes=self.job is not None)
+        x = fit_records.checked_features(self, x, several_axes=self.job is not None)
         if not is_dask_collection(x):
             return self._predicted(x, proba)
         x = x.to_dask_array() if hasattr(x, "to_dask_array") else x
@@ -352,7 +352,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
     def _predicted(self, x: Any, proba: bool) -> Array:
         """Return what is predicted for an array in memory, or a sparse matrix."""
         records = self._records(x)
-        blocks = records.slices() if arguments.is_sparse(x) else [slice(None)]
+        blocks = records.slices() if sparse.is_sparse(x) else [slice(None)]
         return self._decoded(np.concatenate([self._net.outputs(records[rows]) for rows in blocks]), proba)
 
     def _decoded(self, outputs: Array, proba: bool) -> Array:
@@ -419,7 +419,7 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
     def _loss(self) -> str:
         return "SigmoidCrossEntropyLoss" if self._is_multilabel else "SoftmaxLoss"
 
-    def _targets(self, records: arguments.FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
+    def _targets(self, records: fit_records.FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
         y = records.y
         is_multilabel = y.ndim == 2
         if is_multilabel and not set(records.y_facts.distinct.tolist()) <= {0, 1}:
@@ -427,7 +427,7 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
                 f"y has {y.shape[1]} columns with other values than 0 and 1. Expected one column of classes, or one of "
                 "0 and 1 for each label. sklearn.multioutput.MultiOutputClassifier fits several columns of classes."
             )
-        found = np.arange(y.shape[1]) if is_multilabel else arguments.classes_of(records.y_facts)
+        found = np.arange(y.shape[1]) if is_multilabel else fit_records.classes_of(records.y_facts)
         known = self.classes_ if goes_on else found if classes is None else np.unique(classes)
         if (goes_on and is_multilabel != self._is_multilabel) or (is_multilabel and len(known) != len(found)):
             raise ValueError(f"y of shape {y.shape}. Expected as many columns as in the first fit.")
@@ -435,7 +435,7 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
         if unknown:
             raise ValueError(f"y has unknown classes: {_shown(unknown)}. Known: {_shown(known)}.")
         self.classes_, self._is_multilabel = known, is_multilabel
-        return y.astype(np.float32) if is_multilabel else arguments.labels_of(y, known), len(known)
+        return y.astype(np.float32) if is_multilabel else fit_records.labels_of(y, known), len(known)
 
     def _weights(self, weights: Any, targets: Any) -> Any:
         if self.class_weight is None:
@@ -519,7 +519,7 @@ class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
     def _loss(self) -> str:
         return "EuclideanLoss"
 
-    def _targets(self, records: arguments.FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
+    def _targets(self, records: fit_records.FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
         y, moments = records.y, records.y_facts.moments
         targets = y.reshape(len(y), -1)
         if not goes_on:

@@ -19,8 +19,8 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.arrays import Array
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.codecs.record import value_name
-from singa_dask.data.codecs.scaling import Learned
+from singa_dask.data.codecs.learned import Learned
+from singa_dask.data.codecs.values import value_name
 from singa_dask.errors import ConfigError, NumericError, Problem
 from singa_dask.inference.net import Trained, TrainedNet, classifier, inference_job, load_modules, output_layer
 from singa_dask.jobs.datasets.binding import fit_to_data, readers, with_urls

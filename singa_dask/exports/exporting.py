@@ -12,7 +12,7 @@ import numpy as np
 from singa_dask import fs
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, loads
-from singa_dask.data.codecs.scaling import Learned
+from singa_dask.data.codecs.learned import Learned
 from singa_dask.errors import ConfigError
 from singa_dask.exports import onnx_layers, torch_layers
 from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS, Converter, Converters

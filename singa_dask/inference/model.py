@@ -18,7 +18,7 @@ from singa_dask.api import REGISTRIES
 from singa_dask.arrays import Array
 from singa_dask.conf import JobFile, Phase, loads
 from singa_dask.data.codecs.lags import LagsConf
-from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.types import Arrays
 from singa_dask.errors import CheckpointError, ConfigError, DataError
 from singa_dask.fs.open_bytes import decode_text

@@ -19,7 +19,7 @@ from singa_dask.conf import ClusterConf, JobConf, LayerConf, Phase
 from singa_dask.conf.wiring_rules import check_phases, read_wiring
 from singa_dask.data.stores import STORES, detect
 from singa_dask.data.stores.class_names import ClassNames
-from singa_dask.data.stores.image import IMAGE_SUFFIXES
+from singa_dask.data.stores.image_decoding import IMAGE_SUFFIXES
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, SingaError, UnitError
 from singa_dask.layers import LAYERS, Layer, StoreInput, Traits

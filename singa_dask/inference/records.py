@@ -14,19 +14,14 @@ import pyarrow as pa
 
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.columns import as_floats, column_kind, missing_rows, refuse_absent, whole
-from singa_dask.data.codecs.memory import (
-    as_array,
-    as_columns,
-    as_stored,
-    as_table,
-    check_numbers,
-    class_numbers,
-    is_frame,
-)
+from singa_dask.data.codecs.data_frames import as_columns, as_table, is_frame
 from singa_dask.data.codecs.numbers import Spelling
-from singa_dask.data.codecs.record import is_numeric, value_name
-from singa_dask.data.codecs.table import TableEncoder, TableFacts, TableSpec
-from singa_dask.data.stores.image import decode_image, image_pixels
+from singa_dask.data.codecs.plain_arrays import as_array, as_stored, check_numbers, class_numbers
+from singa_dask.data.codecs.table_encoder import TableEncoder
+from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.codecs.table_spec import TableSpec
+from singa_dask.data.codecs.values import is_numeric, value_name
+from singa_dask.data.stores.image_decoding import decode_image, image_pixels
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError, listed
 from singa_dask.inference.net import TrainedNet

@@ -26,7 +26,7 @@ from singa_dask.arrays import Array
 from singa_dask.conf import JobFile, Phase
 from singa_dask.data.codecs.columns import as_texts, whole
 from singa_dask.data.convert import backend_of
-from singa_dask.data.convert.conversion import report
+from singa_dask.data.convert.tasks import report
 from singa_dask.data.stores import STORES, Store, open_store
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.data.stores.table import read_columns

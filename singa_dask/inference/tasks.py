@@ -18,7 +18,7 @@ import numpy as np
 from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.convert.conversion import report
+from singa_dask.data.convert.tasks import report
 from singa_dask.data.stores import STORES
 from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.data.types import Arrays

@@ -19,13 +19,15 @@ import numpy as np
 from singa_dask import fs
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.base import Conf
-from singa_dask.data.codecs.record import find_wrong_label
+from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.loading import BadPolicy, Loader, Survey
-from singa_dask.data.loading.loader import Batch
-from singa_dask.data.order import GroupRecords, Sampler, advanced, random_skip
+from singa_dask.data.loading.batch_reader import Batch
+from singa_dask.data.order import GroupRecords
+from singa_dask.data.random import random_skip
+from singa_dask.data.sampler import Sampler, advanced
 from singa_dask.data.stores import Store, open_store
-from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels
+from singa_dask.data.stores.label_match import LabelMatch, find_label, has_several_labels
 from singa_dask.data.stores.split import SplitStore
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.types import Arrays

@@ -7,13 +7,13 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 
-from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores import STORES, Store, detect, open_store
-from singa_dask.data.stores.image import ImageOptions
+from singa_dask.data.stores.image_decoding import ImageOptions
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.table import NamedColumns, TableStore
 from singa_dask.data.stores.table_csv import CsvPart
-from singa_dask.data.stores.table_part import table_files
+from singa_dask.data.stores.table_files import table_files
 from singa_dask.errors import DataError
 from singa_dask.fs.patterns import is_pattern
 from singa_dask.layers.record_shapes import check_shape, in_layout, same_shape, stored_shape

@@ -26,8 +26,8 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from singa_dask.arrays import Array
-from singa_dask.data.stores.column import NPY_DAMAGE, decode_npy
-from singa_dask.data.stores.image import image_size
+from singa_dask.data.stores.image_decoding import image_size
+from singa_dask.data.stores.npy import NPY_DAMAGE, decode_npy
 from singa_dask.errors import ConfigError, DataError, SingaError
 from singa_dask.inference.model import Model
 from singa_dask.redaction import redact

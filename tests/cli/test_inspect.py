@@ -16,8 +16,8 @@ from PIL import Image
 from singa_dask.cli import inspection
 from singa_dask.cli import inspection as sheet
 from singa_dask.cli.inspection import inspect_store, inspection_lines
-from singa_dask.data.stores import STORES, image, open_store
-from singa_dask.data.stores.store import rows_per_block
+from singa_dask.data.stores import STORES, image_decoding, open_store
+from singa_dask.data.stores.blocks import rows_per_block
 from singa_dask.data.types import Arrays, TableColumn
 from singa_dask.lazy import LazyModule
 from tests.cli.conftest import DIGITS, Call, Made
@@ -265,7 +265,7 @@ def test_a_package_that_is_not_there(
         Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / "pictures" / name / "0.png")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.setattr(image, "Image", LazyModule("not_installed"))
+    monkeypatch.setattr(image_decoding, "Image", LazyModule("not_installed"))
     result = call("data", "inspect", url)
     assert result.exit_code == 2
     assert url in result.stderr and "nstall" in result.stderr

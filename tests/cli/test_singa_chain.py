@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from singa_dask.data.codecs.protobuf import StoredParam
+from singa_dask.data.codecs.singa_blobs import StoredParam
 from singa_dask.runtime.checkpoints.lookup import find, load_values
 from tests.blobprotos import write_blobprotos
 from tests.cli.conftest import ROOT, Call

@@ -15,10 +15,10 @@ from rich.console import Console
 
 from singa_dask.cli import tasks
 from singa_dask.cli.tasks import shown
-from singa_dask.data.convert import conversion as convert_tasks
 from singa_dask.data.convert import convert
 from singa_dask.data.convert import plan as convert_plan
-from singa_dask.data.convert.conversion import Task, reporting
+from singa_dask.data.convert import tasks as convert_tasks
+from singa_dask.data.convert.tasks import Task, reporting
 from singa_dask.errors import DataError
 from singa_dask.runtime import local_cluster, on_dask, on_each_worker
 from tests.cli.conftest import Call

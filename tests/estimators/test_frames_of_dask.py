@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from singa_dask import SingaClassifier
-from singa_dask.estimators.arguments import checked_features
+from singa_dask.estimators.fit_records import checked_features
 
 N = 300
 RNG = np.random.default_rng(0)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from singa_dask import fs
-from singa_dask.data.loading.reader import Locations
+from singa_dask.data.loading.locality import Locations
 from singa_dask.data.stores import open_store, table
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.data.stores.table import TableStore

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from singa_dask.data.loading import Loader
-from singa_dask.data.order import Sampler
+from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import STORES, open_store
 from singa_dask.fs import mapped_file
 from singa_dask.fs.mapped_file import CHECK_BYTES, STATM

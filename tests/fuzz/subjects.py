@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyarrow import feather, orc
 
 from singa_dask.data.stores import write_manifest
-from singa_dask.data.stores.range_store import manifest_url
+from singa_dask.data.stores.manifest import manifest_url
 from singa_dask.data.types import Arrays
 from tests.contracts.foreign import example, frame, png, shape_of, tar, write_foreign, write_hdf5, write_zarr, zipped
 from tests.contracts.records import pixels, written

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.data.loading import Loader
-from singa_dask.data.order import Sampler
+from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.arrow import ArrowStore
 from tests.contracts.records import pixels

@@ -11,7 +11,7 @@ import pytest
 from singa_dask import fs
 from singa_dask.data.convert import convert
 from singa_dask.data.convert import plan as convert_plan
-from singa_dask.data.convert.conversion import Task
+from singa_dask.data.convert.tasks import Task
 from singa_dask.data.stores import open_store
 from tests.contracts.records import assert_same, pixels, read_all, written
 

@@ -14,7 +14,7 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.data.loading import BadPolicy, Loader
-from singa_dask.data.order import Sampler
+from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.errors import DataError

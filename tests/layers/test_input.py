@@ -10,9 +10,9 @@ import pytest
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.data.codecs.record import encode_record
-from singa_dask.data.order import Sampler
+from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import STORES
-from singa_dask.data.stores.record_files import write_pairs
+from singa_dask.data.stores.kvfile import write_pairs
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import LAYERS, Context, InputLayer, base
 from singa_dask.layers.input import StoreInput

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf, Phase, load
-from singa_dask.data.codecs.protobuf import plain_param_name, read_blobprotos
+from singa_dask.data.codecs.singa_blobs import plain_param_name, read_blobprotos
 from singa_dask.layers import Context
 from singa_dask.net import make_net
 from singa_dask.ops import NumpyOps

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from singa_dask.data.codecs.record import is_list
+from singa_dask.data.codecs.values import is_list
 from singa_dask.errors import DataError, listed
 from singa_dask.lazy import LazyModule
 

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.arrays import Array
-from singa_dask.data.codecs.table import TableFacts
 
 BLOCK = 1 << 17
 MAX_SCALED = 100.0
@@ -138,23 +137,3 @@ class Scaling:
 def columns_of(shape: Sequence[int]) -> int:
     """Return the number of columns of records: channels of images (channels, height, width), else all values."""
     return int(shape[0]) if len(shape) == 3 else math.prod(shape)
-
-
-# What checkpoints keep of the training data, so that other records are read in the same way.
-
-
-class Learned(NamedTuple):
-    """What checkpoints keep of the training data, by input layer of the training net."""
-
-    class_names: dict[str, tuple[str, ...]]
-    tables: dict[str, TableFacts]
-    scalings: dict[str, Scaling]
-
-    @classmethod
-    def of(cls, *manifests: Mapping[str, Any]) -> Learned:
-        """Return what is in the manifests of checkpoints; later ones win."""
-        return cls(
-            {name: tuple(each) for one in manifests for name, each in one.get("class_names", {}).items()},
-            {name: TableFacts.from_dict(each) for one in manifests for name, each in one.get("tables", {}).items()},
-            {name: Scaling.from_dict(each) for one in manifests for name, each in one.get("scalings", {}).items()},
-        )

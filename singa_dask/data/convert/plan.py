@@ -1,9 +1,7 @@
-"""ConversionPlan: a complete description of what a conversion writes, the same in every process; its sources.
+"""ConversionPlan: a complete description of what a conversion writes, the same in every process.
 
 A plan defines which records of the sources are written to which file. The order of records is stored in a file;
-everything else follows from the arguments and the number of records. Sources are several files of one kind, opened as
-one store. Most kinds are formats of stores. Others are idx (files of images and labels in any order), text (windows of
-characters) and words.
+everything else follows from the arguments and the number of records.
 """
 
 from __future__ import annotations
@@ -13,251 +11,23 @@ import itertools
 import json
 import math
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, ClassVar, NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.data.codecs.record import schema_of
-from singa_dask.data.order import permutation
-from singa_dask.data.stores.class_names import has_several_labels
-from singa_dask.data.stores.column import read_idx
-from singa_dask.data.stores.opening import ShardedStore, shard_url, shard_urls
-from singa_dask.data.stores.store import STORES, Store, StoreOptions, even_blocks, rows_per_block
-from singa_dask.data.stores.table import TableStore
-from singa_dask.data.stores.table_part import table_files
-from singa_dask.data.stores.text import read_text, read_words
-from singa_dask.data.types import Arrays
-from singa_dask.errors import ConfigError, DataError
-from singa_dask.fs.patterns import is_pattern
+from singa_dask.data.convert.request import ConvertRequest
+from singa_dask.data.convert.source_kinds import open_source, source_files
+from singa_dask.data.random import permutation
+from singa_dask.data.stores.label_match import has_several_labels
+from singa_dask.data.stores.shards import shard_url
+from singa_dask.data.stores.store import STORES, Store
+from singa_dask.errors import DataError
 from singa_dask.fs.versions import versions
-from singa_dask.registry import suggest
-
-# pattern of keys, by kind of the sources
-KEYS = {"cifar": "%05d"}
-# what a conversion itself tells writers
-BASICS = ("class_names", "table_facts")
-
-
-@dataclass(frozen=True)
-class ConvertRequest:
-    """The arguments of `convert`, with absolute URLs."""
-
-    kind: str
-    sources: tuple[str, ...]
-    destination: str
-    backend: str
-    shuffle: int | None
-    split: Mapping[str, float]
-    limit: int | None
-    shards: int
-    mean: str
-    reading: Mapping[str, Any]
-    writing: Mapping[str, Any]
-
-
-def check_request(request: ConvertRequest) -> None:
-    """Check the arguments of `convert`.
-
-    Raises
-    ------
-    ConfigError
-        An argument is invalid.
-    """
-    if request.shards < 1:
-        raise ConfigError(f"{request.shards} shards, expected 1 or more.")
-    _check_options(request.reading, kind_options(request.kind), f"sources of kind {request.kind}")
-    options = _writer_options(STORES.find(request.backend))
-    _check_options(request.writing, options, f"what is written to {request.destination}")
-    _check_shares(request.split)
-    if request.mean:
-        backend_of(request.mean)
-
-
-def reader_options(kind: str, options: Mapping[str, Any], destination: str) -> dict[str, Any]:
-    """Return the options of the reader, with a default vocabulary next to the destination."""
-    if "vocabulary" not in kind_options(kind):
-        return dict(options)
-    beside = fs.join(posixpath.dirname(destination.partition("{split}")[0]), "vocab.txt")
-    return {**options, "vocabulary": fs.absolute(options.get("vocabulary", beside))}
-
-
-def parse_split(text: str) -> dict[str, float]:
-    """Parse a split like ``"train=0.8,test=0.2"``.
-
-    Raises
-    ------
-    ConfigError
-        The text does not have that form, or shares are not positive or sum to more than 1.
-    """
-    try:
-        shares = {name.strip(): float(share) for name, share in (part.split("=") for part in text.split(","))}
-    except ValueError:
-        raise ConfigError(f"split {text!r}: expected name=share,..., e.g. train=0.8,test=0.2.") from None
-    _check_shares(shares, text)
-    return shares
-
-
-def _check_shares(shares: Mapping[str, float], text: str = "") -> None:
-    if not all(share > 0 for share in shares.values()) or sum(shares.values()) > 1 + 1e-9:
-        raise ConfigError(f"split {text or dict(shares)!r}: shares must be above 0 and sum to at most 1.")
-
-
-def _check_options(options: Mapping[str, Any], known: Sequence[str], what: str) -> None:
-    for name in options:
-        if name not in known:
-            hint = suggest(name, known) if known else "It has no options."
-            raise ConfigError(f"unknown option {name!r} of {what}. {hint}")
-
-
-def _writer_options(target: type[Store]) -> list[str]:
-    return [name for name in target.write_options if name not in BASICS]
-
-
-def key_options(backend: str, pattern: str) -> dict[str, str]:
-    """Return the option that defines keys of records, if the format has keys."""
-    return {"keys": pattern} if "keys" in _writer_options(STORES.find(backend)) else {}
-
-
-def backend_of(destination: str) -> str:
-    """Return the backend for the suffix of a URL.
-
-    Raises
-    ------
-    ConfigError
-        No backend that can be written has that suffix.
-    """
-    known = [name for name in STORES.names() if "write" in vars(STORES.find(name))]
-    for name in known:
-        if destination.lower().endswith(STORES.find(name).suffixes):
-            return name
-    raise ConfigError(
-        f"{destination}: cannot detect the format to write by the suffix. Give it. Known: {', '.join(known)}."
-    )
-
-
-def open_source(kind: str, urls: Sequence[str], storage_options: fs.Options = None, **options: Any) -> Store:
-    """Open the records of some files as one store.
-
-    Parameters
-    ----------
-    kind : str
-        One of `kinds`.
-    urls : sequence of str
-        Each may be a pattern (``part-*.parquet``).
-    options
-        See `kind_options`.
-
-    Raises
-    ------
-    DataError
-        A file is missing or damaged, or its schema is not that of the first.
-    """
-    if kind == "table":
-        return _open_table(urls, storage_options, options)
-    files = source_files(urls, storage_options)
-    if kind in READERS:
-        return READERS[kind](files, storage_options, **options)
-    return ShardedStore(", ".join(urls), storage_options, kind, files=files, **options)
-
-
-def _open_table(urls: Sequence[str], storage_options: fs.Options, options: Mapping[str, Any]) -> Store:
-    if len(urls) != 1:
-        raise DataError(f"{', '.join(urls)}: expected one table: a file, a pattern or a directory.")
-    return TableStore(urls[0], storage_options, **options)
-
-
-def source_files(urls: Sequence[str], storage_options: fs.Options = None, kind: str = "") -> list[str]:
-    """Return the files of URLs, with patterns expanded, and directories of tables."""
-    if kind == "table":
-        return [each.url for url in urls for each in table_files(url, storage_options)]
-    found = (shard_urls(url, storage_options) if is_pattern(url, storage_options) else [url] for url in urls)
-    return list(itertools.chain.from_iterable(found))
-
-
-def kinds() -> list[str]:
-    """Return the kinds of sources: formats of stores, each by its first name, and those that are read here."""
-    found = {name: STORES.find(name) for name in STORES.names()}
-    return sorted({*READERS, *(name for name, cls in found.items() if cls.is_source and cls.backend_name() == name)})
-
-
-def kind_options(kind: str) -> list[str]:
-    """Return the options of the reader of a kind."""
-    return (READERS[kind] if kind in READERS else STORES.find(kind)).option_names()
-
-
-class _FilesInMemory(Store):
-    """Records of several files, made by ``read``, in memory."""
-
-    block: ClassVar[type[StoreOptions]] = StoreOptions
-    read: ClassVar[Callable[..., Arrays]]
-
-    def __init__(self, urls: Sequence[str], storage_options: fs.Options = None, **options: Any) -> None:
-        super().__init__(", ".join(urls), storage_options, **options)
-        self._urls = tuple(urls)
-        self._records = self.read(urls, storage_options, **self.options)
-        self.schema = schema_of(self._records)
-        count, size = len(next(iter(self._records.values()))), self.record_bytes
-        self.blocks = even_blocks(self.url, count, rows_per_block(size), size)
-
-    def read_block(self, block_id: int) -> Arrays:
-        first, n = int(self.starts[block_id]), self.blocks[block_id].n
-        return {name: array[first : first + n] for name, array in self._records.items()}
-
-    def close(self) -> None:
-        self._records = {}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial(type(self), self._urls, self.storage_options, **self.options), ()
-
-
-class IdxFiles(_FilesInMemory):
-    """Files of images and of labels in MNIST's idx format; see `column.read_idx`."""
-
-    read = staticmethod(read_idx)
-
-
-class VocabularyOptions(StoreOptions):
-    """Options of texts."""
-
-    vocabulary: str = "vocab.txt"
-    """URL of the vocabulary, which is created if it does not exist."""
-
-
-class WindowOptions(VocabularyOptions):
-    """Options of windows of characters."""
-
-    window: int = 50
-    """Characters of a record."""
-
-
-class WordOptions(VocabularyOptions):
-    """Options of words."""
-
-    class_size: int = 100
-    """Number of classes."""
-
-
-class TextWindows(_FilesInMemory):
-    """Windows of characters; see `vocabulary.read_text`."""
-
-    block = WindowOptions
-    read = staticmethod(read_text)
-
-
-class Words(_FilesInMemory):
-    """Words; see `vocabulary.read_words`."""
-
-    block = WordOptions
-    read = staticmethod(read_words)
-
-
-READERS: Mapping[str, type[_FilesInMemory]] = {"idx": IdxFiles, "text": TextWindows, "words": Words}
-
 
 VERSION = 3
 # file of a plan's directory: the version of each source file

@@ -1,6 +1,18 @@
-"""Loading: reads the blocks of a store in the order of a sampler, and makes the batches of a worker."""
+"""Loading: reads the blocks of a store in the order of a sampler, and makes the batches of a worker.
 
-from singa_dask.data.loading.loader import Batch, Loader
-from singa_dask.data.loading.reader import BadPolicy, HostSpan, Survey, assign_by_host, host_names, same_host
+Batches
+    `loader`: the batches of a worker, read ahead. `batch_reader`: makes several of them from blocks. `block_pool`:
+    blocks whose records are gathered by one call.
+Blocks
+    `reader`: the blocks of a store. `look_ahead`: which are needed next. `fetcher`: reads these. `bad_records`: what
+    happens to bad records.
+Who, and how much
+    `locality`: which worker reads which block. `memory_budget`: what a loader may keep in memory.
+"""
+
+from singa_dask.data.loading.bad_records import BadPolicy
+from singa_dask.data.loading.batch_reader import Batch
+from singa_dask.data.loading.loader import Loader
+from singa_dask.data.loading.locality import HostSpan, Survey, assign_by_host, host_names, same_host
 
 __all__ = ["BadPolicy", "Batch", "HostSpan", "Loader", "Survey", "assign_by_host", "host_names", "same_host"]

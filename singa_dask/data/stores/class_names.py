@@ -1,168 +1,25 @@
-"""Class names: the meaning of the labels of a store, and labels that are converted to those of others by name."""
+"""Names of classes: what the labels of a store mean, and what they mean in all nets of a job."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from singa_dask import fs
-from singa_dask.data.codecs.scaling import Learned, Scaling
-from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.codecs.category_names import NameNumbers
+from singa_dask.data.codecs.learned import Learned
+from singa_dask.data.codecs.scaling import Scaling
+from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.stores.label_match import LabelMatch, find_label, has_several_labels, label_table
 from singa_dask.data.stores.store import Store
-from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.open_bytes import decode_text
-from singa_dask.texts import NameNumbers, split_lines
+from singa_dask.texts import split_lines
 
-Labels = npt.NDArray[np.int32]
 # a line of a file that numbers its names, as TensorFlow's labels.txt does
 NUMBERED = re.compile(r"(\d+):(.*)")
-
-
-@dataclass(frozen=True)
-class LabelMatch:
-    """How to convert the labels of a store.
-
-    Attributes
-    ----------
-    table : (n,) int32, or None
-        New label of each label; None to keep labels.
-    drops : bool
-        Whether to drop the labels.
-    url : str
-        URL of the store.
-    index : int or None
-        Index of the label to keep, if records have several.
-    """
-
-    table: Labels | None = None
-    drops: bool = False
-    url: str = ""
-    index: int | None = None
-
-    def apply(self, arrays: Arrays) -> Arrays:
-        """Return records with converted labels."""
-        if "label" not in arrays or (self.table is None and self.index is None and not self.drops):
-            return arrays
-        if self.drops:
-            return {name: array for name, array in arrays.items() if name != "label"}
-        labels = arrays["label"] if self.index is None else arrays["label"][:, self.index]
-        return {**arrays, "label": labels if self.table is None else relabel(labels, self.table, self.url)}
-
-
-def has_several_labels(store: Store) -> bool:
-    """Return whether each record of a store has several labels."""
-    return "label" in store.schema and bool(store.schema["label"].shape)
-
-
-def label_columns(store: Store) -> list[str]:
-    """Return the names of the columns that labels are from, in the order of a record; empty if not known."""
-    indices = {each.name: each.index for each in store.table_columns if each.field == "label"}
-    labels = store.table_facts.labels if store.table_facts and "label" in store.schema else {}
-    return sorted(indices, key=lambda name: indices[name]) or list(labels)
-
-
-def check_label(store: Store, label: str) -> None:
-    """Raise a `DataError` if somebody names a label that records of a conversion do not have: it is not chosen there.
-
-    Jobs may name it, for other records that they read in the same way.
-    """
-    named = [] if has_several_labels(store) else label_columns(store)
-    known = ["label", *named] if "label" in store.schema else []
-    if label and store.is_converted and label not in known:
-        there = f"It has {' or '.join(known)}" if known else "It has none"
-        raise DataError(f"{store.url}: no {label!r} for the label: a conversion has chosen it. {there}.")
-
-
-def find_label(store: Store, column: str) -> tuple[int | None, tuple[str, ...]]:
-    """Return the index of a label among several, None if there is one, and the names of its classes.
-
-    Parameters
-    ----------
-    store : Store
-    column : str
-        Name of the label; may be empty if there is one. If there are several, it stands for none of them.
-
-    Raises
-    ------
-    DataError
-        The store has no label of this name.
-    """
-    several = has_several_labels(store)
-    if not column:
-        return None, () if several else store.class_names
-    known = label_columns(store)
-    if column not in known:
-        hint = f"Its labels: {listed(known)}." if any(known) else "It has no labels with names of columns."
-        raise DataError(f"{store.url}: no label {column!r}. {hint}")
-    if not several:
-        return None, store.class_names
-    return known.index(column), store.table_facts.classes_of(column) if store.table_facts else ()
-
-
-def label_table(url: str, names: Sequence[str], expected: Sequence[str], learned: str) -> Labels | None:
-    """Return the new label of each label of a store, matched by class name.
-
-    Parameters
-    ----------
-    url : str
-        URL of the store.
-    names : sequence of str
-        Its class names.
-    expected : sequence of str
-        Class names in the order of the new labels.
-    learned : str
-        Origin of ``expected``, for the error.
-
-    Returns
-    -------
-    (n,) int32, or None
-        None if labels do not change, or one side has no names.
-
-    Raises
-    ------
-    DataError
-        A name is not among the expected ones.
-    """
-    if not names or not expected or tuple(names) == tuple(expected)[: len(names)]:
-        return None
-    index = NameNumbers(expected)
-    unknown = [name for name in names if index[name] < 0]
-    if unknown:
-        raise DataError(
-            f"{url}: unknown class names: {listed(unknown)}. Its classes are {listed(names)}. "
-            f"Expected some of the classes of {learned}: {listed(expected)}."
-        )
-    return np.array([index[name] for name in names], np.int32)
-
-
-def relabel(labels: npt.NDArray[Any], table: Labels, where: str) -> Labels:
-    """Return ``table[labels]``, (n,) int32.
-
-    Parameters
-    ----------
-    labels : (n,) integers
-    table : (classes,) int32
-        New label of each label, see `label_table`.
-    where : str
-        Begins the error.
-
-    Raises
-    ------
-    DataError
-        A label has no class name.
-    """
-    if len(labels) and (labels.min() < 0 or labels.max() >= len(table)):
-        wrong = labels[(labels < 0) | (labels >= len(table))][0]
-        raise DataError(f"{where}: label {wrong} has no class name. Expected 0 to {len(table) - 1}.")
-    found: Labels = table[labels]
-    return found
 
 
 def hugging_face_names(metadata: Mapping[bytes, bytes] | None, column: str) -> tuple[str, ...]:

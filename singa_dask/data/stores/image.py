@@ -2,240 +2,37 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import io
 import logging
-import math
 import posixpath
-import struct
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.conf.base import Conf, raw_value
-from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field as KeyField
-from singa_dask.conf.kinds import Many, Size, as_list
-from singa_dask.data.codecs.record import salvage_rows
+from singa_dask.conf.kinds import Many
+from singa_dask.data.codecs.category_names import NameNumbers, distinct_names
+from singa_dask.data.codecs.salvage import salvage_rows
+from singa_dask.data.stores.blocks import BLOCK_BYTES
 from singa_dask.data.stores.class_names import read_classes
-from singa_dask.data.stores.range_store import find_manifest, name_of, plain
-from singa_dask.data.stores.store import ADVICE, BLOCK_BYTES, MANIFEST_DIR, SPLIT, STORES, Store, StoreOptions
+from singa_dask.data.stores.image_decoding import HEAD_BYTES, IMAGE_SUFFIXES, ImageOptions, decode_image, is_image
+from singa_dask.data.stores.manifest import find_manifest, name_of, plain
+from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, SPLIT, STORES, Store, StoreOptions
 from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import DataError, MissingPackageError, listed
 from singa_dask.fs.checksums import checksum_of
 from singa_dask.fs.io_threads import decode_threads, map_ahead
 from singa_dask.fs.open_bytes import decode_text
-from singa_dask.lazy import LazyModule
 from singa_dask.redaction import readable
 from singa_dask.shown import plural
-from singa_dask.texts import NameNumbers, distinct_names, split_lines
+from singa_dask.texts import split_lines
 
-# Decodes images to (channels, height, width) with Pillow (the extra ``singa-dask[images]``), most JPEG files with
-# simplejpeg where that is installed, which is faster. Both give the same pixels.
-
-
-if TYPE_CHECKING:
-    import PIL
-    from PIL import Image, ImageOps
-else:
-    PIL, Image, ImageOps = LazyModule("PIL"), LazyModule("PIL.Image"), LazyModule("PIL.ImageOps")
-try:
-    import simplejpeg
-except ImportError:
-    simplejpeg = None
-
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
-HEAD_BYTES = 12
-"""Number of bytes that `is_image` looks at."""
-SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
-JPEG = SIGNATURES[1]
-SPACES = {"YCbCr": "RGB", "Gray": "GRAY"}
-"""What simplejpeg decodes, by the colours of the file."""
-MIN_JPEG = 8
-"""Height and width from which the scale of a JPEG follows from its scaled size."""
-MODES = {1: "L", 3: "RGB"}
-WIDE_MODES = ("I", "F")
-GREY_MODES = ("1", "L", "LA", "I;16", "I;16B", *WIDE_MODES)
-ORIENTATION = 0x0112
-"""Key of EXIF; from `TURNED` on, width and height are exchanged."""
-TURNED = 5
-MARGIN = 2
-"""A JPEG that is to be scaled is decoded at this many times the new size at least, so that it hardly differs."""
+logger = logging.getLogger(__name__)
 
 
-class ImageOptions(Conf):
-    """How images are decoded; see `decode_image`."""
-
-    resize: Many[Size] | None = None
-    """Height and width to which image files are scaled and cropped, for image-folder, image-list, image-parquet,
-    parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the size is decoded
-    at a half, a quarter or an eighth of its own, and scaled from there; values differ by about 0.4 of 255 on average.
-    """
-    channels: Literal[1, 3] = 3
-    """Read image files as grey (1) or colour (3), for the same stores."""
-
-    @classmethod
-    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
-        """Refuse a size that is not height and width."""
-        if len(as_list(raw_value(data, "resize", object, None))) not in (0, 2):
-            yield ("resize",), "expected two numbers, height and width."
-
-
-def is_image(data: bytes) -> bool:
-    """Return whether bytes begin with the signature of an image."""
-    is_bmp = data[:2] == b"BM" and data[6:10] == bytes(4)
-    return data.startswith(SIGNATURES) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP") or is_bmp
-
-
-def image_size(data: bytes, where: str) -> tuple[int, int, int]:
-    """Return channels (1 if the image is grey, else 3), height and width of an encoded image.
-
-    Raises
-    ------
-    DataError
-        The image is damaged, or Pillow is not installed.
-    """
-    with _named_errors(where), Image.open(io.BytesIO(data), formats=FORMATS) as image:
-        size = (image.height, image.width) if _orientation(image) < TURNED else image.size
-        return 1 if image.mode in GREY_MODES else 3, *size
-
-
-def _orientation(image: Image.Image) -> int:
-    """Return how an image has to be turned or mirrored, 1 if not at all; this does not decode it.
-
-    Metadata that is damaged says nothing of the image.
-    """
-    with contextlib.suppress(OSError, SyntaxError, ValueError, TypeError, ZeroDivisionError, struct.error):
-        said = image.getexif().get(ORIENTATION) if "exif" in image.info else None
-        if isinstance(said, int) and said in range(1, 9):
-            return said
-    return 1
-
-
-@contextlib.contextmanager
-def _named_errors(where: str) -> Iterator[None]:
-    """Convert errors of Pillow to `DataError`s, also that it is not installed."""
-    try:
-        # the last ones say that an image has more pixels than PIL.Image.MAX_IMAGE_PIXELS allows
-        damage = (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning)
-    except ImportError:
-        message = f"{where}: Pillow is needed to decode images. Install it: pip install 'singa-dask[images]'."
-        raise MissingPackageError(message) from None
-    try:
-        yield
-    except PIL.UnidentifiedImageError as error:
-        raise DataError(f"{where}: not an image, or a damaged one. Expected one of {', '.join(FORMATS)}.") from error
-    except DataError:
-        raise
-    except damage as error:
-        raise DataError(f"{where}: not an image, or a damaged one: {error}.") from error
-
-
-def decode_image(
-    data: bytes | memoryview, where: str, resize: Sequence[int] | None = None, channels: int = 3
-) -> npt.NDArray[np.uint8]:
-    """Decode one image, as EXIF turns it; of several frames the first.
-
-    Grey values of 16 bits are scaled to 8.
-
-    Parameters
-    ----------
-    where : str
-        URL and record, for errors.
-    resize : (height, width), optional
-        Scale to cover this size, then crop at the centre. A JPEG is decoded at a half, a quarter or an eighth of its
-        size if that is at least `MARGIN` times this one, and scaled from there.
-    channels : {3, 1}
-        Convert to RGB or grey.
-
-    Returns
-    -------
-    (channels, height, width) uint8
-
-    Raises
-    ------
-    DataError
-        The image is damaged, has values of 32 bits, or Pillow is not installed.
-    """
-    with _named_errors(where), _decode_jpeg(data, resize) or Image.open(io.BytesIO(data), formats=FORMATS) as image:
-        if resize and image.format:
-            # other formats than JPEG are decoded in full
-            height, width = resize if _orientation(image) < TURNED else resize[::-1]
-            image.draft(None, (MARGIN * width, MARGIN * height))
-        return _pixels(image, where, resize, channels)
-
-
-def _decode_jpeg(data: bytes | memoryview, resize: Sequence[int] | None) -> Image.Image | None:
-    """Decode a plain JPEG by simplejpeg to the size and the pixels that Pillow would give; others are left to Pillow.
-
-    Those are files with EXIF, which can turn them, and damaged ones, of which Pillow reads some.
-    """
-    if simplejpeg is None or bytes(data[: len(JPEG)]) != JPEG or b"Exif" in (data := bytes(data)):
-        return None
-    most = Image.MAX_IMAGE_PIXELS or math.inf
-    try:
-        height, width, space, _ = simplejpeg.decode_jpeg_header(data)
-        if space not in SPACES or min(height, width) < MIN_JPEG or height * width > most:
-            return None
-        scale = min(height // (MARGIN * resize[0]), width // (MARGIN * resize[1])) if resize else 1
-        # as `Image.draft` does
-        scale = next((each for each in (8, 4, 2) if scale >= each), 1)
-        least = {"min_height": -(-height // scale), "min_width": -(-width // scale)}
-        pixels = simplejpeg.decode_jpeg(data, SPACES[space], fastdct=False, fastupsample=False, **least)
-    except ValueError:
-        return None
-    return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-
-
-def image_pixels(
-    image: Image.Image, where: str, resize: Sequence[int] | None = None, channels: int = 3
-) -> npt.NDArray[np.uint8]:
-    """Return the pixels of an image of Pillow; see `decode_image`."""
-    with _named_errors(where):
-        return _pixels(image, where, resize, channels)
-
-
-def _pixels(image: Image.Image, where: str, resize: Sequence[int] | None, channels: int) -> npt.NDArray[np.uint8]:
-    if channels not in MODES:
-        raise DataError(f"{where}: {channels} channels, expected 3 (colour) or 1 (grey).")
-    if _orientation(image) != 1:
-        image = ImageOps.exif_transpose(image)
-    if image.mode.startswith("I;16") or (image.mode, image.format) == ("I", "PNG"):
-        # Pillow would cut off what is over 255; older versions open PNG files of 16 bits with 32
-        values = np.asarray(image).astype(np.uint32)
-        image = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
-    elif image.mode in WIDE_MODES:
-        raise DataError(f"{where}: an image with values of 32 bits. Expected 8 or 16: their range is not known.")
-    if image.has_transparency_data:
-        image = _over_white(image, where)
-    image = image.convert(MODES[channels])
-    if resize:
-        image = ImageOps.fit(image, (resize[1], resize[0]), Image.Resampling.BILINEAR)
-    pixels = np.asarray(image)
-    return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1))
-
-
-def _over_white(image: Image.Image, where: str) -> Image.Image:
-    """Lay an image over white: what is in its transparent parts is not to be seen, and often black."""
-    image = image.convert("RGBA")
-    if image.getchannel("A").getextrema() != (255, 255):
-        _warn_once_a_folder(posixpath.dirname(where) or "the records")
-    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-
-
-@functools.cache
-def _warn_once_a_folder(folder: str) -> None:
-    LOG.warning("%s: has transparent images. They are laid over white.", folder)
-
-
-LOG = logging.getLogger(__name__)
 INT32 = np.iinfo(np.int32)
 DECODED_TOGETHER = 8
 """Number of image files that a thread decodes before it takes others."""
@@ -446,7 +243,7 @@ class ImageFolderStore(_ImageStore):
         if files and others:
             where = " in folders of classes" if self.class_names else ""
             left = plural(len(others), "file or folder", "files or folders")
-            LOG.warning("%s: left out: %s: %s. Expected images%s, whose names end in %s.",
+            logger.warning("%s: left out: %s: %s. Expected images%s, whose names end in %s.",
                         self.url, left, listed(others), where, ", ".join(IMAGE_SUFFIXES))  # fmt: skip
         numbers = NameNumbers(classes)
         return files, [numbers[text] for text in texts]

@@ -22,11 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.data.codecs import record
+from singa_dask.data.codecs import record, record_schema
+from singa_dask.data.stores.blocks import rows_per_block
 from singa_dask.data.stores.class_names import parse_names
-from singa_dask.data.stores.image import ImageOptions, decode_image
-from singa_dask.data.stores.range_store import find_manifest, plain
-from singa_dask.data.stores.store import STORES, Rechunker, Store, StoreOptions, rows_per_block
+from singa_dask.data.stores.image_decoding import ImageOptions, decode_image
+from singa_dask.data.stores.manifest import find_manifest, plain
+from singa_dask.data.stores.rechunker import Rechunker
+from singa_dask.data.stores.store import STORES, Store, StoreOptions
 from singa_dask.data.types import Arrays, Block, Records
 from singa_dask.errors import DataError, MissingPackageError
 from singa_dask.fs.cache import CachedFile, key_of, open_cache
@@ -306,7 +308,7 @@ class LMDBStore(Store):
             self._open_raw(count - 1, *self._read_info(bytes(file.value(count - 1))))
             return
         self._decoder, arrays = _recognise(self.url, first, partial(_picture, resize=resize, channels=channels))
-        self.schema = record.schema_of(arrays)
+        self.schema = record_schema.schema_of(arrays)
         n = rows_per_block(len(first))
         self.blocks = tuple(
             Block(i, min(n, count - start), self.url, start, n * len(first))
@@ -317,7 +319,7 @@ class LMDBStore(Store):
         """Set the schema from our converters' description; return the number of records, and of those per value."""
         try:
             described = json.loads(info)
-            self.schema = record.fields_of(described["fields"])
+            self.schema = record_schema.fields_of(described["fields"])
             self.class_names = parse_names(described.get("class_names"))
             count, n = int(described["count"]), int(described["records_per_value"])
             n_bytes = count * self.record_bytes
@@ -347,7 +349,7 @@ class LMDBStore(Store):
             arrays = self._decode_together(block) or record.decode_values(self._values(block_id), self._decoder)
         except ValueError as error:
             raise DataError(f"{where} (records from {block.offset} on): {error}.") from error
-        return record.check_schema(arrays, self.schema, where)
+        return record_schema.check_schema(arrays, self.schema, where)
 
     @property
     def _opened(self) -> LMDBFile:
@@ -466,7 +468,7 @@ def _raw_pairs(rows: Rechunker, n: int, class_names: Sequence[str]) -> Iterator[
     for first, block in zip(itertools.count(0, n), rows.chunks(n), strict=False):
         yield KEY % first, b"".join(block[name].tobytes() for name in rows.schema)
     info: dict[str, Any] = {"version": 1, "count": rows.taken, "records_per_value": n}
-    info["fields"] = record.describe_fields(rows.schema)
+    info["fields"] = record_schema.describe_fields(rows.schema)
     if class_names:
         info["class_names"] = list(class_names)
     yield INFO_KEY, json.dumps(info).encode()

@@ -6,7 +6,6 @@ import contextlib
 import fnmatch
 import functools
 import json
-import logging
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,24 +20,24 @@ from singa_dask.conf.base import raw_value
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many, Size
+from singa_dask.data.codecs.category_names import plain_name
 from singa_dask.data.codecs.columns import as_texts, key_texts, missing_of, refuse_absent, show_columns, whole
 from singa_dask.data.codecs.lags import LagsConf
 from singa_dask.data.codecs.numbers import MISSING, NO_SPELLING, NumberConf, Spelling
-from singa_dask.data.codecs.record import bisect_rows
-from singa_dask.data.codecs.table import TableEncoder, TableFacts, TableSpec, TableStatistics
+from singa_dask.data.codecs.salvage import bisect_rows
+from singa_dask.data.codecs.table_encoder import TableEncoder
+from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.codecs.table_spec import TableSpec
+from singa_dask.data.codecs.table_statistics import TableStatistics
 from singa_dask.data.codecs.tokens import TextConf
-from singa_dask.data.stores.range_store import (
-    Manifest,
-    RangeStore,
-    file_bytes,
-    find_manifest,
-    name_of,
-    rest_of,
-    summed_bytes,
-)
+from singa_dask.data.stores.blocks import BLOCK_BYTES
+from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of
+from singa_dask.data.stores.open_parts import OpenParts, check_columns
+from singa_dask.data.stores.range_store import RangeStore, file_bytes, rest_of, summed_bytes
 from singa_dask.data.stores.split import Rows, SplitConf
-from singa_dask.data.stores.store import BLOCK_BYTES, STORES, StoreOptions
+from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.stores.table_csv import CsvPart
+from singa_dask.data.stores.table_files import WHOLE_SUFFIXES, TableFile, format_of, kind_of_key, table_files
 from singa_dask.data.stores.table_index import (
     INDEX_VERSION,
     MIN_INDEXED_BYTES,
@@ -49,19 +48,9 @@ from singa_dask.data.stores.table_index import (
     runs_from,
     write_cached,
 )
-from singa_dask.data.stores.table_part import (
-    WHOLE_SUFFIXES,
-    OpenParts,
-    ParquetPart,
-    TableFile,
-    TablePart,
-    check_columns,
-    format_of,
-    in_memory,
-    kind_of_key,
-    read_whole,
-    table_files,
-)
+from singa_dask.data.stores.table_parquet import ParquetPart
+from singa_dask.data.stores.table_part import TablePart
+from singa_dask.data.stores.table_whole import in_memory, read_whole
 from singa_dask.data.types import Arrays, Block, FileSum, TableColumn
 from singa_dask.errors import DataError
 from singa_dask.fs.cache import TABLES, cache_folder, key_of
@@ -70,12 +59,10 @@ from singa_dask.fs.io_threads import decode_threads, io_threads, map_ahead
 from singa_dask.fs.sources import Bytes, Range
 from singa_dask.fs.versions import version
 from singa_dask.lazy import LazyModule
-from singa_dask.texts import plain_name
 from singa_dask.version import __version__
 
-jsonl = LazyModule("singa_dask.data.stores.jsonl")
+table_json = LazyModule("singa_dask.data.stores.table_json")
 
-LOG = logging.getLogger(__name__)
 
 # records that are decoded at a time where a table is read as a whole
 GROUP_BYTES = 1 << 26
@@ -99,7 +86,7 @@ def open_part(
         return CsvPart(url, storage_options, na_values=spelling.na_values, **options)
     if format == "jsonl":
         chosen = {name: options[name] for name in ("block_bytes", "tolerant", "listed") if name in options}
-        part: TablePart = jsonl.JsonPart(url, storage_options, na_values=spelling.na_values, **chosen)
+        part: TablePart = table_json.JsonPart(url, storage_options, na_values=spelling.na_values, **chosen)
         return part
     source = read_whole(url, storage_options, spelling) if format == "whole" else None
     return ParquetPart(url, storage_options, source)

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from singa_dask import fs
-from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.types import RecordRun
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
+
 
 # shorter tables are scanned each time they are opened
 MIN_INDEXED_BYTES = 1 << 16
@@ -102,7 +103,7 @@ def read_cached(file: Path, made: Callable[[Any], Found]) -> Found | None:
     try:
         found = made(json.loads(file.read_bytes()))
     except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
-        LOG.debug("%s: no index can be read: %s: %s", file, type(error).__name__, error)
+        logger.debug("%s: no index can be read: %s: %s", file, type(error).__name__, error)
         return None
     with contextlib.suppress(OSError):
         os.utime(file)
@@ -118,7 +119,7 @@ def write_cached(contents: Mapping[Path, Any], table: str) -> None:
         for file, content in contents.items():
             fs.write_atomic(str(file), json.dumps(content, separators=(",", ":")))
     except OSError as error:
-        LOG.info("%s: its index is not stored, so each process scans the table: %s", table, error)
+        logger.info("%s: its index is not stored, so each process scans the table: %s", table, error)
     with contextlib.suppress(OSError):
         for old in sorted(folder.glob("*.json"), key=lambda each: each.stat().st_mtime)[:-MAX_INDICES]:
             old.unlink()

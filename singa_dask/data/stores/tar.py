@@ -19,31 +19,28 @@ import numpy as np
 
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many
-from singa_dask.data.codecs.record import (
-    as_values,
-    check_schema,
-    is_numeric,
-    salvage_rows,
-    schema_of,
-    value_name,
-)
-from singa_dask.data.stores.column import NPY_DAMAGE, decode_npy
-from singa_dask.data.stores.image import IMAGE_SUFFIXES, ImageOptions, decode_image
+from singa_dask.data.codecs.category_names import NameNumbers
+from singa_dask.data.codecs.record_schema import check_schema, schema_of
+from singa_dask.data.codecs.salvage import salvage_rows
+from singa_dask.data.codecs.values import as_values, is_numeric, value_name
+from singa_dask.data.stores.blocks import cut_blocks
+from singa_dask.data.stores.image_decoding import IMAGE_SUFFIXES, ImageOptions, decode_image
+from singa_dask.data.stores.npy import NPY_DAMAGE, decode_npy
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import STORES, StoreOptions, cut_blocks
+from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.range_file import RangeFile
 from singa_dask.fs.sources import SCANNED_BYTES, Bytes, ReadAhead, scan_ahead
 from singa_dask.shown import plural
-from singa_dask.texts import NameNumbers, decode
+from singa_dask.texts import decode
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @functools.cache
 def _warn_once(text: str) -> None:
-    LOG.warning("%s", text)
+    logger.warning("%s", text)
 
 
 LABEL_SUFFIX = ".cls"
@@ -260,7 +257,7 @@ class TarStore(RangeStore):
             if self._suffixes.items() <= known.items():
                 return TarIndex.from_dict(known)
         except (KeyError, TypeError, ValueError):
-            LOG.warning("%s: the index in its manifest is ignored: it is damaged.", self.url)
+            logger.warning("%s: the index in its manifest is ignored: it is damaged.", self.url)
         index = scan_tar(source, (*VALUE_SUFFIXES, self._label_suffix))
         if left_out := {name: n for name, n in index.others.items() if name not in TEXT_SUFFIXES}:
             _warn_once(f"{self.url}: left out: {plural(sum(left_out.values()), 'file')}.{index.found_suffixes()}")

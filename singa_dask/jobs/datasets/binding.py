@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from singa_dask.conf import JobConf, JobFile, LayerConf
 from singa_dask.data.codecs.columns import column_kind
-from singa_dask.data.codecs.memory import as_table
-from singa_dask.data.codecs.table import TableSpec
+from singa_dask.data.codecs.data_frames import as_table
+from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.fs.host_files import SCHEME, dataset_of
 from singa_dask.jobs.datasets.array_records import ArrayWriter

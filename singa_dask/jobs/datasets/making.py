@@ -10,16 +10,17 @@ from dask.base import is_dask_collection
 from dask.delayed import delayed
 
 from singa_dask.comm.remote_import import Guarded
-from singa_dask.data.codecs.memory import TEXTS, as_table, column_values, is_frame, names_of, texts_of
-from singa_dask.data.codecs.record import is_rounded
-from singa_dask.data.codecs.table import MAX_CATEGORIES
+from singa_dask.data.codecs.category_names import distinct_names
+from singa_dask.data.codecs.data_frames import as_table, is_frame, names_of
+from singa_dask.data.codecs.plain_arrays import TEXTS, column_values, texts_of
+from singa_dask.data.codecs.table_facts import MAX_CATEGORIES
+from singa_dask.data.codecs.values import is_rounded
 from singa_dask.errors import DataError
 from singa_dask.jobs.cluster import compute_on
 from singa_dask.jobs.datasets.array_records import ArrayWriter, feature_field, output_field
 from singa_dask.jobs.datasets.frame_records import FrameWriter, column_name, drop_columns, output_names
 from singa_dask.jobs.datasets.lazy_parts import map_parts, parts_of, rows_together
 from singa_dask.jobs.datasets.records import Dataset, check_count, check_weight_type, place_of
-from singa_dask.texts import distinct_names
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from singa_dask import fs
-from singa_dask.data.codecs.protobuf import StoredParam, plain_param_name, read_blobprotos
+from singa_dask.data.codecs.singa_blobs import StoredParam, plain_param_name, read_blobprotos
 from singa_dask.errors import CheckpointError
 
 WORKER_FILE = re.compile(r"step(\d+)-worker(\d+)(?:\.bin)?")

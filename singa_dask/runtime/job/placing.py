@@ -26,8 +26,10 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.layer import PHASES
 from singa_dask.data.codecs.scaling import Moments, Scaling
 from singa_dask.data.loading import HostSpan, Survey, assign_by_host, host_names, same_host
-from singa_dask.data.loading.reader import BadPolicy, BlockReader
-from singa_dask.data.order import Sampler, keep_runs
+from singa_dask.data.loading.bad_records import BadPolicy
+from singa_dask.data.loading.reader import BlockReader
+from singa_dask.data.order import keep_runs
+from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import Store
 from singa_dask.errors import Aborted, ClusterError, DataError, LostUnitError, UnloadableError
 from singa_dask.fs.daemon_threads import DaemonThreads

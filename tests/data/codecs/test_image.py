@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from singa_dask.data.stores import image, open_store
-from singa_dask.data.stores.image import FORMATS, IMAGE_SUFFIXES, decode_image, image_size, is_image
+from singa_dask.data.stores import image_decoding, open_store
+from singa_dask.data.stores.image_decoding import FORMATS, IMAGE_SUFFIXES, decode_image, image_size, is_image
 from singa_dask.errors import DataError
 
 GREY = np.random.default_rng(0).integers(0, 256, (5, 7)).astype(np.uint8)
@@ -97,7 +97,7 @@ def drawn(mode: str, alpha: np.ndarray[Any, Any]) -> bytes:
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
 def test_transparent_pictures_are_laid_over_white(mode: str, channels: int, caplog: pytest.LogCaptureFixture) -> None:
-    image._warn_once_a_folder.cache_clear()
+    image_decoding._warn_once_a_folder.cache_clear()
     with caplog.at_level(logging.WARNING):
         for name in ("d/a.png", "d/b.png"):
             pixels = decode_image(drawn(mode, ALPHA), name, channels=channels)
@@ -109,7 +109,7 @@ def test_transparent_pictures_are_laid_over_white(mode: str, channels: int, capl
 
 
 def test_an_alpha_channel_that_hides_nothing_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    image._warn_once_a_folder.cache_clear()
+    image_decoding._warn_once_a_folder.cache_clear()
     colours = np.random.default_rng(1).integers(0, 256, (5, 7, 3)).astype(np.uint8)
     opaque = np.concatenate([colours, np.full((5, 7, 1), 255, np.uint8)], axis=2)
     np.testing.assert_array_equal(decode_image(encoded(opaque), "x"), colours.transpose(2, 0, 1))
@@ -246,9 +246,9 @@ def test_simplejpeg_gives_the_pixels_of_pillow(
     Image.merge(mode, bands[: len(mode)]).save(file, "JPEG", **options)
     data = file.getvalue()
     is_left_to_pillow = mode == "CMYK" or min(shape[:2]) < 8
-    assert (image._decode_jpeg(data, resize) is None) == is_left_to_pillow
+    assert (image_decoding._decode_jpeg(data, resize) is None) == is_left_to_pillow
     fast = [decode_image(data, "x", resize, channels) for channels in (1, 3)]
-    monkeypatch.setattr(image, "simplejpeg", None)
+    monkeypatch.setattr(image_decoding, "simplejpeg", None)
     for channels, pixels in zip((1, 3), fast, strict=True):
         np.testing.assert_array_equal(pixels, decode_image(data, "x", resize, channels))
 

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from singa_dask.data.codecs.record import as_labels, encode_record
+from singa_dask.data.codecs.labels import as_labels
+from singa_dask.data.codecs.record import encode_record
 from singa_dask.data.convert import convert
 from singa_dask.data.stores import STORES, open_store
-from singa_dask.data.stores.record_files import write_pairs
+from singa_dask.data.stores.kvfile import write_pairs
 from singa_dask.errors import DataError
 from tests.contracts import foreign
 from tests.contracts.records import read_all, written

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.texts import in_order
+from singa_dask.data.codecs.category_names import in_order
 
 
 @pytest.mark.parametrize(

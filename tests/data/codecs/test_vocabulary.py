@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data.stores import text
-from singa_dask.data.stores.text import encode_text, vocabulary_of
+from singa_dask.data.stores import vocabulary
+from singa_dask.data.stores.vocabulary import encode_text, vocabulary_of
 from singa_dask.errors import DataError
 from singa_dask.fs.open_bytes import decode_text
 
@@ -32,7 +32,7 @@ def test_of_a_character_that_is_there_twice_the_first_place_counts() -> None:
 
 @pytest.mark.parametrize("piece", [1, 3, 100])
 def test_a_character_that_is_missing_is_found_in_any_piece(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "PIECE", piece)
+    monkeypatch.setattr(vocabulary, "PIECE", piece)
     np.testing.assert_array_equal(encode_text("abcab", "cab", "text"), [1, 2, 0, 1, 2])
     with pytest.raises(DataError, match=r"text:2:3: character '€' is not in the vocabulary"):
         encode_text("a\nbc€€", "abc\n", "text")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from singa_dask.data.convert import convert
-from singa_dask.data.convert.plan import open_source
+from singa_dask.data.convert.source_kinds import open_source
 from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError

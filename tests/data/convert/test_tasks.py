@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from singa_dask import fs
-from singa_dask.data.convert import conversion, convert
+from singa_dask.data.convert import convert, tasks
 from singa_dask.data.convert import plan as convert_plan
-from singa_dask.data.convert.conversion import Task
+from singa_dask.data.convert.tasks import Task
 from singa_dask.data.stores import image, open_store
 from singa_dask.errors import DataError
 from tests.contracts.foreign import write_foreign
@@ -271,7 +271,7 @@ def test_records_with_nan_are_verified(tmp_path: Path) -> None:
 
 def test_all_sources_are_closed_at_the_end(source: str, tmp_path: Path, small: None) -> None:
     convert("arrow", [source], str(tmp_path / "x.arrow"), shuffle=1, run=by_threads)
-    assert conversion._KEPT == {}
+    assert tasks._KEPT == {}
 
 
 def test_a_bucket_is_one_read_of_each_run(source: str, tmp_path: Path, small: None, monkeypatch: Any) -> None:

@@ -10,7 +10,7 @@ from typing import cast
 import pyarrow as pa
 
 from singa_dask.data.loading import Loader
-from singa_dask.data.order import Sampler, Shuffle
+from singa_dask.data.sampler import Sampler, Shuffle
 from singa_dask.data.stores import open_store
 
 __all__ = ["BATCH", "allocated"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from singa_dask.data.loading.loader import BlockPool
+from singa_dask.data.loading.block_pool import BlockPool
 from singa_dask.data.loading.reader import empty_arrays
 from tests.contracts.records import pixels, stored
 

@@ -11,8 +11,9 @@ import pytest
 
 from singa_dask.cancellation import Cancellation, check_cancelled, working_for
 from singa_dask.data.loading import Loader
-from singa_dask.data.loading.fetcher import Fetcher, LookAhead
-from singa_dask.data.order import Sampler
+from singa_dask.data.loading.fetcher import Fetcher
+from singa_dask.data.loading.look_ahead import LookAhead
+from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import Aborted, DataError

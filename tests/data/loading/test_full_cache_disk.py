@@ -14,7 +14,7 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.data.loading import Loader
-from singa_dask.data.order import Sampler
+from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import STORES, open_store
 from tests.contracts.records import pixels
 

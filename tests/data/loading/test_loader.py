@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from singa_dask import fs
 from singa_dask.data.loading import Batch, Loader
-from singa_dask.data.order import MAX_STEPS, Sampler, advanced
+from singa_dask.data.sampler import MAX_STEPS, Sampler, advanced
 from singa_dask.data.stores import STORES, Store, open_store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted, DataError

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from singa_dask import fs
 from singa_dask.data.loading import HostSpan, Loader, assign_by_host, host_names, same_host
-from singa_dask.data.loading.reader import Locations
-from singa_dask.data.order import Sampler
+from singa_dask.data.loading.locality import Locations
+from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.types import Block
 from singa_dask.errors import DataError
@@ -170,7 +170,7 @@ def test_a_loader_counts_what_it_reads_on_its_own_host(tmp_path: Path, monkeypat
     read, local = count()
     assert read == local > 0
     Told({url: [{"hosts": ["node-a"], "offset": 0, "length": 1 << 30}]}, monkeypatch)
-    monkeypatch.setattr("singa_dask.data.loading.reader.fs.local_path", lambda _: None)
+    monkeypatch.setattr("singa_dask.data.loading.locality.fs.local_path", lambda _: None)
     read, local = count("node-a")
     assert read == local > 0
     assert count("node-b")[1] == 0

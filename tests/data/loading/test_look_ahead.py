@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from singa_dask.data.loading import Loader
-from singa_dask.data.loading.fetcher import LookAhead
+from singa_dask.data.loading.look_ahead import LookAhead
 from singa_dask.data.loading.reader import BlockReader
-from singa_dask.data.order import MAX_STEPS, Sampler, Shuffle
+from singa_dask.data.sampler import MAX_STEPS, Sampler, Shuffle
 from singa_dask.data.stores import open_store
 from tests.contracts.records import pixels, written
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.data.order import Sampler
+from singa_dask.data.sampler import Sampler
 
 N, CLASSES, BATCH = 60_000, 10, 256
 BLOCKS = [256] * (N // 256) + [N % 256]

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data import order
-from singa_dask.data.order import Sampler, permutation, random_skip
+from singa_dask.data import random
+from singa_dask.data.random import permutation, random_skip
+from singa_dask.data.sampler import Sampler
 from singa_dask.errors import DataError
 from tests.selection import few_examples
 
@@ -389,7 +390,7 @@ def test_random_numbers_stay_what_they_are() -> None:
 
 @pytest.mark.parametrize("most", [1 << 20, 1 << 40, 1 << 64])
 def test_numbers_are_sorted_whatever_their_bits(most: int) -> None:
-    random = np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     for n in (0, 1, 2, 1000):
-        numbers = random.integers(0, most, n, np.uint64, endpoint=most < 1 << 64)
-        np.testing.assert_array_equal(numbers[order._argsort(numbers)], np.sort(numbers))
+        numbers = generator.integers(0, most, n, np.uint64, endpoint=most < 1 << 64)
+        np.testing.assert_array_equal(numbers[random._argsort(numbers)], np.sort(numbers))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data import order
-from singa_dask.data.order import permutation
+from singa_dask.data import random
+from singa_dask.data.random import permutation
 from tests.selection import few_examples
 
 
@@ -23,9 +23,9 @@ def test_permutations_never_change(n: int, crc: int) -> None:
 
 @few_examples(25)
 @given(
-    high=st.lists(st.integers(0, 3), max_size=2 * order.MIN_PACKED),
-    low=st.lists(st.integers(0, 100), min_size=2 * order.MIN_PACKED, max_size=2 * order.MIN_PACKED),
+    high=st.lists(st.integers(0, 3), max_size=2 * random.MIN_PACKED),
+    low=st.lists(st.integers(0, 100), min_size=2 * random.MIN_PACKED, max_size=2 * random.MIN_PACKED),
 )
 def test_numbers_that_differ_in_few_bits(high: list[int], low: list[int]) -> None:
     numbers = np.array([(a << 62) + b for a, b in zip(high, low, strict=False)], np.uint64)
-    assert order._argsort(numbers).tolist() == np.argsort(numbers, kind="stable").tolist()
+    assert random._argsort(numbers).tolist() == np.argsort(numbers, kind="stable").tolist()

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.stores.csv_records import without_blanks
 from singa_dask.data.stores.table import TableStore
-from singa_dask.data.stores.table_csv import without_blanks
 from tests.contracts.records import read_all
 
 ADULT = """\

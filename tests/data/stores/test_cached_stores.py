@@ -11,7 +11,7 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.data.loading import Loader
-from singa_dask.data.order import Sampler
+from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import open_store, write_manifest
 from singa_dask.errors import DataError
 from singa_dask.fs.cache import Cache, open_cache

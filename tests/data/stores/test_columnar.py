@@ -20,7 +20,7 @@ from pyarrow import orc
 
 from singa_dask.cli import main
 from singa_dask.data.stores import detect, open_store, write_manifest
-from singa_dask.data.stores.opening import check_manifests
+from singa_dask.data.stores.manifest_writer import check_manifests
 from singa_dask.data.stores.store import Store
 from singa_dask.errors import DataError
 from tests.selection import mostly_long

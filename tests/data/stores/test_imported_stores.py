@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from singa_dask.data.stores import image, open_store
+from singa_dask.data.stores import image_decoding, open_store
 from singa_dask.errors import DataError
 from singa_dask.fs import checksums
 from singa_dask.lazy import LazyModule
@@ -377,7 +377,7 @@ def test_images_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         opened(tmp_path / "list.txt", b"none.png 1\n", "image-list")
     with pytest.raises(DataError, match=r"list\.txt: neither a directory of images"):
         open_store(url, "image-folder")
-    monkeypatch.setattr(image, "Image", LazyModule("not_installed"))
+    monkeypatch.setattr(image_decoding, "Image", LazyModule("not_installed"))
     with pytest.raises(
         DataError, match=r"Pillow is needed to decode images\. Install it: pip install 'singa-dask\[images\]'"
     ):

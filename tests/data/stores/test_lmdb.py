@@ -15,7 +15,7 @@ from singa_dask.data.codecs import protobuf
 from singa_dask.data.codecs.protobuf import BYTES, FIXED32, VARINT
 from singa_dask.data.codecs.record import encode_record
 from singa_dask.data.loading import Loader
-from singa_dask.data.order import Sampler
+from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import open_store, write_manifest
 from singa_dask.data.stores.lmdb import INFO_KEY, KEY, write_environment
 from singa_dask.errors import DataError

@@ -12,9 +12,9 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.data.codecs.record import encode_record
-from singa_dask.data.stores import Store, column, open_store, write_manifest
-from singa_dask.data.stores.range_store import manifest_url
-from singa_dask.data.stores.record_files import KVFile, write_pairs
+from singa_dask.data.stores import Store, npz, open_store, write_manifest
+from singa_dask.data.stores.kvfile import KVFile, write_pairs
+from singa_dask.data.stores.manifest import manifest_url
 from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import RangeReader
 from tests.contracts.foreign import shape_of, write_foreign
@@ -308,7 +308,7 @@ def test_arrays_of_npz_are_compared_with_the_checksums_in_it(
     Path(url).write_bytes(damaged)
     with pytest.raises(DataError, match=r"records\.npz: not an npz file, or a damaged one: Bad CRC-32 for file 'data"):
         open_store(url)
-    monkeypatch.setattr(column, "MAX_CHECKED_BYTES", 1)
+    monkeypatch.setattr(npz, "MAX_CHECKED_BYTES", 1)
     with open_store(url) as store:
         read_all(store)
         with pytest.raises(DataError, match=r"records\.npz: .* Bad CRC-32 for file 'data"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from singa_dask.data.stores import open_store, write_manifest
-from singa_dask.data.stores.range_store import manifest_url
+from singa_dask.data.stores.manifest import manifest_url
 from singa_dask.errors import DataError
 from tests.contracts.foreign import png
 from tests.contracts.records import assert_same, pixels, read_all

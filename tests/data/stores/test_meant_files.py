@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from singa_dask import fs
-from singa_dask.data.stores.opening import detect, open_store
+from singa_dask.data.stores.detection import detect
+from singa_dask.data.stores.opening import open_store
 from singa_dask.data.stores.table import TableStore
 from singa_dask.errors import DataError
 from singa_dask.fs.open_bytes import decode_text

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from singa_dask.data.convert import convert
 from singa_dask.data.stores import STORES, open_store
-from singa_dask.data.stores.store import Rechunker
+from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from tests.contracts.records import SUFFIX, floats, pixels

@@ -11,10 +11,10 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.data.loading import Loader
-from singa_dask.data.order import Sampler
-from singa_dask.data.stores import arrow, open_store
-from singa_dask.data.stores.arrow import RowGroups
+from singa_dask.data.sampler import Sampler
+from singa_dask.data.stores import open_store, row_groups
 from singa_dask.data.stores.range_store import RangeStore
+from singa_dask.data.stores.row_groups import RowGroups
 from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import RangeReader
 from tests.contracts.records import assert_same, pixels, read_all, written
@@ -55,7 +55,7 @@ def test_ranges_hold_the_columns_and_are_merged_where_they_are_near(
         reader = groups.reader()
         with reader.fetched((first, second), data):
             assert pa.Table.from_batches(reader.batches(["a", "c.d"], 3, 1)).to_pydict() == columns
-    monkeypatch.setattr(arrow, "MAX_GAP_BYTES", 8 * WIDE)
+    monkeypatch.setattr(row_groups, "MAX_GAP_BYTES", 8 * WIDE)
     (whole,) = groups.ranges(1, ["a", "c.d"])
     assert (whole.offset, whole.offset + whole.length) == (first.offset, second.offset + second.length)
 

@@ -13,8 +13,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from singa_dask import fs
 from singa_dask.data.stores import detect, open_store
-from singa_dask.data.stores.opening import shard_url, shard_urls
 from singa_dask.data.stores.range_store import RangeStore
+from singa_dask.data.stores.shards import shard_url, shard_urls
 from singa_dask.errors import DataError
 from singa_dask.fs import decompression, open_bytes
 from singa_dask.fs.io_threads import MAX_OPENING

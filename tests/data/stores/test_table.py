@@ -16,9 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from singa_dask import fs
-from singa_dask.data.codecs.table import TableEncoder, TableFacts, TableSpec
+from singa_dask.data.codecs.table_encoder import TableEncoder
+from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.stores import table as table_module
-from singa_dask.data.stores import table_part
+from singa_dask.data.stores import table_parquet
 from singa_dask.data.stores.table import TableStore
 from singa_dask.errors import DataError
 from tests.contracts.records import read_all
@@ -263,7 +265,7 @@ def test_large_row_groups_are_several_blocks(
 ) -> None:
     monkeypatch.setattr(table_module, "DECODED_BYTES", 4 * 70)
     monkeypatch.setattr(table_module, "DECODED_RECORDS", 1)
-    monkeypatch.setattr(table_part, "BATCH_ROWS", 32)
+    monkeypatch.setattr(table_parquet, "BATCH_ROWS", 32)
     with parquet_of(parquet, {"x": np.arange(1000.0)}, row_group_size, features=["x"]) as store:
         # a row group that is somewhat larger is one block
         assert max(block.n for block in store.blocks) == {1000: 70, 300: 100}[row_group_size]

@@ -14,7 +14,7 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.data.stores import open_store, write_manifest
-from singa_dask.data.stores.range_store import manifest_url
+from singa_dask.data.stores.manifest import manifest_url
 from singa_dask.data.stores.tar import Member, TarIndex
 from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import RangeReader

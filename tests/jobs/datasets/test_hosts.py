@@ -16,7 +16,7 @@ from distributed import Client, Event, Worker, wait
 from distributed.security import Security
 
 import singa_dask as sd
-from singa_dask.data.stores.opening import HEAD_BYTES
+from singa_dask.data.stores.detection import HEAD_BYTES
 from singa_dask.errors import ClusterError, ConfigError, DataError, LostUnitError, UnitError
 from singa_dask.fs import host_files
 from singa_dask.fs.host_files import Catalog, PartFile

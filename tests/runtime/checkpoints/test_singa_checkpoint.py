@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf
-from singa_dask.data.codecs.protobuf import StoredParam
+from singa_dask.data.codecs.singa_blobs import StoredParam
 from singa_dask.errors import CheckpointError, ConfigError
 from singa_dask.runtime.checkpoints.lookup import find_values, load_values
 from singa_dask.runtime.job.checks import prepare

@@ -12,7 +12,7 @@ import pytest
 
 from singa_dask.conf import JobConf
 from singa_dask.data.codecs.record import encode_record
-from singa_dask.data.stores.record_files import write_pairs
+from singa_dask.data.stores.kvfile import write_pairs
 from singa_dask.observe.run_directory import RunDirectory
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.job.record import Result, summarise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from singa_dask.data.codecs.memory import class_numbers
+from singa_dask.data.codecs.plain_arrays import class_numbers
 from singa_dask.errors import DataError
 
 

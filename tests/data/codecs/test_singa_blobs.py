@@ -10,16 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from singa_dask.data.codecs.protobuf import (
-    BYTES,
-    FIXED32,
-    VARINT,
-    StoredParam,
-    key,
-    plain_param_name,
-    read_blobprotos,
-    varint,
-)
+from singa_dask.data.codecs.protobuf import BYTES, FIXED32, VARINT, key, varint
+from singa_dask.data.codecs.singa_blobs import StoredParam, plain_param_name, read_blobprotos
 from singa_dask.errors import CheckpointError
 from tests.blobprotos import write_blobprotos
 from tests.selection import few_examples

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from singa_dask import fs
 from singa_dask.data.loading import Loader
-from singa_dask.data.loading.fetcher import DEFAULT_BYTES, MemoryBudget
-from singa_dask.data.order import Sampler
+from singa_dask.data.loading.memory_budget import DEFAULT_BYTES, MemoryBudget
+from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import STORES, Store
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError

@@ -1,0 +1,59 @@
+"""Names of categories and classes: formats write one value in several ways, which are one name."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+WHOLE = re.compile(r"(-?\d+)\.0+")
+
+
+def plain_name(text: str) -> str:
+    """Return a name without blanks around it, with accents composed (NFC)."""
+    return unicodedata.normalize("NFC", text).strip()
+
+
+def name_key(text: str) -> str:
+    """Return what all spellings of a name have in common: ``7.0`` is ``7``, ``True`` and ``TRUE`` are ``true``."""
+    text = plain_name(text)
+    if text.lower() in ("false", "true"):
+        return text.lower()
+    whole = WHOLE.fullmatch(text)
+    return whole[1] if whole else text
+
+
+def distinct_names(texts: Iterable[str]) -> set[str]:
+    """Return one name for each key: the key itself if it is among the names, else the first of them."""
+    found: dict[str, str] = {}
+    for name in sorted({plain_name(text) for text in texts}):
+        key = name_key(name)
+        if name == key or key not in found:
+            found[key] = name
+    return set(found.values())
+
+
+def in_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the distinct names sorted by value if all are numbers, nan last, else as text: alike in all processes."""
+    names = distinct_names(names)
+
+    def value(name: str) -> tuple[bool, float, str]:
+        number = float(name)
+        return math.isnan(number), 0.0 if math.isnan(number) else number, name
+
+    try:
+        return tuple(sorted(names, key=value))
+    except ValueError:
+        return tuple(sorted(names))
+
+
+class NameNumbers(dict[str, int]):
+    """The number of each name; of a text that is none of them, the number of the name with its key, -1 if none has."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__({name: number for number, name in enumerate(names)})
+        self._by_key = {name_key(name): self[name] for name in reversed(names)}
+
+    def __missing__(self, text: str) -> int:
+        return self._by_key.get(name_key(text), -1)

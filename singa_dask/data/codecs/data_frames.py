@@ -1,0 +1,132 @@
+"""Data frames in memory, checked, as Arrow tables: alike for training and for prediction."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from singa_dask.data.codecs.columns import refuse_twice
+from singa_dask.data.codecs.numbers import NumberForm, Spelling
+from singa_dask.errors import DataError, listed
+
+# texts among numbers that are named
+MAX_WORDS = 5
+HINT = "Convert it to numbers or strings, or leave it out."
+
+
+def is_frame(value: Any) -> bool:
+    """Return whether a value has named columns: a frame of pandas or Dask, a table of Arrow, or a stream of one."""
+    if hasattr(value, "iloc"):
+        return hasattr(value, "columns") and getattr(value, "ndim", 0) == 2
+    return hasattr(value, "__arrow_c_stream__") and (hasattr(value, "columns") or hasattr(value, "schema"))
+
+
+def as_table(value: Any, where: str, spelling: Spelling | None = None) -> pa.Table:
+    """Return a frame as an Arrow table: of pandas without its index, NaN as null, bytes that are UTF-8 as texts.
+
+    ``spelling`` says what texts among numbers mean; without it there are none.
+
+    Raises
+    ------
+    DataError
+        A column cannot be converted, or has no name of its own.
+    """
+    if not is_frame(value):
+        kind = f"{type(value).__module__}.{type(value).__name__}"
+        raise DataError(f"{where}: an object of type {kind}, expected a frame.")
+    if hasattr(value, "iloc"):
+        columns = {name: value.iloc[:, i] for i, name in enumerate(names_of(value.columns, where))}
+        table = pa.table(as_columns(columns, where, spelling))
+    else:
+        table = value if isinstance(value, pa.Table) else pa.table(value)
+        refuse_twice(table.column_names, where)
+    for i, column in enumerate(table.schema):
+        if column.type in (pa.binary(), pa.large_binary()):
+            with contextlib.suppress(pa.ArrowInvalid):
+                table = table.set_column(i, column.name, table.column(i).cast(pa.string()))
+    return table
+
+
+def names_of(columns: Any, where: str) -> list[str]:
+    """Return the names of columns of pandas as texts.
+
+    Raises
+    ------
+    DataError
+        A name has several levels, or occurs twice.
+    """
+    if getattr(columns, "nlevels", 1) > 1:
+        raise DataError(f"{where}: columns with names of {columns.nlevels} levels, expected one. Join the levels.")
+    names = [str(name) for name in columns]
+    refuse_twice(names, where)
+    return names
+
+
+def as_columns(
+    columns: Mapping[str, Any], where: str, spelling: Spelling | None
+) -> dict[str, pa.Array | pa.ChunkedArray]:
+    """Return columns of values of pandas, NumPy or Arrow; for ``spelling`` see `as_table`."""
+    found = {}
+    for name, values in columns.items():
+        known = (spelling.words_of(name), spelling.numbers.get(name)) if spelling else ()
+        found[name] = as_column(values, f"{where}, column {name!r}", *known)
+    return found
+
+
+def as_column(
+    values: Any, where: str, na_values: Collection[str] | None = None, form: NumberForm | None = None
+) -> pa.Array | pa.ChunkedArray:
+    """Return values of pandas, NumPy or Arrow as a column.
+
+    Among numbers, ``na_values`` are texts for missing values, and others are written in a ``form``, if there is one;
+    None: there are no texts among numbers.
+    """
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return values
+    try:
+        try:
+            column = pa.array(values, from_pandas=True)
+        except (pa.ArrowInvalid, OverflowError):
+            if not all(each is None or type(each) in (int, float) for each in values):
+                raise
+            column = _as_numbers(values)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        if na_values is not None and (words := _texts_among_numbers(values)):
+            numbers = form.parse(pa.array(words)).to_pylist() if form else ()
+            known = {word: number for word, number in zip(words, numbers, strict=False) if number is not None}
+            known |= {word: None for word in words if word.strip() in na_values}
+            if unknown := [word for word in words if word not in known]:
+                are_words = len(unknown) <= MAX_WORDS and not re.search(r"\d", "".join(unknown))
+                said = f"Set na_values: [{', '.join(unknown)}] if they mean missing values." if are_words else HINT
+                raise DataError(f"{where}: texts among numbers: {listed(unknown, MAX_WORDS)}. {said}") from None
+            return pa.array(
+                [known.get(each, each) if isinstance(each, str) else each for each in values], from_pandas=True
+            )
+        kinds = () if hasattr(values, "dtype") else sorted({type(each).__name__ for each in values if each is not None})
+        kind = " and ".join(kinds) or getattr(values, "dtype", type(values).__name__)
+        raise DataError(
+            f"{where}: values of type {kind} cannot be a column: {str(error).rstrip('.')}. {HINT}"
+        ) from error
+    # objects that are all missing; those of other partitions are texts
+    is_missing = pa.types.is_null(column.type) and getattr(getattr(values, "dtype", None), "kind", "") == "O"
+    return column.cast(pa.string()) if is_missing else column
+
+
+def _as_numbers(values: Sequence[float | None]) -> pa.Array:
+    """Return integers from 2**63 on, and large ones among floats, as a column, with all digits if it has no others."""
+    try:
+        return pa.array(values, pa.uint64())
+    except (pa.ArrowException, OverflowError):
+        return pa.array([None if each is None else float(each) for each in values], from_pandas=True)
+
+
+def _texts_among_numbers(values: Any) -> list[str]:
+    """Return the different texts of a column of numbers and texts; none if it has values of other kinds, too."""
+    found = {type(each) for each in values if each is not None}
+    is_mixed = str in found and all(issubclass(each, (str, int, float, np.number)) for each in found)
+    return list(dict.fromkeys(each for each in values if isinstance(each, str))) if is_mixed else []

@@ -1,0 +1,79 @@
+"""The label of a record: the field that holds it, and its conversion to 32-bit integers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.errors import DataError, listed
+
+LABEL_NAMES = ("label", "labels", "y", "class", "target", "targets")
+"""A field with one of these names, in upper or lower case, is the label, in all formats."""
+
+
+def labels_among(names: Iterable[str]) -> list[str]:
+    """Return the names of fields that say that these are labels."""
+    return [name for name in names if name.lower() in LABEL_NAMES]
+
+
+def is_point(names: Sequence[str]) -> bool:
+    """Return whether the only name of a label may be that of a coordinate, with x beside it."""
+    return [name.lower() for name in labels_among(names)] == ["y"] and "x" in map(str.lower, names) and len(names) > 2
+
+
+def label_field(names: Sequence[str], given: str = "") -> str:
+    """Return the name of the field with the label: the given one, or the only one of `LABEL_NAMES`; empty if none is.
+
+    Raises
+    ------
+    ValueError
+        There is no field of the given name, or several could be meant.
+    """
+    if given and given not in names:
+        raise ValueError(f"no {given!r} for the label. Fields: {listed(names)}")
+    found = labels_among(names)
+    if not given and len(found) > 1:
+        raise ValueError(f"{' and '.join(found)} could each be the label. Set user_conf: {{label: NAME}}")
+    return given or next(iter(found), "")
+
+
+def as_labels(values: npt.NDArray[Any], where: str, first: int = 0) -> npt.NDArray[np.int32]:
+    """Convert numbers to labels; an int32 array is returned as it is.
+
+    Parameters
+    ----------
+    values : (n,) numbers
+    where : str
+        URL or layer, for the error.
+    first : int
+        Index of the first record, for the error.
+
+    Raises
+    ------
+    DataError
+        A number is not an integer, or does not fit in 32 bits.
+    """
+    found = find_wrong_label(values)
+    if found is not None:
+        raise DataError(f"{where}, record {first + found[0]}: {found[1]}.")
+    return values.astype(np.int32, copy=False)
+
+
+def find_wrong_label(values: npt.NDArray[Any]) -> tuple[int, str] | None:
+    """Return index of the first invalid label and the reason; None if all are valid."""
+    if values.dtype.kind not in "biuf":
+        return 0, f"labels of type {values.dtype}, expected integers"
+    if values.dtype.kind in "biu" and np.can_cast(values.dtype, np.int32):
+        return None
+    with np.errstate(invalid="ignore"):
+        wrong = values.astype(np.int32) != values
+    if not wrong.any():
+        return None
+    index = int(wrong.argmax())
+    value = values[index]
+    if values.dtype.kind == "f" and not float(value).is_integer():
+        return index, f"the label {value} is not an integer. Labels are indices of classes"
+    return index, f"the label {value} does not fit in 32 bits"

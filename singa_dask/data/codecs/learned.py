@@ -1,0 +1,26 @@
+"""What checkpoints keep of the training data, so that other records are read in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from singa_dask.data.codecs.scaling import Scaling
+from singa_dask.data.codecs.table_facts import TableFacts
+
+
+class Learned(NamedTuple):
+    """What checkpoints keep of the training data, by input layer of the training net."""
+
+    class_names: dict[str, tuple[str, ...]]
+    tables: dict[str, TableFacts]
+    scalings: dict[str, Scaling]
+
+    @classmethod
+    def of(cls, *manifests: Mapping[str, Any]) -> Learned:
+        """Return what is in the manifests of checkpoints; later ones win."""
+        return cls(
+            {name: tuple(each) for one in manifests for name, each in one.get("class_names", {}).items()},
+            {name: TableFacts.from_dict(each) for one in manifests for name, each in one.get("tables", {}).items()},
+            {name: Scaling.from_dict(each) for one in manifests for name, each in one.get("scalings", {}).items()},
+        )

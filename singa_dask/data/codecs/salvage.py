@@ -1,0 +1,85 @@
+"""Reading blocks in which some records are bad: one by one, or in runs as long as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from singa_dask.data.codecs.record_schema import show_schema
+from singa_dask.data.types import Arrays, Field
+from singa_dask.errors import DataError
+
+T = TypeVar("T")
+
+
+def salvage_rows(
+    n: int, schema: Mapping[str, Field], read_row: Callable[[int], Arrays]
+) -> tuple[Arrays, dict[int, str]]:
+    """Read the records of a block one by one, skipping bad ones.
+
+    Parameters
+    ----------
+    n : int
+    schema : mapping of str to Field
+        Expected schema; a record of any other is bad.
+    read_row : callable
+        Returns the arrays of one record, without a record axis.
+
+    Returns
+    -------
+    dict of str to ndarray
+        (n, *shape) of each field, zeros for bad records.
+    dict of int to str
+        Row of each bad record -> what is wrong with it.
+    """
+    arrays = {name: np.zeros((n, *field.shape), field.dtype) for name, field in schema.items()}
+    bad: dict[int, str] = {}
+    for row in range(n):
+        try:
+            record = read_row(row)
+        except (DataError, OverflowError, ValueError) as error:
+            bad[row] = str(error).rstrip(".")
+            continue
+        found = {name: Field(array.dtype, array.shape) for name, array in record.items()}
+        if found != schema:
+            bad[row] = f"holds {show_schema(found)}, expected {show_schema(schema)}"
+            continue
+        for name, array in record.items():
+            arrays[name][row] = array
+    return arrays, bad
+
+
+def bisect_rows(n: int, decode: Callable[[int, int], T]) -> tuple[list[tuple[int, T]], dict[int, str]]:
+    """Decode rows in runs as long as possible, where some of the rows are bad.
+
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    decode : callable
+        (first, stop) -> the decoded rows; raises an error if one of them is bad. Its text counts if it is of one row.
+
+    Returns
+    -------
+    list of (int, T)
+        First row and result of each run of good rows, in order.
+    dict of int to str
+        Bad row -> what is wrong with it.
+    """
+    good: list[tuple[int, T]] = []
+    bad: dict[int, str] = {}
+    waiting = [(0, n)] if n else []
+    while waiting:
+        first, stop = waiting.pop()
+        try:
+            good.append((first, decode(first, stop)))
+        except (DataError, pa.ArrowException, ValueError) as error:
+            if stop - first == 1:
+                bad[first] = str(error).rstrip(".")
+                continue
+            middle = (first + stop) // 2
+            waiting += [(middle, stop), (first, middle)]
+    return good, bad

@@ -1,0 +1,124 @@
+"""What is learned from the columns of a training table, so that other tables are read in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
+from singa_dask.data.codecs.tokens import TextCodec
+from singa_dask.errors import listed
+
+# maximum number of categories that are learned from a column
+MAX_CATEGORIES = 10_000
+# more categories than this in fewer than twice as many records are no categories
+MANY = 100
+BOOLEANS = ("false", "true")
+
+
+def are_too_many(n_values: int, n: int) -> bool:
+    """Return whether a column has too many different values in ``n`` records to be one of categories."""
+    return n_values > MAX_CATEGORIES or (n_values > MANY and 2 * n_values > n)
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """What is learned from the training data, and needed to read other data in the same way.
+
+    Attributes
+    ----------
+    features : tuple of str
+        Names of the columns.
+    means : mapping of str to float
+        Mean of each feature, if missing values are replaced by it.
+    categories : mapping of str to tuple of str
+        Names of each feature that is a category.
+    labels : mapping of str to tuple of str
+        By column of labels, in the order of the labels of a record: the names of its classes; none if they are
+        integers.
+    encoding : {"one_hot", "index"}
+    widths : mapping of str to int
+        Number of values of each feature that is a vector or a text.
+    texts : mapping of str to TextCodec
+        What numbers the tokens of each feature that is a text.
+    spelling : Spelling
+        How numbers and missing values are written as text.
+    """
+
+    features: tuple[str, ...]
+    means: Mapping[str, float] = field(default_factory=dict)
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    encoding: str = "one_hot"
+    widths: Mapping[str, int] = field(default_factory=dict)
+    texts: Mapping[str, TextCodec] = field(default_factory=dict)
+    spelling: Spelling = NO_SPELLING
+
+    def values_of(self, name: str) -> list[str]:
+        """Return the names of the values that a feature has in a record: itself, ``name=category`` or ``name[0]``."""
+        if name in self.widths:
+            return [f"{name}[{i}]" for i in range(self.widths[name])]
+        if name in self.categories and self.encoding == "one_hot":
+            return [f"{name}={category}" for category in self.categories[name]]
+        return [name]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of each value of a record."""
+        return tuple(value for name in self.features for value in self.values_of(name))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes if there is one label; empty if its values are integers."""
+        return next(iter(self.labels.values())) if len(self.labels) == 1 else ()
+
+    def classes_of(self, name: str) -> tuple[str, ...]:
+        """Return the names of the classes of a column of labels."""
+        # facts that were stored before there could be several labels do not name the column
+        return self.labels.get(name, self.labels.get("", ()))
+
+    def compare(self, other: TableFacts) -> str:
+        """Return how records differ from those that other facts describe; empty if they have the same meaning."""
+        if self.names != other.names:
+            here, there = (listed(facts.names) for facts in (self, other))
+            return f"values of {here}, but {there}"
+        for name in self.features:
+            if self.categories.get(name) != other.categories.get(name):
+                return f"other categories of column {name!r} than"
+            if self.texts.get(name) != other.texts.get(name):
+                return f"another vocabulary of column {name!r} than"
+        for name in self.means.keys() & other.means.keys():
+            if self.means[name] != other.means[name]:
+                return f"missing values of column {name!r} are {self.means[name]:g}, but {other.means[name]:g}"
+        return ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return them as JSON has them."""
+        return {
+            "features": list(self.features),
+            "means": dict(self.means),
+            "categories": {name: list(names) for name, names in self.categories.items()},
+            "classes": list(self.classes),
+            # in the order of the labels of a record, which JSON with sorted keys would lose
+            "labels": [[name, list(names)] for name, names in self.labels.items()],
+            "encoding": self.encoding,
+            **({"widths": dict(self.widths)} if self.widths else {}),
+            **({"texts": {name: asdict(text) for name, text in self.texts.items()}} if self.texts else {}),
+            **self.spelling.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> TableFacts:
+        """Return the facts in the result of `to_dict`."""
+        labels = found.get("labels", [["", found["classes"]]] if found["classes"] else [])
+        return cls(
+            tuple(found["features"]),
+            {name: float(mean) for name, mean in found["means"].items()},
+            {name: tuple(names) for name, names in found["categories"].items()},
+            {name: tuple(names) for name, names in labels},
+            str(found["encoding"]),
+            {name: int(width) for name, width in found.get("widths", {}).items()},
+            {name: TextCodec.from_dict(text) for name, text in found.get("texts", {}).items()},
+            Spelling.from_dict(found),
+        )

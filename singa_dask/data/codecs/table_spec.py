@@ -1,0 +1,221 @@
+"""Which columns of a table become records, as a job says it."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from singa_dask.data.codecs.columns import show_columns
+from singa_dask.data.codecs.labels import is_point, labels_among
+from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
+from singa_dask.data.codecs.tokens import TextCodec
+from singa_dask.errors import DataError
+from singa_dask.registry import suggest
+
+# beginnings of Arrow's names of types
+ARRAYS = ("list", "large_list", "fixed_size_list", "fixed_size_binary", "extension")
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """What a job says about the columns of a table.
+
+    Attributes
+    ----------
+    features : tuple of str
+        Names or patterns (``pixel*``); empty for all columns of numbers other than label, target and weight.
+    label : tuple of str
+        Columns of integers, or of strings that name the classes; each is a label of its own.
+    target : tuple of str
+        Columns of numbers to predict.
+    missing : {"error", "skip", "mean"} or float
+        What to do with features that have no value.
+    categories : mapping of str to tuple of str
+        Features whose values are names, with the names in order; learned from the training data if empty.
+    encoding : {"one_hot", "index"}
+        Whether a category is one value for each name, or the index of the name.
+    weight : str
+        Column with the weight of each record; may be empty.
+    texts : mapping of str to TextCodec
+        Features whose values are texts, with what numbers their tokens; vocabularies are learned from the training
+        data.
+    spelling : Spelling
+        How numbers and missing values are written as text.
+    unlabelled : {"error", "skip"}
+        What to do with records without a label or target.
+    blank_texts : bool
+        Whether a text that is missing or blank is read as an empty one, as for predictions; else it has no value.
+    """
+
+    features: tuple[str, ...] = ()
+    label: tuple[str, ...] = ()
+    target: tuple[str, ...] = ()
+    missing: str | float = "error"
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    encoding: str = "one_hot"
+    weight: str = ""
+    texts: Mapping[str, TextCodec] = field(default_factory=dict)
+    spelling: Spelling = NO_SPELLING
+    unlabelled: str = "error"
+    blank_texts: bool = False
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> TableSpec:
+        """Return what the options of a `TableStore` say, without what is not a feature if ``has_label`` is false."""
+        label = options["label"]
+        labels = (label,) if label and isinstance(label, str) else tuple(label)
+        spec = cls(
+            tuple(options["features"]),
+            labels,
+            tuple(options["target"]),
+            options["missing"],
+            {name: tuple(names) for name, names in options["categories"].items()},
+            options["encoding"],
+            options.get("weight", ""),
+            {name: TextCodec.from_dict(text) for name, text in options.get("texts", {}).items()},
+            Spelling.from_dict(options),
+            options.get("unlabelled", "error"),
+            options.get("blank_texts", False),
+        )
+        if options["has_label"]:
+            return spec
+        features_only = {name: known for name, known in spec.categories.items() if name not in labels}
+        return replace(spec, label=(), target=(), weight="", categories=features_only)
+
+    def with_label(self, url: str, names: Sequence[str]) -> TableSpec:
+        """Return it with the column that is called like a label, if it names no columns to be read.
+
+        Raises
+        ------
+        DataError
+            It is not clear which column is the label.
+        """
+        if self.features or self.label or self.target:
+            return self
+        found = labels_among(names)
+        if is_point(names) or len(found) > 1:
+            could = "could be the label, or a coordinate" if is_point(names) else "could each be the label"
+            raise DataError(f"{url}: {' and '.join(found)} {could}. Set label: NAME, or has_label: false.")
+        return replace(self, label=tuple(found))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Columns of targets, labels and weights."""
+        return (*self.target, *self.label, *([self.weight] if self.weight else ()))
+
+    def required(self, features: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns without whose values a record is left out."""
+        if self.missing == "skip":
+            filled = self.texts if self.blank_texts else ()
+            return (*(name for name in features if name not in filled), *self.outputs)
+        return (*self.target, *self.label) if self.unlabelled == "skip" else ()
+
+    def select(self, url: str, kinds: Mapping[str, str], index: Sequence[str] = ()) -> tuple[str, ...]:
+        """Return the columns that are features, given the kind of each column of the table.
+
+        ``index`` are columns that number the rows, which only count if they are named.
+
+        Raises
+        ------
+        DataError
+            A name is unknown, or a column cannot be a feature.
+        """
+        others = self.outputs
+        if not self.features:
+            numeric = ("number", "boolean")
+            named = {*self.categories, *self.texts, *self.spelling.numbers}
+            found = [name for name, kind in kinds.items() if kind in numeric or name in named]
+            chosen = [name for name in found if name and name not in (*others, *index)]
+            vectors = [name for name, kind in kinds.items() if kind == "vector" and name not in others]
+            arrays = [name for name, kind in kinds.items() if kind.startswith(ARRAYS) and name not in others]
+            if arrays or (vectors and chosen):
+                how = (
+                    ", which tables do not read. Set features without it"
+                    if arrays
+                    else ". Set features, with it or not"
+                )
+                raise DataError(
+                    f"{url}: column {[*arrays, *vectors][0]!r} has an array in each record{how}; or read it, and no "
+                    "column of numbers, by user_conf: {features: ..., label: ...}."
+                )
+            chosen = chosen or vectors
+        else:
+            chosen = [name for pattern in self.features for name in _matching(url, pattern, kinds, others)]
+        if not chosen:
+            raise DataError(f"{url}: no columns of numbers for features. {show_columns(kinds)}")
+        for name in self.categories:
+            if name not in (*chosen, *self.label):
+                raise DataError(f"{url}: categories has {name!r}, which is neither a feature nor a label.")
+        for name in self.texts:
+            if name not in chosen or name in self.categories:
+                what = "is among categories, too" if name in chosen else "is no feature"
+                raise DataError(f"{url}: texts has {name!r}, which {what}.")
+        return tuple(chosen)
+
+    def read_kinds(self, kinds: Mapping[str, str], features: Sequence[str]) -> dict[str, str]:
+        """Return the kind in which each column is read."""
+        named = dict.fromkeys([*self.categories, *self.texts, *self.spelling.numbers], "string")
+        return {name: named.get(name, kinds[name]) for name in (*features, *self.outputs)}
+
+    def check(self, url: str, kinds: Mapping[str, str], names: Sequence[str], is_trained: bool = False) -> None:
+        """Check that the columns exist, are used once, and have values of the right kind, such as a net is trained on.
+
+        Raises
+        ------
+        DataError
+            One of them does not.
+        """
+        uses = [
+            *((name, "features") for name in names),
+            *((name, "target") for name in self.target),
+            *((name, "label") for name in self.label),
+            *([(self.weight, "weight")] if self.weight else ()),
+        ]
+        found: dict[str, str] = {}
+        for name, use in uses:
+            if name in found:
+                where = f"twice in {use}" if found[name] == use else f"in {found[name]} and in {use}"
+                raise DataError(f"{url}: column {name!r} is {where}. Expected each column once.")
+            found[name] = use
+            if name not in kinds:
+                raise DataError(f"{url}: unknown column {name!r}. {_hint(name, kinds)}{show_columns(kinds)}")
+            is_named = name in (*self.label, *self.categories, *self.texts, *self.spelling.numbers)
+            _check_kind(f"{url}: column {name!r}", kinds[name], is_named, name in names, is_trained)
+
+
+def _matching(url: str, pattern: str, kinds: Mapping[str, str], others: Sequence[str]) -> list[str]:
+    if pattern in kinds:
+        return [pattern]
+    if not any(character in pattern for character in "*?["):
+        raise DataError(f"{url}: unknown column {pattern!r}. {_hint(pattern, kinds)}{show_columns(kinds)}")
+    found = [name for name in kinds if fnmatch.fnmatchcase(name, pattern) and name not in others]
+    if not found:
+        raise DataError(f"{url}: no column matches {pattern!r}. {show_columns(kinds)}")
+    return found
+
+
+def _hint(name: str, kinds: Mapping[str, str]) -> str:
+    text = suggest(name, kinds)
+    return text.partition("Known:")[0] if "Did you mean" in text else ""
+
+
+def _check_kind(where: str, kind: str, is_named: bool, is_feature: bool, is_trained: bool) -> None:
+    if kind in ("number", "boolean") or (kind == "string" and is_named) or (kind == "vector" and is_feature):
+        return
+    if kind == "empty":
+        raise DataError(f"{where} has no values. Leave it out of features.")
+    if kind == "string" and is_trained:
+        raise DataError(f"{where} holds strings, expected numbers as in training, and null where there is no value.")
+    if kind == "string" and is_feature:
+        name = where.rpartition("column ")[2]
+        raise DataError(
+            f"{where} holds strings, expected numbers. If they are names, set categories: {{{name}: []}}; if they are "
+            f"texts, texts: {{{name}: {{length: ...}}}}; if they are numbers, numbers: {{{name}: {{}}}}."
+        )
+    if kind == "string":
+        raise DataError(f"{where} holds strings, expected numbers. Set numbers if these are written as text.")
+    hint = "Store days or seconds as numbers." if kind in ("date", "timestamp", "time", "duration") else ""
+    hint = "If they are texts in UTF-8, name the column in categories or texts." if kind.endswith("binary") else hint
+    raise DataError(f"{where} holds values of type {kind}, expected numbers{' or strings' * is_named}. {hint}".rstrip())

@@ -1,0 +1,168 @@
+"""TableStatistics: learns from one pass over a table what its columns become."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+import pyarrow as pa
+
+from singa_dask.data.codecs.category_names import in_order
+from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of, missing_rows, whole
+from singa_dask.data.codecs.table_facts import BOOLEANS, MAX_CATEGORIES, TableFacts, are_too_many
+from singa_dask.data.codecs.table_spec import TableSpec
+from singa_dask.errors import DataError
+from singa_dask.lazy import LazyModule
+
+pc = LazyModule("pyarrow.compute")
+
+
+class TableStatistics:
+    """Learns what a `TableSpec` needs to know of the training data.
+
+    Parameters
+    ----------
+    url : str
+        URL of the table, for errors.
+    spec : TableSpec
+    features : tuple of str
+        The columns of the table that are features.
+    kinds : mapping of str to str
+        Kind of each column.
+    known : TableFacts, optional
+        What was learned from the training data, if these are other data.
+    classes : mapping of str to tuple of str
+        Names of the classes of labels that the file has.
+    widths : mapping of str to int
+        Number of values of each feature that is a vector.
+
+    Attributes
+    ----------
+    needed : bool
+        Whether a pass over the data is necessary.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        spec: TableSpec,
+        features: tuple[str, ...],
+        kinds: Mapping[str, str],
+        known: TableFacts | None = None,
+        classes: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+        widths: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        self._url, self._spec, self._features, self._known = url, spec, features, known
+        self._classes, self._widths = classes, widths
+        self._n = 0
+        self._tokens: dict[str, Counter[str]] = {}
+        self._sums: dict[str, tuple[float, int]] = {}
+        self._found: dict[str, set[str]] = {}
+        if known is None:
+            self._begin(kinds)
+        self._required = spec.required(features)
+        self.needed = bool(self._found or self._sums or self._tokens or self._required)
+
+    def _begin(self, kinds: Mapping[str, str]) -> None:
+        spec, features = self._spec, self._features
+        self._categories = {name: spec.categories[name] for name in features if name in spec.categories}
+        self._labels = {name: spec.categories.get(name) or self._classes.get(name, ()) for name in spec.label}
+        learned = [name for name, names in self._categories.items() if not names]
+        for name, names in self._labels.items():
+            if kinds[name] == "boolean":
+                self._labels[name] = names or BOOLEANS
+            elif not names and (kinds[name] == "string" or name in spec.categories):
+                learned.append(name)
+        self._found = {name: set() for name in learned}
+        self._tokens = {name: Counter() for name, text in spec.texts.items() if not text.tokenizer}
+        vectors = [name for name in self._widths if name not in spec.texts]
+        if vectors and spec.missing == "mean":
+            raise DataError(
+                f"{self._url}: column {vectors[0]!r} has vectors, for which missing: mean is not. "
+                "Set missing: skip, or a number."
+            )
+        others = {*self._categories, *spec.texts}
+        is_number = [name for name in features if name not in others and spec.missing == "mean"]
+        self._sums = {name: (0.0, 0) for name in is_number}
+
+    def add(self, table: pa.Table) -> int:
+        """Take the records of a block into account; return how many of them are kept.
+
+        Raises
+        ------
+        DataError
+            A column has too many categories.
+        """
+        if self._required:
+            table = table.filter(pa.array(~missing_rows(table, self._required)))
+        self._n += len(table)
+        for name, (total, n) in self._sums.items():
+            values = as_floats(whole(table.column(name)))
+            values = values[~np.isnan(values)]
+            self._sums[name] = total + float(values.sum()), n + len(values)
+        for name, counts in self._tokens.items():
+            self._spec.texts[name].count(as_texts(whole(table.column(name))).drop_null(), counts)
+        for name, found in self._found.items():
+            column = whole(table.column(name))
+            found.update(pc.unique(as_texts(column.filter(pa.array(~missing_of(column))))).to_pylist())
+            if len(found) > MAX_CATEGORIES:
+                self._refuse(name, f"more than {MAX_CATEGORIES}")
+        return len(table)
+
+    def _refuse(self, name: str, count: str) -> None:
+        raise DataError(
+            f"{self._url}: column {name!r} has {count} different values in {self._n} records. Expected categories, "
+            "whose names repeat. A number that identifies records is neither a category nor a label."
+        )
+
+    def finish(self) -> TableFacts:
+        """Return what has been learned.
+
+        Raises
+        ------
+        DataError
+            A column has no values, or is not one of categories.
+        """
+        if self._known is not None:
+            return self._checked(self._known)
+        for name, found in self._found.items():
+            if are_too_many(len(found), self._n):
+                self._refuse(name, str(len(found)))
+        empty = [name for name, (_, n) in self._sums.items() if not n]
+        empty += [name for name, found in (self._found | self._tokens).items() if not found]
+        if empty and self._n:
+            raise DataError(f"{self._url}: column {empty[0]!r} has no values. Leave it out.")
+        learned = {name: in_order(found) for name, found in self._found.items()}
+        return TableFacts(
+            self._features,
+            {name: total / n for name, (total, n) in self._sums.items() if n},
+            {name: names or learned[name] for name, names in self._categories.items()},
+            {name: names or learned.get(name, ()) for name, names in self._labels.items()},
+            self._spec.encoding,
+            self._widths,
+            {name: text.learned(self._tokens.get(name, {})) for name, text in self._spec.texts.items()},
+            self._spec.spelling,
+        )
+
+    def _checked(self, known: TableFacts) -> TableFacts:
+        """Return facts of the training data, if they have all that these data need."""
+        spec = self._spec
+        others = known.means.keys() | known.categories.keys() | known.texts.keys()
+        means = [name for name in self._features if name not in others]
+        names = [name for name in self._features if (name in spec.categories) != (name in known.categories)]
+        if means and spec.missing == "mean":
+            message = f"no mean of column {means[0]!r} is known of the training data. Set missing: mean for it too."
+            raise DataError(f"{self._url}: {message}")
+        if names:
+            raise DataError(f"{self._url}: column {names[0]!r} is a category here, or in training, but not in both.")
+        for name in spec.texts.keys() | known.texts.keys():
+            here, there = spec.texts.get(name), known.texts.get(name)
+            if here is None or there is None or not here.reads_like(there):
+                raise DataError(f"{self._url}: texts says something else of column {name!r} than in training.")
+        labels = [name for name in spec.label if name not in known.labels]
+        if labels and known.labels and "" not in known.labels:
+            learned = ", ".join(known.labels)
+            raise DataError(f"{self._url}: column {labels[0]!r} is no label of the training data. Labels: {learned}.")
+        return known

@@ -1,0 +1,130 @@
+"""Arrays of numbers and columns of lists as the values of records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from singa_dask.errors import DataError
+from singa_dask.shown import plural
+
+
+def is_numeric(kind: np.dtype[Any]) -> bool:
+    """Return whether values of a dtype are real numbers or booleans."""
+    return kind.kind in "biuf"
+
+
+def is_rounded(kind: np.dtype[Any]) -> bool:
+    """Return whether float32 does not have all values of a dtype of numbers."""
+    return np.promote_types(kind, np.float32) != np.float32
+
+
+def value_name(kind: np.dtype[Any]) -> str:
+    """Return the field that holds values of a dtype: ``pixel`` for uint8, otherwise ``data``."""
+    return "pixel" if kind == np.uint8 else "data"
+
+
+def as_values(
+    values: npt.NDArray[Any], where: str, first: int = 0, dtype: npt.DTypeLike = np.float32
+) -> npt.NDArray[Any]:
+    """Convert numbers to the values of records.
+
+    Parameters
+    ----------
+    values : (n, ...) numbers
+    where : str
+        URL, for the error.
+    first : int
+        Index of the first record, for the error.
+    dtype : dtype
+        Of the result: float32, or float64.
+
+    Returns
+    -------
+    (n, ...) uint8 or float
+        uint8 is returned as it is; others are rounded to the nearest float32, which is exact for integers up to
+        2**24.
+
+    Raises
+    ------
+    DataError
+        A finite number is too large for float32, or the values are not numbers.
+    """
+    if not is_numeric(values.dtype):
+        raise DataError(f"{where}: values of type {values.dtype}, expected numbers.")
+    if values.dtype == np.uint8:
+        return values
+    try:
+        with np.errstate(over="raise"):
+            return values.astype(dtype, copy=False)
+    except FloatingPointError:
+        limit = np.finfo(np.float32).max
+        rows = values.reshape(len(values), -1)
+        row = int((np.isfinite(rows) & (abs(rows) > limit)).any(axis=1).argmax())
+        value = rows[row][np.isfinite(rows[row]) & (abs(rows[row]) > limit)][:1]
+        raise DataError(
+            f"{where}, record {first + row}: the value {', '.join(map(str, value))} is too large for float32, "
+            f"expected at most {limit:.3g}. Scale the data first."
+        ) from None
+
+
+def find_wrong_weight(weights: npt.NDArray[Any]) -> tuple[int, str] | None:
+    """Return the index of the first of (n, ...) weights that is negative or not finite, and what is wrong, or None."""
+    wrong = ~((weights >= 0) & (weights <= np.finfo(np.float32).max)).reshape(-1)
+    if not wrong.any():
+        return None
+    row = int(wrong.argmax())
+    return row, f"the weight {weights.reshape(-1)[row]:g}, expected a number from 0 on that fits in a float of 32 bits"
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Return whether values of a type of Arrow are lists."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def holds_numbers(kind: pa.DataType) -> bool:
+    """Return whether values of a type of Arrow are fixed-size binary, or lists of numbers, nested or not."""
+    leaf = kind
+    while is_list(leaf):
+        leaf = leaf.value_type
+    is_number = pa.types.is_integer(leaf) or pa.types.is_floating(leaf) or pa.types.is_boolean(leaf)
+    return bool(pa.types.is_fixed_size_binary(kind) or (is_number and leaf is not kind))
+
+
+def flat_lists(column: pa.Array, shape: Sequence[int], where: str, first: int = 0) -> pa.Array:
+    """Return the values of a column of lists, nested or not, one after another.
+
+    Parameters
+    ----------
+    column : pyarrow.Array
+        (n,) lists.
+    shape : sequence of int
+        Expected length of the lists of each level.
+    where : str
+        URL and column, for errors.
+    first : int
+        Index of the first record, for errors.
+
+    Raises
+    ------
+    DataError
+        A list is of another length, or a list or a value is null.
+    """
+    flat, n_lists = column, 1
+    for size in shape:
+        if flat.null_count:
+            what = "record" if flat is column else "list"
+            raise DataError(f"{where}: {plural(flat.null_count, f'{what} is', f'{what}s are')} null.")
+        if not pa.types.is_fixed_size_list(flat.type):
+            lengths = np.diff(np.from_dlpack(flat.offsets))
+            if wrong := np.flatnonzero(lengths != size).tolist():
+                record = first + wrong[0] // n_lists
+                raise DataError(f"{where}, record {record}: {lengths[wrong[0]]} values, expected {size}.")
+        flat, n_lists = flat.flatten(), n_lists * size
+    if flat.null_count:
+        raise DataError(f"{where}: {plural(flat.null_count, 'value is', 'values are')} null.")
+    return flat

@@ -1,0 +1,123 @@
+"""Bad records: how a loader treats them, and the log of those that it found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from singa_dask.errors import DataError
+from singa_dask.shown import plural
+
+OnError = Literal["raise", "skip", "replace"]
+
+
+@dataclass(frozen=True)
+class BadPolicy:
+    """How a loader treats bad records.
+
+    A store that cannot be opened is an error under every policy: a missing or empty file, an unreadable directory, a
+    truncated LMDB file, an invalid first record.
+
+    Attributes
+    ----------
+    on_error : {"raise", "skip", "replace"}
+        ``raise``: a bad record is an error. ``skip``: it is replaced by the next good record of the store (wrapping
+        around). ``replace``: it is replaced by a random record of the store.
+    max_bad : float
+        Maximum number of bad records that a loader tolerates: a count if >= 1, else a fraction of the store's records
+        (at least one record).
+    labels : int
+        Labels must be in 0 to ``labels - 1``; 0 disables the check.
+    seed : int
+        Seed of the random replacement.
+    """
+
+    on_error: OnError = "raise"
+    max_bad: float = 0.01
+    labels: int = 0
+    seed: int = 0
+
+    def max_records(self, count: int) -> int:
+        """Return the maximum number of bad records among ``count``."""
+        return int(self.max_bad) if self.max_bad >= 1 else max(1, int(self.max_bad * count))
+
+
+class BadRecord(NamedTuple):
+    """A bad record in a batch.
+
+    Attributes
+    ----------
+    record : int
+        Index in the store; -1 for a truncated end of the file, which has no index.
+    block, row : int or None
+        Block, and row in it; no row if the whole block is bad.
+    rows : int
+        Number of records of a block that is bad as a whole, else 1.
+    reason : str
+    """
+
+    record: int
+    block: int | None
+    row: int | None
+    rows: int
+    reason: str
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is reported of it."""
+        rows = {"rows": self.rows} if self.row is None and self.block is not None else {}
+        return {"block": self.block, "row": self.row, **rows, "reason": self.reason.rstrip(".")}
+
+    def __str__(self) -> str:
+        where = f"block {self.block}" if self.block is not None else "the end of the file"
+        return f"{where}{f', row {self.row}' if self.row is not None else ''}: {self.reason.rstrip('.')}"
+
+
+class BadLog:
+    """The distinct bad records in the batches handed out so far.
+
+    Parameters
+    ----------
+    url : str
+    max_bad : int
+        Maximum number of bad records.
+    truncation : str
+        `Store.truncation`; if not empty, it counts as one bad record.
+
+    Attributes
+    ----------
+    records : set of int
+        Their indices in the store.
+    """
+
+    def __init__(self, url: str, max_bad: int, truncation: str = "") -> None:
+        self.url, self.max_bad = url, max_bad
+        self.records: set[int] = {-1} if truncation else set()
+        self._blocks: set[int] = set()
+        self._new = [BadRecord(-1, None, None, 1, truncation)] if truncation else []
+
+    def add(self, records: list[BadRecord]) -> None:
+        """Add the bad records of a batch.
+
+        Raises
+        ------
+        DataError
+            There are more than ``max_bad``.
+        """
+        for bad in records:
+            if bad.record in self.records:
+                continue
+            self.records.add(bad.record)
+            if bad.row is None and bad.block is not None:
+                if bad.block in self._blocks:
+                    continue
+                self._blocks.add(bad.block)
+            self._new.append(bad)
+        if records and len(self.records) > self.max_bad:
+            found = plural(len(self.records), "bad record")
+            last = f"The last: {records[-1]}."
+            raise DataError(f"{self.url}: {found}, more than the {self.max_bad} that max_bad allows. {last}")
+
+    def take(self) -> list[BadRecord]:
+        """Return the records added since the last call; of a block that is bad as a whole, only the first record."""
+        new, self._new = self._new, []
+        return new

@@ -1,0 +1,279 @@
+"""Locality: which hosts store a block, and an assignment of blocks such that workers read from their own host.
+
+An assignment only changes which worker reads a block, never the number of records that a worker reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from singa_dask import fs
+from singa_dask.data.random import permutation
+from singa_dask.data.stores.store import Store
+from singa_dask.data.types import Block
+from singa_dask.errors import DataError
+
+LOOPBACK = ("127.", "localhost", "::1", "ip6-l")
+
+
+def host_names(*names: str) -> frozenset[str]:
+    """Return the names of this host: the given ones and those of the system, each in full and short form.
+
+    Parameters
+    ----------
+    names : str
+        Names or addresses by which others know this host, e.g. its Dask name and the host of its address.
+    """
+    system = [name for name in (socket.gethostname(), socket.getfqdn()) if not name.startswith(LOOPBACK)]
+    # with a loopback address all hosts are this machine
+    loopback = ["localhost"] if any(name.startswith(LOOPBACK) for name in names) else []
+    return frozenset(form for name in (*names, *system, *loopback) for form in _forms(name))
+
+
+def same_host(host: str, names: Collection[str]) -> bool:
+    """Return whether a host, as named by a filesystem, is the one of these `host_names`."""
+    return any(form in names for form in _forms(host))
+
+
+def _forms(name: str) -> tuple[str, ...]:
+    name = name.lower().rstrip(".")
+    short = name.partition(".")[0]
+    return (name,) if short.isdigit() or ":" in name or not short else (name, short)
+
+
+class Locations:
+    """Hosts of the blocks of a store. The filesystem is queried lazily, once per file.
+
+    After a query without an answer, the filesystem is not queried again.
+
+    Parameters
+    ----------
+    storage_options : mapping, optional
+        Passed to the filesystem.
+    """
+
+    def __init__(self, storage_options: fs.Options = None) -> None:
+        self._answers = True
+        self._storage_options = storage_options
+        self._files: dict[str, tuple[list[int], list[tuple[int, int, tuple[str, ...]]]]] = {}
+        self._is_local: dict[str, bool] = {}
+
+    def hosts(self, block: Block) -> tuple[str, ...]:
+        """Return the hosts that store the most bytes of a block; empty if unknown."""
+        by_host = self._bytes_by_host(block)
+        return tuple(sorted(host for host, n_bytes in by_host.items() if n_bytes == max(by_host.values())))
+
+    def local_bytes(self, block: Block, names: Collection[str]) -> int:
+        """Return the number of bytes of a block on the host of these `host_names`; all bytes of a local file."""
+        if block.file not in self._is_local:
+            self._is_local[block.file] = fs.local_path(block.file) is not None
+        if self._is_local[block.file]:
+            return block.length
+        by_host = self._bytes_by_host(block) if names else {}
+        return max((n_bytes for host, n_bytes in by_host.items() if same_host(host, names)), default=0)
+
+    def _bytes_by_host(self, block: Block) -> dict[str, int]:
+        starts, locations = self._locations(block.file)
+        by_host: dict[str, int] = {}
+        end = block.offset + block.length
+        for start, stop, hosts in locations[max(bisect_right(starts, block.offset) - 1, 0) :]:
+            if start >= end:
+                break
+            for host in hosts:
+                by_host[host] = by_host.get(host, 0) + min(stop, end) - max(start, block.offset)
+        return {host: n_bytes for host, n_bytes in by_host.items() if n_bytes > 0}
+
+    def _locations(self, file: str) -> tuple[list[int], list[tuple[int, int, tuple[str, ...]]]]:
+        if file not in self._files:
+            answer = []
+            if self._answers:
+                with contextlib.suppress(DataError):
+                    answer = fs.get_block_locations(file, storage_options=self._storage_options)
+            self._answers = bool(answer)
+            locations = sorted(
+                (block["offset"], block["offset"] + block["length"], tuple(block["hosts"])) for block in answer
+            )
+            self._files[file] = [start for start, _, _ in locations], locations
+        return self._files[file]
+
+
+class Survey(NamedTuple):
+    """What is known about the blocks of a store without reading them.
+
+    Attributes
+    ----------
+    sizes : list of int
+        Number of records of each block.
+    lengths : list of int
+        Bytes of each block.
+    hosts : list of tuple of str
+        Hosts of each block.
+    fingerprint : str
+        Fingerprint of the store.
+    runs : list of int, optional
+        `Store.runs`.
+    """
+
+    sizes: list[int]
+    lengths: list[int]
+    hosts: list[tuple[str, ...]]
+    fingerprint: str
+    runs: list[int] | None = None
+
+    @classmethod
+    def of(cls, store: Store) -> Survey:
+        """Query the hosts of all blocks of a store."""
+        locations = Locations(store.storage_options)
+        return cls(
+            [block.n for block in store.blocks],
+            [block.length for block in store.blocks],
+            [locations.hosts(block) for block in store.blocks],
+            store.fingerprint,
+            None if store.runs is None else store.runs.tolist(),
+        )
+
+
+class HostSpan(NamedTuple):
+    """A span of the assigned blocks, which ends at record ``high``, and its reading host (-1: one without blocks)."""
+
+    high: int
+    host: int
+
+
+def assign_by_host(
+    sizes: Sequence[int], hosts: Sequence[Collection[int]], spans: Iterable[HostSpan], seed: int
+) -> list[int]:
+    """Order the blocks such that spans of the order contain blocks of the host that reads them.
+
+    Each block is assigned to one of its hosts with free capacity, those with the fewest hosts first; if there is none,
+    other blocks are moved to make room (augmenting paths). So as many blocks as possible are local, except blocks at
+    the boundaries of spans. O(n log n) for n blocks, plus O(h^2) for each of h hosts.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Number of records of each block.
+    hosts : sequence of collections of int
+        Hosts of each block, as indices.
+    spans : iterable of HostSpan
+        Spans that cover all records, in order.
+    seed : int
+        Seed of the random order of the blocks of a host.
+
+    Returns
+    -------
+    list of int
+        A permutation of the blocks.
+    """
+    # consecutive spans of a host are one
+    cuts = [list(same)[-1] for _, same in groupby(spans, lambda span: span.host)]
+    rooms: dict[int, int] = {}
+    low = 0
+    for high, host in cuts:
+        rooms[host] = rooms.get(host, 0) + max(high - low, 0)
+        low = high
+    rooms.pop(-1, None)
+    matching = _Matching(sizes, hosts, rooms)
+    shuffled = permutation(len(sizes), seed, "deal").tolist()
+    for block in sorted(shuffled, key=lambda block: len(matching.hosts[block])):
+        matching.add(block)
+    return _lay(sizes, [matching.host_of.get(block, -1) for block in range(len(sizes))], cuts, shuffled)
+
+
+class _Matching:
+    """Assignment of blocks to hosts, within the capacity of each host in records."""
+
+    def __init__(self, sizes: Sequence[int], hosts: Sequence[Collection[int]], rooms: dict[int, int]) -> None:
+        self.sizes = sizes
+        self.hosts = [sorted(host for host in members if host in rooms) for members in hosts]
+        self.host_of: dict[int, int] = {}
+        self._room = dict(rooms)
+        # by host and other host: blocks that could move there; entries of blocks that have moved are stale
+        self._movable: dict[int, dict[int, list[int]]] = {host: {} for host in rooms}
+        # by host: minimum size of blocks that do not fit even if others move
+        self._closed: dict[int, int] = {}
+
+    def add(self, block: int) -> None:
+        """Assign a block to one of its hosts, if possible."""
+        size = self.sizes[block]
+        hosts = [host for host in self.hosts[block] if size < self._closed.get(host, size + 1)]
+        if hosts and size and not self._give_to_emptiest(block, hosts) and self._make_room(size, hosts):
+            self._give_to_emptiest(block, hosts)
+
+    def _give_to_emptiest(self, block: int, hosts: Sequence[int]) -> bool:
+        best = max(hosts, key=lambda host: (self._room[host], -host))
+        fits = self._fits(block, best)
+        if fits:
+            self._give(block, best)
+        return fits
+
+    def _fits(self, block: int, host: int) -> bool:
+        # a boundary can be within a block: it counts for the reader of the larger part
+        return 2 * self._room[host] >= self.sizes[block]
+
+    def _give(self, block: int, host: int) -> None:
+        before = self.host_of.get(block)
+        if before is not None:
+            self._room[before] += self.sizes[block]
+        self.host_of[block] = host
+        self._room[host] -= self.sizes[block]
+        for other in self.hosts[block]:
+            if other != host:
+                self._movable[host].setdefault(other, []).append(block)
+
+    def _make_room(self, size: int, hosts: Sequence[int]) -> bool:
+        """Move blocks along the shortest path from one of ``hosts`` to a host with free capacity."""
+        came_from: dict[int, int] = dict.fromkeys(hosts, -1)
+        waiting = deque(hosts)
+        while waiting:
+            host = waiting.popleft()
+            for other in sorted(self._movable[host]):
+                moved = self._top(host, other)
+                if moved is None or other in came_from or size >= self._closed.get(other, size + 1):
+                    continue
+                came_from[other] = host
+                if self._fits(moved, other):
+                    self._shift(other, came_from)
+                    return True
+                waiting.append(other)
+        self._closed.update(dict.fromkeys(came_from, size))
+        return False
+
+    def _top(self, host: int, other: int) -> int | None:
+        """Return a block that can move from one host to the other."""
+        blocks = self._movable[host].get(other, [])
+        while blocks and self.host_of.get(blocks[-1]) != host:
+            blocks.pop()
+        return blocks[-1] if blocks else None
+
+    def _shift(self, to: int, came_from: dict[int, int]) -> None:
+        while (host := came_from[to]) != -1:
+            moved = self._top(host, to)
+            assert moved is not None
+            self._movable[host][to].pop()
+            self._give(moved, to)
+            to = host
+
+
+def _lay(sizes: Sequence[int], host_of: Sequence[int], cuts: Sequence[HostSpan], shuffled: Sequence[int]) -> list[int]:
+    """Fill each span with blocks of its host, then with unassigned blocks; append the rest."""
+    own: dict[int, deque[int]] = {host: deque() for host in (*host_of, *(host for _, host in cuts), -1)}
+    for block in shuffled:
+        own[host_of[block]].append(block)
+    last = {host: i for i, (_, host) in enumerate(cuts)}
+    order: list[int] = []
+    at = 0
+    for i, (high, host) in enumerate(cuts):
+        for queue in (own[host], own[-1]):
+            while queue and 2 * at + sizes[queue[0]] <= 2 * high:
+                at += sizes[queue[0]]
+                order.append(queue.popleft())
+        if host != -1 and i == last[host]:
+            own[-1].extend(own.pop(host))
+    return [*order, *own[-1]]

@@ -1,0 +1,201 @@
+"""MemoryBudget: how a loader divides the memory that it may take; no I/O."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from singa_dask.data.sampler import MAX_STEPS, Sampler
+from singa_dask.data.stores.store import Store
+from singa_dask.data.types import Block
+from singa_dask.errors import DataError
+
+DEFAULT_BYTES = 1280 << 20
+# batches that are read together
+BUFFER_BYTES = 4 << 20
+# more batches than these do not help: they would leave the caches of the CPU before they are used
+BATCHES_BYTES = 8 << 20
+BATCHES_STEPS = 2 * MAX_STEPS
+# of a local file that are decoded ahead, beside one: more would leave the caches of the CPU before they are used
+LOCAL_BLOCKS = 5
+MIB = 1 << 20
+
+
+class MemoryBudget:
+    """The memory of a loader, and what each of its parts may take of it. The sum of the parts is within the bound.
+
+    What is needed comes first: two buffers of batches, the block that is being read with what decodes it, and in file
+    order those of which batches are views. What is left goes to the blocks that a shuffled order alternates between,
+    then to more batches and blocks in flight, then to blocks that are kept for the next epoch: all, if they fit, else
+    those that were read first. Of the most recently used ones the next epoch would find none.
+
+    Blocks of a mapped store cost nothing: their pages belong to the system, which takes them back.
+
+    Parameters
+    ----------
+    chosen : int or None
+        Maximum bytes of a loader, if somebody chose them; else `DEFAULT_BYTES`, or more if blocks are large.
+    share : int or None
+        What they can be at most if nobody chose them: the loader's share of the memory of this process, if known.
+    store : Store
+    sampler : Sampler
+    n_workers : int
+        Number of workers of the group.
+    in_flight : int
+        Maximum bytes in flight.
+    decodes_ahead : bool
+        Whether blocks in flight are decoded, so that each takes `decoding_bytes` more.
+
+    Raises
+    ------
+    DataError
+        One block, or two batches, are larger than the bound.
+
+    Attributes
+    ----------
+    bytes_bound : int
+        Of all parts.
+    buffer_steps : int
+        Batches per buffer.
+    buffer_bytes : int
+        Of a buffer, and of blocks of which its batches are views.
+    batches : int
+        Bytes of all buffers: in use, waiting, and being read; two at least.
+    in_flight : int
+        Bytes of blocks that are requested from a remote filesystem, or decoded ahead, and not yet used; one block at
+        least.
+    pool_blocks : int
+        Blocks in a `BlockPool`; 0 if those in use do not fit.
+    n_kept : int
+        Blocks that the reader keeps, the most recently used ones.
+    resident_bytes : int
+        Of the blocks that stay in memory beside these: the first ones that are read.
+    horizon : int
+        Steps whose blocks are read ahead.
+    n_in_use : int
+        Blocks that the order alternates between.
+    n_runs : int
+        Runs of blocks, see `Store.runs`, that are kept when they have been read in part; 0 if each block is a run.
+    runs_in_use : int
+        Runs that the order alternates between.
+    """
+
+    def __init__(
+        self,
+        chosen: int | None,
+        share: int | None,
+        store: Store,
+        sampler: Sampler,
+        n_workers: int,
+        in_flight: int,
+        decodes_ahead: bool = False,
+    ) -> None:
+        self._store, self._sampler, self._decodes_ahead = store, sampler, decodes_ahead
+        self._in_order = sampler.shuffle == "none"
+        bound = chosen or min(DEFAULT_BYTES, share or DEFAULT_BYTES)
+        self._record = store.record_bytes
+        self._largest = max(store.blocks, key=self._reading)
+        self._decoded = 0 if store.mapped else self._record * max(block.n for block in store.blocks)
+        # in file order a batch can span two blocks
+        self._min_kept = 2 if self._in_order else 1
+        batch = max(high - low for low, high in pairwise(sampler.bounds(n_workers))) * self._record
+        self.buffer_steps = max(1, min(MAX_STEPS, min(BUFFER_BYTES, bound // 8) // max(batch, 1)))
+        # batches in file order are views of blocks, or in buffers
+        times = 2 if self._in_order and not store.mapped else 1
+        self.buffer_bytes = self.buffer_steps * batch * times
+        self.n_in_use = min(len(store.blocks), sampler.blocks_in_use(n_workers) or len(store.blocks))
+        self.runs_in_use, self._run_bytes = self._runs()
+        self.bytes_bound = bound if self._needed() <= bound else self._needed_beyond_bound(chosen, share)
+        rest = self.bytes_bound - self._needed()
+        self.n_runs = min(self.runs_in_use, 1 + rest // max(self._run_bytes, 1))
+        rest -= max(self.n_runs - 1, 0) * self._run_bytes
+        self.pool_blocks, pool_bytes = self._pool(rest - min(rest // 8, BATCHES_BYTES + in_flight))
+        rest -= pool_bytes
+        most = min(BATCHES_BYTES * times, BATCHES_STEPS // self.buffer_steps * self.buffer_bytes)
+        more = max(0, min(most - 2 * self.buffer_bytes, rest // 2))
+        self.batches = 2 * self.buffer_bytes + more
+        rest -= more
+        ahead = max(0, min(in_flight - self._one_in_flight, self._ahead(rest)))
+        self.in_flight = self._one_in_flight + ahead
+        self.horizon = self.in_flight // max(batch, 1)
+        self.n_kept, self.resident_bytes = self._kept(rest - ahead)
+
+    def _runs(self) -> tuple[int, int]:
+        """Return between how many runs the order alternates, and what one takes in memory."""
+        store = self._store
+        if store.runs is None:
+            return 0, 0
+        of_run = np.bincount(store.runs, [block.length for block in store.blocks])
+        # a stream has one run, and two blocks when it goes from one to the next
+        of_full = int(np.count_nonzero(of_run))
+        n = {"none": 1, "block": max(self.n_in_use // 2, 1), "full": of_full}[self._sampler.shuffle]
+        return n, int(of_run.max()) if store.remote else 0
+
+    def _reading(self, block: Block) -> int:
+        """Return what one block takes while it is read: its bytes, and its records while they are decoded."""
+        return 0 if self._store.mapped else block.length + decoding_bytes(self._store, block)
+
+    def _needed(self) -> int:
+        # batches that are handed out can be views of one more block
+        kept = (self._min_kept + self._in_order) * self._decoded
+        reading = 0 if self._decodes_ahead else self._reading(self._largest)
+        return 2 * self.buffer_bytes + reading + kept + self._one_in_flight + self._run_bytes
+
+    @property
+    def _one_in_flight(self) -> int:
+        if self._decodes_ahead:
+            return self._reading(self._largest)
+        return max(block.length for block in self._store.blocks) if self._store.remote else 0
+
+    def _needed_beyond_bound(self, chosen: int | None, share: int | None) -> int:
+        """Return the bytes that are needed, which exceed the bound; raise an error if so many may not be taken."""
+        needed, most = self._needed(), chosen or share
+        if most is None or (needed <= most and not chosen):
+            return needed
+        block, largest = self._largest, self._reading(self._largest)
+        says = "memory_mb allows" if chosen else "the share of this reader of the memory of its process is"
+        advice = "or write the records in smaller blocks" if largest > 2 * self.buffer_bytes else "or lower batchsize"
+        raise DataError(
+            f"{self._store.url}, block {block.id}: {block.n} records, {_mib(block.n * self._record)} MiB. Reading "
+            f"takes {_mib(needed)} MiB of memory: a block of that size, and batches of {_mib(2 * self.buffer_bytes)} "
+            f"MiB. {says} {most // MIB} MiB. Set memory_mb: {_mib(needed)}, {advice}."
+        )
+
+    def _ahead(self, free: int) -> int:
+        """Return how many of ``free`` bytes may be in flight at most."""
+        if self._store.remote:
+            return free
+        # of local files only decoding takes time: what is kept for the next epoch is worth more
+        return min(free // 8, LOCAL_BLOCKS * self._one_in_flight) if self._decodes_ahead else 0
+
+    def _kept(self, free: int) -> tuple[int, int]:
+        """Divide ``free`` bytes, for more than the least: return `n_kept` and `resident_bytes`."""
+        n_blocks = len(self._store.blocks)
+        if self._store.mapped or self._store.count * self._record <= free:
+            return n_blocks, 0
+        if self._in_order and self._sampler.count * self._record > free:
+            return self._min_kept, free
+        # of a pool the reader reads substitutes for bad records alone
+        resident = free - free // 8 if 0 < self.pool_blocks < n_blocks else 0
+        return min(n_blocks, self._min_kept + (free - resident) // max(self._decoded, 1)), resident
+
+    def _pool(self, free: int) -> tuple[int, int]:
+        """Return how many blocks a pool of at most ``free`` bytes has, and its bytes."""
+        store = self._store
+        if self._in_order:
+            return 0, 0
+        if store.count * self._record <= free:
+            return len(store.blocks), store.count * self._record
+        n_bytes = self.n_in_use * max(block.n for block in store.blocks) * self._record
+        return (self.n_in_use, n_bytes) if n_bytes <= free else (0, 0)
+
+
+def decoding_bytes(store: Store, block: Block) -> int:
+    """Return what the records of a block take while they are decoded."""
+    return 2 * block.n * store.record_bytes
+
+
+def _mib(n_bytes: int) -> int:
+    """Return a size in MiB, rounded up."""
+    return -(-n_bytes // MIB)

@@ -1,0 +1,290 @@
+"""Sampler: the records of batch t of a worker group, as a pure function of a few integers.
+
+There is no state except a cache of the windows in use: any step of any epoch can be computed, for any number of
+workers, with the same result. So a cursor is a few integers, and a resumed or resized run reads the same records.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data.order import BlockOrder, FullOrder, GroupRecords, Ids, LastBatch
+from singa_dask.errors import DataError
+
+Shuffle = Literal["none", "block", "full"]
+
+# divisible by 1, 2, 3, 4, 6, 8, 12, 16 and 24 workers
+CANONICAL_STREAMS = 48
+# what messages call the facts of a cursor that are no keys of a job
+CALLED = {
+    "fingerprint": "the version of the data",
+    "deal": "the order of blocks by hosts",
+    "version": "the way in which worker groups share records",
+    "skip": "the number of records skipped at the start",
+}
+# omitted from cursors, so that older cursors without these keys remain valid
+_PLAIN = {"last_batch": "wrap", "deal": ""}
+MAX_STEPS = 64
+
+
+def advanced(cursor: Mapping[str, Any], n_batches: int) -> dict[str, Any]:
+    """Return a cursor `n_batches` after another one."""
+    return {**cursor, "samples_seen": cursor["samples_seen"] + n_batches * cursor["batch_size"]}
+
+
+class Sampler:
+    """The infinite sequence of records that a worker group reads, batch by batch. Deterministic.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Number of records of each block of the store.
+    batch_size : int
+        Records per step of the whole group.
+    shuffle : {"none", "block", "full"}
+        ``none``: file order. ``full``: a new permutation of all records in each epoch. ``block``: see Notes.
+    seed : int
+    group, n_groups : int
+        Group k of G reads the records k*N//G to (k+1)*N//G, in the order of the assignment if ``shuffle`` is ``block``,
+        in file order otherwise.
+    window : int
+        For ``block``: number of blocks that a group mixes at a time, over all streams.
+    streams : int, optional
+        For ``block``: a divisor of the batch size. Default: the greatest common divisor with 48; with ``runs`` the
+        largest divisor of that which is not above ``window``.
+    assignment : sequence of int, optional
+        For ``block``: order in which blocks are assigned to the streams. Default: random by ``seed``.
+    runs : (n_blocks,) int64, optional
+        For ``block``: `Store.runs`. A stream reads the blocks of a run one after the other.
+    skip : int
+        Records skipped at the start; rounded down to whole batches unless ``last_batch`` is ``wrap``.
+    fingerprint : str
+        Fingerprint of the store, with which a cursor is checked.
+    last_batch : {"wrap", "drop_last", "pad"}
+        How to treat the N mod B records at the end of an epoch of N. ``wrap``: the batch is completed with the first
+        records of the next epoch. ``drop_last``: they are dropped; with shuffling other ones in each epoch.
+        ``pad``: the batch is completed with the first records of the same epoch.
+    shares : sequence of int
+        Proportions in which the workers share a batch; equal if empty.
+    span : (int, int), optional
+        First record, and the one after the last, in place of those of the group; not for ``block``.
+    apart : bool
+        For ``none``, and a number of records that is whole batches: each worker reads a part of the records, not of
+        each batch. So each block is read by one worker, and a batch has other records for each number of workers.
+
+    Attributes
+    ----------
+    count : int
+        Number of records of the group.
+    period : int
+        Rows per epoch, including padding.
+    first_row : int
+        Row with which step 0 begins.
+
+    Raises
+    ------
+    DataError
+        The group has no records, or less than a batch and ``last_batch`` is ``drop_last``.
+
+    Notes
+    -----
+    Shuffling by blocks: each of the C streams supplies B / C consecutive rows of every batch. The blocks are
+    concatenated in the order of the assignment. In each epoch this sequence is divided into C spans, one per stream, as
+    long as the rows that the stream supplies in that epoch. So every record is read once per epoch, and a block is read
+    by one stream, or by two if a boundary of spans is within it. A stream reads its blocks in random order, and
+    shuffles records within windows of blocks. Unless ``last_batch`` is ``wrap``, the spans are the same in all epochs,
+    with about equal lengths; a stream drops the end of its span, or starts again at its beginning.
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int] | npt.NDArray[np.int64],
+        batch_size: int,
+        shuffle: Shuffle = "none",
+        seed: int = 0,
+        *,
+        group: int = 0,
+        n_groups: int = 1,
+        window: int = 64,
+        streams: int | None = None,
+        assignment: Sequence[int] | None = None,
+        runs: Ids | None = None,
+        skip: int = 0,
+        fingerprint: str = "",
+        last_batch: LastBatch = "wrap",
+        shares: Sequence[int] = (),
+        span: tuple[int, int] | None = None,
+        apart: bool = False,
+    ) -> None:
+        self._apart = apart
+        self.batch_size, self.shuffle, self.seed, self._shares = batch_size, shuffle, seed, shares
+        self.fingerprint, self.last_batch, self.n_groups = fingerprint, last_batch, n_groups
+        if not streams:
+            most = math.gcd(batch_size, CANONICAL_STREAMS)
+            # each stream holds an open run
+            limit = most if runs is None else max(window, 1)
+            streams = max(n for n in range(1, most + 1) if most % n == 0 and n <= limit)
+        if batch_size % streams:
+            raise ValueError(f"{streams} streams do not divide a batch of {batch_size}")
+        self._records = GroupRecords(sizes, batch_size, group, n_groups, skip, last_batch, span)
+        self.start, self.count = self._records.start, self._records.count
+        self.period, self.skip = self._records.period, self._records.skip
+        # where step 0 begins: changed if a run goes on with another batch size
+        self.first_row = self.skip
+        self.window = window
+        order = None if assignment is None else np.asarray(assignment, np.int64)
+        self._block = BlockOrder(self._records, seed, streams, window, order, runs)
+        self._full = FullOrder(self._records, seed)
+
+    # -- batches -------------------------------------------------------------------------------------
+
+    def ids(self, step: int) -> Ids:
+        """Return the records of batch ``step`` of the group, (B,) int64."""
+        return np.asarray(self.rows(step)[0])
+
+    def rows(self, step: int, worker: int = 0, n_workers: int = 1, n_steps: int = 1) -> Ids:
+        """Return the records that a worker reads in ``n_steps`` steps: its rows of each batch.
+
+        Returns
+        -------
+        (n_steps, B / n_workers) int64
+        """
+        low, high = self.bounds(n_workers)[worker : worker + 2]
+        if self.shuffle == "block":
+            return self._block.rows(step, n_steps, low, high)
+        if self._apart:
+            n_batches, n = self.count // self.batch_size, high - low
+            part: Ids = np.arange(step, step + n_steps)[:, None] % n_batches * n + np.arange(n)
+            return part + (self.start + low * n_batches)
+        firsts = self.first_row + (step + np.arange(n_steps)[:, None]) * self.batch_size
+        if self.shuffle == "full":
+            return self._full.ids(firsts + np.arange(low, high))
+        # computing remainders is slow: one per batch is enough, except at the end of an epoch
+        ids: Ids = self.start + firsts % self.period + np.arange(low, high)
+        last = self.start + min(self.period, self.count)
+        if ids[:, -1].max(initial=0) >= last:
+            ids = self.start + (ids - self.start) % self.period % self.count
+        return ids
+
+    def epoch_of(self, step: int, worker: int = 0, n_workers: int = 1) -> Ids:
+        """Return the epoch of each row of ``rows(step, worker, n_workers)``, (B / n_workers,) int64."""
+        low, high = self.bounds(n_workers)[worker : worker + 2]
+        first = self.first_row + step * self.batch_size
+        epoch = (first + low) // self.period
+        if (first + high - 1) // self.period == epoch:  # as nearly always: without a division for each row
+            return np.full(high - low, epoch, np.int64)
+        rows: Ids = np.arange(first + low, first + high, dtype=np.int64)
+        return rows // self.period
+
+    def block_rows(self, worker: int = 0, n_workers: int = 1) -> Ids:
+        """Return the number of rows of each block that a worker reads in its first epoch (``full``: on average).
+
+        Returns
+        -------
+        (n_blocks,) int64
+            Rounded up where only an average is known.
+        """
+        low, high = self.bounds(n_workers)[worker : worker + 2]
+        if self.shuffle == "block":
+            return self._block.block_rows(low, high)
+        starts = self._records.starts.clip(self.start, self.start + self.count) - self.start
+        if self._apart:
+            n_batches = self.count // self.batch_size
+            return np.diff(starts.clip(low * n_batches, high * n_batches))
+        if self.shuffle == "full":
+            return -(-np.diff(starts) * (high - low) // self.batch_size)
+        again = np.arange(self.count, self.period)
+        again = again[(again % self.batch_size >= low) & (again % self.batch_size < high)] % self.count
+        batches, rest = np.divmod(starts.clip(None, self.period) - self.skip, self.batch_size)
+        rows: Ids = np.diff(batches * (high - low) + (rest - low).clip(0, high - low))
+        return rows + np.histogram(again, starts)[0] if len(again) else rows
+
+    def spans(self, n_workers: int = 1) -> list[tuple[int, int, int]]:
+        """Return which worker reads which span of the assigned blocks in the first epoch of a block order.
+
+        Returns
+        -------
+        list of (worker, low, high)
+            One per stream, in order, measured in records. A stream shared by workers is assigned to its main reader.
+        """
+        bounds, width = self.bounds(n_workers), self._block.width
+        owners = (bisect(bounds, stream * width + width // 2) - 1 for stream in range(self._block.streams))
+        return [(owner, *self._block.span(stream, 0)) for stream, owner in enumerate(owners)]
+
+    def blocks_in_use(self, n_workers: int = 1) -> int | None:
+        """Return the maximum number of blocks that a worker alternates between; None if it is unbounded."""
+        if self.shuffle == "full":
+            return None
+        if self.shuffle == "none":
+            return 2
+        rows = max(high - low for low, high in pairwise(self.bounds(n_workers)))
+        whole, rest = divmod(rows, self._block.width)
+        streams = whole + 2 * (rest > 0)
+        # a stream can be in transition from one window to the next
+        return 2 * self._block.blocks_per_window * streams
+
+    def bounds(self, n_workers: int) -> list[int]:
+        """Return the first row of each worker in a batch, and the end of the last worker's rows."""
+        shares, how = ([1] * n_workers, "equally") if n_workers == 1 or not self._shares else (self._shares, "so")
+        if len(shares) != n_workers or self.batch_size % sum(shares):
+            raise ValueError(f"a batch of {self.batch_size} cannot be shared {how} by {n_workers} workers")
+        return [share * self.batch_size // sum(shares) for share in accumulate(shares, initial=0)]
+
+    # -- cursor --------------------------------------------------------------------------------------
+
+    def cursor(self, step: int) -> dict[str, Any]:
+        """Return the position before ``step`` as a dict of a few integers, for a checkpoint."""
+        identity = {name: value for name, value in self._identity.items() if _PLAIN.get(name) != value}
+        return {**identity, "samples_seen": self.first_row - self.skip + step * self.batch_size}
+
+    def seek(self, cursor: Mapping[str, Any]) -> int:
+        """Return the step that a cursor refers to.
+
+        If its batches were of another size, that step begins with the next record of the epoch; in an order by blocks,
+        which depends on the size, after as many records.
+
+        Raises
+        ------
+        DataError
+            The cursor was made with other records or settings. Names the difference.
+        """
+        known = {**_PLAIN, **cursor}
+        is_resized = known["batch_size"] != self.batch_size
+        for name, value in self._identity.items():
+            if known.get(name) != value and not (is_resized and name in ("batch_size", "streams", "skip")):
+                raise DataError(
+                    "the position in the records of the checkpoint does not fit these records: "
+                    f"{CALLED.get(name, name)} is {value!r}, it was {known.get(name)!r}. Set it back, or start from "
+                    "the values of the checkpoint alone by --init-from."
+                )
+        period = self._records.rows_per_epoch(known["batch_size"])
+        epoch, row = divmod(int(known["skip"] + known["samples_seen"]), period)
+        done = epoch * self.period + min(row, self.period) - self.skip
+        step, rest = divmod(done, self.batch_size)
+        self.first_row = self.skip + (0 if self.shuffle == "block" else rest)
+        return step
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        identity = {
+            # in version 1, groups of a block order read ranges of the file instead of ranges of the assignment
+            "version": 2 if self.shuffle == "block" and self.n_groups > 1 else 1,
+            "fingerprint": self.fingerprint,
+            "shuffle": self.shuffle,
+            "batch_size": self.batch_size,
+            "skip": self.skip,
+            "last_batch": self.last_batch,
+        }
+        if self.shuffle != "none":
+            identity["seed"] = self.seed
+        if self.shuffle == "block":
+            identity |= {"streams": self._block.streams, "window": self.window, "deal": self._block.assignment_digest}
+        return identity

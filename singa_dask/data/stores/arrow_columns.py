@@ -1,0 +1,74 @@
+"""Columns of Arrow as arrays: fixed-size binary, with metadata in the schema that describes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from singa_dask.data.codecs.labels import as_labels
+from singa_dask.data.codecs.record_schema import describe_fields
+from singa_dask.data.types import Arrays, Field
+from singa_dask.errors import DataError
+from singa_dask.shown import plural
+
+METADATA = b"singa_dask"
+
+
+def schema_for(
+    fields: Mapping[str, Field], class_names: Sequence[str], table_facts: Mapping[str, Any] | None
+) -> pa.Schema:
+    """Return the schema of records to write, with the metadata that describes them."""
+    columns = [
+        pa.field(name, pa.binary(field.size_bytes) if field.shape else pa.int32(), nullable=False)
+        for name, field in fields.items()
+    ]
+    metadata: dict[str, Any] = {"version": 1, "fields": describe_fields(fields)}
+    if class_names:
+        metadata["class_names"] = list(class_names)
+    if table_facts:
+        metadata["table"] = dict(table_facts)
+    return pa.schema(columns, {METADATA: json.dumps(metadata, sort_keys=True)})
+
+
+def record_batch(rows: Arrays, schema: pa.Schema) -> pa.RecordBatch:
+    """Return arrays of records as a batch with this schema."""
+    columns = []
+    for field in schema:
+        array = rows[field.name]
+        buffer = pa.py_buffer(np.ascontiguousarray(array, np.int32 if array.ndim == 1 else None))
+        columns.append(pa.Array.from_buffers(field.type, len(array), [None, buffer]))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def metadata_of(schema: pa.Schema) -> dict[str, Any]:
+    """Return the metadata that our converters write; empty if others have written the file."""
+    return json.loads((schema.metadata or {}).get(METADATA, b"{}"))  # type: ignore[no-any-return]
+
+
+def check_described(url: str, schema: pa.Schema, fields: Mapping[str, Field]) -> None:
+    """Raise a `DataError` if a column has not as many bytes as its metadata says."""
+    for name, field in fields.items():
+        kind = schema.field(name).type
+        if field.shape and getattr(kind, "byte_width", 0) != field.size_bytes:
+            raise DataError(f"{url}: column {name} of {kind} is described as {field.shape} {field.dtype}.")
+
+
+def column_array(column: pa.Array, field: Field, where: str, first: int = 0) -> npt.NDArray[Any]:
+    """Return a column of integers, or of fixed-size binary, as an array; its first record is the ``first`` one."""
+    if column.null_count:
+        raise DataError(f"{where}: {plural(column.null_count, 'record is', 'records are')} null.")
+    if not field.shape:
+        # column.to_numpy() would import pandas, if installed
+        return as_labels(np.from_dlpack(column), where, first)
+    values = np.frombuffer(
+        column.buffers()[1],
+        field.dtype,
+        count=len(column) * (field.size_bytes // field.dtype.itemsize),
+        offset=column.offset * field.size_bytes,
+    )
+    return values.reshape(len(column), *field.shape)

@@ -1,0 +1,89 @@
+"""Blocks: how many records or lines of text make one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data.types import Block
+from singa_dask.fs.sources import Bytes, scan_ahead
+
+BLOCK_BYTES = 1 << 20
+# block sizes are multiples of this, so that batches of a power of two lie within a block
+EVEN_ROWS = 256
+NEWLINE = ord("\n")
+
+
+def rows_per_block(record_bytes: int, block_bytes: int = BLOCK_BYTES) -> int:
+    """Return the number of records per block: at least one, and a multiple of 256 if more than that."""
+    return _even(max(1, block_bytes // max(record_bytes, 1)))
+
+
+def _even(n: int) -> int:
+    return n - n % EVEN_ROWS if n > EVEN_ROWS else n
+
+
+def cut_blocks(url: str, offsets: npt.NDArray[np.int64], block_bytes: int = BLOCK_BYTES) -> tuple[Block, ...]:
+    """Group consecutive records into blocks of about ``block_bytes``.
+
+    Parameters
+    ----------
+    url : str
+        File of the blocks.
+    offsets : (n + 1,) int64
+        Offset of each record in bytes, and the end of the last.
+    """
+    blocks: list[Block] = []
+    first, n = 0, len(offsets) - 1
+    while first < n:
+        end = int(np.searchsorted(offsets, offsets[first] + block_bytes, side="right")) - 1
+        end = min(first + _even(max(end - first, 1)), n)
+        start = int(offsets[first])
+        blocks.append(Block(len(blocks), end - first, url, start, int(offsets[end]) - start))
+        first = end
+    return tuple(blocks)
+
+
+def even_blocks(url: str, count: int, n: int, record_bytes: int, start: int = 0) -> tuple[Block, ...]:
+    """Return blocks of ``n`` records of one size, the last one of fewer; ``start`` is the offset of the first."""
+    sizes = [min(n, count - first) for first in range(0, count, n)]
+    return tuple(Block(i, size, url, start + i * n * record_bytes, size * record_bytes) for i, size in enumerate(sizes))
+
+
+def cut_lines(source: Bytes, start: int = 0, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+    """Scan a file for the ends of lines, and yield blocks of about ``block_bytes``; a longer line is a block.
+
+    Blanks and empty lines at the end of the file, and the end of the last line, are not part of a block.
+
+    Parameters
+    ----------
+    start : int
+        Offset of the first line.
+    """
+    size = _text_bytes(source)
+    position, lines, n = start, 0, 0
+    for chunk in scan_ahead(source, start, size, block_bytes):
+        data = np.frombuffer(chunk, np.uint8)
+        ends = np.flatnonzero(data == NEWLINE)
+        lines += len(ends)
+        cut = position + int(ends[-1]) + 1 if len(ends) else start
+        position += len(data)
+        if position == size:
+            yield Block(n, lines + 1, source.url, start, size - start)
+        elif cut > start:
+            yield Block(n, lines, source.url, start, cut - start)
+            start, lines, n = cut, 0, n + 1
+
+
+def _text_bytes(source: Bytes) -> int:
+    """Return the length of a file without trailing blanks and empty lines."""
+    size = source.size
+    while size:
+        length = min(BLOCK_BYTES, size)
+        tail = len(bytes(source.scan(size - length, length)).rstrip())
+        if tail:
+            return size - length + tail
+        size -= length
+    return 0

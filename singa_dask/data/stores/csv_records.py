@@ -1,0 +1,372 @@
+"""Records of CSV files with a header: where they begin, and the columns of a block of them.
+
+A record ends at a line end outside quotes. Fields are quoted by ``"``, doubled within quotes (RFC 4180).
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv
+
+from singa_dask.data.codecs.columns import is_number, refuse_twice
+from singa_dask.data.codecs.numbers import MISSING
+from singa_dask.data.types import RecordRun
+from singa_dask.errors import DataError
+from singa_dask.lazy import LazyModule
+
+pc = LazyModule("pyarrow.compute")
+
+QUOTE, NEWLINE, RETURN = b'"\n\r'
+HEAD_BYTES = 1 << 14
+# fields of blanks, which are no numbers
+BLANKS = [" " * n for n in range(1, 33)]
+BOM, WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
+# the first line of Excel's files
+SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\r?\n')
+SEPARATORS = (";", "\t", "|", ",", "\x01")
+AS_CHARACTERS = "Set quotes: false if quotes are characters here"
+DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+UTF8 = "utf-8"
+AS_UTF8 = 'Write it as UTF-8, in Excel as "CSV UTF-8", or set charset, such as latin-1.'
+# the longest header
+MAX_HEADER = 1 << 26
+
+Read = Callable[[int, int], bytes | memoryview]
+Listed = Mapping[str, Collection[str]]
+
+
+class CsvHeader(NamedTuple):
+    """The header of a file: names of the columns, separator, offset and line of the first record, encoding, quotes."""
+
+    names: tuple[str, ...]
+    separator: str
+    start: int
+    line: int
+    charset: str = UTF8
+    quotes: bool | None = None
+
+
+def read_header(
+    url: str,
+    read: Read,
+    size: int,
+    separator: str,
+    charset: str = UTF8,
+    has_names: bool | None = None,
+    quotes: bool | None = None,
+) -> CsvHeader:
+    """Read the header of a file of ``size`` bytes; columns without names are called by their positions from 1 on.
+
+    Raises
+    ------
+    DataError
+        The file is empty or in another encoding, the header has no such separator, or a name occurs twice.
+    """
+    check_charset(url, charset)
+    head = bytes(read(0, min(size, HEAD_BYTES)))
+    if head.startswith(WIDE_BOMS):
+        raise DataError(f"{url}: text in UTF-16, as Excel's Unicode Text is. {AS_UTF8}")
+    start, line = len(BOM) if head.startswith(BOM) else 0, 1
+    said = SEPARATOR_LINE.match(head, start)
+    if said:
+        separator, start, line = said[1].decode(errors="replace"), said.end(), 2
+    length = HEAD_BYTES
+    while not len(ends := _record_ends(np.frombuffer(head, np.uint8, offset=start), quotes)) and len(head) < size:
+        length *= 16
+        if length > MAX_HEADER:
+            raise DataError(f"{url}, line {line}: a header of more than {len(head)} bytes, or an unclosed quote.")
+        head = bytes(read(0, min(size, length)))
+    text = head[start : start + int(ends[0]) if len(ends) else size]
+    if not text.strip():
+        raise DataError(f"{url}: it is empty." if not head.strip() else f"{url}, line {line}: expected a header.")
+    fields = header_fields(f"{url}, line {line}", text, separator, charset, quotes)
+    if has_names is False:
+        return CsvHeader(tuple(str(i + 1) for i in range(len(fields))), separator, start, line, charset, quotes)
+    names = _names(f"{url}, line {line}", fields, has_names is True)
+    return CsvHeader(names, separator, start + len(text), line + text.count(b"\n"), charset, quotes)
+
+
+def check_charset(url: str, charset: str) -> None:
+    """Check that ASCII is the same in an encoding: line ends, separators and quotes are found in bytes."""
+    try:
+        if bytes(range(128)).decode(charset).encode() == bytes(range(128)):
+            return
+    except (LookupError, UnicodeError):
+        pass
+    raise DataError(f"{url}: charset {charset!r}. Expected an encoding that extends ASCII, such as latin-1 or cp1252.")
+
+
+def split_rows(lines: Iterable[str], separator: str, quotes: bool | None, strict: bool = False) -> list[list[str]]:
+    """Return the fields of each record of some lines; `csv.Error` says that one is wrong, if it is found."""
+    options: dict[str, Any] = {"quoting": csv.QUOTE_NONE if quotes is False else csv.QUOTE_MINIMAL, "strict": strict}
+    return list(csv.reader(lines, delimiter=separator, skipinitialspace=separator != " ", **options))
+
+
+def header_fields(where: str, text: bytes, separator: str, charset: str, quotes: bool | None) -> list[str]:
+    """Return the fields of a header, or of a record that may repeat it."""
+    try:
+        decoded = text.decode(charset).rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: not {charset.upper()}: {error}. {AS_UTF8}") from None
+    if "\r" in decoded and (quotes is False or '"' not in decoded):
+        raise DataError(f"{where}: lines end with carriage returns only. Write the file with line feeds.")
+    if len(separator) != 1:
+        raise DataError(f"{where}: separator {separator!r}, expected one character for a table with named columns.")
+    if separator not in decoded and (other := next((each for each in SEPARATORS if each in decoded), "")):
+        raise DataError(f"{where}: it contains no {separator!r}, but {other!r}. Set separator: {other!r}.")
+    try:
+        return [name.strip() for row in split_rows([decoded], separator, quotes, strict=True) for name in row]
+    except csv.Error as error:
+        raise DataError(f"{where}: {error}.") from None
+
+
+def _names(where: str, names: Sequence[str], may_be_numbers: bool) -> tuple[str, ...]:
+    if not may_be_numbers and not any(name and not is_number(name) for name in names):
+        raise DataError(
+            f"{where}: expected a header with the names of the columns, got numbers: {','.join(names)[:60]!r}."
+        )
+    refuse_twice([name for name in names if name], where)
+    return tuple(names)
+
+
+def cut_records(url: str, chunks: Iterable[bytes | memoryview], header: CsvHeader, size: int) -> Iterator[RecordRun]:
+    """Scan a file for the ends of records, and yield runs of about the size of a chunk. Empty lines do not count.
+
+    Parameters
+    ----------
+    chunks : iterable of bytes or memoryview
+        The bytes of the file, in order, from the first record on.
+    size : int
+        Bytes of the file.
+
+    Raises
+    ------
+    DataError
+        A quote is not closed.
+    """
+    position = start = header.start
+    first_line = next_line = line = header.line
+    n, inside, blank = 0, False, True
+    for chunk in chunks:
+        data = np.frombuffer(chunk, np.uint8)
+        newlines, quotes = np.flatnonzero(data == NEWLINE), find_quotes(data, header.quotes)
+        ends = newlines
+        if inside or len(quotes):
+            ends = newlines[(np.searchsorted(quotes, newlines) + inside) % 2 == 0]
+        inside = bool((inside + len(quotes)) % 2)
+        filled, has_rest = _filled(data, ends)
+        position += len(data)
+        line += len(newlines)
+        cut = position
+        if len(ends):
+            # the first record may have begun before
+            n += int(np.count_nonzero(filled)) + bool(not filled[0] and not blank)
+            blank = not has_rest
+            last = int(ends[-1]) + 1
+            next_line = line - int(len(newlines) - np.searchsorted(newlines, last))
+            cut = position - len(data) + last
+        else:
+            blank = blank and not has_rest
+        if position == size:
+            if inside:
+                raise DataError(
+                    f"{url}, line {next_line}: a quote in the record that begins here is not closed. {AS_CHARACTERS}."
+                )
+            n, cut = n + (not blank), size
+        elif not len(ends):
+            continue
+        if n:
+            yield RecordRun(start, cut - start, n, first_line)
+        first_line, start, n = next_line, cut, 0
+
+
+def _filled(data: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.bool_], bool]:
+    """Return whether the text up to each of some line ends is more than an empty line, and whether that after them is.
+
+    An empty line may have carriage returns.
+    """
+    heads = data[np.concatenate([[0], ends + 1])[: len(ends) + (not len(ends) or ends[-1] + 1 < len(data))]]
+    if not (heads == RETURN).any() and len(ends):
+        filled = heads != NEWLINE
+        return filled[: len(ends)], len(heads) > len(ends)
+    text = np.flatnonzero((data != NEWLINE) & (data != RETURN))
+    before = np.searchsorted(text, ends)
+    return np.diff(before, prepend=0) > 0, len(text) > (before[-1] if len(ends) else 0)
+
+
+def find_quotes(data: npt.NDArray[np.uint8], quotes: bool | None) -> npt.NDArray[np.int64]:
+    """Return where quotes are that begin or end a field."""
+    return np.empty(0, np.int64) if quotes is False else np.flatnonzero(data == QUOTE)
+
+
+def _record_ends(data: npt.NDArray[np.uint8], quotes: bool | None) -> npt.NDArray[np.int64]:
+    """Return where lines end that no quotes are around."""
+    newlines = np.flatnonzero(data == NEWLINE) + 1
+    found: npt.NDArray[np.int64] = newlines[np.searchsorted(find_quotes(data, quotes), newlines) % 2 == 0]
+    return found
+
+
+def record_starts(text: bytes, quotes: bool | None = None) -> npt.NDArray[np.int64]:
+    """Return the offset of each record in a run of them."""
+    data = np.frombuffer(text, np.uint8)
+    starts = np.concatenate([[0], _record_ends(data, quotes), [len(data)]]).astype(np.int64)
+    filled = np.searchsorted(np.flatnonzero((data != NEWLINE) & (data != RETURN)), starts)
+    return starts[:-1][np.diff(filled) > 0]
+
+
+def without_blanks(text: bytes, separator: bytes, quotes: bool | None = None) -> bytes:
+    """Return records of several fields without blanks around these, but for quoted ones and fields of blanks."""
+    if separator == b" " or len(separator) != 1 or b" " not in text or separator not in text:
+        return text
+    data = np.frombuffer(b"\n" + text + b"\n\n", np.uint8)
+    blanks = np.flatnonzero(data == ord(" "))
+    # runs of blanks: the first one, and the one after the last
+    firsts = blanks[np.diff(blanks, prepend=-1) > 1]
+    ends = blanks[np.diff(blanks, append=len(data)) > 1] + 1
+    before, after = data[firsts - 1], data[ends]
+    begins_field = (before == ord(separator)) | (before == NEWLINE)
+    ends_field = (after == ord(separator)) | (after == NEWLINE) | (after == RETURN) & (data[ends + 1] == NEWLINE)
+    # a field of blanks may be meant
+    is_left_out = begins_field != ends_field
+    if not is_left_out.any():
+        return text
+    is_left_out &= np.searchsorted(find_quotes(data, quotes), firsts) % 2 == 0
+    left_out = np.zeros(len(data) + 1, np.int8)
+    left_out[firsts[is_left_out]] = 1
+    left_out[ends[is_left_out]] = -1
+    kept: npt.NDArray[np.uint8] = data[np.cumsum(left_out, dtype=np.int8)[:-1] == 0]
+    return kept[1:-2].tobytes()
+
+
+def parse_columns(
+    text: bytes,
+    header: CsvHeader,
+    types: Mapping[str, pa.DataType] | None,
+    columns: Sequence[str] = (),
+    skip_wrong: bool = False,
+    listed: Listed = MappingProxyType({}),
+    with_blanks: bool = False,
+    na_values: Sequence[str] = (),
+) -> pa.Table:
+    """Parse a run of records.
+
+    Parameters
+    ----------
+    types : mapping of str to pyarrow.DataType, or None
+        Type of each column; None to find out.
+    columns : sequence of str
+        Columns to parse; all if empty.
+    skip_wrong : bool
+        Leave out records with too few or too many fields.
+    listed : mapping of str to collection of str
+        By column of strings: values that are not missing, although they are called like that.
+    with_blanks : bool
+        Whether to keep blanks around fields that are not quoted.
+    na_values : sequence of str
+        Further words for missing values.
+
+    Raises
+    ------
+    ValueError
+        A record is invalid; see `find_wrong`.
+    """
+    text = text if with_blanks else without_blanks(text, header.separator.encode(header.charset), header.quotes)
+    has_quotes = header.quotes is not False and b'"' in text
+    # pyarrow needs distinct names
+    names = [name or f"\0{i}" for i, name in enumerate(header.names)]
+    options = pyarrow.csv.ConvertOptions(
+        include_columns=list(columns),
+        column_types=types and {name: types[name] for name in columns},
+        null_values=[*MISSING, *BLANKS, *na_values],
+        strings_can_be_null=False,
+    )
+    table = pyarrow.csv.read_csv(
+        pa.BufferReader(text),
+        pyarrow.csv.ReadOptions(
+            column_names=names,
+            use_threads=False,
+            # all of it, also where characters take more bytes in UTF-8
+            block_size=len(text) * (1 if header.charset == UTF8 else 4) + 1,
+            encoding=header.charset,
+        ),
+        pyarrow.csv.ParseOptions(
+            delimiter=header.separator,
+            quote_char=has_quotes and '"',
+            newlines_in_values=has_quotes,
+            invalid_row_handler=(lambda row: "skip") if skip_wrong else None,
+        ),
+        options,
+    )
+    found: dict[str, Any] = dict(zip(table.column_names, table.columns, strict=True))
+    for name in (name for name, column in found.items() if pa.types.is_string(column.type)):
+        missing = pa.array([word for word in (*MISSING, *na_values) if word not in listed.get(name, ())], pa.string())
+        found[name] = pc.if_else(pc.is_in(found[name], missing), None, found[name])
+    return pa.table(found)
+
+
+def has_numbers(texts: Sequence[str]) -> bool:
+    """Return whether more than half of some fields are numbers."""
+    counts = Counter(texts).items()
+    found = sum(n for text, n in counts if text.strip().lower() not in ("true", "false") and not fault_of(text.strip()))
+    return found > len(texts) / 2
+
+
+def decimal_comma(texts: Sequence[str]) -> str:
+    """Return the first field with a decimal comma if all fields are whole numbers or such; else an empty string."""
+    if all(DECIMAL_COMMA.fullmatch(text) or re.fullmatch(r"[+-]?\d+", text) for text in texts):
+        return next((text for text in texts if "," in text), "")
+    return ""
+
+
+def find_wrong(
+    text: bytes, header: CsvHeader, numbers: Sequence[str], na_values: Sequence[str] = ()
+) -> tuple[int, str] | None:
+    """Return index and fault of the first invalid record of a run; None if all seem valid.
+
+    Parameters
+    ----------
+    numbers : sequence of str
+        Columns that must be numbers.
+    """
+    starts = [*record_starts(text, header.quotes).tolist(), len(text)]
+    wanted = [(name, header.names.index(name)) for name in numbers]
+    for i, (start, stop) in enumerate(pairwise(starts)):
+        try:
+            record = text[start:stop].decode(header.charset).strip("\r\n")
+            rows = split_rows([record + "\n"], header.separator, header.quotes)
+        except UnicodeDecodeError as error:
+            return i, f": not {header.charset.upper()}: {error}. {AS_UTF8.rstrip('.')}"
+        except csv.Error:
+            advice = f"Quote the field, and double quotes in it. {AS_CHARACTERS}"
+            return i, f": a quote in a field that does not begin with one. {advice}"
+        fields = rows[0] if rows else []
+        if len(fields) != len(header.names):
+            return i, f": {len(fields)} fields, expected {len(header.names)}, as in the header"
+        for name, index in wanted:
+            field = fields[index].strip()
+            if field not in na_values and (fault := fault_of(field)):
+                return i, f", column {name!r}: {fault}"
+    return None
+
+
+def fault_of(field: str) -> str:
+    """Return why a field is no number; empty if it is one, or has no value."""
+    if field in MISSING or field.lower() in ("true", "false"):
+        return ""
+    if DECIMAL_COMMA.fullmatch(field):
+        return f"{field!r} has a decimal comma. Write numbers with a decimal point"
+    try:
+        float(field)
+    except ValueError:
+        return f"{field!r} is not a number"
+    return f"{field!r} is not a number" if "_" in field else ""

@@ -1,0 +1,81 @@
+"""Directories of Hugging Face: what save_to_disk writes, and the splits that a README.md of its hub names."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+
+from singa_dask import fs
+from singa_dask.conf.yaml_text import read_plain
+from singa_dask.data.stores.shards import NUMBERS
+from singa_dask.errors import ConfigError, DataError, listed
+from singa_dask.fs.open_bytes import decode_text
+from singa_dask.fs.patterns import is_pattern
+
+# maximum number of entries of a directory that are tried as folders
+MAX_LOOKED_AT = 16
+# what Hugging Face's save_to_disk writes, and its hub has
+SPLITS, STATE, README = "dataset_dict.json", "state.json", "README.md"
+FRONT_MATTER = re.compile(r"---\r?\n(.*?\n)---\r?\n", re.DOTALL)
+
+
+def saved_files(url: str, names: Collection[str], storage_options: fs.Options = None) -> list[str]:
+    """Return the files of a directory that Hugging Face's ``Dataset.save_to_disk`` wrote; none for other directories.
+
+    Parameters
+    ----------
+    url : str
+    names : collection of str
+        What is in the directory.
+    storage_options : mapping, optional
+
+    Raises
+    ------
+    DataError
+        It holds several splits, each in a directory of its own, or its files cannot be told.
+    """
+    try:
+        if SPLITS in names:
+            found = json.loads(fs.read_bytes(fs.join(url, SPLITS), storage_options=storage_options))["splits"]
+            raise DataError(f"{url}: splits {listed(found)}, which are not read as one. Name one: {url}/{found[0]}.")
+        if not {STATE, "dataset_info.json"} <= set(names):
+            return []
+        files = json.loads(fs.read_bytes(fs.join(url, STATE), storage_options=storage_options))["_data_files"]
+        found = [str(each["filename"]) for each in files]
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{url}: {SPLITS if SPLITS in names else STATE} is damaged: {error!r}.") from None
+    missing = [name for name in found if name not in names]
+    if missing or not found:
+        raise DataError(f"{url}: {STATE} names {listed(missing) or 'no file'}, which is not there.")
+    return [fs.join(url, name) for name in found]
+
+
+def name_sets(url: str, storage_options: fs.Options = None) -> str:
+    """Return what to say of a directory of Hugging Face's hub, with sets of files: one a split, as a rule."""
+    names = fs.ls(url, storage_options)
+    if README in names and (splits := _splits_of(url, storage_options)):
+        return f"Its {README} names sets of files. Name one: {listed(splits)}."
+    folders = [name for name in names[:MAX_LOOKED_AT] if fs.is_dir(fs.join(url, name), storage_options)]
+    names += [f"{folder}/{name}" for folder in folders for name in fs.ls(fs.join(url, folder), storage_options)]
+    sets = {f"{match[1]}-*{match[4]}" for name in names if (match := NUMBERS.fullmatch(name))}
+    found = sorted(name for name in sets if name.endswith(".parquet"))
+    return f"It has sets of files: name one, {' or '.join(fs.join(url, each) for each in found)}." if found else ""
+
+
+def _splits_of(url: str, storage_options: fs.Options) -> list[str]:
+    """Return the files of each split that the front matter of README.md names, and its name; none if it does not."""
+    found = []
+    try:
+        front = FRONT_MATTER.match(decode_text(fs.join(url, README), storage_options))
+        for config in read_plain(front[1], README)["configs"] if front else ():
+            for each in config["data_files"]:
+                paths = [each["path"]] if isinstance(each["path"], str) else each["path"]
+                split = f"{each['split']} of {config['config_name']}"
+                # a store is a pattern of names of files, not of directories
+                found += [
+                    f"{fs.join(url, path)} ({split})" for path in paths if not is_pattern(path.rpartition("/")[0])
+                ]
+    except (AttributeError, ConfigError, DataError, KeyError, TypeError):
+        return []
+    return found

@@ -1,0 +1,121 @@
+"""Writes manifests, for which each block of a store is read, and checks and deletes them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from singa_dask import fs
+from singa_dask.data.codecs.record_schema import describe_fields
+from singa_dask.data.stores.class_names import parse_names
+from singa_dask.data.stores.manifest import VERSION, manifest_url, plain
+from singa_dask.data.stores.opening import open_store
+from singa_dask.data.stores.shards import shard_urls
+from singa_dask.data.stores.store import Store
+from singa_dask.data.types import FileSum
+from singa_dask.errors import DataError
+from singa_dask.fs.checksums import checksum_of
+from singa_dask.fs.patterns import is_pattern
+
+
+def check_manifests(store: Store) -> None:
+    """Check that each manifest next to the data of an open store is used.
+
+    Raises
+    ------
+    DataError
+        A manifest was ignored because it does not fit the data.
+    """
+    for part in store.parts:
+        target = manifest_url(part.url)
+        unused = any(block.crc is None for block in part.blocks)
+        if unused and fs.exists(target, part.storage_options):
+            raise DataError(
+                f"{part.url}: does not fit its manifest {target}: truncated, replaced, or written again. If the data "
+                "is right, write a new manifest: singa-dask data verify URL --write-manifest."
+            )
+
+
+def write_manifest(
+    url: str,
+    backend: str | None = None,
+    storage_options: fs.Options = None,
+    class_names: Sequence[str] = (),
+    **options: Any,
+) -> list[str]:
+    """Read a store and write its manifest, replacing an older one.
+
+    Parameters
+    ----------
+    url : str
+        If its last part is a pattern, a manifest is written for each matching file.
+    backend : str, optional
+        Detected if not given.
+    storage_options : mapping, optional
+    class_names : sequence of str
+        For formats that cannot store them. By default those of the store, or of its older manifest.
+    options
+        Passed to the store.
+
+    Returns
+    -------
+    list of str
+        URLs of the manifests. Formats without manifests are skipped.
+
+    Raises
+    ------
+    DataError
+        The store cannot be read, or the manifest cannot be written.
+    """
+    written = []
+    for each in _files(url, storage_options):
+        # nothing else of the old manifest may affect the new one
+        known = forget_manifest(each, storage_options)[each]
+        with open_store(each, backend, storage_options, **options) as store:
+            # of images, blocks are made of the checksums of files
+            files = store.file_sums()
+            if store.block_bytes(0) is None:
+                continue
+            text = json.dumps(_facts(store, class_names or known, files), separators=(",", ":"), sort_keys=True)
+            store.check_unchanged()
+        written.append(manifest_url(each))
+        fs.write_atomic(written[-1], f"{text}\n", storage_options)
+    return written
+
+
+def forget_manifest(url: str, storage_options: fs.Options = None) -> dict[str, tuple[str, ...]]:
+    """Delete the manifest of a store, or of each file that matches a pattern, if it exists; return its class names."""
+    names = {}
+    for each in _files(url, storage_options):
+        target, found = manifest_url(each), None
+        if fs.exists(target, storage_options):
+            with contextlib.suppress(ValueError):
+                # also of one that does not fit the data
+                found = json.loads(fs.read_bytes(target, storage_options=storage_options))
+        names[each] = parse_names(found.get("class_names")) if isinstance(found, dict) else ()
+        fs.remove_tree(target, storage_options)
+    return names
+
+
+def _files(url: str, storage_options: fs.Options) -> list[str]:
+    return shard_urls(url, storage_options) if is_pattern(url, storage_options) else [url]
+
+
+def _facts(store: Store, class_names: Sequence[str], files: Sequence[FileSum]) -> dict[str, Any]:
+    names, blocks = store.class_names or class_names, []
+    for block in store.blocks:
+        crc = checksum_of(store.block_bytes(block.id) or b"")
+        blocks.append({"n": block.n, "offset": block.offset, "length": block.length, "crc32c": crc})
+    return {
+        **({"class_names": list(names)} if names else {}),
+        "version": VERSION,
+        "backend": store.backend_name(),
+        "schema": describe_fields(store.schema),
+        "fingerprint": store.fingerprint,
+        "options": plain(store.options),
+        "opening": store.manifest_info(),
+        "files": files,
+        "blocks": blocks,
+    }

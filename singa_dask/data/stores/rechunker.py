@@ -1,0 +1,93 @@
+"""Rechunker: gives a writer records in chunks of its own size.
+
+Therefore the bytes of a store do not depend on the chunks in which its records arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from singa_dask.data.codecs.labels import as_labels
+from singa_dask.data.codecs.record_schema import check_schema, schema_of
+from singa_dask.data.types import Arrays, Records
+from singa_dask.errors import DataError
+
+
+class Rechunker:
+    """A stream of records.
+
+    Parameters
+    ----------
+    url : str
+        URL that the records are written to, for errors.
+    records : dict of str to ndarray, or iterable of those
+        Empty chunks are skipped.
+
+    Attributes
+    ----------
+    schema : dict of str to Field
+    record_bytes : int
+    taken : int
+        Number of records returned by `take` so far.
+
+    Raises
+    ------
+    DataError
+        There are no records. `take` raises it if arrays have different lengths, chunks different schemas, or a label
+        is not a 32-bit integer.
+    """
+
+    def __init__(self, url: str, records: Records) -> None:
+        self._url = url
+        self._chunks = iter([records] if isinstance(records, dict) else records)
+        self._left: Arrays = {}
+        self.taken = self._seen = 0
+        first = self._next()
+        if first is None:
+            raise DataError(f"{url}: nothing to write.")
+        self._left = first
+        self.schema = schema_of(first)
+        self.record_bytes = sum(field.size_bytes for field in self.schema.values())
+
+    def take(self, n: int) -> Arrays | None:
+        """Return the next ``n`` records (fewer at the end, then None), as views if one chunk contains them."""
+        parts: list[Arrays] = []
+        missing = n
+        while missing:
+            chunk = self._left or self._next()
+            if chunk is None:
+                break
+            check_schema(chunk, self.schema, self._url)
+            length = len(next(iter(chunk.values())))
+            used = min(missing, length)
+            parts.append({name: array[:used] for name, array in chunk.items()})
+            self._left = {name: array[used:] for name, array in chunk.items()} if used < length else {}
+            missing -= used
+        self.taken += n - missing
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        return {name: np.concatenate([part[name] for part in parts]) for name in self.schema}
+
+    def chunks(self, n: int) -> Iterator[Arrays]:
+        """Yield all records in chunks of ``n``."""
+        while (rows := self.take(n)) is not None:
+            yield rows
+
+    def _next(self) -> Arrays | None:
+        for chunk in self._chunks:
+            if not chunk or any(map(len, chunk.values())):
+                lengths = {name: len(array) for name, array in chunk.items()}
+                if len(set(lengths.values())) != 1 or 0 in lengths.values():
+                    raise DataError(f"{self._url}: nothing to write, or arrays of different lengths: {lengths}.")
+                # a number is a record of one value
+                chunk = {
+                    name: array[:, None] if array.ndim == 1 and name != "label" else array
+                    for name, array in chunk.items()
+                }
+                if "label" in chunk:
+                    chunk = {**chunk, "label": as_labels(np.asarray(chunk["label"]), self._url, self._seen)}
+                self._seen += next(iter(lengths.values()))
+                return chunk
+        return None

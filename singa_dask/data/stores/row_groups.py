@@ -1,0 +1,193 @@
+"""RowGroups: the row groups of a Parquet file, fetched by ranges and decoded in blocks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+
+from singa_dask.fs.range_file import RangeFile
+from singa_dask.fs.sources import Bytes, Range
+from singa_dask.lazy import LazyModule
+
+pq = LazyModule("pyarrow.parquet")
+
+# ranges that are closer than this are read as one: the bytes between them take less time than another request
+MAX_GAP_BYTES = 1 << 17
+
+
+class RowGroups:
+    """The row groups of a Parquet file. Any thread may call `read`, several at the same time.
+
+    Parameters
+    ----------
+    source : Bytes
+        The file. The footer is read from it, and what is decoded without having been fetched.
+
+    Attributes
+    ----------
+    source : Bytes
+    metadata : pyarrow.parquet.FileMetaData
+    schema : pyarrow.Schema
+
+    Raises
+    ------
+    pyarrow.ArrowException, OSError, ValueError
+        The file is damaged; so do the methods.
+    """
+
+    def __init__(self, source: Bytes) -> None:
+        self.source = source
+        self._checked = set[int]()
+        first = GroupReader(source, self._checked)
+        self.metadata, self.schema = first.metadata, first.schema
+        # making one takes longer than decoding a small row group
+        self._free = deque([first])
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Index of the first row of each group, and the number of rows."""
+        groups = map(self.metadata.row_group, range(self.metadata.num_row_groups))
+        return [0, *accumulate(group.num_rows for group in groups)]
+
+    def extent(self, group: int) -> tuple[int, int]:
+        """Return where the pages of a row group begin, about, and their compressed bytes.
+
+        Where the row groups were made of another file, it is a share of that, so that it is always the same.
+        """
+        if self.source.origin:
+            start, stop = (self.source.origin[0] * row // self.starts[-1] for row in self.starts[group : group + 2])
+            return start, stop - start
+        parts = self.metadata.row_group(group)
+        columns = [parts.column(i) for i in range(parts.num_columns)]
+        offset = min((int(column.data_page_offset) for column in columns), default=0)
+        return offset, sum(int(column.total_compressed_size) for column in columns)
+
+    def ranges(self, group: int, columns: Sequence[str]) -> tuple[Range, ...]:
+        """Return the ranges of the file that hold some columns of a row group, merged where they are close."""
+        parts = self.metadata.row_group(group)
+        chunks = map(parts.column, range(parts.num_columns))
+        wanted = sorted(_extent(chunk) for chunk in chunks if _is_of(chunk.path_in_schema, columns))
+        merged: list[list[int]] = []
+        for start, stop in wanted:
+            if merged and start - merged[-1][1] <= MAX_GAP_BYTES:
+                merged[-1][1] = max(merged[-1][1], stop)
+            else:
+                merged.append([start, stop])
+        return tuple(Range(self.source, start, stop - start) for start, stop in merged)
+
+    def reader(self) -> GroupReader:
+        """Return a reader for one thread at a time."""
+        return GroupReader(self.source, self._checked, self.metadata)
+
+    def read(
+        self,
+        group: int,
+        columns: Sequence[str],
+        ranges: Sequence[Range] = (),
+        data: Sequence[memoryview] = (),
+        is_checked: bool = False,
+    ) -> pa.Table:
+        """Decode columns of a row group from the bytes of some ranges; what is not in these is read from the source.
+
+        ``is_checked`` if its bytes have been compared with a checksum.
+        """
+        try:
+            reader = self._free.pop()
+        except IndexError:
+            reader = self.reader()
+        try:
+            with reader.fetched(ranges, data):
+                return reader.read(group, columns, is_checked)
+        finally:
+            self._free.append(reader)
+
+
+class GroupReader:
+    """Decodes row groups of a Parquet file. Must be used by one thread at a time.
+
+    Parameters
+    ----------
+    source : Bytes
+    checked : set of int
+        The row groups whose checksums have been verified; others are added.
+    metadata : pyarrow.parquet.FileMetaData, optional
+        The footer, if it has been read.
+    """
+
+    def __init__(self, source: Bytes, checked: set[int], metadata: Any = None) -> None:
+        self._window, self._checked = _Window(source.read, source.size), checked
+        self._file = pq.ParquetFile(self._window, metadata=metadata, pre_buffer=False)
+        self.metadata, self.schema = self._file.metadata, self._file.schema_arrow
+        self._checking = pq.ParquetFile(
+            self._window, metadata=self.metadata, pre_buffer=False, page_checksum_verification=True
+        )
+
+    def take_from(self, ranges: Sequence[Range], data: Sequence[memoryview]) -> None:
+        """Take the bytes of some ranges from ``data``, not from the source."""
+        self._window.fetched = tuple((each.offset, part) for each, part in zip(ranges, data, strict=True))
+
+    @contextmanager
+    def fetched(self, ranges: Sequence[Range], data: Sequence[memoryview]) -> Iterator[None]:
+        """Take the bytes of some ranges from ``data`` for now."""
+        self.take_from(ranges, data)
+        try:
+            yield
+        finally:
+            self._window.fetched = ()
+
+    def read(self, group: int, columns: Sequence[str], is_checked: bool) -> pa.Table:
+        """Decode columns of a row group; ``is_checked`` if its bytes have been compared with a checksum."""
+        # checksums of pages take several times as long as reading: a row group is verified once per process
+        file = self._file if is_checked or group in self._checked else self._checking
+        table = file.read_row_group(group, columns=list(columns), use_threads=False)
+        self._checked.add(group)
+        return table
+
+    def batches(self, columns: Sequence[str], n: int, group: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield columns of a row group, or of all, ``n`` rows at a time."""
+        groups = None if group is None else [group]
+        yield from self._checking.iter_batches(n, groups, list(columns), use_threads=False)
+
+
+class _Window(RangeFile):
+    """A file object that takes what it can from fetched ranges, and reads the rest from the source.
+
+    Attributes
+    ----------
+    fetched : sequence of (int, memoryview)
+        Offset and bytes of each range.
+    """
+
+    fetched: Sequence[tuple[int, memoryview]] = ()
+
+    def read_buffer(self, length: int) -> bytes | memoryview:
+        """Return the next bytes without a copy: pyarrow calls this where it exists."""
+        return self._next(length)
+
+    def _next(self, length: int) -> bytes | memoryview:
+        for start, data in self.fetched:
+            at = self._at - start
+            if 0 <= at <= at + length <= len(data):
+                self._at += length
+                return data[at : at + length]
+        return super()._next(length)
+
+
+def _is_of(path: str, columns: Sequence[str]) -> bool:
+    """Return whether a leaf of the schema belongs to one of some columns."""
+    return any(path == column or path.startswith(f"{column}.") for column in columns)
+
+
+def _extent(chunk: Any) -> tuple[int, int]:
+    """Return where the pages of a column begin and end."""
+    start = int(chunk.data_page_offset)
+    dictionary = chunk.dictionary_page_offset
+    if dictionary is not None and 0 < dictionary < start:
+        start = int(dictionary)
+    return start, start + int(chunk.total_compressed_size)

@@ -1,0 +1,75 @@
+"""Names of shards: files of one set, and what their names say."""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+import re
+from collections.abc import Sequence
+
+from singa_dask import fs
+from singa_dask.data.stores.lakes import refuse_lake
+from singa_dask.data.stores.store import MANIFEST_DIR, SPLIT
+from singa_dask.errors import DataError, listed
+from singa_dask.fs.patterns import matches
+
+NUMBERS = re.compile(r"(.*)-(\d{5})-of-(\d{5})(.*)")
+
+
+def shard_url(url: str, index: int, count: int) -> str:
+    """Return the URL of one shard: ``train-00002-of-00016.arrow`` of ``train.arrow``."""
+    folder, slash, name = url.rpartition("/")
+    stem, dot, suffix = name.rpartition(".")
+    stem, dot, suffix = (stem, dot, suffix) if stem else (name, "", "")
+    return f"{folder}{slash}{stem}-{index:05d}-of-{count:05d}{dot}{suffix}"
+
+
+def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
+    """Return the URLs that match a pattern, sorted.
+
+    Raises
+    ------
+    DataError
+        Nothing matches, or the set is incomplete: if ``-00001-of-00004`` matches, the others of the four that the
+        pattern would match must exist too.
+    """
+    # manifests are no shards
+    found = [each for each in matches(url, storage_options) if f"/{MANIFEST_DIR}/" not in f"/{each}/"]
+    if not found:
+        raise DataError(f"{url}: no such file or directory, nothing matches.")
+    pattern, folders = url.rpartition("/")[2], dict[str, list[str]]()
+    for each in found:
+        folder, name = posixpath.split(each)
+        folders.setdefault(folder, []).append(name)
+    for folder, names in folders.items():
+        refuse_lake(folder or ".", fs.ls(folder or ".", storage_options), storage_options)
+        missing = [name for name in _sets_of(names) if fnmatch.fnmatch(name, pattern) and name not in names]
+        if missing:
+            verb = "are" if missing[1:] else "is"
+            raise DataError(f"{url}: {listed(missing, 3)} {verb} missing, expected the whole set.")
+    check_splits(url, found)
+    return found
+
+
+def check_splits(url: str, files: Sequence[str], is_dir: bool = False) -> None:
+    """Raise a `DataError` if the names of files say that some are for training, and others for tests or validation.
+
+    So do those of a directory that are of several sets ``-00000-of-00004``.
+    """
+    names = [file.rpartition("/")[2] for file in files]
+    found = {match[1][:3]: match[1] for name in names if (match := SPLIT.search(name.lower()))}
+    if is_dir and len(found) < 2:
+        found = {match[1]: match[1] for name in names if (match := NUMBERS.fullmatch(name))}
+    if len(found) > 1:
+        named = " and ".join(sorted(found.values()))
+        raise DataError(
+            f"{url}: files of {named} would be read as one. Name those of one by a pattern such as "
+            f"'*{sorted(found.values())[-1]}*', or rename them if they belong together."
+        )
+
+
+def _sets_of(names: list[str]) -> list[str]:
+    """Return the names of all files of the sets that ``names`` belong to."""
+    found = filter(None, map(NUMBERS.fullmatch, names))
+    sets = {(stem, int(count), suffix) for stem, _, count, suffix in (match.groups() for match in found)}
+    return [f"{stem}-{i:05d}-of-{count:05d}{suffix}" for stem, count, suffix in sorted(sets) for i in range(count)]

@@ -1,0 +1,82 @@
+"""ArrayFacts: what a fit needs to know before it trains, from one pass over features and targets."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed import Client
+
+from singa_dask.arrays import Array
+from singa_dask.data.codecs.scaling import Moments
+from singa_dask.jobs.cluster import compute_on
+from singa_dask.jobs.datasets.lazy_parts import map_parts
+
+
+class ArrayFacts(NamedTuple):
+    """What is known of an array: moments of columns and distinct values, sorted, if they were asked for.
+
+    ``lengths`` are the numbers of records of its partitions. If it has NaN or infinity, nothing else is known.
+    """
+
+    lengths: tuple[int, ...]
+    is_finite: bool
+    moments: Moments | None = None
+    distinct: Any = None
+
+    def merged(self, other: ArrayFacts) -> ArrayFacts:
+        """Return those of both together."""
+        lengths = self.lengths + other.lengths
+        if not (self.is_finite and other.is_finite):
+            return ArrayFacts(lengths, False)
+        moments, distinct = self.moments, self.distinct
+        if moments is not None and other.moments is not None:
+            moments = moments.merged(other.moments)
+        if distinct is not None and other.distinct is not None:
+            distinct = _distinct(np.concatenate([distinct, other.distinct]))
+        return ArrayFacts(lengths, True, moments, distinct)
+
+
+def facts_of_both(x: Any, y: Any, moments: bool, distinct: bool) -> tuple[ArrayFacts, ArrayFacts]:
+    """Return the facts of features and targets in memory; see `facts_of_parts`."""
+    return _facts_of(x, moments, False), _facts_of(y, not distinct, distinct)
+
+
+def facts_of_parts(
+    x: list[Any], y: list[Any], moments: bool, distinct: bool, client: Client | str | None = None
+) -> tuple[ArrayFacts, ArrayFacts]:
+    """Return the facts of features and targets of Dask, whose partitions are computed once, in any order.
+
+    ``moments`` are those of the features, ``distinct`` the values of the targets, of which else the moments are known.
+    """
+    x_facts, y_facts = compute_on(
+        client,
+        _reduced(map_parts(partial(_facts_of, moments=moments, distinct=False), x)),
+        _reduced(map_parts(partial(_facts_of, moments=not distinct, distinct=distinct), y)),
+    )
+    return x_facts, y_facts
+
+
+def _facts_of(part: Any, moments: bool, distinct: bool) -> ArrayFacts:
+    values = np.asarray(part)
+    lengths = (len(values),)
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        return ArrayFacts(lengths, False)
+    return ArrayFacts(lengths, True, Moments.of(values) if moments else None, _distinct(values) if distinct else None)
+
+
+def _distinct(values: Array) -> Array:
+    try:
+        return np.unique(values)
+    except TypeError as error:
+        raise ValueError(
+            "y has missing values, or values of several types. Expected numbers or texts: leave out or fill in others."
+        ) from error
+
+
+def _reduced(parts: list[Any]) -> Any:
+    """Return facts together, merged two by two in a fixed order."""
+    while len(parts) > 1:
+        parts = map_parts(ArrayFacts.merged, parts[::2], parts[1::2]) + parts[len(parts) // 2 * 2 :]
+    return parts[0]
