@@ -28,7 +28,7 @@ from singa_dask.inference.tasks import (
 from singa_dask.layers.store_conf import StoreConf
 from singa_dask.runtime import local_cluster, on_dask
 from singa_dask.runtime.checkpoints.lookup import load_values
-from singa_dask.runtime.job import placing as tasks
+from singa_dask.runtime.job import dask_tasks as tasks
 from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.limits import LIMITS, Limit
 from tests.runtime.harness import Outcome, mlp

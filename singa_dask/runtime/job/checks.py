@@ -33,7 +33,7 @@ from singa_dask.training import ALGORITHMS, check_initialisers
 from singa_dask.training.pass_metrics import PassMetrics
 
 if TYPE_CHECKING:
-    from singa_dask.runtime.job.placing import Runner
+    from singa_dask.runtime.job.dask_tasks import Runner
 
 
 MAX_MEMORY = 1 << 46

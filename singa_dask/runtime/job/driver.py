@@ -42,13 +42,15 @@ from singa_dask.redaction import readable, redact
 from singa_dask.runtime.checkpoints.lookup import find, first_steps, has_checkpoints
 from singa_dask.runtime.job.checks import steps_by_task
 from singa_dask.runtime.job.cluster import AT_ONCE, Patience, present_workers
+from singa_dask.runtime.job.dask_tasks import on_dask
 from singa_dask.runtime.job.events import Submission
 from singa_dask.runtime.job.follower import GONE, Follower, RemoteJobs, ask_jobs
 from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import DRIVERS, JOBS, SIGNAL_CODES, Op, in_use, this_user
-from singa_dask.runtime.job.placing import Placed, compute_scalings, on_dask, place_on_cluster
+from singa_dask.runtime.job.placing import Placed, place_on_cluster
 from singa_dask.runtime.job.record import Result, facts_in_line, summarise
+from singa_dask.runtime.job.record_scaling import compute_scalings
 from singa_dask.runtime.job.sites import as_client
 from singa_dask.runtime.planning.absolute_paths import absolute_paths
 from singa_dask.runtime.planning.layout import Layout, plan_processes

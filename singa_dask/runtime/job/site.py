@@ -36,9 +36,9 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
 from singa_dask.runtime.job.frames import guard_frames
 from singa_dask.runtime.job.limits import check_limits, limit
+from singa_dask.runtime.job.locality import host_names_of
 from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, PLACEMENT, SITE, Op
 from singa_dask.runtime.job.part_files import PartFiles
-from singa_dask.runtime.job.placing import host_names_of
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.units.initial_state import Rejoin
 from singa_dask.runtime.units.job_of_thread import JobFilter, in_job

@@ -12,9 +12,9 @@ from distributed import Client
 from singa_dask.errors import ClusterError, DataError, SingaError, UnloadableError
 from singa_dask.runtime import Driver
 from singa_dask.runtime.job import driver as module
+from singa_dask.runtime.job.dask_tasks import on_dask
 from singa_dask.runtime.job.driver import DriverHost, JobRun, Lease
 from singa_dask.runtime.job.names import Op
-from singa_dask.runtime.job.placing import on_dask
 from tests.runtime.processes import digits
 
 NO_ROOM = ClusterError("the job does not fit.")
