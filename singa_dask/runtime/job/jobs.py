@@ -21,6 +21,7 @@ from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import add_dashboard
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job import line, sites
+from singa_dask.runtime.job.clock import read_clock
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.frames import guard_frames
 from singa_dask.runtime.job.job_state import JobState
@@ -28,7 +29,6 @@ from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, JOBS, SITE, TAKEN_OVER, Op, in_use, job_of
 from singa_dask.runtime.job.placer import place_again, place_first
 from singa_dask.runtime.job.record import History, JobRecord
-from singa_dask.runtime.job.site import read_clock
 from singa_dask.runtime.job.sites import Heartbeats
 from singa_dask.runtime.job.views import Views
 from singa_dask.runtime.planning.layout import plan_processes
