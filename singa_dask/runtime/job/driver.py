@@ -120,7 +120,7 @@ def wait_for_room(client: Client, layout: Layout, patience: Patience = AT_ONCE, 
     def attempt() -> None:
         install_jobs(client)
         room = RemoteJobs(client).room(layout.cluster.workers.model_dump(mode="json"), beside_tasks)
-        place(layout, _facts_of(room))
+        place(layout, worker_facts(room))
 
     patience.until(attempt)
 
@@ -235,7 +235,7 @@ class Driver:
                     self._begin()
                     return
                 except Exception as error:
-                    if not _needs_room(error):
+                    if not needs_room(error):
                         self._tell_left({"reason": text_of(error), "exit_code": getattr(error, "exit_code", 1)})
                         raise
                     why = str(error)
@@ -271,7 +271,7 @@ class Driver:
         if self._lease is None and not self._queue:
             self._prepare()
         room = self._follower.ask(Op.ROOM, wanted=self.job.cluster.workers.model_dump(mode="json"))
-        placed = place_on_cluster(self._client, self.job, self._layout, _facts_of(room), sources, resume, datasets)
+        placed = place_on_cluster(self._client, self.job, self._layout, worker_facts(room), sources, resume, datasets)
         run = on_dask(self._client, datasets, list(placed.workers), self._check_stopped)
         self.job = steps_by_task(self.job, sources, resume, run)
         if self._scalings is None and resume is None:  # a checkpoint of the run has them already
@@ -333,12 +333,12 @@ class Driver:
             self._follower.log("INFO", note)
 
 
-def _facts_of(room: Mapping[str, Sequence[Any]]) -> dict[str, WorkerFacts]:
+def worker_facts(room: Mapping[str, Sequence[Any]]) -> dict[str, WorkerFacts]:
     """Return what the scheduler says about Dask workers."""
     return {address: WorkerFacts(*facts) for address, facts in room.items()}
 
 
-def _needs_room(error: Exception) -> bool:
+def needs_room(error: Exception) -> bool:
     """Return whether a job that could not begin may do so later: nothing but room on the cluster is missing."""
     return isinstance(error, ClusterError) and not isinstance(error, LeftLineError | UnloadableError)
 
@@ -529,7 +529,7 @@ class DriverHost(WorkerPlugin):
         except SingaError as error:
             failure = {"reason": str(error), "exit_code": error.exit_code, "error": ""}
             failure["elsewhere"] = isinstance(error, DataError) and lease.has_begun
-            failure["again"] = _needs_room(error)
+            failure["again"] = needs_room(error)
         except Exception as error:
             logger.exception("the driver of %s", run.job_id)
             failure = {"reason": f"the driver of the job: {error!r}", "exit_code": 1}
