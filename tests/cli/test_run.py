@@ -96,7 +96,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> type[FakeDriver]:
 
     monkeypatch.setattr("singa_dask.runtime.job.driver.Driver", Driver)
     for name in ("connect", "embedded_cluster"):
-        monkeypatch.setattr(f"singa_dask.jobs.preparing.{name}", cluster)
+        monkeypatch.setattr(f"singa_dask.jobs.cluster.{name}", cluster)
     return Driver
 
 
@@ -306,7 +306,7 @@ def test_a_signal_before_the_job_has_started_ends_the_program(
         os.kill(os.getpid(), number)
         yield
 
-    monkeypatch.setattr("singa_dask.jobs.preparing.embedded_cluster", cluster)
+    monkeypatch.setattr("singa_dask.jobs.cluster.embedded_cluster", cluster)
     result = call("run", job, "--run-dir", tmp_path / "run")
     assert result.exit_code == 128 + number
     assert f"{number.name}: stopped before the job had started" in result.stderr
@@ -342,7 +342,7 @@ def test_no_scheduler_is_said(call: Call, job: Path, tmp_path: Path, monkeypatch
     def refuse(address: str, **given: Any) -> Any:
         raise ClusterError(f"{address}: no Dask scheduler answers there.")
 
-    monkeypatch.setattr("singa_dask.jobs.preparing.connect", refuse)
+    monkeypatch.setattr("singa_dask.jobs.cluster.connect", refuse)
     result = call("run", job, "--run-dir", tmp_path / "run", "--scheduler", "tcp://a:1")
     assert result.exit_code == 3
     assert result.stderr == "tcp://a:1: no Dask scheduler answers there.\n"
