@@ -94,7 +94,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> type[FakeDriver]:
     def cluster(*args: Any, patience: Any = None, **given: Any) -> Iterator[tuple[Any, ...]]:
         yield (*args, *given.values())
 
-    monkeypatch.setattr("singa_dask.runtime.job.driver.Driver", Driver)
+    monkeypatch.setattr("singa_dask.runtime.job.job_run.Driver", Driver)
     for name in ("connect", "embedded_cluster"):
         monkeypatch.setattr(f"singa_dask.jobs.cluster.{name}", cluster)
     return Driver

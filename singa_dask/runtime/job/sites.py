@@ -42,7 +42,7 @@ RESTART_TIMEOUT_S = 10.0
 BUDDY_TIMEOUT_S = 2.0
 
 
-PLUGINS = {SITE: "singa_dask.runtime.job.site:Site", DRIVERS: "singa_dask.runtime.job.driver:DriverHost"}
+PLUGINS = {SITE: "singa_dask.runtime.job.site:Site", DRIVERS: "singa_dask.runtime.job.detached:DriverHost"}
 """Where the plug-ins of Dask workers are, by name; loaded when they are first needed, as drivers build on this file."""
 
 
