@@ -14,8 +14,8 @@ from distributed import Client
 from singa_dask import fs, modules
 from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError, LeftLineError, ReplacedError, UnitError, UnloadableError, listed, text_of
-from singa_dask.runtime.job.checks import steps_by_task
 from singa_dask.runtime.job.dask_tasks import on_dask
+from singa_dask.runtime.job.epochs import steps_by_task
 from singa_dask.runtime.job.events import Submission
 from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
 from singa_dask.runtime.job.install import install_jobs
