@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from singa_dask.runtime.job.job_run import JobRun
     from singa_dask.runtime.job.jobs import dask_setup
     from singa_dask.runtime.job.names import NOTICES, STOPS, this_user
-    from singa_dask.runtime.job.record import Result
+    from singa_dask.runtime.job.result import Result
     from singa_dask.runtime.job.room import wait_for_room
     from singa_dask.runtime.job.seen_files import check_seen, files_of
     from singa_dask.runtime.planning.layout import plan_processes
@@ -65,7 +65,7 @@ __getattr__ = lazy_names(
         "job.job_run": ["JobRun"],
         "job.names": ["NOTICES", "STOPS", "this_user"],
         "job.jobs": ["dask_setup"],
-        "job.record": ["Result"],
+        "job.result": ["Result"],
         "job.room": ["wait_for_room"],
         "job.seen_files": ["check_seen", "files_of"],
         "planning.layout": ["plan_processes"],

@@ -21,6 +21,7 @@ from singa_dask import fs
 from singa_dask.cancellation import pause
 from singa_dask.errors import A_BUG, ClusterError, DataError, ReplacedError, SingaError
 from singa_dask.redaction import redact
+from singa_dask.runtime.job.client_security import as_client
 from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.driver import ELSEWHERE, Driver, Lease, UnheardError, needs_room
 from singa_dask.runtime.job.follower import GONE, ask_jobs
@@ -28,7 +29,6 @@ from singa_dask.runtime.job.install import install_jobs
 from singa_dask.runtime.job.job_run import JobRun
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import DRIVERS, Op
-from singa_dask.runtime.job.sites import as_client
 from singa_dask.runtime.units.job_of_thread import in_job
 
 logger = logging.getLogger(__name__)

@@ -21,8 +21,9 @@ from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
 from singa_dask.runtime.job.install import install_jobs
 from singa_dask.runtime.job.names import SIGNAL_CODES, Op, in_use, this_user
 from singa_dask.runtime.job.placing import Placed, place_on_cluster
-from singa_dask.runtime.job.record import Result, facts_in_line, summarise
+from singa_dask.runtime.job.record import facts_in_line
 from singa_dask.runtime.job.record_scaling import compute_scalings
+from singa_dask.runtime.job.result import Result, summarise
 from singa_dask.runtime.job.room import worker_facts
 from singa_dask.runtime.planning.absolute_paths import absolute_paths
 from singa_dask.runtime.planning.layout import plan_processes

@@ -20,16 +20,17 @@ from singa_dask.errors import A_BUG, ClusterError, text_of
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import add_dashboard
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job import line, sites
+from singa_dask.runtime.job import heartbeats, line, sites, unit_tasks
 from singa_dask.runtime.job.clock import read_clock
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.frames import guard_frames
+from singa_dask.runtime.job.heartbeats import Heartbeats
+from singa_dask.runtime.job.history import History
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, JOBS, SITE, TAKEN_OVER, Op, in_use, job_of
 from singa_dask.runtime.job.placer import place_again, place_first
-from singa_dask.runtime.job.record import History, JobRecord
-from singa_dask.runtime.job.sites import Heartbeats
+from singa_dask.runtime.job.record import JobRecord
 from singa_dask.runtime.job.views import Views
 from singa_dask.runtime.planning.layout import plan_processes
 from singa_dask.runtime.planning.placement import WorkerFacts
@@ -118,8 +119,8 @@ class Jobs(SchedulerPlugin):
         self.records: dict[str, JobRecord] = {}
         self.history = History()
         self.sites = sites.Sites(scheduler)
-        self._tasks = sites.UnitTasks(scheduler, self.handle)
-        self._heartbeats = sites.Heartbeats(scheduler)
+        self._tasks = unit_tasks.UnitTasks(scheduler, self.handle)
+        self._heartbeats = heartbeats.Heartbeats(scheduler)
         self._is_ticking = False
         self._told: set[tuple[str, str]] = set()  # errors that are no job's own, and the jobs that know them
         self._ended_at = time.monotonic()

@@ -21,11 +21,12 @@ from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError, text_of
 from singa_dask.fs.host_files import Catalog
 from singa_dask.redaction import redact
+from singa_dask.runtime.job.history import History
 from singa_dask.runtime.job.kept import KeptJobs
 from singa_dask.runtime.job.limits import limit, state_url
 from singa_dask.runtime.job.names import DRIVERS, Op, in_use, stopped
 from singa_dask.runtime.job.placer import limits_of
-from singa_dask.runtime.job.record import History, JobRecord, facts_in_line
+from singa_dask.runtime.job.record import JobRecord, facts_in_line
 from singa_dask.runtime.job.sites import Sites
 from singa_dask.runtime.planning.layout import pack, plan_processes
 from singa_dask.runtime.planning.placement import WorkerFacts

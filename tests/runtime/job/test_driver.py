@@ -16,7 +16,7 @@ from singa_dask.runtime.job.detached import DriverHost
 from singa_dask.runtime.job.driver import Driver, Lease, UnheardError
 from singa_dask.runtime.job.job_run import JobRun
 from singa_dask.runtime.job.names import Op
-from singa_dask.runtime.job.record import Result
+from singa_dask.runtime.job.result import Result
 from tests.runtime.processes import digits
 
 LOST = "stderr cannot be written: its reader is gone."

@@ -23,11 +23,11 @@ from singa_dask.runtime.job import line as module
 from singa_dask.runtime.job.detached import DriverHost
 from singa_dask.runtime.job.driver import Lease, UnheardError
 from singa_dask.runtime.job.events import Host, Hosted
+from singa_dask.runtime.job.history import History
 from singa_dask.runtime.job.job_run import JobRun
 from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.line import Drivers, Waiting
 from singa_dask.runtime.job.names import Op
-from singa_dask.runtime.job.record import History
 from tests.runtime.processes import digits
 
 
