@@ -132,7 +132,7 @@ class Waiting:
         if waiter is None:
             if ticket and ticket in self._left:
                 return {"ahead": [], "end": {}}
-            whole = {**_FACTS, **facts, "began": time.time(), "detached": is_detached, "priority": priority}
+            whole = {**NOT_BEGUN, **facts, "began": time.time(), "detached": is_detached, "priority": priority}
             conf, rank = ClusterConf.model_validate(cluster or {}), rank or (-priority, self._n_joined)
             waiter = self._waiters[job_id] = _Waiter(rank, whole, client, is_detached, ticket, conf)
             self._n_joined += 1
@@ -207,7 +207,7 @@ class Waiting:
         return bool(self._waiters)
 
 
-_FACTS: dict[str, Any] = {
+NOT_BEGUN: dict[str, Any] = {
     "state": "queued",
     "step": -1,
     "steps": {},
@@ -229,7 +229,7 @@ def _facts_aside(job_id: str, reason: str, kept: str) -> dict[str, Any]:
     known = {key: redact(str(run.get(key, ""))) for key in ("name", "owner", "run_url")}
     facts = {"id": job_id, "topology": {}, "train_steps": 0, "detached": True, "priority": 0, **known}
     end = {"state": "failed", "reason": reason, "exit_code": ClusterError.exit_code}
-    return {**_FACTS, **facts, **end, "began": time.time(), "ended": time.time()}
+    return {**NOT_BEGUN, **facts, **end, "began": time.time(), "ended": time.time()}
 
 
 NO_WORKER_S = 60.0
