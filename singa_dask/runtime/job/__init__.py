@@ -8,7 +8,8 @@ On the scheduler
     `jobs`: carries out what `job_state` decides. `views`: what people ask. `record`: what is known of a job.
     `event_log`: its events. `stalls`: jobs that make no steps. `evidence`: processes that are silent, and live.
     `history`: jobs that have ended. `heartbeats`: Dask workers that are lost. `sites`: calls to Dask workers.
-    `unit_tasks`: tasks that run units there. `line`: jobs that wait. `kept`: detached jobs, for the next scheduler.
+    `unit_tasks`: tasks that run units there. `line`: jobs that wait. `drivers`: where drivers of detached jobs run.
+    `demand`: how many Dask workers are wanted. `kept`: detached jobs, for the next scheduler.
 On a Dask worker
     `site`: processes of all jobs. `hosting`: one of them. `job_log`: its log. `clock`: of the host. `part_files`:
     files of datasets.
