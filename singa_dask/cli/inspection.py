@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.cli.init_numbers import say_forms
-from singa_dask.cli.options import TextColumn, table
+from singa_dask.cli.printing import TextColumn, table
 from singa_dask.cli.tasks import counted
 from singa_dask.data.codecs.record import show_schema
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from singa_dask import runtime
-from singa_dask.cli.options import echo, job_options
+from singa_dask.cli.options import job_options
 from singa_dask.cli.outputs import output_option, overwrite_option
+from singa_dask.cli.printing import echo
 from singa_dask.errors import ConfigError
 from singa_dask.lazy import require
 from singa_dask.shown import plural

@@ -19,7 +19,7 @@ from rich.console import Console
 from singa_dask import fs
 from singa_dask.cli import job
 from singa_dask.cli.clusters import hidden_from_children
-from singa_dask.cli.options import TextColumn, table
+from singa_dask.cli.printing import TextColumn, table
 from singa_dask.conf import JobConf, JobFile, Phase
 from singa_dask.conf.cluster_file import cluster_text
 from singa_dask.conf.watched import FREQUENCIES, is_less_better, split_metric
