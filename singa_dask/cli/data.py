@@ -50,8 +50,10 @@ def inspect(url: str, reading: Reading, whole: bool, png: str | None, as_json: b
     Ranges and classes of a large store are those of a sample; the output says of how many records.
     """
     from singa_dask import fs
-    from singa_dask.cli.inspection import Pictures, draw_sheet, inspect_store, inspection_lines
+    from singa_dask.cli.inspection import inspect_store
+    from singa_dask.cli.inspection_text import inspection_lines
     from singa_dask.cli.opening import described
+    from singa_dask.cli.picture_sheet import Pictures, draw_sheet
 
     with described(url, reading) as store:
         pictures = Pictures(store, reading.shape) if png else None
