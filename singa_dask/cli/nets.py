@@ -99,7 +99,7 @@ def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, str
     """
     from singa_dask.cli import job
     from singa_dask.jobs.datasets.binding import readers
-    from singa_dask.jobs.job import check, complete, count_steps
+    from singa_dask.jobs.job_checks import check, complete, count_steps
 
     read = job.read(job_file, sets, cluster_file)
     if expand:

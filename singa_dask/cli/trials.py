@@ -27,7 +27,7 @@ from singa_dask.errors import ClusterError, ConfigError, SingaError
 from singa_dask.jobs.cluster import find_cluster
 from singa_dask.jobs.datasets.binding import readers
 from singa_dask.jobs.datasets.hosts import placed
-from singa_dask.jobs.job import count_steps
+from singa_dask.jobs.job_checks import count_steps
 from singa_dask.jobs.preparing import Prepared, prepare_run
 from singa_dask.net import NeuralNet
 from singa_dask.observe import new_job_id, read_summary

@@ -30,7 +30,8 @@ from singa_dask.errors import ConfigError
 from singa_dask.estimators.categories import categories_of, categories_of_parts, refuse_missing
 from singa_dask.jobs.cluster import compute_on
 from singa_dask.jobs.datasets.lazy_parts import array_of, map_parts, parts_of
-from singa_dask.jobs.job import Job, Net, as_job, layer
+from singa_dask.jobs.job import Job, as_job
+from singa_dask.jobs.net_values import Net, layer
 from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.layers.record_shapes import stored_shape
 from singa_dask.layers.store_conf import StoreConf
