@@ -40,6 +40,8 @@ from singa_dask.runtime.planning.layout import plan_processes
 from singa_dask.runtime.planning.placement import WorkerFacts
 from singa_dask.shown import plural
 
+logger = logging.getLogger(__name__)
+
 TICK_S = 0.5
 DEPARTURE_LOOK_S = 0.1
 RETIRE = "retire_workers"
@@ -52,8 +54,6 @@ NO_DRIVER = "the end of its driver"
 # events of units that a job depends on, and those that nobody else wants to know of
 DECISIVE = frozenset(("unit", "training", "snapshot", "checkpoint"))
 UNSEEN = frozenset(("training", "snapshot"))
-
-logger = logging.getLogger(__name__)
 
 
 class _SeenWorkers(Mapping[str, WorkerFacts]):
