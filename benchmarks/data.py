@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from singa_dask.cli.data import measure
+from singa_dask.cli.reading_speed import measure
 from singa_dask.data.codecs import protobuf
 from singa_dask.data.codecs.protobuf import BYTES, VARINT
 from singa_dask.data.stores import STORES, open_store

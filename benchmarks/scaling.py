@@ -33,8 +33,8 @@ from singa_dask.data.convert import convert
 from singa_dask.layers import Layer
 from singa_dask.layers.text import CharRNNConf
 from singa_dask.planner.costs import MeasuredCosts
+from singa_dask.planner.failures import lost_time, state_bytes
 from singa_dask.planner.links import imagined_cluster, measure_here, read_what_if
-from singa_dask.planner.losses import lost_time, state_bytes
 from singa_dask.planner.model import Costs, Link, Prediction
 from singa_dask.planner.search import limit_of, partitions_of, with_dims
 from singa_dask.planner.simulation import simulate

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from singa_dask.inference.model import Model, load_model
     from singa_dask.inference.predicting import extract, predict, test
     from singa_dask.jobs import nn
-    from singa_dask.jobs.job import Job, Net, Sequential, layer, load
+    from singa_dask.jobs.job import Job, load
+    from singa_dask.jobs.net_values import Net, Sequential, layer
     from singa_dask.jobs.planning import plan
     from singa_dask.jobs.rates import RateCurve, find_rate
     from singa_dask.jobs.run import Run, open_run
@@ -102,7 +103,8 @@ __getattr__ = lazy_names(
         "exports": ["export", "import_weights"],
         "inference.model": ["Model", "load_model"],
         "inference.predicting": ["extract", "predict", "test"],
-        "jobs.job": ["Job", "Net", "Sequential", "layer", "load"],
+        "jobs.job": ["Job", "load"],
+        "jobs.net_values": ["Net", "Sequential", "layer"],
         "jobs.nn": ["nn"],
         "jobs.planning": ["plan"],
         "jobs.rates": ["RateCurve", "find_rate"],

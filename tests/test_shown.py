@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from singa_dask import redaction
-from singa_dask.cli.options import TextColumn, echo, table
+from singa_dask.cli.printing import TextColumn, echo, table
 from singa_dask.observe.progress import LinesProgress, start_progress
 from singa_dask.shown import STDERR, plural, shown
 

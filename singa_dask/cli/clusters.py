@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from singa_dask import runtime
-from singa_dask.cli.options import echo
+from singa_dask.cli.printing import echo
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -9,8 +9,9 @@ import click
 
 from singa_dask import observe
 from singa_dask.cli.clusters import Signals, patience_of
-from singa_dask.cli.options import CPU, echo, scheduler_options
+from singa_dask.cli.options import CPU, scheduler_options
 from singa_dask.cli.outputs import output_option, overwrite_option
+from singa_dask.cli.printing import echo
 from singa_dask.redaction import redact
 from singa_dask.shown import STDERR
 

@@ -18,8 +18,9 @@ import click
 
 from singa_dask import observe, runtime, serving
 from singa_dask.cli.clusters import Signals, chosen_cluster
-from singa_dask.cli.options import echo, init_from_option, job_options, json_option, scheduler_options, with_options
+from singa_dask.cli.options import init_from_option, job_options, json_option, scheduler_options, with_options
 from singa_dask.cli.outputs import output_option, overwrite_option
+from singa_dask.cli.printing import echo
 from singa_dask.errors import ConfigError
 from singa_dask.shown import plural
 
@@ -329,7 +330,7 @@ def sample(
     from singa_dask.cli import job
     from singa_dask.inference.sampling import sample as write_sample
     from singa_dask.inference.sampling import sampling_job, writes
-    from singa_dask.jobs.job import check
+    from singa_dask.jobs.job_checks import check
 
     read = job.read(job_file, sets if seed is None else (*sets, f"seed={seed}"), cluster_file)
     if not (init_from or read.job.checkpoint_path):

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from singa_dask.cli.options import cluster_options, echo
+from singa_dask.cli.options import cluster_options
+from singa_dask.cli.printing import echo
 from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.shown import plural
 
@@ -262,7 +263,7 @@ def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
 
 def _note_lines(notes: Sequence[Note]) -> list[str]:
     """Return a table of what is read in a way of its own, filled or left out."""
-    from singa_dask.cli.options import align
+    from singa_dask.cli.printing import align
 
     rows = [(each.column, str(each.n), each.found, each.done) for each in notes]
     return align([("column", "values", "found", "done"), *rows], right=[1]) if rows else []

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask import fs
+from singa_dask.cli.findings import MAX_SPARSE, FieldStatistics, Ids, label_findings
 from singa_dask.cli.init_columns import head_lines, separator_of
 from singa_dask.cli.init_records import (
     MIN_BYTE_RANGE,
@@ -24,7 +25,6 @@ from singa_dask.cli.init_records import (
     split_store,
 )
 from singa_dask.cli.init_tables import count_test, survey_table
-from singa_dask.cli.inspection import MAX_SPARSE, FieldStatistics, Ids, label_findings
 from singa_dask.data.codecs.columns import is_number
 from singa_dask.data.codecs.labels import LABEL_NAMES, is_point, labels_among
 from singa_dask.data.stores import STORES, Store, detect, open_store

@@ -11,7 +11,8 @@ import click
 
 from singa_dask import observe, runtime
 from singa_dask.cli.clusters import Signals, jobs_of
-from singa_dask.cli.options import TextColumn, ago, cluster_options, echo, job_argument, table, terminal_width
+from singa_dask.cli.options import cluster_options, job_argument
+from singa_dask.cli.printing import TextColumn, ago, echo, table, terminal_width
 from singa_dask.errors import CheckpointError, ClusterError, ConfigError, SingaError
 from singa_dask.shown import plural, shown
 

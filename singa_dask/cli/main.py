@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import click
 
 from singa_dask import modules
-from singa_dask.cli.options import echo
+from singa_dask.cli.printing import echo
 from singa_dask.errors import A_BUG, ConfigError, SingaError, is_out_of_memory, text_of
 from singa_dask.paths import expand
 
@@ -71,7 +71,6 @@ MODULES = {
     **dict.fromkeys(("attach", "checkpoint", "kill", "list", "logs", "stack", "stop", "view"), "job_verbs"),
     **dict.fromkeys(("check", "layers", "schema"), "parts"),
     **dict.fromkeys(("ckpt", "diff", "plot", "show"), "runs"),
-    "convert": "data",
     **dict.fromkeys(("export", "extract", "import", "predict", "sample", "serve", "test"), "inference"),
     "find-rate": "run",
     **dict.fromkeys(("graph", "validate"), "nets"),

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from singa_dask import runtime
-from singa_dask.cli.options import echo, job_options
+from singa_dask.cli.options import job_options
 from singa_dask.cli.outputs import output_option, overwrite_option
+from singa_dask.cli.printing import echo
 from singa_dask.errors import ConfigError
 from singa_dask.lazy import require
 from singa_dask.shown import plural
@@ -98,7 +99,7 @@ def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, str
     """
     from singa_dask.cli import job
     from singa_dask.jobs.datasets.binding import readers
-    from singa_dask.jobs.job import check, complete, count_steps
+    from singa_dask.jobs.job_checks import check, complete, count_steps
 
     read = job.read(job_file, sets, cluster_file)
     if expand:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-from singa_dask.cli.options import Reading
+from singa_dask.cli.reading import Reading
 from singa_dask.data.codecs.labels import labels_among
 from singa_dask.data.codecs.tokens import MAX_LENGTH
 from singa_dask.data.stores import STORES, Store, detect, open_store

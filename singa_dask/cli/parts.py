@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from singa_dask.cli.options import echo
+from singa_dask.cli.printing import echo
 from singa_dask.errors import ConfigError
 
 if TYPE_CHECKING:

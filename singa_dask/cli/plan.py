@@ -5,17 +5,9 @@ from __future__ import annotations
 import click
 
 from singa_dask import observe, runtime
-from singa_dask.cli.options import (
-    MEASURING,
-    TextColumn,
-    cluster_options,
-    echo,
-    job_options,
-    json_option,
-    table,
-    terminal_width,
-)
+from singa_dask.cli.options import MEASURING, cluster_options, job_options, json_option
 from singa_dask.cli.outputs import output_option, overwrite_option
+from singa_dask.cli.printing import TextColumn, echo, table, terminal_width
 from singa_dask.redaction import redact
 
 RANKS = {"efficiency": 1, "MiB a process": 2, "threads": 3, "staleness": 4}

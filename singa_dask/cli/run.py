@@ -18,13 +18,13 @@ from singa_dask.cli.options import (
     AUTO,
     LATEST,
     MEASURING,
-    echo,
     init_from_option,
     job_options,
     json_option,
     scheduler_options,
 )
 from singa_dask.cli.outputs import output_option, overwrite_option
+from singa_dask.cli.printing import echo
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, NumericError
 from singa_dask.shown import plural
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from singa_dask import fs
 from singa_dask.cli import job
 from singa_dask.cli.clusters import hidden_from_children
-from singa_dask.cli.options import TextColumn, table
+from singa_dask.cli.printing import TextColumn, table
 from singa_dask.conf import JobConf, JobFile, Phase
 from singa_dask.conf.cluster_file import cluster_text
 from singa_dask.conf.watched import FREQUENCIES, is_less_better, split_metric
@@ -27,7 +27,7 @@ from singa_dask.errors import ClusterError, ConfigError, SingaError
 from singa_dask.jobs.cluster import find_cluster
 from singa_dask.jobs.datasets.binding import readers
 from singa_dask.jobs.datasets.hosts import placed
-from singa_dask.jobs.job import count_steps
+from singa_dask.jobs.job_checks import count_steps
 from singa_dask.jobs.preparing import Prepared, prepare_run
 from singa_dask.net import NeuralNet
 from singa_dask.observe import new_job_id, read_summary

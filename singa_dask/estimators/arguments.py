@@ -14,7 +14,8 @@ import numpy as np
 
 from singa_dask.conf.layer import PHASES
 from singa_dask.errors import ConfigError
-from singa_dask.jobs.job import Job, Net, as_job, layer
+from singa_dask.jobs.job import Job, as_job
+from singa_dask.jobs.net_values import Net, layer
 from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.layers.record_shapes import stored_shape
 from singa_dask.layers.store_conf import StoreConf

@@ -12,7 +12,9 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.errors import ConfigError
 from singa_dask.exports.converters import input_dtype
-from singa_dask.inference.net import build, fill, inference_job, label_layer, output_layers
+from singa_dask.inference.derived_job import inference_job
+from singa_dask.inference.net import build, fill
+from singa_dask.inference.predicted_layers import label_layer, output_layers
 from singa_dask.layers import LAYERS, Layer, StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.ops import get_ops

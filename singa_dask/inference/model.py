@@ -22,15 +22,11 @@ from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.types import Arrays
 from singa_dask.errors import CheckpointError, ConfigError, DataError
 from singa_dask.fs.open_bytes import decode_text
-from singa_dask.inference.net import (
-    MetricSums,
-    PhaseJob,
-    Trained,
-    TrainedNet,
+from singa_dask.inference.derived_job import PhaseJob, inference_job
+from singa_dask.inference.net import MetricSums, Trained, TrainedNet, load_modules
+from singa_dask.inference.predicted_layers import (
     forecasts_itself,
-    inference_job,
     label_layer,
-    load_modules,
     predicted_layer,
     predicts_classes,
     target_names,

@@ -33,18 +33,17 @@ from singa_dask.data.stores.table import read_columns
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, SingaError, listed
 from singa_dask.fs.outputs import check_output
-from singa_dask.inference.net import (
-    build,
+from singa_dask.inference.derived_job import inference_job, with_data
+from singa_dask.inference.net import build
+from singa_dask.inference.predicted_layers import (
     classifier,
     forecasts_itself,
     has_classes,
     has_values,
-    inference_job,
     is_class_loss,
     label_layer,
     predicted_layer,
     target_names,
-    with_data,
 )
 from singa_dask.inference.tasks import (
     InferenceTask,

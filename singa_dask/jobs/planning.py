@@ -11,10 +11,11 @@ from distributed import Client
 
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.jobs.cluster import find_cluster
-from singa_dask.jobs.job import Job, as_job, check, complete
+from singa_dask.jobs.job import Job, as_job
+from singa_dask.jobs.job_checks import check, complete
 from singa_dask.planner.costs import MeasuredCosts
+from singa_dask.planner.failures import lost_time, state_bytes
 from singa_dask.planner.links import imagined_cluster, measure_cluster, read_what_if
-from singa_dask.planner.losses import lost_time, state_bytes
 from singa_dask.planner.model import Cluster
 from singa_dask.planner.report import Plan
 from singa_dask.planner.search import Candidate, search

@@ -15,7 +15,8 @@ from distributed import Client
 
 from singa_dask.conf.yaml_text import read_plain
 from singa_dask.errors import ConfigError, NumericError
-from singa_dask.jobs.job import Job, as_job, check, complete
+from singa_dask.jobs.job import Job, as_job
+from singa_dask.jobs.job_checks import check, complete
 from singa_dask.jobs.starting import train
 from singa_dask.observe.curves import Panel, PlottedCurve
 from singa_dask.observe.figure import figure_of

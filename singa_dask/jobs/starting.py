@@ -18,7 +18,8 @@ from singa_dask.jobs.cluster import check_client, cluster_of
 from singa_dask.jobs.datasets.binding import check_data, fit_to_data
 from singa_dask.jobs.datasets.hosts import local_parts, placed
 from singa_dask.jobs.datasets.making import as_datasets
-from singa_dask.jobs.job import Job, as_job, warnings_on
+from singa_dask.jobs.job import Job, as_job
+from singa_dask.jobs.job_checks import warnings_on
 from singa_dask.jobs.preparing import changes_of, prepare_run
 from singa_dask.jobs.run import Run, Training
 from singa_dask.observe import start_progress

@@ -4,7 +4,7 @@ Routers, stubs, servers, exchanges, algorithms and bridges are those of a job. W
 are phantoms, layers and updates take the time that `Costs` says, and threads, cores and the network are those of
 `virtual_time`. So who sends what to whom, and when, cannot differ from what a job does.
 
-Snapshots and the loss of processes are not simulated, see `losses`, nor are GPUs.
+Snapshots and the loss of processes are not simulated, see `failures`, nor are GPUs.
 """
 
 from __future__ import annotations

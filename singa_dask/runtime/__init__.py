@@ -11,20 +11,16 @@ from singa_dask.lazy import lazy_names
 if TYPE_CHECKING:
     from singa_dask.runtime.job.checks import absent_records
     from singa_dask.runtime.job.cluster import Patience, connect, local_cluster, threads_by_host
-    from singa_dask.runtime.job.driver import Driver, JobRun, detach, remote_hosts, wait_for_room
+    from singa_dask.runtime.job.dask_tasks import Runner, check_wanted, on_dask, on_each_worker, run_here
+    from singa_dask.runtime.job.detached import detach, remote_hosts
+    from singa_dask.runtime.job.driver import Driver
     from singa_dask.runtime.job.follower import Follower, RemoteJobs
+    from singa_dask.runtime.job.job_run import JobRun
     from singa_dask.runtime.job.jobs import dask_setup
     from singa_dask.runtime.job.names import NOTICES, STOPS, this_user
-    from singa_dask.runtime.job.placing import (
-        Runner,
-        check_seen,
-        check_wanted,
-        files_of,
-        on_dask,
-        on_each_worker,
-        run_here,
-    )
-    from singa_dask.runtime.job.record import Result
+    from singa_dask.runtime.job.result import Result
+    from singa_dask.runtime.job.room import wait_for_room
+    from singa_dask.runtime.job.seen_files import check_seen, files_of
     from singa_dask.runtime.planning.layout import plan_processes
     from singa_dask.runtime.planning.machine import n_threads
 
@@ -62,12 +58,16 @@ __getattr__ = lazy_names(
     {
         "job.checks": ["absent_records"],
         "job.cluster": ["Patience", "connect", "local_cluster", "threads_by_host"],
-        "job.driver": ["Driver", "JobRun", "detach", "remote_hosts", "wait_for_room"],
+        "job.dask_tasks": ["Runner", "check_wanted", "on_dask", "on_each_worker", "run_here"],
+        "job.detached": ["detach", "remote_hosts"],
+        "job.driver": ["Driver"],
         "job.follower": ["Follower", "RemoteJobs"],
+        "job.job_run": ["JobRun"],
         "job.names": ["NOTICES", "STOPS", "this_user"],
         "job.jobs": ["dask_setup"],
-        "job.placing": ["Runner", "check_seen", "check_wanted", "files_of", "on_dask", "on_each_worker", "run_here"],
-        "job.record": ["Result"],
+        "job.result": ["Result"],
+        "job.room": ["wait_for_room"],
+        "job.seen_files": ["check_seen", "files_of"],
         "planning.layout": ["plan_processes"],
         "planning.machine": ["n_threads"],
     },

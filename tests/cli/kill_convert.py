@@ -57,7 +57,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 if __name__ == "__main__":
     source, base, suffix = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
     # once, before the forks
-    importlib.import_module("singa_dask.cli.data")
+    importlib.import_module("singa_dask.cli.convert")
     # several runs and buckets of a few records
     convert_plan.DIRECT_BYTES, convert_plan.RUN_BYTES = 1000, 1500
     (base / "whole").mkdir()

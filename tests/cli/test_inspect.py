@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from singa_dask.cli import inspection
-from singa_dask.cli import inspection as sheet
-from singa_dask.cli.inspection import inspect_store, inspection_lines
+from singa_dask.cli import findings, inspection
+from singa_dask.cli import picture_sheet as sheet
+from singa_dask.cli.inspection import inspect_store
+from singa_dask.cli.inspection_text import inspection_lines
 from singa_dask.data.stores import STORES, image_decoding, open_store
 from singa_dask.data.stores.blocks import rows_per_block
 from singa_dask.data.types import Arrays, TableColumn
@@ -163,7 +164,7 @@ def test_equal_records(call: Call, tmp_path: Path) -> None:
 
 
 def test_of_many_records_the_first_are_compared(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sheet, "MAX_COMPARED", 20)
+    monkeypatch.setattr(findings, "MAX_COMPARED", 20)
     records = floats(40)
     records["data"][19] = records["data"][0]
     records["data"][20] = records["data"][1]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from singa_dask.cli.job_verbs import columns, describe
-from singa_dask.cli.options import table
+from singa_dask.cli.printing import table
 from tests.cli.conftest import TINY, Call
 from tests.cli.test_stops import ALLREDUCE, PROGRAM
 from tests.faults.parts import HELD

@@ -94,7 +94,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> type[FakeDriver]:
     def cluster(*args: Any, patience: Any = None, **given: Any) -> Iterator[tuple[Any, ...]]:
         yield (*args, *given.values())
 
-    monkeypatch.setattr("singa_dask.runtime.job.driver.Driver", Driver)
+    monkeypatch.setattr("singa_dask.runtime.job.job_run.Driver", Driver)
     for name in ("connect", "embedded_cluster"):
         monkeypatch.setattr(f"singa_dask.jobs.cluster.{name}", cluster)
     return Driver
@@ -227,7 +227,7 @@ def test_it_starts_over_with_the_values_it_had(
     call: Call, job: Path, driver: type[FakeDriver], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "singa_dask.jobs.job.prepare", lambda conf, **given: prepare(conf, **{**given, "init_from": ()})
+        "singa_dask.jobs.job_checks.prepare", lambda conf, **given: prepare(conf, **{**given, "init_from": ()})
     )
     monkeypatch.setattr("singa_dask.runtime.checkpoints.lookup.find_values", str)
     run = tmp_path / "run"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from singa_dask.cli.options import TextColumn, ago, align, table
+from singa_dask.cli.printing import TextColumn, ago, align, table
 
 
 def test_columns_are_aligned_and_those_of_high_rank_give_way() -> None:

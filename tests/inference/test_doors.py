@@ -33,7 +33,7 @@ from singa_dask.errors import DataError
 from singa_dask.inference.records import as_records
 from singa_dask.layers.store_conf import StoreConf
 from singa_dask.serving import Limits, ModelServer
-from singa_dask.serving.server import Refused, read_body
+from singa_dask.serving.bodies import Refused, read_body
 from tests.contracts.records import read_all
 from tests.jobs.conftest import KEYS
 from tests.serving.conftest import ask

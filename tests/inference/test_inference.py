@@ -16,7 +16,9 @@ from singa_dask import modules
 from singa_dask.conf import JobConf, LayerConf, ParamConf, Phase
 from singa_dask.data.stores import open_store
 from singa_dask.errors import CheckpointError, ConfigError, DataError, LostUnitError, NumericError, UnitError
-from singa_dask.inference.net import PhaseJob, build, classifier, inference_job, with_data
+from singa_dask.inference.derived_job import PhaseJob, inference_job, with_data
+from singa_dask.inference.net import build
+from singa_dask.inference.predicted_layers import classifier
 from singa_dask.inference.tasks import (
     InferenceTask,
     NetFacts,
@@ -28,7 +30,7 @@ from singa_dask.inference.tasks import (
 from singa_dask.layers.store_conf import StoreConf
 from singa_dask.runtime import local_cluster, on_dask
 from singa_dask.runtime.checkpoints.lookup import load_values
-from singa_dask.runtime.job import placing as tasks
+from singa_dask.runtime.job import dask_tasks as tasks
 from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.limits import LIMITS, Limit
 from tests.runtime.harness import Outcome, mlp

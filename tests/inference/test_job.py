@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from singa_dask.conf import Phase
-from singa_dask.inference.net import classifier, inference_job, output_layer, with_data
+from singa_dask.inference.derived_job import inference_job, with_data
+from singa_dask.inference.predicted_layers import classifier, output_layer
 from singa_dask.layers import LAYERS
 from singa_dask.layers.loss import EuclideanLoss, SoftmaxLoss
 from singa_dask.layers.targets import TargetInput

@@ -24,7 +24,7 @@ from singa_dask.cli import main
 from singa_dask.data.stores import STORES
 from singa_dask.errors import CheckpointError, ConfigError, DataError, LeftLineError
 from singa_dask.runtime import local_cluster
-from singa_dask.runtime.job import placing
+from singa_dask.runtime.job import dask_tasks, record_scaling
 from tests.jobs.conftest import KEYS
 from tests.selection import circles, mostly_long
 
@@ -300,13 +300,13 @@ def test_of_many_records_some_groups_at_equal_distances_are_measured(
     STORES.find("arrow").write(path, [{"data": x, "label": np.zeros(len(x), np.int32)}], block_bytes=size * 20)
     with STORES.find("arrow")(path) as store:
         assert {block.n for block in store.blocks} == {size}
-        monkeypatch.setattr(placing, "GROUP_BYTES", size * store.record_bytes)
-    monkeypatch.setattr(placing, "MAX_GROUPS", n_groups)
+        monkeypatch.setattr(record_scaling, "GROUP_BYTES", size * store.record_bytes)
+    monkeypatch.setattr(record_scaling, "MAX_GROUPS", n_groups)
     every = -(-n_rows // n_groups)
     read = np.concatenate([x[i * size : (i + 1) * size] for i in range(0, n_rows, every)]).astype(np.float64)
     for n_workers in (1, 2):
         conf = job({"path": path}, cluster={"nworkers_per_group": n_workers}).conf
-        found = placing.compute_scalings(conf, [], [], placing.run_here, pytest.fail)["data"]
+        found = record_scaling.compute_scalings(conf, [], [], dask_tasks.run_here, pytest.fail)["data"]
         np.testing.assert_allclose(found["mean"], read.mean(0), rtol=1e-9)
         np.testing.assert_allclose(found["std"], read.std(0), rtol=1e-9)
 
@@ -328,10 +328,10 @@ def test_the_pass_over_the_records_ends_when_the_job_is_stopped(
         if began.is_set():
             raise LeftLineError("SIGINT", 130)
 
-    monkeypatch.setattr(placing, "measure", endless)
-    monkeypatch.setattr(placing, "LOOK_S", 0.01)
+    monkeypatch.setattr(record_scaling, "measure", endless)
+    monkeypatch.setattr(dask_tasks, "LOOK_S", 0.01)
     conf = job({"path": table}, "CSVInput").conf
     with local_cluster(1, processes=False) as client:
         with pytest.raises(LeftLineError, match="SIGINT"):
-            placing.compute_scalings(conf, [], [], placing.on_dask(client, (), None, check), print)
+            record_scaling.compute_scalings(conf, [], [], dask_tasks.on_dask(client, (), None, check), print)
         assert ended.wait(60)

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 import singa_dask as sd
-from singa_dask.serving import Limits, ModelServer, server
+from singa_dask.serving import Limits, ModelServer, bodies
 from tests.runtime.processes import wait_until
 from tests.serving.conftest import TIMEOUT_S, Slow, ask, connected
 from tests.serving.test_server import NPY, npy
@@ -130,7 +130,7 @@ def test_a_large_answer(model: sd.Model) -> None:
 def test_a_picture_of_many_pixels(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     picture = io.BytesIO()
     Image.new("L", (50, 50)).save(picture, "PNG")
-    monkeypatch.setattr(server, "MAX_PIXELS", 2000)
+    monkeypatch.setattr(bodies, "MAX_PIXELS", 2000)
     answer = ask(url, given=picture.getvalue(), kind="image/png")
     assert (answer.status, answer.json["error"]) == (413, "the picture: 50 x 50 pixels, expected at most 2000.")
 

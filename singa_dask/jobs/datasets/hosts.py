@@ -29,11 +29,11 @@ from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.jobs.datasets.records import Dataset, WritePart
 from singa_dask.runtime import JobRun, plan_processes, wait_for_room
 from singa_dask.runtime.job.cluster import present_workers
-from singa_dask.runtime.job.driver import install_jobs
+from singa_dask.runtime.job.dask_tasks import next_ended, result_of
 from singa_dask.runtime.job.follower import ask_jobs
+from singa_dask.runtime.job.install import install_jobs
 from singa_dask.runtime.job.names import Op
 from singa_dask.runtime.job.part_files import part_folders
-from singa_dask.runtime.job.placing import next_ended, result_of
 
 DROP_S = 10.0
 # of values in the memory of this process, sent at the same time

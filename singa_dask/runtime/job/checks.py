@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from fractions import Fraction
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from singa_dask import modules
-from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.watched import split_metric
 from singa_dask.data.stores.split import SplitConf
-from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.errors import ConfigError, Problem
 from singa_dask.fs.patterns import is_pattern
-from singa_dask.layers import LAYERS, InputLayer, Layer, StoreInput
+from singa_dask.layers import LAYERS, Layer, StoreInput
 from singa_dask.layers.outputs import Writer
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.ops import OPS
 from singa_dask.registry import suggest
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning import devices, job_plan, layout, machine
 from singa_dask.runtime.planning.nets import Nets, add_passes, build_net, build_nets
@@ -33,7 +27,7 @@ from singa_dask.training import ALGORITHMS, check_initialisers
 from singa_dask.training.pass_metrics import PassMetrics
 
 if TYPE_CHECKING:
-    from singa_dask.runtime.job.placing import Runner
+    pass
 
 
 MAX_MEMORY = 1 << 46
@@ -294,60 +288,3 @@ def worker_warnings(job: JobConf) -> list[Problem]:
     key = "nworkers_per_group" if cluster.nworkers_per_group > 1 else "nworker_groups"
     message = f"the job has {n_workers} workers, and this machine {plural(n_cores, 'core')}: they wait for each other."
     return [Problem(("cluster", key), f"{message} Lower it, or run on more machines with --scheduler.")]
-
-
-# Epochs as steps: in how many batches the worker groups read the training records so many times.
-
-
-INSTEAD = "Say train_steps, the number of batches, in place of epochs."
-
-
-def with_steps(job: JobConf, net: NeuralNet, resume: str | None = None) -> JobConf:
-    """Return the job with train_steps in place of epochs, by the records that its training net reads.
-
-    If it goes on from the checkpoint ``resume``, whose batches may have had another size, by those that are left.
-
-    Raises
-    ------
-    ConfigError
-        There are none, or layers read different numbers of them, or they cannot be counted.
-    """
-    if job.epochs is None:
-        return job
-    layers = {layer.conf_name: layer for layer in net.all_layers if isinstance(layer, InputLayer)}
-    try:
-        counted = {name: steps for name, layer in layers.items() if (steps := layer.steps_per_epoch()) is not None}
-    except DataError as error:
-        raise ConfigError(Problem(("epochs",), f"the training records cannot be counted: {error}")) from error
-    if not counted:
-        raise ConfigError(Problem(("epochs",), f"no layer of the training net reads records of a store. {INSTEAD}"))
-    if len(set(counted.values())) > 1:
-        numbers = ", ".join(f"{name} in {float(steps):g}" for name, steps in counted.items())
-        message = f"layers read their records once in different numbers of batches: {numbers}. {INSTEAD}"
-        raise ConfigError(Problem(("epochs",), message))
-    name, per_epoch = next(iter(counted.items()))
-    # 0.1 is a tenth, and not the binary number nearest to it
-    left, n_done = Fraction(repr(job.epochs)), 0
-    groups = Checkpoint(resume).groups if resume else {}
-    seen = groups[0]["cursors"].get("train", {}).get(name, {}) if len(groups) == job.cluster.nworker_groups else {}
-    if "samples_seen" in seen:
-        n_done, size = int(groups[0]["step"]), seen["batch_size"]
-        rows_per_epoch = (layers[name].steps_per_epoch(size) or per_epoch) * size
-        left -= seen["samples_seen"] / rows_per_epoch
-    n_steps = n_done + math.ceil(left * per_epoch)
-    return job.model_copy(update={"train_steps": n_steps, "epochs": None})
-
-
-def steps_by_task(job: JobConf, sources: Sequence[modules.Source], resume: str | None, run: Runner) -> JobConf:
-    """Return what `with_steps` does, counted by a task, where only Dask workers may reach the records."""
-    if job.epochs is None:
-        return job
-    (n_steps,) = run([partial(_count_steps, job.to_json(), sources, resume)])
-    return job.model_copy(update={"train_steps": n_steps, "epochs": None})
-
-
-def _count_steps(job: str, sources: Sequence[modules.Source], resume: str | None) -> int:
-    """Return the train_steps of a job with the user's own modules."""
-    modules.load(sources, REGISTRIES.values())
-    conf = JobConf.from_json(job, REGISTRIES)
-    return with_steps(conf, build_nets(conf)[Phase.TRAIN], resume).train_steps

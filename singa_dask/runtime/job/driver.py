@@ -1,60 +1,32 @@
-"""Driver: submits a job to the `Jobs` of a Dask cluster, and follows its events; on the cluster if it is detached."""
+"""Driver: submits a job to the `Jobs` of a Dask cluster, and follows its events to the end."""
 
 from __future__ import annotations
 
-import logging
 import secrets
-import socket
-import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from contextvars import copy_context
-from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from distributed import Client, Worker, WorkerPlugin
-from distributed.comm.addressing import get_address_host
-from distributed.utils import sync
+from distributed import Client
 
 from singa_dask import fs, modules
-from singa_dask.cancellation import pause
-from singa_dask.comm.remote_import import load_on_scheduler
-from singa_dask.conf import ClusterConf, JobConf
-from singa_dask.errors import (
-    A_BUG,
-    ClusterError,
-    ConfigError,
-    DataError,
-    LeftLineError,
-    ReplacedError,
-    SingaError,
-    UnitError,
-    UnloadableError,
-    listed,
-    text_of,
-)
-from singa_dask.observe.observers import Observers, open_observers
-from singa_dask.observe.run_directory import RunDirectory
-from singa_dask.redaction import readable, redact
-from singa_dask.runtime.checkpoints.lookup import find, first_steps, has_checkpoints
-from singa_dask.runtime.job.checks import steps_by_task
-from singa_dask.runtime.job.cluster import AT_ONCE, Patience, present_workers
+from singa_dask.conf import JobConf
+from singa_dask.errors import ClusterError, LeftLineError, ReplacedError, UnitError, UnloadableError, listed, text_of
+from singa_dask.runtime.job.dask_tasks import on_dask
+from singa_dask.runtime.job.epochs import steps_by_task
 from singa_dask.runtime.job.events import Submission
-from singa_dask.runtime.job.follower import GONE, Follower, RemoteJobs, ask_jobs
-from singa_dask.runtime.job.jobs import Jobs
-from singa_dask.runtime.job.limits import limit
-from singa_dask.runtime.job.names import DRIVERS, JOBS, SIGNAL_CODES, Op, in_use, this_user
-from singa_dask.runtime.job.placing import Placed, compute_scalings, on_dask, place_on_cluster
-from singa_dask.runtime.job.record import Result, facts_in_line, summarise
-from singa_dask.runtime.job.sites import as_client
+from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
+from singa_dask.runtime.job.install import install_jobs
+from singa_dask.runtime.job.names import SIGNAL_CODES, Op, in_use, this_user
+from singa_dask.runtime.job.placing import Placed, place_on_cluster
+from singa_dask.runtime.job.record import facts_in_line
+from singa_dask.runtime.job.record_scaling import compute_scalings
+from singa_dask.runtime.job.result import Result, summarise
+from singa_dask.runtime.job.room import worker_facts
 from singa_dask.runtime.planning.absolute_paths import absolute_paths
-from singa_dask.runtime.planning.layout import Layout, plan_processes
-from singa_dask.runtime.planning.placement import WorkerFacts, place
-from singa_dask.runtime.units.job_of_thread import in_job
-from singa_dask.shown import STDERR
+from singa_dask.runtime.planning.layout import plan_processes
 
 
 @dataclass(frozen=True)
@@ -86,41 +58,6 @@ class UnheardError(ReplacedError):
 ELSEWHERE = "another driver drives the job by now."
 LINE_LOOK_S = 0.5
 SHOWN = 3
-
-
-def install_jobs(client: Client) -> None:
-    """Make sure that the scheduler has `Jobs`."""
-    load_on_scheduler(client, Jobs.__module__)
-    try:
-        client.register_plugin(Jobs(), name=JOBS)
-    except GONE as error:
-        raise ClusterError(f"the scheduler is gone, or does not answer: {error!r}.") from error
-
-
-def wait_for_room(client: Client, layout: Layout, patience: Patience = AT_ONCE, beside_tasks: bool = True) -> None:
-    """Wait until a job fits on a cluster.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    layout : Layout
-    patience : Patience
-        By default it has to fit at once.
-    beside_tasks : bool
-        Whether tasks that run no units hold threads. Those that compute the data of the job do not.
-
-    Raises
-    ------
-    ClusterError
-        It does not fit when the time is over; the message has the numbers.
-    """
-
-    def attempt() -> None:
-        install_jobs(client)
-        room = RemoteJobs(client).room(layout.cluster.workers.model_dump(mode="json"), beside_tasks)
-        place(layout, _facts_of(room))
-
-    patience.until(attempt)
 
 
 class Driver:
@@ -233,7 +170,7 @@ class Driver:
                     self._begin()
                     return
                 except Exception as error:
-                    if not _needs_room(error):
+                    if not needs_room(error):
                         self._tell_left({"reason": text_of(error), "exit_code": getattr(error, "exit_code", 1)})
                         raise
                     why = str(error)
@@ -269,7 +206,7 @@ class Driver:
         if self._lease is None and not self._queue:
             self._prepare()
         room = self._follower.ask(Op.ROOM, wanted=self.job.cluster.workers.model_dump(mode="json"))
-        placed = place_on_cluster(self._client, self.job, self._layout, _facts_of(room), sources, resume, datasets)
+        placed = place_on_cluster(self._client, self.job, self._layout, worker_facts(room), sources, resume, datasets)
         run = on_dask(self._client, datasets, list(placed.workers), self._check_stopped)
         self.job = steps_by_task(self.job, sources, resume, run)
         if self._scalings is None and resume is None:  # a checkpoint of the run has them already
@@ -331,281 +268,10 @@ class Driver:
             self._follower.log("INFO", note)
 
 
-def _facts_of(room: Mapping[str, Sequence[Any]]) -> dict[str, WorkerFacts]:
-    """Return what the scheduler says about Dask workers."""
-    return {address: WorkerFacts(*facts) for address, facts in room.items()}
-
-
-def _needs_room(error: Exception) -> bool:
+def needs_room(error: Exception) -> bool:
     """Return whether a job that could not begin may do so later: nothing but room on the cluster is missing."""
     return isinstance(error, ClusterError) and not isinstance(error, LeftLineError | UnloadableError)
 
 
 def _describe_line(ahead: Sequence[str]) -> str:
     return f"in line, place {len(ahead) + 1}, behind {listed([*ahead[-SHOWN:], *ahead[:-SHOWN]], SHOWN)}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobRun(Submission):
-    """A run of a job, checked and ready to be submitted.
-
-    Attributes
-    ----------
-    recording : mapping
-        Arguments of `RunDirectory` beside its URL.
-    queue : bool
-        Wait in line if there is no room.
-    """
-
-    recording: Mapping[str, Any]
-    queue: bool = False
-
-    @classmethod
-    def of(cls, job: JobConf, **fields: Any) -> JobRun:
-        """Make one from a job on the client: reads the user's own modules."""
-        sources = [list(source) for source in modules.read(job.modules)]
-        return cls(job=absolute_paths(job).to_json(), sources=sources, **fields)
-
-    @property
-    def cluster(self) -> ClusterConf:
-        """The ``cluster`` block of the job."""
-        return JobConf.from_json(self.job).cluster
-
-    def directory(self, driver: int = 0) -> RunDirectory:
-        """Return the run directory, for the ``driver`` of this number.
-
-        Raises
-        ------
-        ConfigError
-            Another run is there.
-        """
-        return RunDirectory(self.run_url, **self.recording, job_id=self.job_id, driver=driver)
-
-    def going_on(self) -> JobRun:
-        """Return the run as it goes on from its newest checkpoint; without one it starts over."""
-        checkpoint = find(self.run_url) if has_checkpoints(self.run_url) else None
-        goes_on = {"goes_on": checkpoint is not None, "replaces": checkpoint is None}
-        command = {**self.recording["command"], "time": time.time(), "resume": checkpoint or self.resume}
-        recording = {**self.recording, **goes_on, "command": command, "steps": first_steps(checkpoint)}
-        return replace(self, resume=checkpoint or self.resume, recording=recording)
-
-    def observers(self) -> Observers:
-        """Return what passes events on to other programs.
-
-        Raises
-        ------
-        ConfigError
-            A package is missing.
-        """
-        job = JobConf.from_json(self.job)
-        return open_observers(self.run_url, job.tensorboard, job.mlflow)
-
-    def carry_out(
-        self,
-        client: Client,
-        directory: RunDirectory,
-        observers: Observers,
-        on_event: Callable[[dict[str, Any]], None] = lambda event: None,
-        on_driver: Callable[[Driver], None] = lambda driver: None,
-        lease: Lease | None = None,
-        judge: Callable[[Result], Result] = lambda result: result,
-    ) -> tuple[Result, dict[str, Any]]:
-        """Run the job to its end, and write the run directory; return the result, and what ``summary.json`` has.
-
-        Parameters
-        ----------
-        client : distributed.Client
-        directory, observers : RunDirectory, Observers
-            See `directory` and `observers`.
-        on_event : callable
-            Takes each event too, after it was recorded. An error of it stops the job with a checkpoint, and is raised
-            at the end.
-        on_driver : callable
-            Gets the driver before it runs.
-        lease : Lease, optional
-            Of a driver on the cluster.
-        judge : callable
-            Takes the result, and returns the one that is written.
-        """
-        if self.run_url != readable(self.run_url) and "inproc:" not in str(getattr(client.scheduler, "address", "")):
-            raise ConfigError(f"{self.run_url}: the name is not UTF-8, so it cannot be sent. Choose another --run-dir.")
-        errors: list[BaseException] = []
-        warned = False
-
-        def record(event: dict[str, Any]) -> None:
-            nonlocal warned
-            directory.on_event(event)
-            observers.on_event(event)
-            tell(event)
-            if STDERR.lost and not warned and event["event"] != "queued":
-                warned = True
-                driver.warn(STDERR.lost)
-
-        def tell(event: dict[str, Any]) -> None:
-            if errors:
-                return
-            try:
-                on_event(event)
-            except BaseException as error:
-                errors.append(error)
-                driver.stop("SIGTERM", by=f"{error!r} in on_event")
-
-        driver = Driver(
-            JobConf.from_json(self.job),
-            client,
-            on_event=record,
-            lease=lease,
-            queue=self.queue,
-            **{each.name: getattr(self, each.name) for each in fields(Submission) if each.name != "job"},
-        )
-        on_driver(driver)
-        with in_job(self.job_id), observers, directory:  # observers end after the directory, and read it
-            try:
-                result = judge(driver.run())
-            except SingaError:
-                if not errors:
-                    raise
-                raise errors[0] from errors[0].__cause__
-            if errors and result.state == "stopped":
-                result = replace(result, state="failed", exit_code=UnitError.exit_code)
-            summary = directory.finish(result.summary())
-            for line in summary.get("learning", {}).get("sentences", ()):
-                tell({"event": "notice", "unit": "driver", "level": "INFO", "message": line})
-            if errors:
-                raise errors[0]
-            return result, summary
-
-
-DRIVER_LEAVE_TIMEOUT_S = 3.0
-TELL_AGAIN_S = 1.0
-
-logger = logging.getLogger(__name__)
-
-
-class DriverHost(WorkerPlugin):
-    """Runs drivers of detached jobs on a Dask worker. One instance serves all jobs."""
-
-    name = DRIVERS
-
-    def setup(self, worker: Worker) -> None:
-        """Take calls of `Jobs`."""
-        self.worker = worker
-        self._drivers: dict[threading.Thread, Driver | None] = {}
-        self._leaving = threading.Event()
-        handlers: dict[str, Callable[..., Any]] = {Op.DRIVE: self._drive}
-        worker.handlers.update(handlers)
-
-    async def teardown(self, worker: Worker) -> None:
-        """Leave the jobs: the scheduler starts their drivers on other Dask workers."""
-        worker.handlers.pop(Op.DRIVE, None)
-        self._leaving.set()
-        for driver in list(self._drivers.values()):
-            if driver is not None:
-                driver.leave()
-        for thread in list(self._drivers):
-            await worker.loop.run_in_executor(None, thread.join, DRIVER_LEAVE_TIMEOUT_S)
-
-    def _drive(self, run: Mapping[str, Any], **lease_fields: Any) -> dict[str, Any]:
-        """Start a driver; ``run`` are the fields of a `JobRun`, the others those of its `Lease`."""
-        job_run, lease = JobRun(**run), Lease(**lease_fields)
-        with in_job(job_run.job_id):
-            drive = partial(copy_context().run, self._run, job_run, lease)
-        thread = threading.Thread(target=drive, name=f"driver-{job_run.job_id}", daemon=True)
-        self._drivers[thread] = None
-        thread.start()
-        return {}
-
-    def _run(self, run: JobRun, lease: Lease) -> None:
-        """Drive a job to its end, and tell the scheduler how that went, again until it answers."""
-        failure: dict[str, Any] = {}
-        try:
-            self._carry_out(run, lease)
-        except UnheardError as error:
-            failure = {"reason": str(error), "elsewhere": True}
-        except ReplacedError:
-            return
-        except SingaError as error:
-            failure = {"reason": str(error), "exit_code": error.exit_code, "error": ""}
-            failure["elsewhere"] = isinstance(error, DataError) and lease.has_begun
-            failure["again"] = _needs_room(error)
-        except Exception as error:
-            logger.exception("the driver of %s", run.job_id)
-            failure = {"reason": f"the driver of the job: {error!r}", "exit_code": 1}
-            failure["error"] = redact(traceback.format_exc()) + A_BUG
-        finally:
-            self._drivers.pop(threading.current_thread(), None)
-        facts = {"job_id": run.job_id, "number": lease.number, "failure": failure}
-        ask = getattr(self.worker.scheduler, Op.DRIVEN)
-        while True:  # a Dask worker whose scheduler is gone closes
-            with suppress(*GONE):
-                sync(self.worker.loop, ask, **facts, callback_timeout=limit("question"))
-                return
-            if self._leaving.wait(TELL_AGAIN_S):
-                return
-
-    def _carry_out(self, run: JobRun, lease: Lease) -> None:
-        if lease.first_life and not lease.has_begun:
-            run = run.going_on()
-        directory = run.directory(lease.number)
-        try:
-            directory.check_writable()
-        except DataError as error:
-            where = f"{socket.gethostname()} ({self.worker.address})"
-            message = f"{where}: the driver of the job runs there, and cannot write the run directory: {error}"
-            raise DataError(message) from error
-        options = {"security": as_client(self.worker.security, "worker"), "set_as_default": False}
-        with Client(self.worker.scheduler.address, name=f"driver-{run.job_id}", **options) as client:
-            run.carry_out(client, directory, run.observers(), on_driver=self._on_driver, lease=lease)
-
-    def _on_driver(self, driver: Driver) -> None:
-        self._drivers[threading.current_thread()] = driver
-        if self._leaving.is_set():
-            raise ReplacedError(ELSEWHERE)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {}
-
-
-DETACH_LOOK_S = 0.2
-
-
-def detach(client: Client, run: JobRun) -> dict[str, Any]:
-    """Leave a run to the cluster; return how it goes when the job has started, waits in line, or was refused.
-
-    Returns
-    -------
-    dict
-        See `Drivers.detached`.
-
-    Raises
-    ------
-    ClusterError
-        A job of this id runs already, or the scheduler is gone.
-    """
-    install_jobs(client)
-    try:
-        refused = ask_jobs(client, Op.DETACH, run=asdict(run), client=client.id)
-        if refused:
-            raise ClusterError(refused["refused"])
-        while (progress := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":
-            pause(DETACH_LOOK_S)
-    except (KeyboardInterrupt, SystemExit):  # nobody knows the id yet
-        with suppress(*GONE):
-            for _ in range(2):
-                ask_jobs(client, Op.SIGNAL, job_id=run.job_id, name="SIGINT")
-        raise
-    except GONE as error:
-        raise ClusterError(f"the scheduler is gone, or does not answer: {error!r}. The job may run.") from error
-    if progress["state"] == "unknown":
-        raise ClusterError("the scheduler does not know the job any more. It may have been restarted.")
-    return dict(progress)
-
-
-def remote_hosts(client: Client, run_url: str) -> list[str]:
-    """Return the hosts of Dask workers that may not see a run directory on a local disk of this host."""
-    workers = present_workers(client).values()
-    comm: Any = client.scheduler_comm
-    if fs.local_path(run_url) is None or comm is None:
-        return []
-    here = {get_address_host(comm.comm.local_address), "127.0.0.1"}
-    return sorted({each["host"] for each in workers} - here)

@@ -12,10 +12,12 @@ from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError, LostUnitError, UnitError
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.events import JobSpec
+from singa_dask.runtime.job.life import Life, host_actions, run_actions
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import NOTICES, SIGNAL_CODES
-from singa_dask.runtime.job.placer import Placer, RestartPoints, Restarts, Roster, buddies_of
-from singa_dask.runtime.job.replacement import Life, Replacement, host_actions, processes_to_replace, run_actions
+from singa_dask.runtime.job.placer import Placer, Roster, buddies_of
+from singa_dask.runtime.job.replacement import Replacement, processes_to_replace
+from singa_dask.runtime.job.restarts import RestartPoints, Restarts
 from singa_dask.runtime.planning.layout import pack, plan_processes
 from singa_dask.runtime.planning.placement import WorkerFacts
 from singa_dask.shown import plural

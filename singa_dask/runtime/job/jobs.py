@@ -20,20 +20,27 @@ from singa_dask.errors import A_BUG, ClusterError, text_of
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import add_dashboard
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job import line, sites
+from singa_dask.runtime.job.clock import read_clock
+from singa_dask.runtime.job.demand import count_demand, missing_of, sizes_of
+from singa_dask.runtime.job.drivers import Drivers
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.frames import guard_frames
+from singa_dask.runtime.job.heartbeats import Heartbeats
+from singa_dask.runtime.job.history import History
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.limits import check_limits, limit
+from singa_dask.runtime.job.line import Waiting
 from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, JOBS, SITE, TAKEN_OVER, Op, in_use, job_of
 from singa_dask.runtime.job.placer import place_again, place_first
-from singa_dask.runtime.job.record import History, JobRecord
-from singa_dask.runtime.job.site import read_clock
-from singa_dask.runtime.job.sites import Heartbeats
+from singa_dask.runtime.job.record import JobRecord
+from singa_dask.runtime.job.sites import Sites
+from singa_dask.runtime.job.unit_tasks import UnitTasks
 from singa_dask.runtime.job.views import Views
 from singa_dask.runtime.planning.layout import plan_processes
 from singa_dask.runtime.planning.placement import WorkerFacts
 from singa_dask.shown import plural
+
+logger = logging.getLogger(__name__)
 
 TICK_S = 0.5
 DEPARTURE_LOOK_S = 0.1
@@ -47,8 +54,6 @@ NO_DRIVER = "the end of its driver"
 # events of units that a job depends on, and those that nobody else wants to know of
 DECISIVE = frozenset(("unit", "training", "snapshot", "checkpoint"))
 UNSEEN = frozenset(("training", "snapshot"))
-
-logger = logging.getLogger(__name__)
 
 
 class _SeenWorkers(Mapping[str, WorkerFacts]):
@@ -117,17 +122,17 @@ class Jobs(SchedulerPlugin):
         self.scheduler = scheduler
         self.records: dict[str, JobRecord] = {}
         self.history = History()
-        self.sites = sites.Sites(scheduler)
-        self._tasks = sites.UnitTasks(scheduler, self.handle)
-        self._heartbeats = sites.Heartbeats(scheduler)
+        self.sites = Sites(scheduler)
+        self._tasks = UnitTasks(scheduler, self.handle)
+        self._heartbeats = Heartbeats(scheduler)
         self._is_ticking = False
         self._told: set[tuple[str, str]] = set()  # errors that are no job's own, and the jobs that know them
         self._ended_at = time.monotonic()
         self._news_at = 0.0  # when most Dask workers have had their next heartbeat
         self._looked_at: dict[str, float] = {}  # by Dask worker: its heartbeat that was looked at last
         self._left_over: set[str] = set()  # those that have something to end, as far as is known
-        self.waiting = line.Waiting(scheduler, self.history)
-        self.drivers = line.Drivers(
+        self.waiting = Waiting(scheduler, self.history)
+        self.drivers = Drivers(
             scheduler, self.records, self.history, self.sites, self.waiting, self._tell, self._heartbeats.is_silent
         )
         views = Views(self)
@@ -334,9 +339,9 @@ class Jobs(SchedulerPlugin):
             self._nthreads = known.nthreads
         room = self._room(self.scheduler.workers)
         records = self.records.values()
-        wanted = [(each.state.cluster, set(each.state.workers), line.missing_of(each)) for each in records]
-        wanted += [(cluster, set(), line.sizes_of(cluster)) for cluster in self.waiting.clusters()]
-        for_jobs = line.demand(room, self._needed(), wanted, self._nthreads)
+        wanted = [(each.state.cluster, set(each.state.workers), missing_of(each)) for each in records]
+        wanted += [(cluster, set(), sizes_of(cluster)) for cluster in self.waiting.clusters()]
+        for_jobs = count_demand(room, self._needed(), wanted, self._nthreads)
         return max(Scheduler.adaptive_target(self.scheduler, target_duration), for_jobs)
 
     def _needed(self) -> set[str]:

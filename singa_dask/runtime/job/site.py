@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
-import threading
-import time
-import traceback
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from distributed import TimeoutError as LateError
 from distributed import Worker, WorkerPlugin, get_worker
@@ -27,267 +23,27 @@ from singa_dask.api import REGISTRIES
 from singa_dask.comm.message import Address
 from singa_dask.comm.shared import segment_bytes
 from singa_dask.comm.transport import Transport
-from singa_dask.conf import ClusterConf, JobConf, ListenConf
-from singa_dask.data.codecs.scaling import Scaling
+from singa_dask.conf import JobConf, ListenConf
 from singa_dask.errors import ConfigError, LostUnitError, SingaError, is_out_of_memory, text_of
 from singa_dask.fs.daemon_threads import DaemonThreads
-from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
+from singa_dask.runtime.job.clock import Clock, SteadyTimers, measure_clock
 from singa_dask.runtime.job.frames import guard_frames
+from singa_dask.runtime.job.hosting import Hosting, stacks_of
+from singa_dask.runtime.job.job_log import LogToClient
 from singa_dask.runtime.job.limits import check_limits, limit
+from singa_dask.runtime.job.locality import host_names_of
 from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, PLACEMENT, SITE, Op
 from singa_dask.runtime.job.part_files import PartFiles
-from singa_dask.runtime.job.placing import host_names_of
-from singa_dask.runtime.planning.layout import Layout
-from singa_dask.runtime.units.initial_state import Rejoin
-from singa_dask.runtime.units.job_of_thread import JobFilter, in_job
-from singa_dask.runtime.units.unit_host import UnitHost
-from singa_dask.runtime.units.unit_task import run_unit
+from singa_dask.runtime.units.job_of_thread import in_job
 
-N_ASKED = 5
-ROUNDING_S = 1e-4
-
-
-class Clock(NamedTuple):
-    """Difference of two clocks, in seconds.
-
-    Attributes
-    ----------
-    offset_s : float
-        What is to be added to ``time.time()`` here; 0 if the clocks may well be the same.
-    error_s : float
-        By how much that can be wrong.
-    """
-
-    offset_s: float = 0.0
-    error_s: float = 0.0
-
-
-def read_clock() -> float:
-    """Return the time on this host, in seconds since the epoch."""
-    return time.time()
-
-
-async def measure_clock(ask: Callable[[], Awaitable[float]]) -> Clock:
-    """Measure the clock of the scheduler, as Cristian's algorithm does (1989).
-
-    The scheduler reads its clock at some moment between the question and its answer: half of the time between these is
-    the error. Of some questions the one that was answered first counts.
-
-    Parameters
-    ----------
-    ask : callable
-        Returns what `read_clock` returns on the scheduler.
-    """
-    best = Clock(0.0, float("inf"))
-    for _ in range(N_ASKED):
-        asked = time.monotonic()
-        theirs = await ask()
-        error = (time.monotonic() - asked) / 2
-        best = min(best, Clock(theirs - (time.time() - error), error), key=lambda clock: clock.error_s)
-    # processes of one host have one clock, and are aligned best by leaving it alone
-    return best if abs(best.offset_s) > best.error_s + ROUNDING_S else Clock(0.0, best.error_s)
-
-
-CLOCK_LOOK_S = 1.0
-
-
-class SteadyTimers:
-    """Keeps the timers of a Dask worker going, its heartbeats among them, where the clock of its host is set back.
-
-    Those of tornado would wait until the clock shows the old time again, and the Dask worker would be taken for lost.
-
-    Parameters
-    ----------
-    worker : distributed.Worker
-    """
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._ahead = time.time() - time.monotonic()
-        self._timer = worker.loop.call_later(CLOCK_LOOK_S, self._look)
-
-    def _look(self) -> None:
-        before, self._ahead = self._ahead, time.time() - time.monotonic()
-        if self._ahead < before - CLOCK_LOOK_S:
-            for each in self._worker.periodic_callbacks.values():
-                if each.is_running():
-                    each.stop()
-                    each.start()
-        self._timer = self._worker.loop.call_later(CLOCK_LOOK_S, self._look)
-
-    def close(self) -> None:
-        """Look no more."""
-        self._worker.loop.remove_timeout(self._timer)
-
-
-class Hosting:
-    """One process of a job in one life, on a Dask worker.
-
-    Parameters
-    ----------
-    placement : mapping
-        What `Jobs` has sent: ``job_id``, ``life``, ``process``, ``processes`` (units of each), ``workers`` (Dask worker
-        of each), ``buddy``, ``term`` (the life in which all processes began together), ``rejoin`` (fields of `Rejoin`,
-        for a process that joins others), ``threads`` (of each worker, or None),
-        ``silent_s`` (after which a process that does not answer is lost), ``start`` (``manifest`` of a snapshot,
-        ``url`` of a checkpoint, or nothing), ``job`` as JSON, ``assignments``, ``sources``, ``datasets``,
-        ``checkpoint_url``, ``init_from``, ``scalings``, ``token``.
-
-    Attributes
-    ----------
-    host : UnitHost
-        Set by `build`.
-    key : tuple of str and int
-        The job and the process.
-    buddy : str
-        Dask worker that keeps a second copy of snapshots; it may change.
-    reports : dict of str to dict
-        Of the units that have ended.
-    mounts : ExitStack
-        Closed at the end: what makes the part files of the job readable here.
-    """
-
-    def __init__(self, placement: Mapping[str, Any]) -> None:
-        self.placement = placement
-        self.job_id: str = placement["job_id"]
-        self.life: int = placement["life"]
-        self.process: int = placement["process"]
-        self.buddy: str = placement["buddy"]
-        self.sources = [modules.Source(*source) for source in placement["sources"]]
-        self.key = self.job_id, self.process
-        self.reports: dict[str, dict[str, Any]] = {}
-        self.host: UnitHost
-        self.mounts = ExitStack()
-        self._n_running = 0
-        self._is_closed = False
-        self._changed = threading.Condition()
-
-    def build(self, job: JobConf, **options: Any) -> None:
-        """Build the `UnitHost`; ``options`` are its other arguments."""
-        placement = self.placement
-        processes = tuple(tuple(Address(*unit) for unit in units) for units in placement["processes"])
-        if not self.buddy and job.cluster.snapshot_freq is None:
-            # nobody would have the snapshots of a process that is lost
-            cluster = ClusterConf.model_validate({**job.cluster.model_dump(), "snapshot_freq": 0})
-            job = job.model_copy(update={"cluster": cluster})
-        self.host = UnitHost(
-            self.job_id,
-            self.process,
-            job,
-            assignments=placement["assignments"],
-            scalings={name: Scaling.from_dict(scaling) for name, scaling in placement["scalings"].items()},
-            layout=Layout(processes, job.cluster),
-            life=self.life,
-            rejoin=_rejoin_of(placement["rejoin"]),
-            threads=placement["threads"],
-            **options,
-        )
-
-    @property
-    def threads(self) -> int:
-        """Threads of each worker here; 0 if there is no worker."""
-        has_worker = any(unit.kind == "worker" for unit in self.host.local)
-        return self.host.devices.n_threads if has_worker else 0
-
-    def run(
-        self, unit: Address, endpoints: Sequence[str], start_point: Callable[[], str | Checkpoint | None]
-    ) -> dict[str, Any]:
-        """Run a unit; return its report. ``start_point`` returns what it starts from."""
-        with self._changed:
-            if self._is_closed:
-                return {"state": "aborted", "step": -1}
-            self._n_running += 1
-        try:
-            self.host.connect(endpoints)
-            url, init_from = self.placement["checkpoint_url"], self.placement["init_from"]
-            report = run_unit(self.host, unit, url, start_point(), init_from)
-            self.reports[str(unit)] = report
-            return report
-        finally:
-            with self._changed:
-                self._n_running -= 1
-                self._changed.notify_all()
-
-    def end(self, reason: str) -> bool:
-        """End all units, and close the host; return whether they have ended in time."""
-        with self._changed:
-            self._is_closed = True
-        self.host.abort({"reason": reason}, tell=False)
-        has_ended = self.wait(limit("end"))
-        self.host.close()
-        self.mounts.close()
-        return has_ended
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait until no unit runs; return whether that is so."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._n_running, timeout_s)
-
-
-def _rejoin_of(facts: Mapping[str, Any] | None) -> Rejoin | None:
-    if facts is None:
-        return None
-    running, left = (frozenset(Address(*unit) for unit in facts[key]) for key in ("running", "left"))
-    return Rejoin(running, left, {int(group): int(step) for group, step in facts["steps"]})
-
-
-def stacks_of(hostings: Iterable[Hosting]) -> dict[str, dict[str, Any]]:
-    """Return the Python ``stack`` of each unit, and what it waits for, see `Views.stacks`; no unit stops for that."""
-    frames = sys._current_frames()  # of all threads, also of those that are stuck
-    stacks: dict[str, dict[str, Any]] = {}
-    for hosting in hostings:
-        waits = hosting.host.waits()
-        for name, thread in list(hosting.host.threads.items()):
-            frame = frames.get(thread.ident or 0)
-            if frame is None:
-                stacks[name] = {"error": "it has ended"}
-            else:
-                lines = [line for entry in traceback.format_stack(frame) for line in entry.splitlines()]
-                stacks[name] = {"stack": lines, "wait": waits.get(name)}
-    return stacks
-
-
-LOGGER = logging.getLogger("singa_dask")
-_log_lock = threading.Lock()
-
-
-class _ToClient(logging.Handler):
-    """Sends the log messages of this package in a process to the client of one job."""
-
-    def __init__(self, host: UnitHost) -> None:
-        super().__init__(logging.INFO)
-        self.addFilter(JobFilter(host.job_id))
-        self.host = host
-        self.level_before: int = logging.NOTSET
-
-    def attach(self) -> None:
-        """Start; from now on the logger of the package passes on what is INFO or more."""
-        with _log_lock:
-            others = [handler for handler in LOGGER.handlers if isinstance(handler, _ToClient)]
-            self.level_before = others[0].level_before if others else LOGGER.level
-            LOGGER.addHandler(self)
-            LOGGER.setLevel(min(LOGGER.level or logging.INFO, logging.INFO))
-
-    def detach(self) -> None:
-        """Stop; when no job runs in this process any more, the logger has the level from before them."""
-        with _log_lock:
-            LOGGER.removeHandler(self)
-            if not any(isinstance(handler, _ToClient) for handler in LOGGER.handlers):
-                LOGGER.setLevel(self.level_before)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        event = {"event": "log", "unit": record.threadName, "level": record.levelname, "time": record.created}
-        self.host.emit({**event, "message": redact(record.getMessage())})
-
+logger = logging.getLogger(__name__)
 
 CONNECT_S = 3.0
 """Time for one attempt of a process to connect to another one, of which there are three at least."""
 LONG_WAIT_S = 10.0
 PART_BYTES_PER_S = 20e6
-
-logger = logging.getLogger(__name__)
 
 
 class Site(WorkerPlugin):
@@ -415,7 +171,7 @@ class Site(WorkerPlugin):
         if hosting.host.trace is not None:
             self._clock = await measure_clock(self.worker.scheduler.singa_dask_clock)
         self.hostings[key] = hosting
-        to_client = _ToClient(hosting.host)
+        to_client = LogToClient(hosting.host)
         to_client.attach()
         hosting.mounts.callback(to_client.detach)
         return {"endpoint": hosting.host.address, "threads": hosting.threads}

@@ -13,9 +13,10 @@ from singa_dask.observe.progress import event_text, log_text, stack_text
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.activity import Activity
 from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.job.event_log import EventLog
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import SIGNAL_CODES, SITE, Op
-from singa_dask.runtime.job.record import EventLog, JobRecord
+from singa_dask.runtime.job.record import JobRecord
 from singa_dask.shown import shown
 
 if TYPE_CHECKING:

@@ -7,10 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from singa_dask.conf import JobConf
+from singa_dask.runtime.job.drivers import Drivers
 from singa_dask.runtime.job.events import JobSpec
-from singa_dask.runtime.job.line import Drivers, Waiting
+from singa_dask.runtime.job.history import History
+from singa_dask.runtime.job.line import Waiting
 from singa_dask.runtime.job.names import SITE
-from singa_dask.runtime.job.record import History, JobRecord
+from singa_dask.runtime.job.record import JobRecord
 from singa_dask.runtime.job.views import Views
 from tests.runtime.processes import digits
 

@@ -26,7 +26,7 @@ from singa_dask.errors import ClusterError, DataError
 from singa_dask.runtime import Driver, Patience, RemoteJobs, plan_processes, wait_for_room
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job.cluster import embedded_cluster, local_cluster, present_workers
-from singa_dask.runtime.job.driver import install_jobs
+from singa_dask.runtime.job.install import install_jobs
 from singa_dask.runtime.job.limits import LIMITS, Limit
 from singa_dask.runtime.job.names import JOBS, SITE
 from singa_dask.runtime.job.site import Site

@@ -12,7 +12,7 @@ from distributed import Client, LocalCluster
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
 from singa_dask.runtime.job.cluster import present_workers
-from singa_dask.runtime.job.line import demand
+from singa_dask.runtime.job.demand import count_demand
 from singa_dask.runtime.planning.placement import WorkerFacts
 from tests.runtime.job.test_detached import ask, detach, facts_of, has_ended
 from tests.runtime.processes import Driven, digits, small_cluster, wait_until
@@ -55,7 +55,7 @@ def there(n: int, nthreads: int = 2, busy: int = 0, **more: Any) -> dict[str, Wo
 def test_how_many_dask_workers_jobs_have_and_wait_for(
     workers: dict[str, WorkerFacts], in_use: list[str], wanted: list[Wanted], nthreads: int, n: int
 ) -> None:
-    assert demand(workers, in_use, wanted, nthreads) == n
+    assert count_demand(workers, in_use, wanted, nthreads) == n
 
 
 @pytest.mark.cluster

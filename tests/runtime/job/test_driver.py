@@ -11,10 +11,12 @@ from typing import Any, cast
 import pytest
 
 from singa_dask.errors import ReplacedError, SingaError, UnitError
-from singa_dask.runtime.job import driver as module
-from singa_dask.runtime.job.driver import Driver, DriverHost, JobRun, Lease, UnheardError
+from singa_dask.runtime.job import detached, job_run
+from singa_dask.runtime.job.detached import DriverHost
+from singa_dask.runtime.job.driver import Driver, Lease, UnheardError
+from singa_dask.runtime.job.job_run import JobRun
 from singa_dask.runtime.job.names import Op
-from singa_dask.runtime.job.record import Result
+from singa_dask.runtime.job.result import Result
 from tests.runtime.processes import digits
 
 LOST = "stderr cannot be written: its reader is gone."
@@ -61,7 +63,7 @@ class FakeDriver:
 @pytest.fixture
 def drivers(monkeypatch: pytest.MonkeyPatch) -> list[FakeDriver]:
     """Gather the drivers, which drive nothing."""
-    monkeypatch.setattr(module, "Driver", FakeDriver)
+    monkeypatch.setattr(job_run, "Driver", FakeDriver)
     return []
 
 
@@ -106,7 +108,7 @@ def test_a_stderr_that_is_lost_is_said_once_in_the_log(
 ) -> None:
     """Not by a job in line: its run directory is not there yet."""
     seen: list[str] = []
-    monkeypatch.setattr(module, "STDERR", SimpleNamespace(lost=lost))
+    monkeypatch.setattr(job_run, "STDERR", SimpleNamespace(lost=lost))
     with pytest.raises(UnitError):
         carry_out(drivers, lambda event: seen.append(event["event"]))
     assert drivers[0].warned == ([lost] if lost else [])
@@ -158,7 +160,7 @@ class Leaving(DriverHost):
 def test_a_dask_worker_that_closes_starts_no_driver_and_waits_for_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Leaving()
     run = JobRun.of(digits("single"), job_id="job", recording={})
-    monkeypatch.setattr(module, "sync", host.tell)
+    monkeypatch.setattr(detached, "sync", host.tell)
     monkeypatch.setattr(host, "_carry_out", lambda run, lease: host._on_driver(cast("Any", None)))
     host._run(run, Lease(1, has_begun=False))
     assert host.n_told == 0  # the job has not ended

@@ -18,14 +18,17 @@ from tornado.ioloop import IOLoop
 
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError, DataError, TakenOverError, UnloadableError
-from singa_dask.runtime.job import driver as driver_module
-from singa_dask.runtime.job import line as module
-from singa_dask.runtime.job.driver import DriverHost, JobRun, Lease, UnheardError
+from singa_dask.runtime.job import detached
+from singa_dask.runtime.job import drivers as module
+from singa_dask.runtime.job.detached import DriverHost
+from singa_dask.runtime.job.driver import Lease, UnheardError
+from singa_dask.runtime.job.drivers import Drivers
 from singa_dask.runtime.job.events import Host, Hosted
+from singa_dask.runtime.job.history import History
+from singa_dask.runtime.job.job_run import JobRun
 from singa_dask.runtime.job.jobs import Jobs
-from singa_dask.runtime.job.line import Drivers, Waiting
+from singa_dask.runtime.job.line import Waiting
 from singa_dask.runtime.job.names import Op
-from singa_dask.runtime.job.record import History
 from tests.runtime.processes import digits
 
 
@@ -281,8 +284,8 @@ def test_a_driver_that_ends_while_the_scheduler_does_not_answer_stops_no_other_j
     def carry_out(run: JobRun, lease: Lease) -> None:
         raise error
 
-    monkeypatch.setattr(driver_module, "sync", ask)
-    monkeypatch.setattr(driver_module, "TELL_AGAIN_S", 0.0)
+    monkeypatch.setattr(detached, "sync", ask)
+    monkeypatch.setattr(detached, "TELL_AGAIN_S", 0.0)
     monkeypatch.setattr(host, "_carry_out", carry_out)
     scheduler = SimpleNamespace(**{Op.DRIVEN: world.drivers.driven})
     host.setup(cast("Any", SimpleNamespace(handlers={}, scheduler=scheduler, loop=None)))

@@ -12,11 +12,11 @@ import pytest
 from distributed import Client
 
 from singa_dask.errors import ClusterError
+from singa_dask.runtime.job import event_log
 from singa_dask.runtime.job import follower as module
-from singa_dask.runtime.job import record as record_module
+from singa_dask.runtime.job.event_log import PAGE, EventLog
 from singa_dask.runtime.job.follower import Follower, ask_jobs
 from singa_dask.runtime.job.names import JOBS, Op
-from singa_dask.runtime.job.record import PAGE, EventLog
 from tests.runtime.processes import Driven, digits
 
 pytestmark = pytest.mark.cluster
@@ -56,7 +56,7 @@ def sizes(log: EventLog) -> list[int]:
 
 
 def test_spans_of_a_profile_are_limited_by_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_module, "KEPT_SPAN_BYTES", 250)
+    monkeypatch.setattr(event_log, "KEPT_SPAN_BYTES", 250)
     log = EventLog(1000)
     for n in range(6):
         log.append({"event": "profile", "recorded": 7, "spans": "x" * 100, "n": n})

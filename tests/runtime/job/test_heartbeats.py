@@ -10,8 +10,8 @@ from typing import Any
 import dask.config
 import pytest
 
-from singa_dask.runtime.job import sites as departures
-from singa_dask.runtime.job.sites import Heartbeats
+from singa_dask.runtime.job import heartbeats as module
+from singa_dask.runtime.job.heartbeats import Heartbeats
 
 
 class Scheduler:
@@ -30,7 +30,7 @@ class Scheduler:
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the time of the clock that never goes back, in a list."""
     seconds = [50.0]
-    monkeypatch.setattr(departures.time, "monotonic", lambda: seconds[0])
+    monkeypatch.setattr(module.time, "monotonic", lambda: seconds[0])
     return seconds
 
 
@@ -144,5 +144,5 @@ def test_the_delays_of_others_count_as_if_each_were_looked_at_by_itself(now: lis
         for name in names:
             others = sorted(gap for other, gap in gaps.items() if other != name)
             usual = max([heartbeats._beats[name].usual, *others[(len(others) - 1) // 4 :][:1]])
-            expected = min(max(10.0, departures.PHI * math.log(10) * usual), 300.0)
+            expected = min(max(10.0, module.PHI * math.log(10) * usual), 300.0)
             assert heartbeats.limit_of(name) == pytest.approx(expected)

@@ -11,10 +11,13 @@ from distributed import Client
 
 from singa_dask.errors import ClusterError, DataError, SingaError, UnloadableError
 from singa_dask.runtime import Driver
+from singa_dask.runtime.job import detached
 from singa_dask.runtime.job import driver as module
-from singa_dask.runtime.job.driver import DriverHost, JobRun, Lease
+from singa_dask.runtime.job.dask_tasks import on_dask
+from singa_dask.runtime.job.detached import DriverHost
+from singa_dask.runtime.job.driver import Lease
+from singa_dask.runtime.job.job_run import JobRun
 from singa_dask.runtime.job.names import Op
-from singa_dask.runtime.job.placing import on_dask
 from tests.runtime.processes import digits
 
 NO_ROOM = ClusterError("the job does not fit.")
@@ -80,7 +83,7 @@ def test_a_detached_job_waits_in_line_for_room_alone(
         raise error
 
     monkeypatch.setattr(host, "_carry_out", fail)
-    monkeypatch.setattr(module, "sync", lambda loop, ask, **given: told.append(given["failure"]))
+    monkeypatch.setattr(detached, "sync", lambda loop, ask, **given: told.append(given["failure"]))
     host._run(JobRun.of(digits("single"), job_id="job", recording={}), Lease(1, has_begun=False))
     assert [(each["again"], each["reason"]) for each in told] == [(again, str(error))]
 

@@ -7,8 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from singa_dask.runtime.job import record as record_module
-from singa_dask.runtime.job.record import EVENTS_OF_A_JOB, JOBS_WITH_EVENTS, Evidence, History, Stalls, outcome
+from singa_dask.runtime.job import history as module
+from singa_dask.runtime.job.evidence import Evidence
+from singa_dask.runtime.job.history import EVENTS_OF_A_JOB, JOBS_WITH_EVENTS, History
+from singa_dask.runtime.job.result import outcome
+from singa_dask.runtime.job.stalls import Stalls
 from tests.runtime.dashboard.jobs import full
 
 
@@ -47,7 +50,7 @@ def test_all_events_of_a_job_are_kept_until_its_client_has_had_them() -> None:
 def test_a_client_that_asks_late_hears_of_the_end_of_each_of_many_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep of equal jobs ends within one look of its client."""
     clock = [100.0]
-    monkeypatch.setattr(record_module.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
     history = History()
 
     def end(job_id: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import dask.config
 import pytest
 
-from singa_dask.runtime.job.driver import JobRun
+from singa_dask.runtime.job.job_run import JobRun
 from singa_dask.runtime.job.views import Views
 from tests.runtime.job.test_drivers import World
 from tests.runtime.processes import digits

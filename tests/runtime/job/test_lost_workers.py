@@ -9,7 +9,7 @@ import dask
 import pytest
 
 from singa_dask.errors import LostUnitError
-from singa_dask.runtime.job import placing
+from singa_dask.runtime.job import dask_tasks
 
 WORKERS = {"tcp://127.0.0.1:1": {}}
 
@@ -30,7 +30,7 @@ def test_a_client_waits_for_dask_workers_up_to_a_limit(
         return workers
 
     client: Any = None
-    monkeypatch.setattr(placing, "present_workers", present_workers)
-    monkeypatch.setattr(placing, "LOOK_S", 0.0)
+    monkeypatch.setattr(dask_tasks, "present_workers", present_workers)
+    monkeypatch.setattr(dask_tasks, "LOOK_S", 0.0)
     with dask.config.set({"distributed.singa-dask.answer": limit}), pytest.raises(error):
-        placing.next_ended(client, SimpleQueue(), lambda: None)
+        dask_tasks.next_ended(client, SimpleQueue(), lambda: None)

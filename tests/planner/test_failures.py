@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from singa_dask.planner.losses import lost_share, lost_time, state_bytes
+from singa_dask.planner.failures import lost_share, lost_time, state_bytes
 from singa_dask.runtime.planning.layout import plan_processes
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, mlp
 from tests.selection import mostly_long

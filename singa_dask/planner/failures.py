@@ -1,4 +1,4 @@
-"""Losses: the part of its time that a job loses to snapshots and to processes that end, in closed form.
+"""The part of its time that a job loses to snapshots and to processes that fail, in closed form.
 
 After J. W. Young (1974), "A first order approximation to the optimum checkpoint interval", and J. T. Daly (2006), "A
 higher order estimate of the optimum checkpoint interval for restart dumps". Processes end independently of each other

@@ -1,0 +1,95 @@
+"""Print messages without secrets, and tables as wide as the terminal."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import click
+
+from singa_dask.redaction import redact
+from singa_dask.shown import STDERR, shown
+
+GAP = "  "
+UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
+
+
+def echo(message: object = "", *, err: bool = False, color: bool | None = None, nl: bool = True) -> None:
+    """Print a message as it may be `shown`, see `click.echo`; where stderr cannot be written, nothing.
+
+    Without ``nl`` it is data: where stdout is no terminal it stays as it is, but for secrets.
+    """
+    text = str(message)
+    is_data = not nl and not (sys.stdout and sys.stdout.isatty())
+    text = redact(text) if is_data else shown(text, coloured=bool(color))
+    click.echo(text, file=STDERR if err else None, color=color, nl=nl)
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """A column of a table.
+
+    Attributes
+    ----------
+    name : str
+    cells : sequence of str
+    rank : int
+        Where there is no room for all columns, that of the highest rank is left out first, one of rank 0 never.
+    right : bool
+        Whether it is aligned to the right.
+    """
+
+    name: str
+    cells: Sequence[str]
+    rank: int = 0
+    right: bool = False
+
+    @cached_property
+    def width(self) -> int:
+        """Width of its longest cell."""
+        from rich.cells import cell_len
+
+        return max(cell_len(shown(text, one_line=True)) for text in (self.name, *self.cells))
+
+
+def table(columns: Sequence[TextColumn], width: int | None) -> list[str]:
+    """Return the lines of a table, without columns that are empty, or for which there is no room; None: no limit."""
+    kept = [column for column in columns if any(column.cells)]
+    while width is not None and sum(each.width + len(GAP) for each in kept) - len(GAP) > width:
+        highest = max(column.rank for column in kept)
+        if not highest:
+            break
+        kept = [column for column in kept if column.rank != highest]
+    rows = list(zip(*((column.name, *column.cells) for column in kept), strict=True))
+    return align(rows, [i for i, column in enumerate(kept) if column.right])
+
+
+def align(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: str = "") -> list[str]:
+    """Return rows as lines of aligned columns, those with an index in ``right`` aligned to the right."""
+    from rich.cells import cell_len
+
+    cells = [[shown(text, one_line=True) for text in row] for row in rows]
+    lengths = [[cell_len(cell) for cell in row] for row in cells]
+    widths = [max(column) for column in zip(*lengths, strict=True)]
+    lines = []
+    for row, taken in zip(cells, lengths, strict=True):
+        gaps = [" " * (width - length) for width, length in zip(widths, taken, strict=True)]
+        padded = [gap + cell if i in right else cell + gap for i, (cell, gap) in enumerate(zip(row, gaps, strict=True))]
+        lines.append((indent + GAP.join(padded)).rstrip())
+    return lines
+
+
+def terminal_width() -> int | None:
+    """Return the width of the terminal that stdout is; None if it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def ago(seconds: float) -> str:
+    """Return a time span in its largest unit, e.g. ``"3 min"``."""
+    for name, length in UNITS:
+        if seconds >= length:
+            return f"{seconds / length:.0f} {name}"
+    return f"{max(seconds, 0):.0f} s"

@@ -1,0 +1,122 @@
+"""Measure how fast the records of a store are read, from memory as well as by the loader."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from singa_dask.errors import DataError
+from singa_dask.shown import plural
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from singa_dask.data.loading import Loader
+    from singa_dask.data.sampler import Shuffle
+    from singa_dask.data.stores import Store
+
+
+# of a benchmark; the second one begins inside a block
+EPOCHS = 2
+MAX_BYTES = 1 << 30
+SCALE = 255.0
+
+
+def values_of(store: Store) -> str:
+    """Return the name of what a net reads, or its parser."""
+    known = ("data", "pixel", *(name for name in store.schema if name != "label"), "label")
+    return next(name for name in known if name in store.schema)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Records per second of one kind of batches: in memory, by the loader, their ratio, and in its first epoch."""
+
+    batches: str
+    memory: float
+    loader: float
+    share: float
+    first_epoch: float
+    record_bytes: int
+
+
+def measure(store: Store, batch_size: int = 256, shuffle: Shuffle = "none", rounds: int = 3) -> list[Rate]:
+    """Measure batches as they are stored, and scaled to float32, beside copies of the same records in memory.
+
+    A batch counts once its values are in the reader's own memory: a batch that is a view of the file is copied, just as
+    in memory each batch is copied once to the same buffer.
+
+    Parameters
+    ----------
+    store : Store
+    batch_size : int
+    shuffle : {"none", "block", "full"}
+    rounds : int
+        Memory and loader take turns; the medians are returned.
+
+    Raises
+    ------
+    DataError
+        There are fewer records than one batch, or more than 1 GiB.
+    """
+    import numpy as np
+
+    from singa_dask.data.loading import Loader
+    from singa_dask.data.sampler import Sampler
+    from singa_dask.ops import get_ops
+
+    name = values_of(store)
+    field = store.schema[name]
+    if store.count < batch_size:
+        raise DataError(
+            f"{store.url}: {plural(store.count, 'record is', 'records are')} less than a batch of {batch_size}."
+        )
+    if store.count * field.size_bytes > MAX_BYTES:
+        raise DataError(f"{store.url}: more than 1 GiB. Measure a part of it, e.g. one that convert --limit makes.")
+    records = np.concatenate([store.read_block(block.id)[name] for block in store.blocks])
+    order = Sampler([block.n for block in store.blocks], batch_size, shuffle, fingerprint=store.fingerprint)
+    copies = np.zeros((batch_size, *records.shape[1:]), records.dtype)
+    scaled, ops = np.zeros(copies.shape, np.float32), get_ops("numpy")
+
+    def copy(values: np.ndarray) -> None:
+        # the loader marks what it has not copied
+        if not values.flags.writeable:
+            np.copyto(copies, values)
+
+    def scale(values: np.ndarray) -> None:
+        ops.normalize(values, None, SCALE, out=scaled)
+
+    rates = []
+    for kind, use in ((str(records.dtype), copy), ("float32 scaled", scale)):
+        with Loader(store, order, name="bench") as loader:
+            first = _run_loader(loader, name, use, 1)
+            loops = [(_run_memory(records, batch_size, use), _run_loader(loader, name, use)) for _ in range(rounds)]
+            memory, ours = (statistics.median(column) for column in zip(*loops, strict=True))
+            share = statistics.median(our / memory for memory, our in loops)
+            rates.append(Rate(kind, memory, ours, share, first, field.size_bytes))
+    return rates
+
+
+def _run_memory(records: np.ndarray, batch_size: int, use: Callable[[np.ndarray], None]) -> float:
+    records.flags.writeable = False
+    steps = len(records) // batch_size
+    started = time.perf_counter()
+    for _ in range(EPOCHS):
+        for i in range(steps):
+            use(records[i * batch_size : (i + 1) * batch_size])
+    return EPOCHS * steps * batch_size / (time.perf_counter() - started)
+
+
+def _run_loader(loader: Loader, name: str, use: Callable[[np.ndarray], None], n_epochs: int = EPOCHS) -> float:
+    batch_size = loader.sampler.batch_size
+    steps = n_epochs * loader.store.count // batch_size
+    started = time.perf_counter()
+    for _ in range(steps):
+        use(loader.next().arrays[name])
+    seconds = time.perf_counter() - started
+    # nothing is read ahead while the other side is measured
+    loader.rewind()
+    return steps * batch_size / seconds

@@ -1,0 +1,201 @@
+"""Derive the job of an inference: the net of one phase, for one worker, with other records to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from singa_dask import fs
+from singa_dask.conf import ClusterConf, JobConf, LayerConf, Phase
+from singa_dask.conf.wiring_rules import check_phases, read_wiring
+from singa_dask.data.stores import STORES, detect
+from singa_dask.data.stores.image_decoding import IMAGE_SUFFIXES
+from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.inference.predicted_layers import compares_targets, traits_of
+from singa_dask.layers import LAYERS, StoreInput
+from singa_dask.layers.open_records import table_or
+from singa_dask.layers.store_conf import NAMING, StoreConf
+from singa_dask.runtime.planning.absolute_paths import absolute_paths
+from singa_dask.runtime.planning.nets import IN_ORDER, with_stores
+
+NAMES = {Phase.TRAIN: "train", Phase.VALIDATION: "val", Phase.TEST: "test"}
+
+
+@dataclass(frozen=True)
+class PhaseJob:
+    """A job with only the layers of one phase.
+
+    Attributes
+    ----------
+    job : JobConf
+    phase : Phase
+        Phase to build its net for; never training.
+    indices : tuple of int
+        Index of each layer in the original job.
+    """
+
+    job: JobConf
+    phase: Phase
+    indices: tuple[int, ...]
+
+    def locate(self, error: ConfigError) -> ConfigError:
+        """Return the same error with paths of the original job."""
+        problems = []
+        for problem in error.problems:
+            path = problem.path
+            if path[:2] == ("neuralnet", "layer") and len(path) > 2 and isinstance(path[2], int):
+                path = (*path[:2], self.indices[path[2]], *path[3:])
+            problems.append(Problem(path, problem.message))
+        return ConfigError(problems)
+
+
+def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool = False) -> PhaseJob:
+    """Return the job with only the layers of a phase, for one worker.
+
+    Parameters
+    ----------
+    job : JobConf
+    phase : Phase
+        TRAIN, VALIDATION or TEST. The net of TRAIN runs as in a test.
+    in_order : bool
+        Read records in file order from the first one; else as the job says.
+    exposed : bool
+        Keep the values of all layers readable: replace each SoftmaxLoss by a Softmax, and each SigmoidCrossEntropyLoss
+        by a Sigmoid, which need no labels; let no layer overwrite another's values, and let no record replace one that
+        cannot be read.
+
+    Raises
+    ------
+    ConfigError
+        The net of this phase is empty or lacks layers.
+    """
+    name = NAMES[phase]
+    problems = [
+        Problem(("neuralnet", "layer", *path), message)
+        for path, message in check_phases(read_wiring(job.neuralnet), [name])
+    ]
+    indices = [i for i, layer in enumerate(job.neuralnet.layer) if layer.in_phase(phase)]
+    if not indices:
+        problems.append(Problem(("neuralnet", "layer"), f"no layer is left in the {name} net."))
+    if problems:
+        raise ConfigError(problems)
+    layers = [job.neuralnet.layer[i].model_copy(update={"include": [], "exclude": []}) for i in indices]
+    reading: dict[str, object] = dict(IN_ORDER) if in_order else {}
+    if exposed:
+        layers = [_exposed(layer) for layer in layers]
+        reading["on_error"] = "raise"
+
+    def for_one(store: StoreConf) -> dict[str, object]:
+        # batchsize can have a number for each worker
+        return {**reading, "batchsize": [sum(store.batchsize)] if store.batchsize else []}
+
+    never = {"train_steps": 0, "test_freq": 0, "validate_freq": 0, "early_stopping": None, "keep_checkpoints": None}
+    derived = with_stores(job.with_layers(layers), for_one).model_copy(update={"cluster": ClusterConf(), **never})
+    return PhaseJob(absolute_paths(derived), Phase.TEST if phase == Phase.TRAIN else phase, tuple(indices))
+
+
+def with_data(
+    job: JobConf,
+    layers: Sequence[str],
+    url: str,
+    backend: str | None,
+    outputs: bool = False,
+    forecasts: Sequence[Any] | None = None,
+) -> JobConf:
+    """Return the job with input layers that read other records.
+
+    Parameters
+    ----------
+    layers : sequence of str
+        Names of the input layers.
+    backend : str or None
+        Detected from the file if None, else that of the job. Images are resized to the shape of the job's records.
+    outputs : bool
+        Whether labels and targets are read; else the layers that read them, and need them, are left out, and no record
+        is skipped for a missing value.
+    forecasts : sequence, optional
+        See `LagsConf.with_forecasts`.
+
+    Raises
+    ------
+    ConfigError
+        A layer does not read a store, or they read several.
+    """
+    readers = [layer for layer in job.neuralnet.layer if layer.name in layers]
+    for reader in readers:
+        if not issubclass(LAYERS.find(reader.type), StoreInput):
+            raise ConfigError(f"layer {reader.name!r}, a {reader.type}, reads no store, so it cannot read {url}.")
+    paths = dict.fromkeys(reader.block(StoreConf).path for reader in readers)
+    if len(paths) > 1:
+        raise ConfigError(f"the net reads {' and '.join(paths)}, expected one store, to read {url}.")
+    kept = [each for each in job.neuralnet.layer if outputs or each in readers or not traits_of(each).reads_beside]
+    while len(fed := [each for each in kept if {other.name for other in kept}.issuperset(each.srclayers)]) < len(kept):
+        kept = fed
+    own = (url, backend, outputs, forecasts)
+    return job.with_layers([_reading(each, *own) if each in readers else each for each in kept])
+
+
+def _reading(
+    layer: LayerConf, url: str, backend: str | None, outputs: bool, forecasts: Sequence[Any] | None
+) -> LayerConf:
+    """Return an input layer that reads other records."""
+    conf = layer.block(StoreConf)
+    backend = table_or(backend or _format(url, conf), conf)
+    changes: dict[str, object] = {"path": url, "backend": backend, "split": None}
+    options = conf.user_conf
+    if not outputs:
+        changes["has_label"] = False
+        if conf.missing == "skip":
+            # results would not be those of the records in their order
+            changes["missing"] = "error"
+    store = STORES.find(backend) if backend else None
+    if store is not None and backend != "table" and not store.table_format:
+        # records that were converted from a table are its features
+        changes |= {key: StoreConf.model_fields[key].get_default() for key in NAMING}
+    if backend and backend != conf.backend and backend in STORES.names():
+        # options of the job's format are not those of another
+        known = STORES.find(backend).option_names()
+        options = {name: value for name, value in options.items() if name in known}
+    if not outputs and changes.get("texts", conf.texts):
+        options = {**options, "blank_texts": True}
+    if forecasts is not None and changes.get("lags", conf.lags):
+        options = {**options, "forecasts": [*forecasts]}
+    changes["user_conf"] = options
+    channels, *size = conf.shape if len(conf.shape) == 3 else [1, *conf.shape]
+    has_images = store is not None and store.holds == "images"
+    if has_images and not conf.resize and len(size) == 2 and channels in (1, 3):
+        changes |= {"resize": size, "channels": channels}
+    if has_images:
+        changes["layout"] = "NCHW"
+    is_text = store.holds == "text" if store else url.lower().endswith(STORES.find("csv").suffixes)
+    kind = {"type": "CSVInput" if is_text else "RecordInput"} if layer.type in ("CSVInput", "RecordInput") else {}
+    return layer.with_block(conf.model_copy(update=changes)).model_copy(update=kind)
+
+
+def _format(url: str, conf: StoreConf) -> str:
+    """Return the format of new records; empty if it is to be detected when they are opened."""
+    if url.lower().endswith(IMAGE_SUFFIXES):
+        # also for a pattern
+        return "image-folder"
+    if conf.backend == "image-list" and not fs.is_dir(url, conf.storage_options):
+        # looks like any other text
+        return "webdataset" if url.lower().endswith(".tar") else conf.backend
+    try:
+        backend = detect(url, conf.storage_options)
+        return backend or ("" if fs.is_dir(url, conf.storage_options) else conf.backend)
+    except DataError:
+        # the file may exist only on the workers
+        return ""
+
+
+def _exposed(layer: LayerConf) -> LayerConf:
+    """Return a layer whose values can be read."""
+    traits = traits_of(layer)
+    if not traits.is_loss or compares_targets(layer):
+        return layer.model_copy(update={"share_src_blobs": False})
+    first = {
+        key: value[:1] for key in ("srclayers", "unroll_conn_type", "shift") if (value := list(getattr(layer, key)))
+    }
+    kind = "Softmax" if traits.predicts == "classes" else "Sigmoid"
+    return layer.model_copy(update={"type": kind, "softmaxloss_conf": None, "share_src_blobs": False, **first})

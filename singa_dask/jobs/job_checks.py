@@ -1,0 +1,90 @@
+"""Check a job by its nets and records; each mistake is told with its place in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from singa_dask.api import REGISTRIES
+from singa_dask.conf import JobFile, Phase, find_warnings
+from singa_dask.errors import Problem
+from singa_dask.jobs.datasets.binding import readers
+from singa_dask.net import NeuralNet
+from singa_dask.runtime.job.checks import missing_gpus, net_warnings, prepare, worker_warnings
+from singa_dask.runtime.job.epochs import with_steps
+from singa_dask.runtime.planning.nets import build_nets
+from singa_dask.training import with_initialisers
+
+
+def check(job_file: JobFile, **given: Any) -> dict[Phase, NeuralNet]:
+    """Check what needs the whole job: wiring, shapes, topology, records, initial values; see `prepare`.
+
+    Returns
+    -------
+    dict of Phase to NeuralNet
+        The nets, shapes only.
+
+    Raises
+    ------
+    ConfigError
+        With the places in the file.
+    """
+    # data of Python objects are not there before the job is started
+    absent = {*given.pop("absent", ()), *readers(job_file.job)}
+    with job_file.located():
+        return prepare(job_file.job, absent=absent, **given)
+
+
+def complete(job_file: JobFile, init_from: Sequence[str] = ()) -> JobFile:
+    """Add the initialisers of the layers' types for params that neither the job nor a checkpoint initialises.
+
+    SINGA's own files, and jobs that start from checkpoints (``init_from`` among them), stay as they are: that nothing
+    says it is a mistake there.
+
+    Raises
+    ------
+    ConfigError
+        The training net cannot be built; with the places in the file.
+    """
+    job = job_file.job
+    if job_file.is_singa or job.checkpoint_path or init_from or not job.trains:
+        return job_file
+    with job_file.located():
+        return replace(job_file, job=with_initialisers(job, build_nets(job)[Phase.TRAIN]))
+
+
+def count_steps(job_file: JobFile, nets: Mapping[Phase, NeuralNet], resume: str | None = None) -> JobFile:
+    """Return the job with train_steps in place of epochs; its training records must be readable from here.
+
+    Raises
+    ------
+    ConfigError
+        They cannot be counted, or there are none; with the place in the file.
+    """
+    with job_file.located():
+        return replace(job_file, job=with_steps(job_file.job, nets[Phase.TRAIN], resume))
+
+
+def warnings_on(
+    job_file: JobFile,
+    nets: Mapping[Phase, NeuralNet] | None = None,
+    embedded: bool = False,
+    more: Iterable[Problem] = (),
+) -> list[Problem]:
+    """Return the warnings on a job, each with its place in the file.
+
+    Parameters
+    ----------
+    job_file : JobFile
+    nets : mapping of Phase to NeuralNet, optional
+        Where the job is to be trained: its nets.
+    embedded : bool
+        Whether this machine is to train the job alone.
+    more : iterable of Problem
+        Others, that are to be among them.
+    """
+    problems = [*find_warnings(job_file.job, REGISTRIES, training=nets is not None), *net_warnings(nets or {})]
+    if embedded:
+        problems += [*worker_warnings(job_file.job), *missing_gpus(job_file.job)]
+    return job_file.in_order([*problems, *more])

@@ -1,0 +1,213 @@
+"""Nets as values: layers in Python, one after another or named by the layers that read them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from singa_dask.conf import Conf, LayerConf
+from singa_dask.conf.blocks import expand
+from singa_dask.conf.names import suggest_part
+from singa_dask.conf.places import TreeMap, plain
+from singa_dask.conf.yaml_text import dump, parse
+from singa_dask.errors import ConfigError
+from singa_dask.layers import LAYERS, Layer
+
+HERE = "job"
+
+
+def layer(
+    type: str | type[Layer], *, name: str = "", srclayers: str | Sequence[str] | None = None, **keys: Any
+) -> dict[str, Any]:
+    """Return a layer, as a job file has it.
+
+    Parameters
+    ----------
+    type : str or class
+        ``"InnerProduct"``, or `singa_dask.layers.neuron.InnerProduct`. One of the user's own is ``"module.Class"``,
+        and the job names the module's file in ``modules``; its keys are given as in a job file.
+    name : str
+        By default `Net` chooses one.
+    srclayers : str or sequence of str
+        Names of the layers that feed it; by default `Net` takes the one before it.
+    **keys
+        Keys of the layer; those of its own block need not be nested, ``num_output=10``.
+
+    Raises
+    ------
+    ConfigError
+        The type is unknown.
+
+    Examples
+    --------
+    >>> layer("InnerProduct", num_output=10)
+    {'type': 'InnerProduct', 'innerproduct_conf': {'num_output': 10}}
+    """
+    cls = _class_of(type) if isinstance(type, str) else type
+    values: dict[str, Any] = {"type": type if isinstance(type, str) else _name_of(type)}
+    if name:
+        values["name"] = name
+    if srclayers is not None:
+        values["srclayers"] = _listed(srclayers)
+    block = cls.block if cls else None
+    fields = set(block.model_fields) - set(LayerConf.model_fields) if block else set()
+    own = {key: keys.pop(key) for key in list(keys) if key in fields}
+    if block and own:
+        values[block.block_key] = {**keys.pop(block.block_key, {}), **own}
+    return {**values, **keys}
+
+
+def _class_of(type: str) -> type[Layer] | None:
+    """Return the class of a type, None of a user's own: its module is loaded with the job."""
+    try:
+        return LAYERS.find(type)
+    except ConfigError:
+        if "." in type:
+            return None
+        if (known := LAYERS.names()) and type in known:
+            raise  # it lacks a package
+        raise ConfigError(f"unknown layer type {type!r}. {suggest_part('layer', type, known)}") from None
+
+
+def _name_of(cls: type[Layer]) -> str:
+    if LAYERS.get(cls.__name__) is cls:
+        return cls.__name__
+    raise ConfigError(
+        f"{cls.__module__}.{cls.__qualname__} is not a registered layer type. Write the class in a module of your own, "
+        "name its file in the key modules of the job, and its type as 'module.Class'."
+    )
+
+
+class Sequential(dict[str, Any]):
+    """Layers that a net, or another `Sequential`, has as one: the ``blocks`` of a job file, in Python.
+
+    Parameters
+    ----------
+    *layers : mapping
+        Of `layer`, `singa_dask.nn`, or others of this class. Names and sources that they lack are as in a `Net`; the
+        first one reads the first input.
+    name : str
+        Stands, with a point, before the names of the layers; others read the last one by it. By default chosen by
+        `Net`.
+    srclayers : str or sequence of str
+        Names of the layers that feed it, one for each input; by default the one before it.
+    inputs : str or sequence of str
+        Names of the inputs: ``"$in"`` in ``srclayers`` of one of the layers is the layer that feeds input ``in``.
+    output : str
+        The layer that others read, in place of the last.
+    repeat : int, optional
+        So many of them, one after another, called ``name.1``, ``name.2`` ...
+
+    Examples
+    --------
+    >>> def residual(filters, **keys):
+    ...     convolutions = [layer("Convolution", num_filters=filters, kernel=3, pad=1) for _ in range(2)]
+    ...     return Sequential(*convolutions, layer("Add", srclayers=["convolution2", "$in"]), layer("ReLU"), **keys)
+    >>> Net([layer("Dummy", name="x"), residual(16, name="a"), layer("ReLU")])
+    <Net: x, a.convolution, a.convolution2, a.add, a.relu, relu>
+    """
+
+    def __init__(
+        self,
+        *layers: Mapping[str, Any],
+        name: str = "",
+        srclayers: str | Sequence[str] | None = None,
+        inputs: str | Sequence[str] = "in",
+        output: str = "",
+        repeat: int | None = None,
+    ) -> None:
+        use = {"name": name, "srclayers": _listed(srclayers or ()), "repeat": repeat}
+        block = {"inputs": _listed(inputs), "output": output, "layer": list(layers)}
+        super().__init__({key: value for key, value in use.items() if value not in ("", [], None)}, block=block)
+
+
+class Net(dict[str, Any]):
+    """The block ``neuralnet`` of a job.
+
+    Parameters
+    ----------
+    layers : sequence of mapping
+        Of `layer`, `singa_dask.nn`, or `Sequential`. One without a name gets that of its type, with a number from the
+        second on; one without sources is fed by the one before it, input layers by none.
+    **keys
+        The other keys of ``neuralnet``: ``partition_dim``, ``unroll_len``.
+
+    Raises
+    ------
+    ConfigError
+        A `Sequential` is not used as it is made.
+    """
+
+    def __init__(self, layers: Sequence[Mapping[str, Any]], **keys: Any) -> None:
+        definitions: dict[str, Any] = {}
+        wired = list(_wired(layers, definitions))
+        if definitions:
+            text = dump(plain_values({"blocks": definitions, "neuralnet": {"layer": wired}}))
+            root, problems = parse(text, HERE, with_lines=False)
+            assert isinstance(root, TreeMap)
+            if problems := [*problems, *expand(root)]:
+                raise ConfigError(problems)
+            wired = plain(root)["neuralnet"]["layer"]
+        super().__init__(**keys, layer=wired)
+
+    def __repr__(self) -> str:
+        return f"<Net: {', '.join(each['name'] for each in self['layer'])}>"
+
+
+def _wired(
+    layers: Sequence[Mapping[str, Any]], blocks: dict[str, Any], before: str = "", within: str = ""
+) -> Iterator[dict[str, Any]]:
+    """Yield layers with names and sources; a `Sequential` becomes a use of a block, which is added to ``blocks``.
+
+    Parameters
+    ----------
+    layers : sequence of mapping
+    blocks : dict
+    before : str
+        What the first layer reads.
+    within : str
+        Names of the `Sequential` that have the layers, each with a point.
+    """
+    taken = Counter(each["name"] for each in layers if "name" in each)
+    for each in layers:
+        kind = "sequential" if "block" in each else str(each["type"]).rpartition(".")[2].lower()
+        name = each.get("name") or _free_name(kind, taken)
+        wired = {"name": name, **each}
+        cls = None if "block" in each else _class_of(each["type"])
+        if "srclayers" not in wired and not (cls and cls.traits.is_input) and before:
+            wired["srclayers"] = [before]
+        if "block" in each:
+            definition, wired["block"] = each["block"], f"{within}{name}"
+            inner = _wired(definition["layer"], blocks, f"${definition['inputs'][0]}", f"{within}{name}.")
+            blocks[wired["block"]] = {**definition, "layer": list(inner)}
+        before = name
+        yield wired
+
+
+def _listed(names: str | Sequence[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
+
+
+def _free_name(name: str, taken: Counter[str]) -> str:
+    number, free_name = 1, name
+    while free_name in taken:
+        number += 1
+        free_name = f"{name}{number}"
+    taken[free_name] += 1
+    return free_name
+
+
+def plain_values(value: Any) -> Any:
+    """Return a value as a job file can say it."""
+    if isinstance(value, Conf):
+        return value.model_dump(exclude_unset=True)
+    if isinstance(value, Mapping):
+        return {str(key): plain_values(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_values(inner) for inner in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    # numbers of numpy
+    return value.item() if hasattr(value, "item") and not isinstance(value, (str, bytes)) else value

@@ -1,0 +1,45 @@
+"""Which silent processes of a job live, as others make steps that need them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+
+class Evidence:
+    """Tells which processes of a job live although nothing is heard of them: those without whom no step is made."""
+
+    def __init__(self) -> None:
+        self._reached: dict[str, dict[str, int]] = {}
+        self._alive_at: dict[str, float] = {}
+
+    def look(self, told: Mapping[str, Mapping[str, int]], needed_by: Mapping[str, Collection[str]], now: float) -> None:
+        """Note which steps have been made.
+
+        Parameters
+        ----------
+        told : mapping of str to mapping of str to int
+            The step of each worker group, as each Dask worker of the job tells it.
+        needed_by : mapping of str to collection of str
+            By Dask worker: the groups that make no step without it.
+        now : float
+            Seconds.
+        """
+        # of each group, the two Dask workers that tell the highest steps: for each there is another one
+        leaders: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        for address, steps in told.items():
+            for group, step in steps.items():
+                leaders[group] = sorted([*leaders[group], (step, address)])[-2:]
+        reached = {}
+        for address, groups in needed_by.items():
+            others = {group: [step for step, other in leaders[group] if other != address] for group in groups}
+            known = reached[address] = {group: max(steps, default=-1) for group, steps in others.items()}
+            before = self._reached.get(address, known)
+            if any(step > before.get(group, step) for group, step in known.items()):
+                self._alive_at[address] = now
+        self._reached = reached
+
+    def is_alive(self, address: str, now: float, within_s: float) -> bool:
+        """Return whether others have made a step in the last seconds that needs a Dask worker."""
+        return now - self._alive_at.get(address, -math.inf) < within_s

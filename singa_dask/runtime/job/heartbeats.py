@@ -1,0 +1,97 @@
+"""Detect Dask workers that are lost, by gaps between their heartbeats."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import dask.config
+from dask.utils import parse_timedelta
+from distributed import Scheduler
+from distributed.scheduler import heartbeat_interval
+
+from singa_dask.runtime.job.limits import limit
+
+PHI = 8.0
+"""A Dask worker is given up when its silence is so long that by the usual gaps between heartbeats it would come once
+in 10^8 times: after 18 times the usual gap, which is some 10 s on a calm cluster. This is the phi accrual failure
+detector of Hayashibara et al. (2004) for gaps whose length is distributed exponentially."""
+RECENT = 0.1
+"""Weight of the newest gap in the usual one."""
+MAX_LOOK_S = 1.0
+"""No more of the time between two looks counts as silence: a scheduler that was held up itself has heard of nobody."""
+
+
+@dataclass
+class _Beats:
+    """The heartbeats of a Dask worker.
+
+    Attributes
+    ----------
+    last_seen : float
+        Time of the last one, of a clock that may be set: compared only for being equal.
+    silence : float
+        Seconds without another one.
+    usual : float
+        Weighted mean of the gaps between them, in seconds.
+    """
+
+    last_seen: float
+    silence: float
+    usual: float
+
+
+class Heartbeats:
+    """Tells of which Dask workers nothing has come for too long, for their own recent delays and those of others.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._looked_at = time.monotonic()
+        self._beats: dict[str, _Beats] = {}
+        self._gaps: list[float] = []
+        self._least_s = limit("silent")
+        ttl = dask.config.get("distributed.scheduler.worker-ttl")
+        self._most_s = float(parse_timedelta(ttl)) if ttl else float("inf")
+
+    def look(self) -> None:
+        """Count the time since the last look for Dask workers without a heartbeat in between."""
+        now = time.monotonic()
+        passed, self._looked_at = min(now - self._looked_at, MAX_LOOK_S), now
+        interval, all_beats = heartbeat_interval(len(self._scheduler.workers)), {}
+        for address, known in self._scheduler.workers.items():
+            beats = self._beats.get(address) or _Beats(known.last_seen, 0.0, interval)
+            beats.silence += passed
+            if known.last_seen != beats.last_seen:
+                beats.usual += RECENT * (max(beats.silence, interval) - beats.usual)
+                beats.last_seen, beats.silence = known.last_seen, 0.0
+            all_beats[address] = beats
+        self._beats = all_beats
+        self._gaps = sorted(max(each.usual, each.silence) for each in all_beats.values())
+
+    def limit_of(self, address: str) -> float:
+        """Return after how many seconds of silence a Dask worker is given up.
+
+        Where most others are late at this moment, too, it is the network or the scheduler that is.
+        """
+        beats, gaps = self._beats.get(address), self._gaps
+        usual = beats.usual if beats else 0.0
+        n_others = len(gaps) - (beats is not None)
+        if n_others > 0:
+            quarter = (n_others - 1) // 4
+            # of the others only: its own gap may be among the shortest
+            quarter += beats is not None and max(usual, beats.silence) <= gaps[quarter]
+            usual = max(usual, gaps[quarter])
+        return min(max(self._least_s, PHI * math.log(10) * usual), self._most_s)
+
+    def is_silent(self, address: str) -> bool:
+        """Return whether a Dask worker is on the cluster, and has not been heard of for too long."""
+        known, beats = self._scheduler.workers.get(address), self._beats.get(address)
+        if known is None or beats is None or known.last_seen != beats.last_seen or beats.silence <= self._least_s:
+            return False
+        return beats.silence > self.limit_of(address)

@@ -1,0 +1,148 @@
+"""Host one process of a job on a Dask worker, and read the stacks of its units."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from singa_dask import modules
+from singa_dask.comm.message import Address
+from singa_dask.conf import ClusterConf, JobConf
+from singa_dask.data.codecs.scaling import Scaling
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.planning.layout import Layout
+from singa_dask.runtime.units.initial_state import Rejoin
+from singa_dask.runtime.units.unit_host import UnitHost
+from singa_dask.runtime.units.unit_task import run_unit
+
+
+class Hosting:
+    """One process of a job in one life, on a Dask worker.
+
+    Parameters
+    ----------
+    placement : mapping
+        What `Jobs` has sent: ``job_id``, ``life``, ``process``, ``processes`` (units of each), ``workers`` (Dask worker
+        of each), ``buddy``, ``term`` (the life in which all processes began together), ``rejoin`` (fields of `Rejoin`,
+        for a process that joins others), ``threads`` (of each worker, or None),
+        ``silent_s`` (after which a process that does not answer is lost), ``start`` (``manifest`` of a snapshot,
+        ``url`` of a checkpoint, or nothing), ``job`` as JSON, ``assignments``, ``sources``, ``datasets``,
+        ``checkpoint_url``, ``init_from``, ``scalings``, ``token``.
+
+    Attributes
+    ----------
+    host : UnitHost
+        Set by `build`.
+    key : tuple of str and int
+        The job and the process.
+    buddy : str
+        Dask worker that keeps a second copy of snapshots; it may change.
+    reports : dict of str to dict
+        Of the units that have ended.
+    mounts : ExitStack
+        Closed at the end: what makes the part files of the job readable here.
+    """
+
+    def __init__(self, placement: Mapping[str, Any]) -> None:
+        self.placement = placement
+        self.job_id: str = placement["job_id"]
+        self.life: int = placement["life"]
+        self.process: int = placement["process"]
+        self.buddy: str = placement["buddy"]
+        self.sources = [modules.Source(*source) for source in placement["sources"]]
+        self.key = self.job_id, self.process
+        self.reports: dict[str, dict[str, Any]] = {}
+        self.host: UnitHost
+        self.mounts = ExitStack()
+        self._n_running = 0
+        self._is_closed = False
+        self._changed = threading.Condition()
+
+    def build(self, job: JobConf, **options: Any) -> None:
+        """Build the `UnitHost`; ``options`` are its other arguments."""
+        placement = self.placement
+        processes = tuple(tuple(Address(*unit) for unit in units) for units in placement["processes"])
+        if not self.buddy and job.cluster.snapshot_freq is None:
+            # nobody would have the snapshots of a process that is lost
+            cluster = ClusterConf.model_validate({**job.cluster.model_dump(), "snapshot_freq": 0})
+            job = job.model_copy(update={"cluster": cluster})
+        self.host = UnitHost(
+            self.job_id,
+            self.process,
+            job,
+            assignments=placement["assignments"],
+            scalings={name: Scaling.from_dict(scaling) for name, scaling in placement["scalings"].items()},
+            layout=Layout(processes, job.cluster),
+            life=self.life,
+            rejoin=_rejoin_of(placement["rejoin"]),
+            threads=placement["threads"],
+            **options,
+        )
+
+    @property
+    def threads(self) -> int:
+        """Threads of each worker here; 0 if there is no worker."""
+        has_worker = any(unit.kind == "worker" for unit in self.host.local)
+        return self.host.devices.n_threads if has_worker else 0
+
+    def run(
+        self, unit: Address, endpoints: Sequence[str], start_point: Callable[[], str | Checkpoint | None]
+    ) -> dict[str, Any]:
+        """Run a unit; return its report. ``start_point`` returns what it starts from."""
+        with self._changed:
+            if self._is_closed:
+                return {"state": "aborted", "step": -1}
+            self._n_running += 1
+        try:
+            self.host.connect(endpoints)
+            url, init_from = self.placement["checkpoint_url"], self.placement["init_from"]
+            report = run_unit(self.host, unit, url, start_point(), init_from)
+            self.reports[str(unit)] = report
+            return report
+        finally:
+            with self._changed:
+                self._n_running -= 1
+                self._changed.notify_all()
+
+    def end(self, reason: str) -> bool:
+        """End all units, and close the host; return whether they have ended in time."""
+        with self._changed:
+            self._is_closed = True
+        self.host.abort({"reason": reason}, tell=False)
+        has_ended = self.wait(limit("end"))
+        self.host.close()
+        self.mounts.close()
+        return has_ended
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until no unit runs; return whether that is so."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._n_running, timeout_s)
+
+
+def _rejoin_of(facts: Mapping[str, Any] | None) -> Rejoin | None:
+    if facts is None:
+        return None
+    running, left = (frozenset(Address(*unit) for unit in facts[key]) for key in ("running", "left"))
+    return Rejoin(running, left, {int(group): int(step) for group, step in facts["steps"]})
+
+
+def stacks_of(hostings: Iterable[Hosting]) -> dict[str, dict[str, Any]]:
+    """Return the Python ``stack`` of each unit, and what it waits for, see `Views.stacks`; no unit stops for that."""
+    frames = sys._current_frames()  # of all threads, also of those that are stuck
+    stacks: dict[str, dict[str, Any]] = {}
+    for hosting in hostings:
+        waits = hosting.host.waits()
+        for name, thread in list(hosting.host.threads.items()):
+            frame = frames.get(thread.ident or 0)
+            if frame is None:
+                stacks[name] = {"error": "it has ended"}
+            else:
+                lines = [line for entry in traceback.format_stack(frame) for line in entry.splitlines()]
+                stacks[name] = {"stack": lines, "wait": waits.get(name)}
+    return stacks

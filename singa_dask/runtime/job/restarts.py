@@ -1,0 +1,184 @@
+"""Choose the snapshot or checkpoint that a job restarts from, and when it restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from singa_dask.shown import plural
+
+MAX_BACKOFF_S = 30.0
+KEPT = 2
+MAX_CHECKPOINTS = 8
+KEYS = "parts", "states"
+
+
+class RestartPoints:
+    """The newest snapshots and checkpoints of a job.
+
+    Parameters
+    ----------
+    resume : str or None
+        URL of the checkpoint that the job continues from.
+    """
+
+    def __init__(self, resume: str | None) -> None:
+        self._resume = resume
+        self._checkpoints: list[tuple[int, str]] = []
+        self._snapshots: list[tuple[int, Mapping[str, Any]]] = []
+
+    def add_checkpoint(self, step: int, url: str) -> None:
+        """Add a checkpoint that is complete; news of an older one may come late."""
+        self._checkpoints = sorted({*self._checkpoints, (step, url)})[-MAX_CHECKPOINTS:]
+
+    def add_snapshot(self, step: int, manifest: Mapping[str, Any], present: Collection[str]) -> None:
+        """Add a snapshot that is complete; those of later steps, from an older life, are replaced by it.
+
+        Holders that are not ``present`` on the cluster have been lost since.
+        """
+        older = [snapshot for snapshot in self._snapshots if snapshot[0] < step]
+        manifest = {**manifest, **_held(manifest, present)}
+        self._snapshots = [*older, (step, manifest)][-KEPT:]
+
+    def forget(self, worker: str) -> None:
+        """Take note that a Dask worker has lost all parts: another one may come at its address."""
+        kept: list[tuple[int, Mapping[str, Any]]] = []
+        for step, manifest in self._snapshots:
+            others = {holder for key in KEYS for part in manifest.get(key, ()) for holder in part["holders"]} - {worker}
+            kept.append((step, {**manifest, **_held(manifest, others)}))
+        self._snapshots = kept
+
+    def drop_named(self, text: str) -> bool:
+        """Drop what cannot be read: ``text``, the cause of a failure, names a file of it. Return whether there is any.
+
+        The job starts from an older one next.
+        """
+        before = len(self._checkpoints) + len(self._snapshots)
+        self._checkpoints = [point for point in self._checkpoints if f"{point[1]}/" not in text]
+        self._snapshots = [
+            (step, manifest)
+            for step, manifest in self._snapshots
+            if not any(part["file"] in text for key in KEYS for part in manifest.get(key, ()))
+        ]
+        return len(self._checkpoints) + len(self._snapshots) < before
+
+    def newest(self, present: Collection[str]) -> tuple[int | None, dict[str, Any], str]:
+        """Return the newest point that can still be read.
+
+        Parameters
+        ----------
+        present : collection of str
+            Dask workers that can be reached.
+
+        Returns
+        -------
+        step : int or None
+            None if the job starts where it has started.
+        start : dict
+            ``manifest`` of a snapshot, ``url`` of a checkpoint, or nothing.
+        what : str
+            In words.
+        """
+        for step, manifest in reversed(self._snapshots):
+            if self._checkpoints and self._checkpoints[-1][0] >= step:
+                break
+            left = _held(manifest, present)
+            if all(part["holders"] for parts in left.values() for part in parts):
+                return step, {"manifest": {**manifest, **left}}, f"the snapshot of step {step}"
+        if self._checkpoints:
+            step, url = self._checkpoints[-1]
+            return step, {"url": url}, f"the checkpoint of step {step}"
+        return None, {"url": self._resume} if self._resume else {}, "its beginning"
+
+    def of_groups(self, steps: Mapping[int, int], present: Collection[str]) -> dict[str, Any]:
+        """Return the newest point from which worker groups can start again whose servers go on.
+
+        Parameters
+        ----------
+        steps : mapping of int to int
+            The step that each group has to start at: no snapshot after it will do. Checkpoints are of earlier moments.
+        present : collection of str
+            Dask workers that can be reached.
+        """
+        for _, manifest in reversed(self._snapshots):
+            if all(int(manifest["groups"][str(group)]["step"]) <= step for group, step in steps.items()):
+                return {"manifest": {**manifest, **_held(manifest, present)}}
+        url = self._checkpoints[-1][1] if self._checkpoints else self._resume
+        return {"url": url} if url else {}
+
+
+def _held(manifest: Mapping[str, Any], present: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return the parts of a snapshot, by kind, each with those of its holders that can be reached."""
+
+    def reached(part: Mapping[str, Any]) -> dict[str, Any]:
+        return {**part, "holders": [holder for holder in part["holders"] if holder in present]}
+
+    return {key: [reached(part) for part in manifest.get(key, ())] for key in KEYS}
+
+
+class Restarts:
+    """Counts the restarts of a job.
+
+    Parameters
+    ----------
+    max_restarts : int
+        Largest number without a later step between them.
+
+    Attributes
+    ----------
+    reasons : list of str
+        Why the job was restarted, each time.
+    recomputed_steps : int
+        Steps that were computed again.
+    lost_s : float
+        Time from each loss to the first step after it, in seconds.
+    """
+
+    def __init__(self, max_restarts: int) -> None:
+        self.reasons: list[str] = []
+        self.recomputed_steps = 0
+        self.lost_s = 0.0
+        self._max = max_restarts
+        self._n_in_place = 0  # since the newest step
+        self._best = -1
+        self._lost_at: float | None = None
+
+    def __len__(self) -> int:
+        return len(self.reasons)
+
+    def refusal(self, step: int) -> str:
+        """Return why the job may not be restarted once more; empty if it may."""
+        if not self._max:
+            return "cluster.max_restarts is 0."
+        if step <= self._best and self._n_in_place >= self._max:
+            return f"The job was restarted {plural(self._max, 'time')} without a later step (cluster.max_restarts)."
+        return ""
+
+    def add(self, reason: str, step: int) -> None:
+        """Count a restart; ``step`` is the newest step that is known."""
+        self.reasons.append(reason)
+        self._n_in_place = 1 if step > self._best else self._n_in_place + 1
+        self._best = max(step, self._best)
+
+    def backoff_s(self) -> float:
+        """Return how long to wait before the next start: longer each time that the job made no progress."""
+        return min(0.5 * 2.0 ** (self._n_in_place - 1), MAX_BACKOFF_S) if self._n_in_place > 1 else 0.0
+
+    def lose(self, now: float) -> None:
+        """Count time as lost from now on."""
+        if self._lost_at is None:
+            self._lost_at = now
+
+    def resume(self, now: float) -> None:
+        """Count no more time as lost: the job trains again."""
+        if self._lost_at is not None:
+            self.lost_s += now - self._lost_at
+            self._lost_at = None
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers for the summary of the job."""
+        return {
+            "restarts": len(self.reasons),
+            "recomputed_steps": self.recomputed_steps,
+            "lost_s": round(self.lost_s, 3),
+        }

@@ -1,0 +1,236 @@
+"""The result of a job: its state, exit code and summary."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from singa_dask.runtime.job.names import SIGNAL_CODES
+from singa_dask.runtime.planning.layout import Layout
+from singa_dask.runtime.units.learning import facts_of_workers
+from singa_dask.runtime.units.server import MORE
+from singa_dask.shown import plural
+
+
+@dataclass(frozen=True)
+class Result:
+    """Result of a job. Its fields, except ``error``, are those of ``summary.json``.
+
+    Attributes
+    ----------
+    state : str
+        done, failed or stopped.
+    restarts : int
+        Number of times that the units were started again after a loss.
+    recomputed_steps : int
+        Steps of the first worker group that were computed again.
+    lost_s : float
+        Time from each loss to the first step after it, summed, in seconds.
+    step_ms, wait_ms : dict of str to float
+        Milliseconds for a step; `StepTimer` defines a step on a GPU. A worker waits for ``data``, for ``params``, and
+        for ``cores`` that other threads use.
+    bytes : dict of str to int
+        ``sent`` and ``received``: arrays between processes. ``local`` and ``remote``: blocks of records that were read
+        on a host that stores them, and others.
+    ops : str
+        Kernels of the first worker.
+    devices : dict of str to str
+        Device of each worker, ``"cpu"`` or ``"cuda:<index in its process>"``, and its kernels.
+    threads : int
+        Number of threads of the first worker.
+    layers : dict of str to dict of str to float
+        In a job that is profiled, medians of the recorded steps of the first worker: ``forward_ms`` and
+        ``backward_ms`` of each layer, without waits. Where workers compute parts of one net, those of the worker
+        that takes longest.
+    step_parts : dict of str to float
+        Of the same steps: ``compute_ms``, and the waits ``data_ms``, ``params_ms``, and for other workers of a
+        partitioned net ``workers_ms``.
+    peak_memory : int
+        Peak memory of a process of the job, in bytes; the maximum over all processes.
+    bad_records : int
+        Number of records that could not be read, each once for every input layer of a worker.
+    samples : int
+        Number of records that all workers have trained on, since they were started last.
+    updates : dict of str to int
+        ``applied``: updates of slices by the servers, since they were started last: of each slice one for each step of
+        each worker group. ``refused``: those that came again.
+    staleness : dict of str to int
+        Number of gradients by the number of updates that their slice had seen since the values that they were computed
+        from, ``"0"`` to ``"64"`` or ``"more"``.
+    staleness_mean : float
+        Mean over all gradients.
+    learning : dict
+        Facts of the first worker group, see `facts_of_workers`; ``summary.json`` has ``sentences`` too.
+    exit_code : int
+    reason : str
+        One line; empty if the job is done and did not end early.
+    error : str
+        Traceback of the unit that failed; empty if the reason is enough.
+    """
+
+    job: str
+    id: str
+    state: str
+    steps: int
+    seconds: float
+    topology: dict[str, Any]
+    restarts: int
+    train: dict[str, float]
+    test: dict[str, float]
+    validation: dict[str, float]
+    step_ms: dict[str, float]
+    samples_per_s: float
+    wait_ms: dict[str, float]
+    bytes: dict[str, int]
+    recomputed_steps: int = 0
+    lost_s: float = 0.0
+    ops: str = ""
+    devices: dict[str, str] = field(default_factory=dict)
+    threads: int = 0
+    layers: dict[str, dict[str, float]] = field(default_factory=dict)
+    step_parts: dict[str, float] = field(default_factory=dict)
+    peak_memory: int = 0
+    bad_records: int = 0
+    samples: int = 0
+    updates: dict[str, int] = field(default_factory=dict)
+    staleness: dict[str, int] = field(default_factory=dict)
+    staleness_mean: float = 0.0
+    learning: dict[str, Any] = field(default_factory=dict)
+    exit_code: int = 0
+    reason: str = ""
+    error: str = field(default="", repr=False)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the object of ``summary.json``."""
+        facts = asdict(self)
+        del facts["error"]
+        for name in ("layers", "learning", "step_parts"):
+            if not facts[name]:
+                del facts[name]
+        return facts
+
+
+def summarise(
+    name: str,
+    job_id: str,
+    layout: Layout,
+    over: Mapping[str, Any],
+) -> Result:
+    """Combine the reports of a job into its result.
+
+    Parameters
+    ----------
+    layout : Layout
+        Of the job file.
+    over : mapping
+        Last event of the job: ``reports`` of each unit; ``failure``, the first one or None, with ``reason``,
+        ``exit_code``, ``error``, ``expected``; ``signal``, the name of the one that stopped the job, and ``by``, who
+        sent it, if not its client; ``processes``, the units of each; ``restarts``, ``recomputed_steps``, ``lost_s``;
+        ``latest``, the last metrics of each phase; ``seconds``.
+    """
+    reports, failure, latest = over["reports"], over["failure"], over["latest"]
+    workers = [report for report in reports.values() if "step_ms" in report]
+    first = [report for report in workers if report["unit"].startswith("worker-0-")]
+    state, steps, reason = outcome(over)
+    return Result(
+        job=name,
+        id=job_id,
+        state=state,
+        steps=steps,
+        seconds=round(over["seconds"], 3),
+        topology={**layout.describe(), "processes": over["processes"]},
+        restarts=over["restarts"],
+        train=dict(latest.get("train", {})),
+        test=dict(latest.get("test", {})),
+        validation=dict(latest.get("validation", {})),
+        step_ms={key: _average(report["step_ms"][key] for report in first) for key in ("median", "p95")},
+        samples_per_s=round(sum(report["samples"] / max(report["seconds"], 1e-9) for report in workers), 1),
+        wait_ms={key: _average(report["wait_ms"][key] for report in first) for key in ("data", "params", "cores")},
+        bytes={
+            **{key: sum(_bytes(reports, units, key) for units in over["processes"]) for key in ("sent", "received")},
+            **{key: sum(int(report["read"][key]) for report in workers) for key in ("local", "remote")},
+        },
+        recomputed_steps=over["recomputed_steps"],
+        lost_s=over["lost_s"],
+        ops=next((str(report["ops"]) for report in first), ""),
+        devices={report["unit"]: f"{report['device']} ({report['ops']})" for report in workers},
+        threads=next((int(report["threads"]) for report in first), 0),
+        layers=_merge_layers(report["layers"] for report in first if "layers" in report),
+        step_parts=dict(reports.get("worker-0-0", {}).get("step_parts", {})),
+        peak_memory=max((int(report.get("peak_memory", 0)) for report in reports.values()), default=0),
+        bad_records=sum(int(report.get("bad_records", 0)) for report in reports.values()),
+        samples=round(sum(report["samples"] for report in workers)),
+        **_updates([report["updates"] for report in reports.values() if "updates" in report]),
+        learning=facts_of_workers(report["learning"] for report in first if report.get("learning")),
+        exit_code=exit_code_of(state, over),
+        reason=reason,
+        error="" if not failure or failure.get("expected") else str(failure.get("error", "")),
+    )
+
+
+def exit_code_of(state: str, over: Mapping[str, Any]) -> int:
+    """Return the exit code of a job that has ended in this state, from its last event (see `summarise`)."""
+    if state == "stopped":
+        return SIGNAL_CODES.get(over["signal"], 1)
+    return int(over["failure"].get("exit_code", 1)) if over["failure"] else 0
+
+
+def outcome(over: Mapping[str, Any]) -> tuple[str, int, str]:
+    """Return how a job ended, from its last event (see `summarise`): state, number of steps, and the reason."""
+    reports, failure = over["reports"], over["failure"]
+    workers = [report for report in reports.values() if "step_ms" in report]
+    step = max((int(report.get("step", -1)) for report in reports.values()), default=-1)
+    if failure:
+        last = f" Last step: {step}." if failure.get("exit_code") == 4 else ""
+        return "failed", max(step, 0), _reason_of(failure, reports) + last
+    waited = bool(over["signal"]) and any(report["state"] != "done" for report in reports.values())
+    if waited or any(report["stopped"] for report in workers):
+        # units stop without a signal where their Dask worker closes, and nobody places them anew
+        what = f"stopped by {over.get('by') or over['signal'] or 'a Dask worker that has closed'}"
+        return "stopped", max(step, 0), f"{what} while it waited for Dask workers" if waited else what
+    return "done", max(step, 0), next((report["ended"] for report in workers if report.get("ended")), "")
+
+
+def _updates(counted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Add up what the servers have counted, see `UpdateCounts`."""
+    staleness: Counter[str] = sum((Counter(counts["staleness"]) for counts in counted), Counter())
+    total = sum(counts["staleness_sum"] for counts in counted)
+    return {
+        "updates": {key: sum(counts[key] for counts in counted) for key in ("applied", "refused")},
+        "staleness": {
+            key: staleness[key] for key in sorted(staleness, key=lambda name: (name == MORE, len(name), name))
+        },
+        "staleness_mean": round(total / max(staleness.total(), 1), 4),
+    }
+
+
+def _reason_of(failure: Mapping[str, Any], reports: Mapping[str, Mapping[str, Any]]) -> str:
+    """Describe why the job failed, and how many other units failed in the same way."""
+    reason, unit = str(failure["reason"]), str(failure.get("unit"))
+    alike = [name for name, report in reports.items() if "cause" in report and report["cause"] == failure.get("cause")]
+    n_others = len(set(alike) - {unit})
+    return reason.replace(unit, f"{unit} and {plural(n_others, 'other')}", 1) if n_others else reason
+
+
+def _merge_layers(tables: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
+    """Return the longest time of each layer over the workers that have it, or a part of it."""
+    merged: dict[str, dict[str, float]] = {}
+    for table in tables:
+        for layer, times in table.items():
+            known = merged.setdefault(layer, {})
+            known.update({name: max(ms, known.get(name, 0.0)) for name, ms in times.items()})
+    return merged
+
+
+def _bytes(reports: Mapping[str, Mapping[str, Any]], units: Iterable[str], key: str) -> int:
+    """Return the traffic of a process when its last unit ended."""
+    return max((int(reports.get(unit, {}).get("bytes", {}).get(key, 0)) for unit in units), default=0)
+
+
+def _average(values: Iterable[float]) -> float:
+    known = list(values)
+    return round(float(np.mean(known)), 4) if known else 0.0

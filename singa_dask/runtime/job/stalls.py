@@ -1,0 +1,39 @@
+"""Warn where a job has made no step for long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+STALL_S = 60.0
+"""After this time without a step a warning is given; again each time that it has doubled."""
+
+
+class Stalls:
+    """Watches the steps of one job."""
+
+    def __init__(self) -> None:
+        self._steps: Mapping[str, int] = {}
+        self._since: float | None = None
+        self._next = STALL_S
+
+    def look(self, steps: Mapping[str, int], waits: Mapping[str, tuple[str, float]], now: float) -> str:
+        """Return a warning if the job has made no step for long; else an empty string.
+
+        Parameters
+        ----------
+        steps : mapping of str to int
+            Step of each worker group.
+        waits : mapping of str to (str, float)
+            What each unit waits for, and for how many seconds.
+        now : float
+            Seconds.
+        """
+        if self._since is None or steps != self._steps:
+            self._steps, self._since, self._next = dict(steps), now, STALL_S
+        still = now - self._since
+        if still < self._next:
+            return ""
+        self._next *= 2
+        longest = sorted(waits.items(), key=lambda item: -item[1][1])
+        said = "; ".join(f"{unit} waits for {what} ({seconds:.0f} s)" for unit, (what, seconds) in longest)
+        return f"no step for {still:.0f} s. {said or 'No unit waits: a step, a test or a start takes long'}."

@@ -1,0 +1,65 @@
+"""Which Dask workers have failed lately, or do not reach each other, and are not used for a while."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+FIRST_S = 5.0
+"""How long a Dask worker that could not host a process, or end it in time, is not used. Twice as long each time."""
+PARTED_S = 60.0
+"""The same for two together that have not reached each other twice, or once while others do not: the first time may be
+a moment's."""
+MAX_S = 600.0
+EVER = sys.float_info.max
+"""A time after all but what is suspected for good."""
+
+
+class Suspects:
+    """Remembers what has failed, and how often. A worker that is gone, or comes, begins anew."""
+
+    def __init__(self) -> None:
+        self._failures: dict[frozenset[str], tuple[int, float]] = {}
+
+    def add(self, now: float, *workers: str, for_good: bool = False) -> float:
+        """Add a worker, or two that do not reach each other; return for how many seconds from ``now`` that counts."""
+        key = frozenset(workers)
+        n, _ = self._failures.get(key, (0, 0.0))
+        parted = {pair: failure for pair, failure in self._failures.items() if len(pair) == len(key) > 1}
+        if len(key) > 1 and not n and all(until <= now for _, until in parted.values()):
+            seconds = 0.0
+        else:
+            first_s, n_doubled = (FIRST_S, n) if len(key) == 1 else (PARTED_S, max(n - 1, 0))
+            seconds = min(first_s * 2.0 ** min(n_doubled, 9), MAX_S)
+        seconds = math.inf if for_good else seconds
+        end = now + seconds
+        # the network is not mended yet
+        self._failures |= {pair: (m, max(end, until)) for pair, (m, until) in parted.items()}
+        self._failures[key] = n + 1, end
+        return seconds
+
+    def forget(self, worker: str) -> None:
+        """Forget what has been said of a worker."""
+        self._failures = {key: failure for key, failure in self._failures.items() if worker not in key}
+
+    def others(self, now: float, workers: Mapping[str, int], kept: Sequence[str]) -> set[str]:
+        """Return the workers without suspects, as many as possible that all reach each other.
+
+        Parameters
+        ----------
+        now : float
+            `EVER` leaves out only what is suspected for good.
+        workers : mapping of str to int
+            Free threads of each.
+        kept : sequence of str
+            Those to keep rather than others.
+        """
+        pending = [key for key, (_, until) in self._failures.items() if until > now]
+        left = set(workers).difference(*(key for key in pending if len(key) == 1))
+        while parted := [key for key in pending if len(key) > 1 and key <= left]:
+            n_parted = Counter(worker for key in parted for worker in key)
+            worst = max(n_parted, key=lambda worker: (n_parted[worker], worker not in kept, -workers[worker], worker))
+            left.remove(worst)
+        return left

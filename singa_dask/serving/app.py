@@ -1,0 +1,299 @@
+"""The ASGI application that answers requests for predictions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from singa_dask.arrays import Array
+from singa_dask.errors import ConfigError, DataError, SingaError
+from singa_dask.inference.model import Model
+from singa_dask.redaction import redact
+from singa_dask.serving.batcher import Batcher, Limits
+from singa_dask.serving.bodies import (
+    JSON,
+    NPY,
+    PredictRequest,
+    Refused,
+    decompressed,
+    encoding_of,
+    read_body,
+    to_npy,
+    too_large,
+)
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# threads that read bodies and write answers, beside the event loop and the thread that computes
+N_READERS = 2
+# a body or an answer of fewer bytes is read and written on the event loop: to hand it on takes longer
+SMALL_BYTES = 16 << 10
+BYTES_PER_VALUE = 16
+# headers of an answer to a request that may succeed later
+LATER = {"Retry-After": "1"}
+
+
+class App:
+    """Answers requests with what a model predicts.
+
+    Parameters
+    ----------
+    model : Model
+    limits : Limits
+    layer : str or None
+        Layer to predict from, of requests that name none.
+
+    Attributes
+    ----------
+    asgi : Starlette
+    example : dict or None
+        A record of a table, see `Model.example`.
+    ending : bool
+        New requests are refused.
+    statuses : Counter of int
+        Answers to requests for predictions, by status.
+
+    Raises
+    ------
+    ConfigError
+        The net cannot be served.
+    """
+
+    def __init__(self, model: Model, limits: Limits, layer: str | None = None) -> None:
+        self._model, self._limits = model, limits
+        self._layer = layer if layer is not None else _output_of(model)
+        if layer is not None:
+            self._check_layer(layer)
+        self.batcher = Batcher(model, limits)
+        self.ending = False
+        self.statuses: Counter[int] = Counter()
+        self._n_open = self._bytes_open = 0
+        self._readers = ThreadPoolExecutor(N_READERS, thread_name_prefix="serve-reads")
+        some = self._layer or next(reversed(model.layers))
+        self._shape, self._columns = model.record(some)
+        self.example = model.example(some)
+        zeros = np.zeros((1, *self._shape), np.uint8)
+        try:
+            self.batcher.warm_up(model.encode(zeros, some), some)
+        except BaseException:
+            self.close()
+            raise
+        self.asgi = Starlette(
+            routes=[
+                Route("/predict", self._predict, methods=["POST"]),
+                Route("/health", self._health),
+                Route("/model", self._describe),
+            ],
+            exception_handlers={HTTPException: _http_error},
+        )
+
+    def close(self) -> None:
+        """End the threads once what was submitted is computed."""
+        self.batcher.close()
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    # -- what it is ------------------------------------------------------------------------------------------
+
+    async def _health(self, request: Request) -> Response:
+        status = "ending" if self.ending else "ok"
+        facts = {"status": status, "model": self._model.name, "step": self._model.step}
+        return _json(facts, 503 if self.ending else 200)
+
+    async def _describe(self, request: Request) -> Response:
+        model, limits = self._model, self._limits
+        classes = model.class_names_of(self._layer) if self._layer and model.has_classes(self._layer) else ()
+        facts = {
+            "model": model.name,
+            "url": redact(model.url),
+            "step": model.step,
+            "output": self._layer,
+            "layers": model.layers,
+            "classes": classes or None,
+            "record": {"shape": self._shape, "columns": self._columns or None},
+            "limits": {
+                "max_batch": limits.max_batch,
+                "max_queue": limits.max_queue,
+                "max_records": limits.max_records,
+                "max_mb": limits.max_bytes / (1 << 20),
+                "timeout": limits.timeout_s,
+            },
+            "counts": self.counts(),
+        }
+        return _json(facts)
+
+    def counts(self) -> dict[str, int]:
+        """Return what was done so far: requests, those that failed, records and batches."""
+        return {
+            "requests": sum(self.statuses.values()),
+            "errors": sum(n for status, n in self.statuses.items() if status >= 400),
+            "records": self.batcher.n_records,
+            "batches": self.batcher.n_batches,
+        }
+
+    # -- predictions -----------------------------------------------------------------------------------------
+
+    async def _predict(self, request: Request) -> Response:
+        answer = await self._answered(request)
+        self.statuses[answer.status_code] += 1
+        return answer
+
+    async def _answered(self, request: Request) -> Response:
+        try:
+            with_body: list[bytes] = []
+            try:
+                return await asyncio.wait_for(self._found(request, with_body), self._limits.timeout_s)
+            except asyncio.TimeoutError:
+                if with_body:
+                    raise Refused(503, f"no answer within {self._limits.timeout_s:g} s.", LATER) from None
+                late = f"the body did not arrive within {self._limits.timeout_s:g} s."
+                raise Refused(408, late, {"Connection": "close"}) from None
+        except Refused as refused:
+            return _error(refused.status, str(refused), refused.headers)
+        except ClientDisconnect:
+            return _error(400, "the client has left.")
+        except (DataError, ConfigError) as error:
+            return _error(400, redact(str(error)))
+        except (SingaError, MemoryError) as error:
+            return _error(500, redact(str(error)) or "out of memory.")
+        except Exception:
+            logger.exception("a request failed")
+            return _error(500, "an error inside the server; its log has the traceback.")
+
+    async def _found(self, request: Request, with_body: list[bytes]) -> Response:
+        """Return the answer to a request; ``with_body`` gets its body when all of it is there."""
+        async with self._body(request) as body:
+            with_body.append(body)
+            kind = request.headers.get("content-type", "")
+            is_small = len(body) < SMALL_BYTES and kind.startswith(JSON)
+            arrays, asked, layer = await self._work(is_small, self._read, body, kind, dict(request.query_params))
+            values = await self.batcher.values(arrays, layer)
+            wants_npy = NPY in request.headers.get("accept", "")
+            is_small = values.size * BYTES_PER_VALUE < SMALL_BYTES
+            return await self._work(is_small, self._written, values, asked, layer, wants_npy)
+
+    @asynccontextmanager
+    async def _body(self, request: Request) -> AsyncIterator[bytes]:
+        """Give the body of a request, within the limits on bodies that are in memory."""
+        limits = self._limits
+        if self.ending:
+            raise Refused(503, "the server is ending.", {"Connection": "close"})
+        encoding = encoding_of(request.headers.getlist("content-encoding"))
+        length = request.headers.get("content-length", "")
+        if length.isdecimal() and int(length) > limits.max_bytes:
+            raise too_large(limits)
+        if self._n_open >= limits.max_queue:
+            raise Refused(429, f"{self._n_open} requests are being answered. Try again later.", LATER)
+        self._n_open += 1
+        chunks = bytearray()
+        n_bytes = 0  # of what is in memory
+        try:
+            async for chunk in request.stream():
+                if len(chunks) + len(chunk) > limits.max_bytes:
+                    raise too_large(limits)
+                self._reserve(len(chunk))
+                n_bytes += len(chunk)
+                chunks += chunk
+            body = bytes(chunks)
+            if encoding:
+                body = await self._work(False, decompressed, body, encoding, limits)
+                self._reserve(len(body))
+                n_bytes += len(body)
+            yield body
+        finally:
+            self._n_open -= 1
+            self._bytes_open -= n_bytes
+
+    def _reserve(self, n_bytes: int) -> None:
+        """Count bytes of a body that is in memory.
+
+        Raises
+        ------
+        Refused
+            All bodies together have too many.
+        """
+        if self._bytes_open + n_bytes > self._limits.max_total_bytes:
+            raise Refused(429, "other requests take all the memory for bodies. Try again later.", LATER)
+        self._bytes_open += n_bytes
+
+    async def _work(self, is_small: bool, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a function, in another thread unless it has little to do."""
+        if is_small:
+            return function(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
+
+    def _read(self, body: bytes, kind: str, query: dict[str, str]) -> tuple[Any, PredictRequest, str]:
+        asked = read_body(body, kind, query, self._limits)
+        layer = asked.layer if asked.layer is not None else self._layer
+        if layer is None:
+            raise Refused(400, f"layer: expected one to predict from. Layers: {', '.join(self._model.layers)}.")
+        self._check_layer(layer)
+        if asked.proba and not self._model.has_classes(layer):
+            raise Refused(400, f"proba: layer {layer!r} has no probabilities of classes.")
+        n_bytes = 4 * asked.n * math.prod(self._model.layers[layer])
+        if n_bytes > self._limits.max_bytes:
+            most = self._limits.max_bytes / (1 << 20)
+            raise Refused(413, f"an answer of {n_bytes / (1 << 20):.0f} MiB, expected at most {most:g}.")
+        return self._model.encode(asked.records, layer, "records"), asked, layer
+
+    def _check_layer(self, layer: str) -> None:
+        if layer not in self._model.layers:
+            known = ", ".join(self._model.layers)
+            raise ConfigError(f"layer: no layer {layer[:80]!r} to predict from. Layers: {known}.")
+
+    def _written(self, values: Array, asked: PredictRequest, layer: str, wants_npy: bool) -> Response:
+        finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
+        if not finite.all():
+            raise Refused(500, f"row {int(finite.argmin())}: layer {layer!r} computed a value that is not finite.")
+        model = self._model
+        if wants_npy:
+            predictions = model.probabilities_of(values, layer) if asked.proba else model.predictions_of(values, layer)
+            return Response(to_npy(predictions), media_type=NPY)
+        answer = {"predictions": model.predictions_of(values, layer).tolist()}
+        if n_history := asked.n - len(values):
+            answer["history"] = n_history
+        if model.has_classes(layer) and (classes := model.class_names_of(layer)):
+            answer["classes"] = classes
+        if asked.proba:
+            answer["probabilities"] = model.probabilities_of(values, layer).tolist()
+        return _json({**answer, "step": model.step, "model": model.name})
+
+
+def _output_of(model: Model) -> str | None:
+    """Return the layer that `Model.predict` takes; None if there are several."""
+    try:
+        return model.output
+    except ConfigError:
+        return None
+
+
+def _json(facts: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    text = json.dumps(facts, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    return Response(text.encode("utf-8", "backslashreplace"), status, headers, JSON)
+
+
+def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+    return _json({"error": message}, status, headers)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Return the error of a path or a method that is not there."""
+    assert isinstance(error, HTTPException)
+    known = "Known: POST /predict, GET /health, GET /model."
+    message = f"{request.method} {request.url.path[:80]}: {error.detail}. {known}"
+    return _error(error.status_code, message, dict(error.headers or {}))
