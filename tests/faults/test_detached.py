@@ -28,7 +28,7 @@ pytestmark = pytest.mark.cluster
 # A client that is killed before or after it asks the scheduler for the first time to do something.
 KILLED = """
 import os, signal
-from singa_dask.runtime.job import driver as detaching
+from singa_dask.runtime.job import detached as detaching
 ask = detaching.ask_jobs
 def ask_and_die(client, op, /, **given):
     answer = ask(client, op, **given) if op != {op!r} or {after} else None

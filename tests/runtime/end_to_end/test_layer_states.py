@@ -15,7 +15,7 @@ from singa_dask.layers import LAYERS
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.layer_states import read_states
 from singa_dask.runtime.checkpoints.lookup import find
-from singa_dask.runtime.units import run_state
+from singa_dask.runtime.units import initial_state
 from tests.runtime import parts
 from tests.runtime.end_to_end import test_rbm as of_rbm
 from tests.runtime.end_to_end import test_text as of_text
@@ -156,7 +156,7 @@ def test_the_states_of_other_groups_are_of_their_own_step(run_job: Run, n_worker
 @pytest.mark.long
 def test_other_workers_or_other_shapes_start_states_anew(run_job: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(run_state.logger, "warning", lambda text, *values: said.append(text % values))
+    monkeypatch.setattr(initial_state.logger, "warning", lambda text, *values: said.append(text % values))
     begun = run_job(recurrent("GRU", SINGLE, train_steps=4))
     more = run_job(recurrent("GRU", ALLREDUCE, train_steps=6), resume=find(begun.url))
     assert {report["state"] for report in more.reports.values()} == {"done"}

@@ -115,7 +115,7 @@ def test_a_control_group_limits_the_cores(
 
 SHARED = """
 import os, time
-from singa_dask.runtime.planning.placement import core_wait_s
+from singa_dask.runtime.planning.machine import core_wait_s
 before, began, used = core_wait_s(), time.perf_counter(), time.thread_time()
 while time.thread_time() - used < 0.3:
     pass
