@@ -117,6 +117,8 @@ class Jobs(SchedulerPlugin):
 
     async def start(self, scheduler: Scheduler) -> None:
         """Take messages of clients and of `Site`."""
+        if vars(self).get("scheduler") is scheduler:
+            return  # Dask starts a plug-in again that a preload module has added
         check_limits(f"the scheduler at {scheduler.address}")
         guard_frames()
         self.scheduler = scheduler

@@ -11,8 +11,11 @@ from typing import Any
 
 import dask.config
 import pytest
+from distributed import Scheduler
 
 from singa_dask.runtime.job.job_run import JobRun
+from singa_dask.runtime.job.jobs import dask_setup
+from singa_dask.runtime.job.names import JOBS
 from singa_dask.runtime.job.views import Views
 from tests.runtime.job.test_drivers import World
 from tests.runtime.processes import digits
@@ -179,3 +182,22 @@ def test_nobody_waits_for_a_state_that_cannot_be_read(state: Path) -> None:
     state.write_text("a file in place of the directory")
     refused = restarted().drivers.detach(run_of("job"))["refused"]
     assert f"{state}: the state of an earlier scheduler cannot be read" in refused
+
+
+def test_a_scheduler_with_jobs_from_a_preload_module_takes_them_up_once(state: Path) -> None:
+    keep(state, "a")
+    restored = list[str]()
+
+    async def go() -> None:
+        async with Scheduler(host="127.0.0.1", port=0, dashboard=False) as scheduler:
+            await dask_setup(scheduler)
+            jobs = scheduler.plugins[JOBS]
+            await jobs.drivers.wait_until_restored()
+            restored.extend(each.run["job_id"] for each in jobs.drivers._driven.values())
+            drivers = jobs.drivers
+            # as Dask does with all plug-ins when it has run the preload modules
+            await jobs.start(scheduler)
+            assert jobs.drivers is drivers
+
+    asyncio.run(go())
+    assert restored == ["a"]
