@@ -73,7 +73,7 @@ def _candidates(url: str) -> list[str]:
 def _use_newest(url: str, use: Callable[[Checkpoint], T], restores_best: bool = False) -> T:
     """Return what a function makes of the newest checkpoint at ``url`` that it does not find damaged.
 
-    With ``restores_best`` of the one that the newest of a run calls the best, if `_best_step` has any.
+    With ``restores_best`` of the one that the newest of a run calls the best, if `best_step` has any.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def _use_newest(url: str, use: Callable[[Checkpoint], T], restores_best: bool = 
         best = -1
         try:
             checkpoint = Checkpoint(candidate)
-            best = _best_step(checkpoint.manifest) if restores_best and candidate != url else -1
+            best = best_step(checkpoint.manifest) if restores_best and candidate != url else -1
             if best in (-1, checkpoint.step):
                 result = use(checkpoint)
             elif best in (steps := find_steps(url)):
@@ -214,7 +214,7 @@ def _place_of_values(url: str) -> str:
     return next((run for run, step in runs.items() if step == newest), url)
 
 
-def _best_step(manifest: Mapping[str, Any]) -> int:
+def best_step(manifest: Mapping[str, Any]) -> int:
     """Return the step whose params are to be restored, -1 if they are the newest."""
     stopping = manifest.get("early_stopping", {})
     return int(stopping["best_step"]) if stopping.get("restore_best") else -1

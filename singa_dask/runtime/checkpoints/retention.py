@@ -12,7 +12,7 @@ from singa_dask.conf.watched import KeepConf, is_less_better
 from singa_dask.errors import CheckpointError, SingaError
 from singa_dask.runtime.checkpoints.author import NOBODY, Author
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, step_url
-from singa_dask.runtime.checkpoints.lookup import _best_step
+from singa_dask.runtime.checkpoints.lookup import best_step
 from singa_dask.runtime.checkpoints.manifest import MANIFEST, life_of
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class Retention:
             complete = [other for other in older if self._is_complete(other)]
             stays = set(complete if self._all else self._kept([*complete, step]))
             if self._restores_best:
-                stays.add(_best_step(Checkpoint(step_url(self._directory, step)).manifest))
+                stays.add(best_step(Checkpoint(step_url(self._directory, step)).manifest))
             stays.update(() if last else sorted(complete)[-1:])
             for other in set(older) - stays:
                 self._delete(other)

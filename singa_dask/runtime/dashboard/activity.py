@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from statistics import median_low
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from singa_dask.runtime.dashboard.curves import Curves, _rounded
+from singa_dask.runtime.dashboard.curves import Curves, rounded
 
 if TYPE_CHECKING:
     pass
@@ -116,7 +116,7 @@ class Activity:
         return {
             "curves": self.curves.describe(),
             "bytes": self.traffic(),
-            "lr": self.lr if self.lr is None else _rounded(self.lr),
+            "lr": self.lr if self.lr is None else rounded(self.lr),
             "workers": self.workers(),
         }
 

@@ -35,14 +35,14 @@ class Curve:
         if self._n < self._n_per_point:
             return
         self._steps.append(step)
-        self._values.append(_rounded(self._sum / self._n))
+        self._values.append(rounded(self._sum / self._n))
         self._n, self._sum = 0, 0.0
         if len(self._steps) == MAX_POINTS:
             self._thin()
 
     def _thin(self) -> None:
         pairs = zip(self._values[::2], self._values[1::2], strict=True)
-        self._values = array("d", [_rounded((a + b) / 2) for a, b in pairs])
+        self._values = array("d", [rounded((a + b) / 2) for a, b in pairs])
         self._steps = self._steps[1::2]
         self._n_per_point *= 2
 
@@ -51,7 +51,7 @@ class Curve:
         steps, values = self._steps.tolist(), self._values.tolist()
         if self._n:
             steps.append(self._step)
-            values.append(_rounded(self._sum / self._n))
+            values.append(rounded(self._sum / self._n))
         return {"steps": steps, "values": [value if math.isfinite(value) else None for value in values]}
 
 
@@ -93,6 +93,6 @@ class Curves:
         ]
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
     """Return a value with the digits that a picture shows: JSON with all of them takes three times as long."""
     return float(f"{value:.5g}")
