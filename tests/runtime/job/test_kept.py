@@ -189,7 +189,7 @@ def test_a_scheduler_with_jobs_from_a_preload_module_takes_them_up_once(state: P
     restored = list[str]()
 
     async def go() -> None:
-        async with Scheduler(host="127.0.0.1", port=0, dashboard=False) as scheduler:
+        async with Scheduler(host="127.0.0.1", port=0, dashboard_address="127.0.0.1:0") as scheduler:
             await dask_setup(scheduler)
             jobs = scheduler.plugins[JOBS]
             await jobs.drivers.wait_until_restored()
