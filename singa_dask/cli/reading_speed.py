@@ -77,7 +77,8 @@ def measure(store: Store, batch_size: int = 256, shuffle: Shuffle = "none", roun
     if store.count * field.size_bytes > MAX_BYTES:
         raise DataError(f"{store.url}: more than 1 GiB. Measure a part of it, e.g. one that convert --limit makes.")
     records = np.concatenate([store.read_block(block.id)[name] for block in store.blocks])
-    order = Sampler([block.n for block in store.blocks], batch_size, shuffle, fingerprint=store.fingerprint)
+    sizes = [block.n for block in store.blocks]
+    order = Sampler(sizes, batch_size, shuffle, runs=store.runs, fingerprint=store.fingerprint)
     copies = np.zeros((batch_size, *records.shape[1:]), records.dtype)
     scaled, ops = np.zeros(copies.shape, np.float32), get_ops("numpy")
 
