@@ -223,7 +223,7 @@ class TableSurvey:
         reading = {**self.text, "spelling": Spelling(na_values=options.na_values), "block_bytes": BLOCK_BYTES}
         how = (self.format, reading, kinds, numbers, spelling, options.text, BLOCK_BYTES)
         try:
-            found = count([CountFile(self.parts.files, file, i, n, *how) for file, i, n in self._parts()], run)
+            found = count([CountFile(self.parts.files, file, i, n, *how) for file, i, n in self._parts()], run, self.n)
         except DataError as error:
             advice = " If it means a missing value, add it to --na-values." if "is not a number" in str(error) else ""
             raise DataError(f"{error}{advice}") from None

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singa_dask import runtime
+from singa_dask.cli.tasks import counted
 from singa_dask.data.codecs.category_names import plain_name
 from singa_dask.data.codecs.columns import as_floats, as_texts, column_kind, missing_of, whole
 from singa_dask.data.codecs.numbers import Spelling
@@ -103,11 +104,18 @@ class CountFile:
 Run = Callable[[Sequence[CountFile]], Iterable[tuple[tuple[int, int], dict[str, ColumnCounts]]]]
 
 
-def count(tasks: Sequence[CountFile], run: Run) -> dict[str, ColumnCounts]:
-    """Return the counts of each column of a table, merged in the order of its files, however many workers there are."""
-    parts = [counts for _, counts in sorted(run(tasks), key=lambda found: found[0])]
-    merged = parts[0]
-    for part in parts[1:]:
+def count(tasks: Sequence[CountFile], run: Run, about: int) -> dict[str, ColumnCounts]:
+    """Return the counts of each column of a table of ``about`` so many records, and show how far it is counted.
+
+    Counts are merged in the order of the files, however many workers there are.
+    """
+    parts = dict[tuple[int, int], dict[str, ColumnCounts]]()
+    with counted("counted", about) as counter:
+        for place, counts in run(tasks):
+            parts[place] = counts
+            counter.advance(max((each.n for each in counts.values()), default=0))
+    merged, *others = (parts[place] for place in sorted(parts))
+    for part in others:
         for name, counts in part.items():
             merged[name].add(counts)
     return merged

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
+import logging
 import posixpath
 import re
 import shlex
@@ -58,6 +59,8 @@ from singa_dask.errors import DataError, listed
 from singa_dask.registry import suggest
 from singa_dask.shown import plural
 
+logger = logging.getLogger(__name__)
+
 # whole numbers with at most FEW different values are classes; with more than MANY, which seldom repeat, they are values
 FEW, MANY = 10, 100
 # at least so many records make a numbering
@@ -88,6 +91,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     not_numbers = _names_in(table, options)
     table = with_numbers(table, options, not_numbers)
     if options.run and not table.is_whole:
+        _refuse_before_count(table, options)
         table = table.count(options, not_numbers, options.run)
     if options.split_by:
         if options.lags or options.test:
@@ -209,6 +213,23 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         notes = [*notes, Note(names, f"no value in {test_url}", n_left_out, "record left out")]
         records = replace(records, notes=notes, reading={**reading, "unlabelled": "skip"})
     return replace(records, n_test=n_test)
+
+
+def _refuse_before_count(table: TableSurvey, options: InitOptions) -> None:
+    """Refuse columns that the table lacks, and ask what is not clear, as counting a large table takes minutes.
+
+    Any other fault is found again, if it is still one, in what was counted.
+    """
+    for option in ("label", "target", "drop", "features"):
+        _resolved(table, getattr(options, option), f"--{option}")
+    for option in ("text", "split_by"):
+        _resolved(table, [*filter(None, [getattr(options, option)])], f"--{option.replace('_', '-')}")
+    try:
+        _choose(table, options)
+    except UnsureError:
+        raise
+    except DataError as error:
+        logger.debug("%s: before its records are counted: %s", table.url, error)
 
 
 def _names_in(table: TableSurvey, options: InitOptions) -> list[str]:

@@ -126,6 +126,24 @@ def test_a_word_among_numbers_that_tasks_meet_is_refused_with_the_option() -> No
     assert [(note.column, note.n) for note in found.notes] == [("a", 1)]
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "which column is the label"),
+        ({"label": ("kind",), "drop": ("dya",)}, "no column 'dya' for --drop"),
+        ({"label": ("kind",), "split_by": "shops"}, "no column 'shops' for --split-by"),
+    ],
+)
+def test_what_is_not_clear_is_asked_before_the_records_are_counted(options: dict[str, Any], said: str) -> None:
+    write(table(), "csv")
+
+    def run(tasks: Sequence[CountFile]) -> Iterator[Any]:
+        raise AssertionError("they are counted")
+
+    with pytest.raises(DataError, match=said):
+        survey("table", InitOptions(**options, run=run), "")
+
+
 @pytest.mark.cluster
 @pytest.mark.long
 def test_dask_workers_count_all_records(call: Call) -> None:
