@@ -9,6 +9,7 @@ import json
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,6 +51,7 @@ from singa_dask.data.stores.table_index import (
 )
 from singa_dask.data.stores.table_parquet import ParquetPart
 from singa_dask.data.stores.table_part import TablePart
+from singa_dask.data.stores.table_scan import TableScan, refuse_scan
 from singa_dask.data.stores.table_whole import in_memory, read_whole
 from singa_dask.data.types import Arrays, Block, FileSum, TableColumn
 from singa_dask.errors import DataError
@@ -132,6 +134,11 @@ def read_columns(
                 data = parts(file).fetch(run, parts.in_file(file, kinds))
                 found.append(parts.decode(file, run, kinds, data).select(names))
     return pa.concat_tables(found, promote_options="permissive")
+
+
+def _folder(storage_options: fs.Options) -> Path:
+    """Return the directory for indices of tables in the cache of this host."""
+    return cache_folder((storage_options or {}).get(fs.CACHE)) / TABLES
 
 
 class NamedColumns(StoreOptions):
@@ -296,6 +303,9 @@ class TableStore(RangeStore):
         index = read_cached(files[0], TableIndex.from_dict) if files else None
         if index is None:
             runs = read_cached(files[1], runs_from) if files and self._format in LINES else None
+            if files and runs is None and self._format in LINES:
+                # the files of a table are of about one size
+                refuse_scan(self._parts(0).source.size * len(self._files), partial(self._apart, files[1].name))
             index = self._scan(runs)
             if files and sum(piece.run.length for piece in index.pieces) >= MIN_INDEXED_BYTES:
                 contents: dict[Path, Any] = {files[0]: index.to_dict()}
@@ -303,6 +313,13 @@ class TableStore(RangeStore):
                     contents[files[1]] = [(piece.file, *piece.run) for piece in index.pieces]
                 write_cached(contents, self.url)
         self._use(index)
+
+    def _apart(self, name: str) -> TableScan:
+        """Return the scan of this table, to be done by other processes and kept in a file of this name."""
+        options = {name: self.options[name] for name in PART_OPTIONS if name in self.options}
+        part = partial(open_part, format=self._format, storage_options=self.storage_options, **options)
+        files, folder = tuple(each.url for each in self._files), partial(_folder, self.storage_options)
+        return TableScan(self.url, files, part, self._block_bytes, folder, name)
 
     def _add_lags(self, lags: LagsConf) -> None:
         """Read the records of a table that has no lags as a table in memory that has them, from record `n` on."""
@@ -353,7 +370,7 @@ class TableStore(RangeStore):
         versions = list(map_ahead(lambda url: version(url, self.storage_options), urls, threads, threads.n))
         if not all(versions):
             return None
-        n, folder = len(self._files), cache_folder(self.storage_options.get(fs.CACHE)) / TABLES
+        n, folder = len(self._files), _folder(self.storage_options)
         of_runs = [self.options.get(name) for name in (*PART_OPTIONS, "format")]
         keys = (self.options, urls, versions), (of_runs, urls[:n], versions[:n])
         kept = [json.dumps(key, sort_keys=True, default=str) for key in keys]

@@ -18,8 +18,8 @@ On the client
     also on a Dask worker for `detached` jobs. `follower`: what a client asks the scheduler. `group_metrics`: means
     over its workers. `result`: what has become of a job. `cluster`: connections. `client_security`: certificates of
     clients in Dask processes. `install`: `Jobs` on the scheduler. `room`: waits until a job fits. `placing`:
-    chooses Dask workers. `locality`: near its records. `seen_files`: that see its files. `record_scaling`: mean and
-    deviation of records. `dask_tasks`: functions as tasks.
+    chooses Dask workers. `locality`: near its records. `seen_files`: that see its files. `table_scans`: scans of large
+    tables. `record_scaling`: mean and deviation of records. `dask_tasks`: functions as tasks.
 Everywhere
     `names`: of messages and plug-ins. `limits`: of time. `frames`: stacks of threads.
 """

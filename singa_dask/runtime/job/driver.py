@@ -14,7 +14,7 @@ from distributed import Client
 from singa_dask import fs, modules
 from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError, LeftLineError, ReplacedError, UnitError, UnloadableError, listed, text_of
-from singa_dask.runtime.job.dask_tasks import on_dask
+from singa_dask.runtime.job.dask_tasks import Runner, on_dask
 from singa_dask.runtime.job.epochs import steps_by_task
 from singa_dask.runtime.job.events import Submission
 from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
@@ -25,6 +25,7 @@ from singa_dask.runtime.job.record import facts_in_line
 from singa_dask.runtime.job.record_scaling import compute_scalings
 from singa_dask.runtime.job.result import Result, summarise
 from singa_dask.runtime.job.room import worker_facts
+from singa_dask.runtime.job.table_scans import share_scans
 from singa_dask.runtime.planning.absolute_paths import absolute_paths
 from singa_dask.runtime.planning.layout import plan_processes
 
@@ -206,12 +207,27 @@ class Driver:
         if self._lease is None and not self._queue:
             self._prepare()
         room = self._follower.ask(Op.ROOM, wanted=self.job.cluster.workers.model_dump(mode="json"))
-        placed = place_on_cluster(self._client, self.job, self._layout, worker_facts(room), sources, resume, datasets)
-        run = on_dask(self._client, datasets, list(placed.workers), self._check_stopped)
+        facts = worker_facts(room)
+        placed = place_on_cluster(
+            self._client, self.job, self._layout, facts, sources, resume, datasets, self._share_scans
+        )
+        run = self._on_workers(placed.workers)
         self.job = steps_by_task(self.job, sources, resume, run)
         if self._scalings is None and resume is None:  # a checkpoint of the run has them already
             self._scalings = compute_scalings(self.job, sources, given.init_from, run, self._follower.warn)
         self._submit(placed)
+
+    def _on_workers(self, workers: Sequence[str]) -> Runner:
+        return on_dask(self._client, self._submission.datasets, list(workers), self._check_stopped)
+
+    def _share_scans(self, workers: Sequence[str]) -> None:
+        """Let the Dask workers of the job scan its large tables, before they look for its records."""
+
+        def say(line: str) -> None:
+            self._publish({"event": "notice", "unit": "driver", "level": "INFO", "time": time.time(), "message": line})
+
+        sources = [modules.Source(*source) for source in self._submission.sources]
+        share_scans(self._client, self.job, sources, self._on_workers(workers), say)
 
     def _check_stopped(self) -> None:
         if self._stopped_by:

@@ -47,6 +47,7 @@ def place_on_cluster(
     sources: Sequence[modules.Source],
     resume: str | None,
     datasets: Sequence[Sequence[Any]] = (),
+    prepare: Callable[[Sequence[str]], None] = lambda _: None,
 ) -> Placed:
     """Choose a Dask worker for each process of a job, on hosts that store its records if they are known.
 
@@ -63,6 +64,8 @@ def place_on_cluster(
         URL of the checkpoint that the job continues from.
     datasets : sequence
         Catalogs of the part files that the job reads, as plain values.
+    prepare : callable
+        Called with Dask workers on which there is room for the job, before its records are looked for.
 
     Raises
     ------
@@ -78,6 +81,7 @@ def place_on_cluster(
             return Placed(list(chosen), {}, [f"{len(layout.processes)} processes are packed on {len(chosen)}"])
     workers = place(layout, present)
     check_seen(client, files_of(job), workers)
+    prepare(workers)
     if not reads_remote_stores(job):
         return Placed(workers, {}, [])
     notes: list[str] = []
