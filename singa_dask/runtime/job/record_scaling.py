@@ -24,7 +24,7 @@ from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.units.initial_state import InitialState
 
 NONE = Moments.of(np.empty((0, 1)))
-GROUP_BYTES, MAX_GROUPS = 32 << 20, 32
+GROUP_BYTES, MAX_GROUPS = 8 << 20, 32
 """Records of about so many bytes are merged in one go, whoever reads them: the results are the same bits. Of more
 groups than the maximum, some at equal distances are read: more records would not change what they say."""
 
