@@ -22,6 +22,8 @@ from sklearn.preprocessing import StandardScaler
 import singa_dask as sd
 from singa_dask.cli import main
 from singa_dask.data.stores import STORES
+from singa_dask.data.stores import table as table_store
+from singa_dask.data.stores.table_part import OpenRuns
 from singa_dask.errors import CheckpointError, ConfigError, DataError, LeftLineError
 from singa_dask.runtime import local_cluster
 from singa_dask.runtime.job import dask_tasks, record_scaling
@@ -309,6 +311,23 @@ def test_of_many_records_some_groups_at_equal_distances_are_measured(
         found = record_scaling.compute_scalings(conf, [], [], dask_tasks.run_here, pytest.fail)["data"]
         np.testing.assert_allclose(found["mean"], read.mean(0), rtol=1e-9)
         np.testing.assert_allclose(found["std"], read.std(0), rtol=1e-9)
+
+
+def test_one_large_row_group_is_held_while_groups_are_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "groups.parquet"
+    frame = pd.DataFrame(np.random.default_rng(1).normal(size=(8000, 4)), columns=list("abcd")).assign(label=1)
+    frame.to_parquet(path, row_group_size=1000)
+    monkeypatch.setattr(table_store, "DECODED_BYTES", 1 << 10)
+    monkeypatch.setattr(table_store, "DECODED_RECORDS", 16)
+    monkeypatch.setattr(record_scaling, "GROUP_BYTES", 1 << 12)
+    held: list[int] = []
+    keep = OpenRuns.keep
+    monkeypatch.setattr(OpenRuns, "keep", lambda runs, *run: keep(runs, *run) or held.append(len(runs._runs)))
+    conf = job({"path": str(path), "backend": "table", "label": "label"}).conf
+    record_scaling.compute_scalings(conf, [], [], dask_tasks.run_here, pytest.fail)
+    assert set(held) == {1} and len(held) > 16
 
 
 def test_the_pass_over_the_records_ends_when_the_job_is_stopped(
