@@ -23,11 +23,13 @@ from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.loading import BadPolicy, Loader, Survey
 from singa_dask.data.loading.batch_reader import Batch
+from singa_dask.data.loading.memory_budget import MemoryBudget
 from singa_dask.data.order import GroupRecords
 from singa_dask.data.random import random_skip
 from singa_dask.data.sampler import Sampler, advanced
 from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.label_match import LabelMatch, find_label, has_several_labels
+from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.split import SplitStore
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.types import Arrays
@@ -565,12 +567,28 @@ class StoreInput(StoreReader):
             return Survey.of(store)
 
     def count(self) -> int:
-        """Return how many records the store has; opens it once, with the errors of `survey`."""
+        """Return how many records the store has; opens it once, with the errors of `survey`.
+
+        In a process whose memory is known, a store that takes more is an error.
+        """
         if self.n_records is None:
             with self.open_checked() as store:
+                if self.context.reader_bytes is not None:
+                    self._check_memory(store)
                 self.n_records, self.n_history, self.n_later = store.count, store.n_history, store.n_later
                 self.left_out = store.describe_left_out()
         return self.n_records
+
+    def _check_memory(self, store: Store) -> None:
+        conf, shard = self.store_conf, self.site.batch_shard
+        chosen = None if conf.memory_mb is None else conf.memory_mb << 20
+        ahead = isinstance(store, RangeStore) and store.decodes_ahead
+        order, in_flight = self._order_of(store), conf.in_flight_mb << 20
+        MemoryBudget(chosen, self.context.reader_bytes, store, order, shard.count, in_flight, ahead)
+
+    def _order_of(self, store: Store) -> Sampler:
+        runs = None if store.runs is None else store.runs.tolist()
+        return self.make_order([block.n for block in store.blocks], store.fingerprint, runs)
 
     def steps_per_epoch(self, batch_size: int = 0) -> Fraction:
         size = batch_size or self.batch_size
@@ -621,8 +639,7 @@ class StoreInput(StoreReader):
     def make_loader(self, store: Store) -> Loader:
         conf, context, shard = self.store_conf, self.context, self.site.batch_shard
         self.read_statistics()
-        runs = None if store.runs is None else store.runs.tolist()
-        sampler = self.make_order([block.n for block in store.blocks], store.fingerprint, runs)
+        sampler = self._order_of(store)
         policy = BadPolicy(conf.on_error, conf.max_bad, conf.labels, context.seed)
         return Loader(
             store,

@@ -313,9 +313,7 @@ def test_of_many_records_some_groups_at_equal_distances_are_measured(
         np.testing.assert_allclose(found["std"], read.std(0), rtol=1e-9)
 
 
-def test_one_large_row_group_is_held_while_groups_are_measured(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_one_large_row_group_is_held_while_groups_are_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "groups.parquet"
     frame = pd.DataFrame(np.random.default_rng(1).normal(size=(8000, 4)), columns=list("abcd")).assign(label=1)
     frame.to_parquet(path, row_group_size=1000)

@@ -37,7 +37,8 @@ class MemoryBudget:
     chosen : int or None
         Maximum bytes of a loader, if somebody chose them; else `DEFAULT_BYTES`, or more if blocks are large.
     share : int or None
-        What they can be at most if nobody chose them: the loader's share of the memory of this process, if known.
+        What they are if nobody chose them: the loader's share of the memory of this process, if known. Of what is
+        needed they may be up to twice as much.
     store : Store
     sampler : Sampler
     n_workers : int
@@ -150,11 +151,11 @@ class MemoryBudget:
 
     def _needed_beyond_bound(self, chosen: int | None, share: int | None) -> int:
         """Return the bytes that are needed, which exceed the bound; raise an error if so many may not be taken."""
-        needed, most = self._needed(), chosen or share
+        needed, most = self._needed(), chosen or (share and 2 * share)
         if most is None or (needed <= most and not chosen):
             return needed
         block, largest = self._largest, self._reading(self._largest)
-        says = "memory_mb allows" if chosen else "the share of this reader of the memory of its process is"
+        says = "memory_mb allows" if chosen else "The memory of the process allows this reader"
         advice = "or write the records in smaller blocks" if largest > 2 * self.buffer_bytes else "or lower batchsize"
         raise DataError(
             f"{self._store.url}, block {block.id}: {block.n} records, {_mib(block.n * self._record)} MiB. Reading "

@@ -132,8 +132,8 @@ def build_nets(
     names = train.context.class_names
     names.readers = {layer.conf_name: layer.read_class_names for layer in _store_inputs(train)}
     parts = {phase: 1 if is_whole(job, phase) else SHUFFLED for phase in nets}
-    # what is left after whole batches has a reader of its own
-    n_parts = sum(len(_store_inputs(net)) * parts[p] * (1 + is_whole(job, p)) for p, net in nets.items())
+    # the reader of what is left after whole batches takes a few blocks, beside these
+    n_parts = sum(len(_store_inputs(net)) * parts[phase] for phase, net in nets.items())
     for phase, net in nets.items():
         net.context.host_names, net.context.class_names = host_names, names
         net.context.reader_bytes = memory and memory * parts[phase] // (3 * max(n_parts, 1))

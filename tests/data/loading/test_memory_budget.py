@@ -109,9 +109,12 @@ def test_by_default_it_is_as_large_as_blocks_need_within_a_share() -> None:
     assert divide(small, "none", None, 100 * MIB).bytes_bound == 100 * MIB
     needed = divide(large, "none", None).bytes_bound
     assert needed > DEFAULT_BYTES
-    assert divide(large, "none", None, needed).bytes_bound == needed
-    with pytest.raises(DataError, match=r"plain://store, block 0: 100 records, 400 MiB\. Reading .* share of this"):
-        divide(large, "none", None, needed - 1)
+    half = -(-needed // 2)
+    assert divide(large, "none", None, needed).bytes_bound == divide(large, "none", None, half).bytes_bound == needed
+    with pytest.raises(
+        DataError, match=r"plain://store, block 0: 100 records, 400 MiB\. Reading .* allows this reader"
+    ):
+        divide(large, "none", None, half - 1)
 
 
 def test_a_block_or_a_batch_that_is_too_large_is_named() -> None:
