@@ -111,9 +111,7 @@ def test_by_default_it_is_as_large_as_blocks_need_within_a_share() -> None:
     assert needed > DEFAULT_BYTES
     half = -(-needed // 2)
     assert divide(large, "none", None, needed).bytes_bound == divide(large, "none", None, half).bytes_bound == needed
-    with pytest.raises(
-        DataError, match=r"plain://store, block 0: 100 records, 400 MiB\. Reading .* allows this reader"
-    ):
+    with pytest.raises(DataError, match=r"plain://store, block 0: 100 records, 400 MiB\. .* allows this reader"):
         divide(large, "none", None, half - 1)
 
 
