@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.cli.init_columns import head_lines
+from singa_dask.cli.init.columns import head_lines
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.vocabulary import read_words
 from singa_dask.errors import ConfigError, DataError

@@ -9,8 +9,7 @@ Looking at data
     `inspection`: what a store holds. `findings`: likely trouble. `inspection_text`: both as text. `picture_layout`,
     `picture_sheet`: pictures. `reading_speed`: records per second.
 Writing a job for data
-    `init_data`, `init_records`: what the data are. `init_tables`, `init_columns`, `init_counts`, `init_numbers`:
-    tables. `init_baseline`: what to beat. `init_job`: the job file.
+    `init`: a folder.
 """
 
 from singa_dask.cli.main import main

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.cli.findings import FieldStatistics, Ids, Repeats, label_findings, value_findings
-from singa_dask.cli.init_numbers import say_forms
+from singa_dask.cli.init.numbers import say_forms
 from singa_dask.cli.picture_layout import PictureLayout, guess_layout
 from singa_dask.cli.picture_sheet import Pictures
 from singa_dask.cli.tasks import counted

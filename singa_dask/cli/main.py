@@ -74,6 +74,7 @@ MODULES = {
     **dict.fromkeys(("export", "extract", "import", "predict", "sample", "serve", "test"), "inference"),
     "find-rate": "run",
     **dict.fromkeys(("graph", "validate"), "nets"),
+    "init": "init.command",
 }
 """Modules of verbs that share one; others have a module with their own name."""
 

@@ -98,7 +98,7 @@ def test_it_asks_on_a_terminal(call: Call, monkeypatch: pytest.MonkeyPatch) -> N
 
     frame(id=np.arange(N), kind=KIND).to_csv("x.csv", index=False)
     # the command has the name of its module
-    monkeypatch.setattr(sys.modules["singa_dask.cli.init"], "sys", terminal)
+    monkeypatch.setattr(sys.modules["singa_dask.cli.init.command"], "sys", terminal)
     monkeypatch.setattr("click.prompt", prompt)
     monkeypatch.setattr("click.confirm", confirm)
     result = call("init", "x.csv")

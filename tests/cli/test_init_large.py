@@ -14,11 +14,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from singa_dask.cli import init_columns, init_job
-from singa_dask.cli.init_counts import CountFile
-from singa_dask.cli.init_data import survey
-from singa_dask.cli.init_job import training_of, write_job
-from singa_dask.cli.init_records import InitOptions, OutputSurvey, RecordSurvey
+from singa_dask.cli.init import columns as init_columns
+from singa_dask.cli.init import job_file as init_job
+from singa_dask.cli.init.counts import CountFile
+from singa_dask.cli.init.job_file import training_of, write_job
+from singa_dask.cli.init.records import InitOptions, OutputSurvey, RecordSurvey
+from singa_dask.cli.init.survey import survey
 from singa_dask.conf import load
 from singa_dask.errors import DataError
 from singa_dask.layers.store_conf import StoreConf

@@ -222,7 +222,7 @@ def test_points_between_thousands(call: Call, monkeypatch: pytest.MonkeyPatch) -
     )
     np.testing.assert_array_equal(read("count"), np.array(texts, np.float32))
     # on a terminal it asks
-    monkeypatch.setattr("singa_dask.cli.init.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr("singa_dask.cli.init.command.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
     monkeypatch.setattr("click.prompt", lambda *_, **__: 2)
     monkeypatch.setattr("click.confirm", lambda *_, **__: True)
     table.to_csv("x.csv", index=False, sep=";")

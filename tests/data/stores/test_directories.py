@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image, ImageOps
 
-from singa_dask.cli.init_data import find_sets
+from singa_dask.cli.init.survey import find_sets
 from singa_dask.data.stores import detect, open_store
 from singa_dask.errors import DataError
 

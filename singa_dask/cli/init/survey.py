@@ -14,8 +14,8 @@ import numpy as np
 
 from singa_dask import fs
 from singa_dask.cli.findings import MAX_SPARSE, FieldStatistics, Ids, label_findings
-from singa_dask.cli.init_columns import head_lines, separator_of
-from singa_dask.cli.init_records import (
+from singa_dask.cli.init.columns import head_lines, separator_of
+from singa_dask.cli.init.records import (
     MIN_BYTE_RANGE,
     InitOptions,
     OutputSurvey,
@@ -24,7 +24,7 @@ from singa_dask.cli.init_records import (
     UnsureError,
     split_store,
 )
-from singa_dask.cli.init_tables import count_test, survey_table
+from singa_dask.cli.init.tables import count_test, survey_table
 from singa_dask.data.codecs.columns import is_number
 from singa_dask.data.codecs.labels import LABEL_NAMES, is_point, labels_among
 from singa_dask.data.stores import STORES, Store, detect, open_store

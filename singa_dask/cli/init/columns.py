@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from singa_dask import fs
-from singa_dask.cli.init_counts import COUNTED, ColumnCounts, CountFile, Run, count
-from singa_dask.cli.init_records import (
+from singa_dask.cli.init.counts import COUNTED, ColumnCounts, CountFile, Run, count
+from singa_dask.cli.init.records import (
     InitOptions,
     Rows,
     UnsureError,

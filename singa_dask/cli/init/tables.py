@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singa_dask.cli.init_baseline import baseline_of
-from singa_dask.cli.init_columns import (
+from singa_dask.cli.init.baseline import baseline_of
+from singa_dask.cli.init.columns import (
     DATES,
     MAX_BYTES,
     MAX_CATEGORIES,
@@ -28,8 +28,8 @@ from singa_dask.cli.init_columns import (
     read_table,
     show_value,
 )
-from singa_dask.cli.init_numbers import PLAIN, refuse_faults, with_numbers
-from singa_dask.cli.init_records import (
+from singa_dask.cli.init.numbers import PLAIN, refuse_faults, with_numbers
+from singa_dask.cli.init.records import (
     MIN_BYTE_RANGE,
     MIN_SPLIT,
     NOT_COPIED,

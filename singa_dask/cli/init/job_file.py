@@ -10,7 +10,7 @@ import re
 import shlex
 
 from singa_dask import fs
-from singa_dask.cli.init_records import Baseline, RecordSurvey, TextSurvey
+from singa_dask.cli.init.records import Baseline, RecordSurvey, TextSurvey
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.errors import listed
 

@@ -19,8 +19,8 @@ from singa_dask.shown import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from singa_dask.cli.init_counts import CountFile
-    from singa_dask.cli.init_records import InitOptions, Note, OutputSurvey, RecordSurvey, TextSurvey, UnsureError
+    from singa_dask.cli.init.counts import CountFile
+    from singa_dask.cli.init.records import InitOptions, Note, OutputSurvey, RecordSurvey, TextSurvey, UnsureError
 
 NETS = ("mlp", "convnet", "word-rnn", "char-rnn")
 # features and classes that are named
@@ -124,8 +124,8 @@ def init(
     will be written is printed before.
     """
     from singa_dask import fs
-    from singa_dask.cli.init_job import commands, default_net, write_job
-    from singa_dask.cli.init_records import InitOptions, RecordSurvey, copies_folder
+    from singa_dask.cli.init.job_file import commands, default_net, write_job
+    from singa_dask.cli.init.records import InitOptions, RecordSurvey, copies_folder
     from singa_dask.fs.outputs import check_output
 
     place = check_output(out, [data], overwrite=overwrite, by="--overwrite")
@@ -160,8 +160,8 @@ def _on_cluster(scheduler: str | None, scheduler_file: str | None, tasks: Sequen
 
 def _surveyed(data: str, options: InitOptions, folder: str) -> tuple[RecordSurvey | TextSurvey, InitOptions]:
     """Look at data; ask what is not clear, on a terminal; return options with the answers."""
-    from singa_dask.cli.init_data import survey
-    from singa_dask.cli.init_records import UnsureError
+    from singa_dask.cli.init.records import UnsureError
+    from singa_dask.cli.init.survey import survey
 
     while True:
         try:
@@ -187,7 +187,7 @@ def _ask(error: UnsureError) -> dict[str, Any]:
 
 def _arguments(options: InitOptions) -> list[str]:
     """Return options as they are written on a command line, without those that have their defaults."""
-    from singa_dask.cli.init_records import InitOptions
+    from singa_dask.cli.init.records import InitOptions
 
     words = list[str]()
     for name, value in vars(options).items():
@@ -204,8 +204,8 @@ def _arguments(options: InitOptions) -> list[str]:
 
 
 def _check_fits(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
-    from singa_dask.cli.init_job import UNROLL
-    from singa_dask.cli.init_records import RecordSurvey, TextSurvey
+    from singa_dask.cli.init.job_file import UNROLL
+    from singa_dask.cli.init.records import RecordSurvey, TextSurvey
 
     fault = ""
     if isinstance(surveyed, TextSurvey) and net != "char-rnn":
@@ -223,8 +223,8 @@ def _check_fits(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
 
 def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     """Print what was found, and what will be written."""
-    from singa_dask.cli.init_job import hidden_of, training_of
-    from singa_dask.cli.init_records import TextSurvey
+    from singa_dask.cli.init.job_file import hidden_of, training_of
+    from singa_dask.cli.init.records import TextSurvey
 
     if isinstance(surveyed, TextSurvey):
         echo(f"{surveyed.source}: {surveyed.n_characters} characters, {surveyed.n_distinct} different ones", err=True)
@@ -270,7 +270,7 @@ def _note_lines(notes: Sequence[Note]) -> list[str]:
 
 
 def _show(output: OutputSurvey) -> str:
-    from singa_dask.cli.init_columns import show_value
+    from singa_dask.cli.init.columns import show_value
 
     if not output.is_label:
         return f"target: {output.name}, {output.why}. Mean {output.mean:.6g}, deviation {output.std:.6g}"

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singa_dask.cli.init_columns import ColumnSurvey, TableSurvey, show_value
-from singa_dask.cli.init_records import InitOptions, UnsureError
+from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey, show_value
+from singa_dask.cli.init.records import InitOptions, UnsureError
 from singa_dask.data.codecs.columns import as_texts
 from singa_dask.data.codecs.numbers import BLANK, MISSING, NumberForm, Spelling
 from singa_dask.data.stores.table_csv import CsvPart

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.cli.init_columns import ColumnSurvey, TableSurvey
-from singa_dask.cli.init_records import Baseline, OutputSurvey, Rows
+from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey
+from singa_dask.cli.init.records import Baseline, OutputSurvey, Rows
 from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of
 
 Floats = npt.NDArray[np.float64]
