@@ -28,7 +28,7 @@ from singa_dask.layers import StoreInput
 from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.job.dask_tasks import check_wanted
+from singa_dask.runtime.job.dask_tasks import check_wanted, task_memory
 from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors
 from singa_dask.runtime.planning.machine import limit_process, limit_thread
 from singa_dask.runtime.planning.nets import find_ops, with_batchsize
@@ -157,6 +157,9 @@ def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
     initial = InitialValues(job, task.init_from, averaged=True)
     net.context.class_names = ClassNames(initial.learned())
     inputs = [layer for layer in net.layers if isinstance(layer, StoreInput)]
+    memory = task_memory()
+    # a third of it, as in training
+    net.context.reader_bytes = memory and memory // (3 * max(len(inputs), 1))
     for layer in inputs:
         layer.passed, layer.warns = task.first, False
         layer.read_ahead()

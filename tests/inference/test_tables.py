@@ -15,14 +15,17 @@ from singa_dask import fs
 from singa_dask.conf import ClusterConf, JobConf, Phase
 from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError, DataError
+from singa_dask.inference import tasks
 from singa_dask.inference.derived_job import inference_job, with_data
 from singa_dask.inference.predicted_layers import label_layer
 from singa_dask.inference.stored import LayerValues, Predicted
 from singa_dask.inference.tasks import InferenceTask, inspect_net, plan_tasks
 from singa_dask.runtime.checkpoints import lookup
+from singa_dask.runtime.job import dask_tasks
 from singa_dask.runtime.job.checks import prepare
 from singa_dask.runtime.planning.nets import build_nets
 from tests.runtime.harness import Outcome
+from tests.runtime.processes import small_cluster
 
 TRAIN = "place,size,kind\n" + "north,1,big\nsouth,,small\nnorth,3,big\nsouth,0,small\n" * 4
 TEST = "kind,size,place\nbig,,north\nsmall,0,south\n"
@@ -79,6 +82,21 @@ def metrics_of(job: JobConf, url: str) -> dict[str, float]:
     part = InferenceTask(inference_job(job, Phase.TEST, in_order=True).job.model_dump_json(), int(Phase.TEST), (url,))
     done = [each() for each in plan_tasks(part, inspect_net(part), 1, 1)]
     return {name: total / count for name, (total, count) in done[-1].metrics[-1].items()}
+
+
+def test_a_task_takes_its_part_of_the_memory_of_its_dask_worker(
+    tables: tuple[str, str], run_job: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert dask_tasks.task_memory() is None
+    with small_cluster(1, 2) as cluster, cluster.get_client() as client:
+        whole = cluster.workers[0].memory_manager.memory_limit
+        assert whole and client.submit(dask_tasks.task_memory).result() == whole // 2
+    job = job_of(*tables)
+    prepare(job)
+    outcome = run_job(job)
+    monkeypatch.setattr(tasks, "task_memory", lambda: 3)
+    with pytest.raises(DataError, match=r"test\.csv, block 0: .* The memory of the process allows this reader"):
+        metrics_of(job, outcome.url)
 
 
 def test_training_learns_columns_and_tests_use_them(

@@ -132,6 +132,16 @@ def _call(task: bytes, datasets: Sequence[Sequence[Any]]) -> Any:
         return loads(task)()
 
 
+def task_memory() -> int | None:
+    """Return the bytes that this task may take: its part of the memory of its Dask worker, None if that is unknown."""
+    try:
+        worker = get_worker()
+    except ValueError:
+        return None
+    limit_bytes = worker.memory_manager.memory_limit
+    return limit_bytes and limit_bytes // worker.state.nthreads
+
+
 def check_wanted() -> None:
     """Raise an error if Dask does not need the result of this task any more.
 
