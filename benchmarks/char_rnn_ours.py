@@ -13,7 +13,8 @@ from benchmarks import char_rnn as net
 from benchmarks.contender import CHECKED, serve
 from benchmarks.loop import Loop
 from singa_dask.conf import JobConf, Phase
-from singa_dask.layers import LAYERS, InputLayer
+from singa_dask.inputs import InputLayer
+from singa_dask.layers import LAYERS
 from singa_dask.ops import NumpyOps, get_ops
 
 __all__ = ["job_of", "loop_of"]

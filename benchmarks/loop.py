@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import AlgConf, JobConf, Phase
-from singa_dask.layers import LAYERS, Context, InputLayer, Param, RecordIds
+from singa_dask.inputs import InputLayer
+from singa_dask.layers import LAYERS, Context, Param, RecordIds
 from singa_dask.net import make_net
 from singa_dask.ops import BFLOAT16, NumpyOps
 from singa_dask.ops.contract import ArrayList

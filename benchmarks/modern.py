@@ -22,7 +22,8 @@ from benchmarks.loop import Loop
 from benchmarks.modern_torch import MODELS, copy_values
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase, load
-from singa_dask.layers import LAYERS, InputLayer, RecordIds
+from singa_dask.inputs import InputLayer
+from singa_dask.layers import LAYERS, RecordIds
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.training.initialisers import with_initialisers

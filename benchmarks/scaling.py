@@ -30,8 +30,8 @@ import numpy as np
 
 from singa_dask.conf import ClusterConf, JobConf, Phase, load
 from singa_dask.data.convert import convert
+from singa_dask.inputs.text import CharRNNConf
 from singa_dask.layers import Layer
-from singa_dask.layers.text import CharRNNConf
 from singa_dask.planner.costs import MeasuredCosts
 from singa_dask.planner.failures import lost_time, state_bytes
 from singa_dask.planner.links import imagined_cluster, measure_here, read_what_if

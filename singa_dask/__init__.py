@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from singa_dask.exports import export, import_weights
     from singa_dask.inference.model import Model, load_model
     from singa_dask.inference.predicting import extract, predict, test
+    from singa_dask.inputs import InputLayer, StoreConf, StoreInput
+    from singa_dask.inputs.input import CSVInput, RecordInput
     from singa_dask.jobs import nn
     from singa_dask.jobs.job import Job, load
     from singa_dask.jobs.net_values import Net, Sequential, layer
@@ -30,10 +32,8 @@ if TYPE_CHECKING:
     from singa_dask.jobs.rates import RateCurve, find_rate
     from singa_dask.jobs.run import Run, open_run
     from singa_dask.jobs.starting import start, train
-    from singa_dask.layers import Connection, Feature, InputLayer, Layer, Param, RecordIds, StoreInput, Traits
+    from singa_dask.layers import Connection, Feature, Layer, Param, RecordIds, Traits
     from singa_dask.layers.activation import Elementwise
-    from singa_dask.layers.input import CSVInput, RecordInput
-    from singa_dask.layers.store_conf import StoreConf
     from singa_dask.ops.philox import generator
     from singa_dask.training import BP, Algorithm, Initialiser, Schedule, Updater
 
@@ -103,6 +103,8 @@ __getattr__ = lazy_names(
         "exports": ["export", "import_weights"],
         "inference.model": ["Model", "load_model"],
         "inference.predicting": ["extract", "predict", "test"],
+        "inputs": ["InputLayer", "StoreConf", "StoreInput"],
+        "inputs.input": ["CSVInput", "RecordInput"],
         "jobs.job": ["Job", "load"],
         "jobs.net_values": ["Net", "Sequential", "layer"],
         "jobs.nn": ["nn"],
@@ -110,10 +112,8 @@ __getattr__ = lazy_names(
         "jobs.rates": ["RateCurve", "find_rate"],
         "jobs.run": ["Run", "open_run"],
         "jobs.starting": ["start", "train"],
-        "layers": ["Connection", "Feature", "InputLayer", "Layer", "Param", "RecordIds", "StoreInput", "Traits"],
+        "layers": ["Connection", "Feature", "Layer", "Param", "RecordIds", "Traits"],
         "layers.activation": ["Elementwise"],
-        "layers.input": ["CSVInput", "RecordInput"],
-        "layers.store_conf": ["StoreConf"],
         "ops.philox": ["generator"],
         "training": ["BP", "Algorithm", "Initialiser", "Schedule", "Updater"],
     },

@@ -25,9 +25,9 @@ EXAMINED: dict[str, frozenset[str]] = {
     "tests/faults": frozenset({"runtime", "comm", "cancellation"}),
     "tests/first_hour": ALL,
     "tests/fuzz": frozenset({"data", "fs"}),
-    "tests/gpu": frozenset({"ops", "layers", "net"}),
+    "tests/gpu": frozenset({"ops", "layers", "inputs", "net"}),
     "tests/hdfs": frozenset({"fs", "data"}),
-    "tests/oracles": frozenset({"ops", "layers", "net", "training", "exports"}),
+    "tests/oracles": frozenset({"ops", "layers", "inputs", "net", "training", "exports"}),
     "tests/test_interpreters.py": ALL,
     "tests/test_wheel.py": ALL,
 }

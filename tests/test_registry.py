@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from singa_dask import layers
+from singa_dask import inputs, layers
 from singa_dask.data import stores
 from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError
@@ -50,13 +50,15 @@ def test_a_module_is_imported_when_one_of_its_parts_is_asked_for() -> None:
         orders.get("Late")
 
 
-@pytest.mark.parametrize(("registry", "package"), [(LAYERS, layers), (STORES, stores)])
-def test_names_that_are_listed_by_module_are_those_that_are_registered(registry: Registry[Any], package: Any) -> None:
+@pytest.mark.parametrize(("registry", "packages"), [(LAYERS, (inputs, layers)), (STORES, (stores,))])
+def test_names_that_are_listed_by_module_are_those_that_are_registered(registry: Registry[Any], packages: Any) -> None:
     """A class that is not listed would be known or not by what else has been imported."""
     registered: dict[str, str] = {}
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        importlib.import_module(module.name)
-    for cls in (cls for cls in registry.classes() if cls.__module__.startswith(package.__name__)):
+    for package in packages:
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    ours = tuple(package.__name__ for package in packages)
+    for cls in (cls for cls in registry.classes() if cls.__module__.startswith(ours)):
         registered |= dict.fromkeys(registry.names_of(cls), cls.__module__)
     assert registry._homes == registered
 

@@ -238,7 +238,7 @@ def test(
     from singa_dask import fs
     from singa_dask.conf.watched import CONFUSION
     from singa_dask.inference.stored import PHASES
-    from singa_dask.layers.outputs import Writer
+    from singa_dask.inputs.writers import Writer
     from singa_dask.observe.figure import draw_confusion
 
     started = time.perf_counter()

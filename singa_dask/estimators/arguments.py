@@ -14,11 +14,12 @@ import numpy as np
 
 from singa_dask.conf.layer import PHASES
 from singa_dask.errors import ConfigError
+from singa_dask.inputs import StoreInput
+from singa_dask.inputs.record_shapes import stored_shape
+from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.job import Job, as_job
 from singa_dask.jobs.net_values import Net, layer
-from singa_dask.layers import LAYERS, StoreInput
-from singa_dask.layers.record_shapes import stored_shape
-from singa_dask.layers.store_conf import StoreConf
+from singa_dask.layers import LAYERS
 from singa_dask.registry import suggest
 
 C = TypeVar("C", bound=type)

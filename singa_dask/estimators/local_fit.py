@@ -25,11 +25,12 @@ from singa_dask.errors import ConfigError, NumericError, Problem
 from singa_dask.inference.derived_job import inference_job
 from singa_dask.inference.net import Trained, TrainedNet, load_modules
 from singa_dask.inference.predicted_layers import classifier, output_layer
+from singa_dask.inputs import StoreInput
 from singa_dask.jobs.datasets.binding import fit_to_data, readers, with_urls
 from singa_dask.jobs.datasets.hosts import local_parts
 from singa_dask.jobs.datasets.making import as_datasets
 from singa_dask.jobs.job import Job
-from singa_dask.layers import Param, StoreInput
+from singa_dask.layers import Param
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.checkpoints.lookup import load_manifest, load_values

@@ -14,7 +14,8 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from singa_dask.errors import ConfigError
-from singa_dask.layers import Layer, StoreInput
+from singa_dask.inputs import StoreInput
+from singa_dask.layers import Layer
 from singa_dask.layers.activation import Activation, LeakyReLU, ReLU, Sigmoid, STanh, Tanh
 from singa_dask.layers.attention import MultiHeadAttention
 from singa_dask.layers.connection import Slice

@@ -15,7 +15,8 @@ from singa_dask.exports.converters import input_dtype
 from singa_dask.inference.derived_job import inference_job
 from singa_dask.inference.net import build, fill
 from singa_dask.inference.predicted_layers import label_layer, output_layers
-from singa_dask.layers import LAYERS, Layer, StoreInput
+from singa_dask.inputs import StoreInput
+from singa_dask.layers import LAYERS, Layer
 from singa_dask.net import NeuralNet
 from singa_dask.ops import get_ops
 from singa_dask.runtime.checkpoints.initial_values import InitialValues

@@ -18,6 +18,9 @@ from singa_dask.exports.converters import (
     unique_name,
 )
 from singa_dask.exports.weights import metadata_texts
+from singa_dask.inputs.image_preprocess import ImagePreprocess
+from singa_dask.inputs.input import CSVInput, RecordInput, StoreInput
+from singa_dask.inputs.text import CharRNN
 from singa_dask.layers import (
     Feature,
     Layer,
@@ -29,7 +32,6 @@ from singa_dask.layers import (
     connection,
     conv,
     embedding,
-    image_preprocess,
     neuron,
     norm,
     pooling,
@@ -37,9 +39,7 @@ from singa_dask.layers import (
     sequence,
     upsample,
 )
-from singa_dask.layers.input import CSVInput, RecordInput, StoreInput
 from singa_dask.layers.outputs import ArgSort
-from singa_dask.layers.text import CharRNN
 from singa_dask.layers.window import Windowed
 from singa_dask.lazy import require
 from singa_dask.version import __version__
@@ -424,8 +424,8 @@ def _group_norm(graph: OnnxGraph, layer: norm.GroupNorm, x: str) -> str:
     return like_source(graph, layer, graph.add("Add", scaled, graph.param(layer.shift, (n_channels, 1, 1))))
 
 
-@register(image_preprocess.ImagePreprocess)
-def _image_preprocess(graph: OnnxGraph, layer: image_preprocess.ImagePreprocess, x: str) -> str:
+@register(ImagePreprocess)
+def _image_preprocess(graph: OnnxGraph, layer: ImagePreprocess, x: str) -> str:
     pad, (top, left) = layer.pad, (int(room) // 2 for room in layer.room)
     height, width = layer.features[0].shape[2:]
     if pad:

@@ -23,6 +23,9 @@ from singa_dask.exports.converters import (
     unique_name,
 )
 from singa_dask.exports.weights import encode_safetensors
+from singa_dask.inputs.image_preprocess import ImagePreprocess
+from singa_dask.inputs.input import CSVInput, RecordInput, StoreInput
+from singa_dask.inputs.text import CharRNN
 from singa_dask.layers import (
     Feature,
     Layer,
@@ -34,7 +37,6 @@ from singa_dask.layers import (
     connection,
     conv,
     embedding,
-    image_preprocess,
     neuron,
     norm,
     pooling,
@@ -42,9 +44,7 @@ from singa_dask.layers import (
     sequence,
     upsample,
 )
-from singa_dask.layers.input import CSVInput, RecordInput, StoreInput
 from singa_dask.layers.outputs import ArgSort
-from singa_dask.layers.text import CharRNN
 
 RESERVED = {"F", "Path", "classes", "load", "load_file", "nn", "self", "torch"}
 
@@ -469,8 +469,8 @@ def _group_norm(module: TorchModule, layer: norm.GroupNorm, x: str) -> str:
     return like_source(layer, f"{module.add(call, values)}({module.images(x, layer.sources[0])})")
 
 
-@register(image_preprocess.ImagePreprocess)
-def _image_preprocess(module: TorchModule, layer: image_preprocess.ImagePreprocess, x: str) -> str:
+@register(ImagePreprocess)
+def _image_preprocess(module: TorchModule, layer: ImagePreprocess, x: str) -> str:
     pad, (top, left) = layer.pad, (int(room) // 2 for room in layer.room)
     height, width = layer.features[0].shape[2:]
     if pad:

@@ -13,9 +13,10 @@ from singa_dask.data.stores import STORES, detect
 from singa_dask.data.stores.image_decoding import IMAGE_SUFFIXES
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.inference.predicted_layers import compares_targets, traits_of
-from singa_dask.layers import LAYERS, StoreInput
-from singa_dask.layers.open_records import table_or
-from singa_dask.layers.store_conf import NAMING, StoreConf
+from singa_dask.inputs import StoreInput
+from singa_dask.inputs.open_records import table_or
+from singa_dask.inputs.store_conf import NAMING, StoreConf
+from singa_dask.layers import LAYERS
 from singa_dask.runtime.planning.absolute_paths import absolute_paths
 from singa_dask.runtime.planning.nets import IN_ORDER, with_stores
 

@@ -34,9 +34,9 @@ from singa_dask.inference.predicted_layers import (
 from singa_dask.inference.records import LabelReader, MemoryRecords, as_records
 from singa_dask.inference.stored import labels_of
 from singa_dask.inference.tasks import merge_metrics
+from singa_dask.inputs import StoreInput
 from singa_dask.jobs.job import Job, as_job
 from singa_dask.jobs.run import Run
-from singa_dask.layers import StoreInput
 from singa_dask.observe.stored_run import run_of
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints import singa_checkpoint

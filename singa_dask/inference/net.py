@@ -19,9 +19,10 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, SingaError, UnitError
-from singa_dask.layers import Layer, StoreInput
+from singa_dask.inputs import StoreInput
+from singa_dask.inputs.writers import Writer
+from singa_dask.layers import Layer
 from singa_dask.layers.metrics import Totals
-from singa_dask.layers.outputs import Writer
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.registry import suggest

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from singa_dask.conf import JobConf, LayerConf, Phase
 from singa_dask.errors import ConfigError
+from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.layers import LAYERS, Traits
-from singa_dask.layers.store_conf import StoreConf
 
 
 def traits_of(layer: LayerConf) -> Traits:

@@ -25,10 +25,10 @@ from singa_dask.data.stores.image_decoding import decode_image, image_pixels
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError, listed
 from singa_dask.inference.net import TrainedNet
-from singa_dask.layers import StoreInput
-from singa_dask.layers.record_shapes import check_shape
-from singa_dask.layers.store_conf import StoreConf
-from singa_dask.layers.targets import LabelInput, TargetInput, WeightInput
+from singa_dask.inputs import StoreInput
+from singa_dask.inputs.record_shapes import check_shape
+from singa_dask.inputs.store_conf import StoreConf
+from singa_dask.inputs.targets import LabelInput, TargetInput, WeightInput
 
 # rows of a frame that are looked through at a time
 CHUNK_ROWS = 1 << 16

@@ -14,7 +14,8 @@ from singa_dask.conf import ClusterConf, JobConf, LayerConf, NetConf, Phase
 from singa_dask.data.stores.vocabulary import encode_text
 from singa_dask.errors import ConfigError
 from singa_dask.inference.net import fill
-from singa_dask.layers import LAYERS, Layer, text
+from singa_dask.inputs import text
+from singa_dask.layers import LAYERS, Layer
 from singa_dask.layers.embedding import OneHot, OneHotConf, PositionalEmbedding
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.initial_values import InitialValues

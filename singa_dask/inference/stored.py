@@ -53,9 +53,9 @@ from singa_dask.inference.tasks import (
     merge_metrics,
     plan_tasks,
 )
+from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.cluster import find_cluster
 from singa_dask.jobs.datasets.hosts import placed_job
-from singa_dask.layers.store_conf import StoreConf
 from singa_dask.net import NeuralNet
 from singa_dask.redaction import readable
 from singa_dask.training.pass_metrics import PassMetrics

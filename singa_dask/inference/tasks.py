@@ -24,7 +24,7 @@ from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, NumericError
 from singa_dask.inference.net import MetricSums, ReadyNet, build, keep_outputs, load_modules, locate_errors
-from singa_dask.layers import StoreInput
+from singa_dask.inputs import StoreInput
 from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.initial_values import InitialValues

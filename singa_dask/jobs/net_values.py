@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from singa_dask.api import REGISTRIES
 from singa_dask.conf import Conf, LayerConf
 from singa_dask.conf.blocks import expand
 from singa_dask.conf.names import suggest_part
 from singa_dask.conf.places import TreeMap, plain
 from singa_dask.conf.yaml_text import dump, parse
 from singa_dask.errors import ConfigError
-from singa_dask.layers import LAYERS, Layer
+from singa_dask.layers import Layer
 
 HERE = "job"
 
@@ -62,17 +63,17 @@ def layer(
 def _class_of(type: str) -> type[Layer] | None:
     """Return the class of a type, None of a user's own: its module is loaded with the job."""
     try:
-        return LAYERS.find(type)
+        return REGISTRIES["layer"].find(type)
     except ConfigError:
         if "." in type:
             return None
-        if (known := LAYERS.names()) and type in known:
+        if (known := REGISTRIES["layer"].names()) and type in known:
             raise  # it lacks a package
         raise ConfigError(f"unknown layer type {type!r}. {suggest_part('layer', type, known)}") from None
 
 
 def _name_of(cls: type[Layer]) -> str:
-    if LAYERS.get(cls.__name__) is cls:
+    if REGISTRIES["layer"].get(cls.__name__) is cls:
         return cls.__name__
     raise ConfigError(
         f"{cls.__module__}.{cls.__qualname__} is not a registered layer type. Write the class in a module of your own, "

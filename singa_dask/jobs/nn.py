@@ -9,23 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from singa_dask.api import REGISTRIES
 from singa_dask.conf.parts import required_keys
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.net_values import layer
-from singa_dask.layers import LAYERS, Layer
+from singa_dask.layers import Layer
 
 
 def __getattr__(name: str) -> Callable[..., dict[str, Any]]:
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return _constructor(name, LAYERS.find(name))
+        return _constructor(name, REGISTRIES["layer"].find(name))
     except ConfigError as error:
         raise AttributeError(str(error)) from None
 
 
 def __dir__() -> list[str]:
-    return LAYERS.names()
+    return REGISTRIES["layer"].names()
 
 
 def _constructor(type: str, cls: type[Layer]) -> Callable[..., dict[str, Any]]:

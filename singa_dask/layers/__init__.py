@@ -6,9 +6,6 @@ The contract of all layers
     `base`: the class `Layer`, and what the net does to a layer. `traits`: what a type of layer states. `feature`: what
     layers hand each other. `param`: their weights. `metrics`: what they measure. `context`: what a net tells them.
     `feedback`: layers that close a cycle.
-Input layers
-    `input`: the features of a batch of records. `targets`: targets, labels and weights. `augmentation`: random changes.
-    `store_conf`: what a job says of the records. `open_records`: opens them. `record_shapes`: compares their shapes.
 What several families share
     `window`: windows that move over images. `fused_params`: params of gates in one array.
 Inserted by a net
@@ -18,10 +15,7 @@ Inserted by a net
 from singa_dask.layers.base import LAYERS, Layer, LayerSite, ShardIndex
 from singa_dask.layers.context import Context
 from singa_dask.layers.feature import Feature, Raw, RecordIds, Span
-from singa_dask.layers.input import InputLayer, StoreInput
 from singa_dask.layers.param import Param
-from singa_dask.layers.rbm import RBMHid
-from singa_dask.layers.store_conf import StoreConf
 from singa_dask.layers.traits import Connection, Traits
 
 LAYERS.base = Layer
@@ -31,17 +25,13 @@ __all__ = [
     "Connection",
     "Context",
     "Feature",
-    "InputLayer",
     "Layer",
     "LayerSite",
     "Param",
-    "RBMHid",
     "Raw",
     "RecordIds",
     "ShardIndex",
     "Span",
-    "StoreConf",
-    "StoreInput",
     "Traits",
 ]
 
@@ -57,18 +47,14 @@ LAYERS.add_modules(
         "distance_loss": "ContrastiveLoss TripletLoss",
         "dummy": "Dummy",
         "embedding": "Embedding OneHot PositionalEmbedding RNNLabel",
-        "image_preprocess": "ImagePreprocess",
-        "input": "CSVInput RecordInput",
         "loss": "CudnnSoftmaxLoss EuclideanLoss HuberLoss PixelSoftmaxLoss SigmoidCrossEntropyLoss SoftmaxLoss",
         "neuron": "CudnnSoftmax Dropout InnerProduct Softmax",
         "norm": "BM BatchNorm CudnnBM CudnnLRN GroupNorm LRN LayerNorm RMSNorm",
-        "outputs": "Accuracy ArgSort CSVOutput RecordOutput",
+        "outputs": "Accuracy ArgSort",
         "pooling": "AdaptivePooling CPooling CudnnPool GlobalPooling Pooling",
         "rbm": "RBMHid RBMVis",
         "recurrent": "GRU LSTM RNN",
         "sequence": "ClassToken PaddingMask TimePooling",
-        "targets": "LabelInput TargetInput WeightInput",
-        "text": "CharRNN CharRNNOutput RNNDummy Sampling",
         "upsample": "Upsample",
     },
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from singa_dask.errors import Problem
+from singa_dask.inputs.input import StoreReader
 from singa_dask.layers import Layer
-from singa_dask.layers.input import StoreReader
 from singa_dask.net.nodes import Node
 
 

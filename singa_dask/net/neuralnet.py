@@ -10,7 +10,8 @@ from typing import Any
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, Problem
-from singa_dask.layers import Context, Feature, InputLayer, Layer, Param
+from singa_dask.inputs import InputLayer
+from singa_dask.layers import Context, Feature, Layer, Param
 from singa_dask.layers.base import allocate, memory_of
 from singa_dask.layers.bridge import Bridge
 from singa_dask.layers.metrics import Totals, add_totals

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from singa_dask.conf import NetConf, Phase
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers import Layer, StoreInput
+from singa_dask.inputs import StoreInput
+from singa_dask.inputs.store_conf import StoreConf
+from singa_dask.layers import Layer
 from singa_dask.layers.connection import Slice
-from singa_dask.layers.store_conf import StoreConf
 from singa_dask.net.nodes import Node
 
 

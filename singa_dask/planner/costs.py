@@ -37,7 +37,8 @@ from singa_dask.conf import ClusterConf, JobConf, Phase, loads
 from singa_dask.conf.yaml_text import dump
 from singa_dask.errors import ConfigError
 from singa_dask.fs.cache import COSTS, cache_folder
-from singa_dask.layers import Layer, StoreInput
+from singa_dask.inputs import StoreInput
+from singa_dask.layers import Layer
 from singa_dask.layers.bridge import Bridge
 from singa_dask.ops import NumpyOps
 from singa_dask.ops.contract import ArrayList

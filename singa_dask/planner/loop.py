@@ -12,9 +12,10 @@ import numpy as np
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.types import Field
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.layers import Layer, StoreInput
+from singa_dask.inputs import StoreInput
+from singa_dask.inputs.input import StoreReader
+from singa_dask.layers import Layer
 from singa_dask.layers.bridge import Bridge
-from singa_dask.layers.input import StoreReader
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array
 from singa_dask.runtime.planning.machine import limit_process, limit_thread

@@ -8,7 +8,7 @@ import time
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.loading import Loader
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.layers.input import StoreInput, StoreReader
+from singa_dask.inputs.input import StoreInput, StoreReader
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.planning.nets import build_net, with_stores
 

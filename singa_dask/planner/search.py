@@ -16,7 +16,8 @@ from typing import NamedTuple
 from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf, JobConf, Phase
 from singa_dask.errors import ConfigError
-from singa_dask.layers import LAYERS, Connection, InputLayer
+from singa_dask.inputs import InputLayer
+from singa_dask.layers import LAYERS, Connection
 from singa_dask.net import NeuralNet
 from singa_dask.planner.model import Cluster, Costs, Prediction
 from singa_dask.runtime.planning.job_plan import JobPlan

@@ -7,7 +7,7 @@ from typing import Any
 from singa_dask.conf import Conf, Phase
 from singa_dask.conf.kinds import Size
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers import RBMHid
+from singa_dask.layers.rbm import RBMHid
 from singa_dask.net import NeuralNet
 from singa_dask.training.algorithm import ALGORITHMS, Algorithm
 

@@ -15,8 +15,8 @@ from PIL import Image
 
 from singa_dask.conf import LayerConf, load
 from singa_dask.data.stores import STORES
+from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.layers.neuron import InnerProductConf
-from singa_dask.layers.store_conf import StoreConf
 from tests.cli.conftest import ROOT, Call, digits, noted
 from tests.contracts.foreign import FOREIGN, shape_of, write_foreign
 from tests.contracts.records import pixels

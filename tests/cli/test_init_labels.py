@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from singa_dask.conf import load
-from singa_dask.layers.store_conf import StoreConf
+from singa_dask.inputs.store_conf import StoreConf
 from tests.cli.conftest import Call, noted
 
 N = 60

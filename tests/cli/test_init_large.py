@@ -22,7 +22,7 @@ from singa_dask.cli.init.records import InitOptions, OutputSurvey, RecordSurvey
 from singa_dask.cli.init.survey import survey
 from singa_dask.conf import load
 from singa_dask.errors import DataError
-from singa_dask.layers.store_conf import StoreConf
+from singa_dask.inputs.store_conf import StoreConf
 from tests.cli.conftest import Call
 from tests.runtime.processes import small_cluster
 

@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 
 from singa_dask.conf import load
-from singa_dask.layers.open_records import open_records
-from singa_dask.layers.store_conf import StoreConf
+from singa_dask.inputs.open_records import open_records
+from singa_dask.inputs.store_conf import StoreConf
 from tests.cli.conftest import Call, noted
 
 N = 200

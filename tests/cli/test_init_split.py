@@ -22,8 +22,8 @@ from singa_dask.conf import load
 from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.stores.split import SplitConf, SplitStore
 from singa_dask.data.stores.table import TableStore
-from singa_dask.layers.open_records import open_records
-from singa_dask.layers.store_conf import StoreConf
+from singa_dask.inputs.open_records import open_records
+from singa_dask.inputs.store_conf import StoreConf
 from tests.cli.conftest import Call, noted
 from tests.contracts.records import read_all
 

@@ -40,10 +40,11 @@ def test_listing_jobs_loads_no_nets_and_no_records() -> None:
     assert not {f"singa_dask.{room}" for room in ("api", "conf", "fs", "layers", "net", "ops", "training")} & loaded
 
 
-# of the room of layers, of that of stores, and of others
+# of the rooms of layers, of stores and of inputs, and of others
 NOT_OF_A_PERCEPTRON = {
-    *(f"singa_dask.layers.{name}" for name in ("attention", "conv", "norm", "recurrent", "sequence", "text")),
-    *(f"singa_dask.data.stores.{name}" for name in ("array_store", "hdf5", "jsonl", "lmdb", "record_files", "tar")),
+    *(f"singa_dask.layers.{name}" for name in ("attention", "conv", "norm", "recurrent", "sequence")),
+    *(f"singa_dask.data.stores.{name}" for name in ("array_store", "hdf5", "jsonl", "lmdb", "tar", "tfrecord")),
+    *("singa_dask.inputs.image_preprocess", "singa_dask.inputs.text"),
     *("PIL", "dask", "distributed", "filelock", "http.client", "lmdb", "prometheus_client"),
     *("pyarrow.compute", "pyarrow.parquet", "rich", "urllib.request"),
 }

@@ -18,8 +18,8 @@ from singa_dask.conf import yaml_text
 from singa_dask.conf.json_schema import field_docs
 from singa_dask.conf.places import plain
 from singa_dask.errors import ConfigError, Problem
+from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.layers.neuron import InnerProductConf
-from singa_dask.layers.store_conf import StoreConf
 from singa_dask.registry import Registry
 from tests.selection import few_examples
 

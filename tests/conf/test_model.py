@@ -11,12 +11,12 @@ from pydantic import ValidationError
 from singa_dask import conf
 from singa_dask.api import REGISTRIES
 from singa_dask.errors import ConfigError
+from singa_dask.inputs.store_conf import StoreConf
+from singa_dask.inputs.text import RNNDummyConf
 from singa_dask.layers.conv import ConvolutionConf
 from singa_dask.layers.neuron import DropoutConf, InnerProductConf
 from singa_dask.layers.norm import LRNConf
 from singa_dask.layers.pooling import PoolingConf
-from singa_dask.layers.store_conf import StoreConf
-from singa_dask.layers.text import RNNDummyConf
 
 LAYER: dict[str, Any] = {"name": "fc1", "type": "InnerProduct"}
 UPDATER: dict[str, Any] = {"type": "SGD", "learning_rate": {"type": "Fixed"}}

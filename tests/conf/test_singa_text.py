@@ -14,14 +14,14 @@ from singa_dask import conf
 from singa_dask.conf.places import Scalar
 from singa_dask.conf.singa_text import TextMessage, Word, is_singa_text, parse
 from singa_dask.errors import ConfigError
+from singa_dask.inputs.image_preprocess import RGBImageConf
+from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.layers.activation import ReLUConf
 from singa_dask.layers.connection import SplitConf
 from singa_dask.layers.conv import ConvolutionConf
-from singa_dask.layers.image_preprocess import RGBImageConf
 from singa_dask.layers.neuron import InnerProductConf
 from singa_dask.layers.rbm import RBMConf
 from singa_dask.layers.recurrent import GRUConf
-from singa_dask.layers.store_conf import StoreConf
 from singa_dask.training.schedules import InverseConf, LinearConf, StepConf
 from singa_dask.training.updaters import AdamConf, AdamMaxConf
 from tests.conf.test_jobfile import JOBS, OF_JOBS

@@ -20,7 +20,7 @@ from singa_dask.conf.watched import EarlyStoppingConf
 from singa_dask.estimators import estimator
 from singa_dask.estimators.arguments import default_job
 from singa_dask.estimators.fit_records import drawn
-from singa_dask.layers.store_conf import StoreConf
+from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.runtime.checkpoints.lookup import find_steps
 from singa_dask.runtime.units.evaluation import Watch
 from tests.selection import mostly_long, mostly_soak

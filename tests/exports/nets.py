@@ -12,9 +12,10 @@ from singa_dask.conf import JobConf, Phase, load
 from singa_dask.data.codecs.scaling import Scaling, columns_of
 from singa_dask.exports.converters import Converters
 from singa_dask.exports.exported_net import ExportedNet
-from singa_dask.layers import Context, Layer, Raw, StoreInput
+from singa_dask.inputs import StoreInput
+from singa_dask.inputs.store_conf import StoreConf
+from singa_dask.layers import Context, Layer, Raw
 from singa_dask.layers.norm import BatchNorm
-from singa_dask.layers.store_conf import StoreConf
 from singa_dask.net import NeuralNet
 from singa_dask.testing.case import Case, forward, source, wire
 from tests.layers.cases import all_cases

@@ -31,7 +31,7 @@ from singa_dask.data.stores.table import TableStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from singa_dask.inference.records import as_records
-from singa_dask.layers.store_conf import StoreConf
+from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.serving import Limits, ModelServer
 from singa_dask.serving.bodies import Refused, read_body
 from tests.contracts.records import read_all

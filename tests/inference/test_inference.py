@@ -27,7 +27,7 @@ from singa_dask.inference.tasks import (
     merge_metrics,
     plan_tasks,
 )
-from singa_dask.layers.store_conf import StoreConf
+from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.runtime import local_cluster, on_dask
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job import dask_tasks as tasks

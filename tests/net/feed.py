@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.layers import InputLayer, RecordIds
+from singa_dask.inputs import InputLayer
+from singa_dask.layers import RecordIds
 
 __all__ = ["Feed"]
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from singa_dask.inputs.augmentation import Augmentation, AugmentConf, Mixing, rotated, symmetric_beta
 from singa_dask.layers import RecordIds
-from singa_dask.layers.augmentation import Augmentation, AugmentConf, Mixing, rotated, symmetric_beta
 from tests.oracles.compare import assert_close, numbers, tensor
 
 torch = pytest.importorskip("torch")

@@ -14,10 +14,10 @@ from singa_dask.data.codecs.data_frames import as_table
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.fs.host_files import SCHEME, dataset_of
+from singa_dask.inputs.record_shapes import check_shape, without_labels
+from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.datasets.array_records import ArrayWriter
 from singa_dask.jobs.datasets.records import Dataset
-from singa_dask.layers.record_shapes import check_shape, without_labels
-from singa_dask.layers.store_conf import StoreConf
 from singa_dask.registry import suggest
 from singa_dask.runtime.planning.nets import store_of, with_stores
 

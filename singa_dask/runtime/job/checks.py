@@ -13,8 +13,9 @@ from singa_dask.conf.watched import split_metric
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.fs.patterns import is_pattern
-from singa_dask.layers import LAYERS, Layer, StoreInput
-from singa_dask.layers.outputs import Writer
+from singa_dask.inputs import StoreInput
+from singa_dask.inputs.writers import Writer
+from singa_dask.layers import LAYERS, Layer
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.ops import OPS
 from singa_dask.registry import suggest

@@ -12,7 +12,7 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers import InputLayer
+from singa_dask.inputs import InputLayer
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.planning.nets import build_nets

@@ -18,8 +18,8 @@ from singa_dask.data.loading import HostSpan, Survey, assign_by_host, host_names
 from singa_dask.data.order import keep_runs
 from singa_dask.data.sampler import Sampler
 from singa_dask.fs.daemon_threads import DaemonThreads
-from singa_dask.layers import StoreInput
-from singa_dask.layers.store_conf import StoreConf
+from singa_dask.inputs import StoreInput
+from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.job.part_files import reading
 from singa_dask.runtime.planning.layout import Layout

@@ -17,8 +17,8 @@ from singa_dask.data.loading.bad_records import BadPolicy
 from singa_dask.data.loading.reader import BlockReader
 from singa_dask.data.stores import Store
 from singa_dask.errors import DataError
-from singa_dask.layers import StoreInput
-from singa_dask.layers.store_conf import StoreConf
+from singa_dask.inputs import StoreInput
+from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.runtime.job.dask_tasks import Runner, check_wanted
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.units.initial_state import InitialState

@@ -14,7 +14,7 @@ from singa_dask.conf import JobConf
 from singa_dask.data.stores.table_scan import TableScan, UnscannedError, scans_apart
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import SingaError
-from singa_dask.layers import StoreInput
+from singa_dask.inputs import StoreInput
 from singa_dask.runtime.job.dask_tasks import Runner, check_wanted, on_each_worker
 from singa_dask.runtime.planning.nets import build_nets, store_of
 from singa_dask.shown import plural

@@ -9,9 +9,10 @@ import numpy as np
 from singa_dask.cancellation import Cancellation
 from singa_dask.conf import JobConf, LayerConf, Phase
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers import LAYERS, Context, Span, StoreInput
-from singa_dask.layers.outputs import Writer
-from singa_dask.layers.store_conf import StoreConf
+from singa_dask.inputs import StoreInput
+from singa_dask.inputs.store_conf import StoreConf
+from singa_dask.inputs.writers import Writer
+from singa_dask.layers import LAYERS, Context, Span
 from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Ops

@@ -8,8 +8,10 @@ from typing import NamedTuple
 from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.watched import FREQUENCIES
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers import Layer, StoreInput
-from singa_dask.layers.outputs import ArgSort, Writer
+from singa_dask.inputs import StoreInput
+from singa_dask.inputs.writers import Writer
+from singa_dask.layers import Layer
+from singa_dask.layers.outputs import ArgSort
 from singa_dask.net import NeuralNet
 from singa_dask.shown import plural
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.stores import Store
-from singa_dask.layers import Layer, StoreInput
+from singa_dask.inputs import StoreInput
+from singa_dask.layers import Layer
 from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops

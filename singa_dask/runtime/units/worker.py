@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 from singa_dask.comm.message import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import DataError
+from singa_dask.inputs.input import StoreInput
 from singa_dask.layers.bridge import IN_FLIGHT, BridgeSrc
-from singa_dask.layers.input import StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.author import Author
 from singa_dask.runtime.planning.job_plan import JobPlan

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import JobConf, Phase
-from singa_dask.layers import StoreInput
+from singa_dask.inputs import StoreInput
 from singa_dask.layers.metrics import Totals
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.planning.machine import core_wait_s

@@ -16,7 +16,7 @@ from singa_dask.data.stores import open_store, write_manifest
 from singa_dask.data.stores.text import TextStore
 from singa_dask.errors import ConfigError, DataError
 from tests.contracts.records import read_all
-from tests.layers.test_input import layer_of, read
+from tests.inputs.test_input import layer_of, read
 from tests.selection import few_examples
 
 

@@ -24,8 +24,8 @@ from singa_dask.data.stores.table import TableStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from singa_dask.inference.records import as_records
+from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.datasets.frame_records import FrameWriter
-from singa_dask.layers.store_conf import StoreConf
 from tests.contracts.records import read_all
 from tests.data.stores.listed import digest, write_listed
 

@@ -19,7 +19,7 @@ from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.table import TableStore
 from singa_dask.errors import DataError
 from singa_dask.inference.records import as_records
-from singa_dask.layers.store_conf import StoreConf
+from singa_dask.inputs.store_conf import StoreConf
 from tests.contracts.records import read_all
 
 BIG = 2**53 + 1

@@ -14,7 +14,8 @@ import pytest
 from singa_dask.comm.message import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.stores.arrow import ArrowStore
-from singa_dask.layers import LAYERS, Layer, StoreInput
+from singa_dask.inputs import StoreInput
+from singa_dask.layers import LAYERS, Layer
 from singa_dask.runtime.units import unit_task
 from singa_dask.runtime.units.unit_host import UnitHost
 from singa_dask.training import UPDATERS, Updater

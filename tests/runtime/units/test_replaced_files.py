@@ -14,7 +14,7 @@ import yaml
 from singa_dask import fs
 from singa_dask.conf import JobConf
 from singa_dask.data.stores import Store
-from singa_dask.layers import StoreInput
+from singa_dask.inputs import StoreInput
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from tests.cli.conftest import DIGITS
 from tests.runtime.harness import ALLREDUCE, Outcome, mlp

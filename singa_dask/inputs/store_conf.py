@@ -16,7 +16,7 @@ from singa_dask.data.stores.split import SplitConf
 from singa_dask.data.stores.table import NamedColumns, TableStore
 from singa_dask.errors import ConfigError
 from singa_dask.fs.decompression import DEFAULT_LIMIT_MB
-from singa_dask.layers.augmentation import AugmentConf
+from singa_dask.inputs.augmentation import AugmentConf
 
 # keys of store_conf that name columns
 NAMING = (

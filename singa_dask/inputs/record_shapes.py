@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from singa_dask.data.stores import Store
 from singa_dask.errors import DataError, listed
-from singa_dask.layers.store_conf import StoreConf
+from singa_dask.inputs.store_conf import StoreConf
 
 
 def stored_shape(conf: StoreConf) -> tuple[int, ...]:

@@ -11,9 +11,9 @@ from singa_dask.conf import LayerConf
 from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError
 from singa_dask.fs.cache import open_cache
-from singa_dask.layers.store_conf import StoreConf
+from singa_dask.inputs.store_conf import StoreConf
 from tests.contracts.records import floats, pixels
-from tests.layers.test_input import layer_of, read
+from tests.inputs.test_input import layer_of, read
 
 
 @pytest.mark.parametrize(("kind", "backend"), [("RecordInput", "arrow"), ("CSVInput", "csv")])

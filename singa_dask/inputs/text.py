@@ -21,10 +21,10 @@ from singa_dask.conf.kinds import Field, Many, NonNegative, Size
 from singa_dask.data.stores.vocabulary import encode_text, vocabulary_of
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.fs.open_bytes import decode_text
+from singa_dask.inputs.input import InputLayer
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.feature import Feature
 from singa_dask.layers.feedback import Feedback
-from singa_dask.layers.input import InputLayer
 from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array
 

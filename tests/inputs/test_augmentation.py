@@ -12,13 +12,13 @@ import pytest
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError
+from singa_dask.inputs.augmentation import Augmentation, AugmentConf, Mixing, symmetric_beta
+from singa_dask.inputs.input import StoreInput
 from singa_dask.layers import LAYERS, Context, RecordIds
-from singa_dask.layers.augmentation import Augmentation, AugmentConf, Mixing, symmetric_beta
-from singa_dask.layers.input import StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.ops import philox
 from singa_dask.testing.case import wire
-from tests.layers.test_input import layer_of
+from tests.inputs.test_input import layer_of
 from tests.net.jobs import build
 
 Array = np.ndarray[Any, Any]

@@ -1,7 +1,7 @@
 """Input layers: each gives the net one batch of records a step, as floats, with their labels.
 
 A layer knows its shape from the job alone; the store is opened at the first batch, in the process that computes.
-Input layers of targets, labels and weights of the same records are in `singa_dask.layers.targets`.
+Input layers of targets, labels and weights of the same records are in `singa_dask.inputs.targets`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from singa_dask.data.stores.split import SplitStore
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, listed
-from singa_dask.layers.augmentation import Augmentation, Mixing, check_augment
+from singa_dask.inputs.augmentation import Augmentation, Mixing, check_augment
+from singa_dask.inputs.open_records import open_named, open_records, read_statistic
+from singa_dask.inputs.record_shapes import check_records, in_layout, stored_shape
+from singa_dask.inputs.store_conf import StoreConf, options_of, with_column_shape
 from singa_dask.layers.base import LAYERS, Layer, LayerSite
 from singa_dask.layers.context import Context
 from singa_dask.layers.feature import Raw, RecordIds
-from singa_dask.layers.open_records import open_named, open_records, read_statistic
-from singa_dask.layers.record_shapes import check_records, in_layout, stored_shape
-from singa_dask.layers.store_conf import StoreConf, options_of, with_column_shape
 from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array
 

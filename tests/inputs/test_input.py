@@ -14,8 +14,9 @@ from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import STORES
 from singa_dask.data.stores.kvfile import write_pairs
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.layers import LAYERS, Context, InputLayer, base
-from singa_dask.layers.input import StoreInput
+from singa_dask.inputs import InputLayer
+from singa_dask.inputs.input import StoreInput
+from singa_dask.layers import LAYERS, Context, base
 from singa_dask.ops import get_ops
 from tests.contracts.records import pixels
 

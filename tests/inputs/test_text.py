@@ -12,8 +12,8 @@ import pytest
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.errors import ConfigError, DataError
+from singa_dask.inputs.text import CharRNN, CharRNNOutput, RNNDummy
 from singa_dask.layers import LAYERS, Context, Feature, Layer, base
-from singa_dask.layers.text import CharRNN, CharRNNOutput, RNNDummy
 from singa_dask.ops import get_ops
 from singa_dask.testing.case import source
 

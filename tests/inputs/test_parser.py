@@ -15,7 +15,8 @@ from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.kvfile import KVFileWriter
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.layers import Context, Feature, Layer, StoreInput, base
+from singa_dask.inputs import StoreInput
+from singa_dask.layers import Context, Feature, Layer, base
 from singa_dask.ops import get_ops
 from tests.cli.conftest import ROOT
 

@@ -13,11 +13,11 @@ from singa_dask.data.codecs.values import find_wrong_weight
 from singa_dask.data.stores import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.augmentation import AugmentConf
+from singa_dask.inputs.augmentation import AugmentConf
+from singa_dask.inputs.input import StoreInput
+from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.layers.base import LAYERS, LayerSite
 from singa_dask.layers.context import Context
-from singa_dask.layers.input import StoreInput
-from singa_dask.layers.store_conf import StoreConf
 
 
 class _TableInput(StoreInput):

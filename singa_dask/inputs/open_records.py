@@ -16,8 +16,8 @@ from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_files import table_files
 from singa_dask.errors import DataError
 from singa_dask.fs.patterns import is_pattern
-from singa_dask.layers.record_shapes import check_shape, in_layout, same_shape, stored_shape
-from singa_dask.layers.store_conf import NAMING, StoreConf, as_single, options_of
+from singa_dask.inputs.record_shapes import check_shape, in_layout, same_shape, stored_shape
+from singa_dask.inputs.store_conf import NAMING, StoreConf, as_single, options_of
 from singa_dask.ops.contract import Array, DType
 
 logger = logging.getLogger(__name__)
