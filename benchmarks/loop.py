@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import AlgConf, JobConf, Phase
-from singa_dask.inputs import InputLayer
-from singa_dask.layers import LAYERS, Context, Param, RecordIds
+from singa_dask.inputs import InputContext, InputLayer
+from singa_dask.layers import LAYERS, Param, RecordIds
 from singa_dask.net import make_net
 from singa_dask.ops import BFLOAT16, NumpyOps
 from singa_dask.ops.contract import ArrayList
@@ -79,7 +79,7 @@ class Loop:
         anneals: bool = False,
     ) -> None:
         self.rate, self.anneals, self.n_steps = rate, anneals, 0
-        self.net = net = make_net(job, Context(seed=seed, dtype=dtype_of(precision)), ops)
+        self.net = net = make_net(job, InputContext(seed=seed, dtype=dtype_of(precision)), ops)
         net.allocate()
         net.allocate_params()
         if values is not None:

@@ -64,7 +64,7 @@ INNER_LEVELS = {
     "runtime": {"job": 3, "units": 2, "checkpoints": 1, "dashboard": 0, "planning": 0},
 }
 # What a room may not import although it lies lower: it is handed it. It may name its types.
-HANDED = {"layers": {"ops", "comm"}, "inputs": {"ops", "comm"}, "net": {"comm"}, "training": {"comm"}}
+HANDED = {"layers": {"ops", "comm", "data", "fs"}, "inputs": {"ops", "comm"}, "net": {"comm"}, "training": {"comm"}}
 TYPES = ("singa_dask.ops.contract.",)
 # What runs on a GPU; imported when one is asked for.
 GPU_FILES = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.glob("ops/cupy/*.py")}

@@ -4,6 +4,7 @@ Records
     `input`: the features of a batch of records. `targets`: targets, labels and weights of the same records. `writers`:
     layers that write records to files.
     `store_conf`: what a job says of the records. `open_records`: opens them. `record_shapes`: compares their shapes.
+    `input_context`: what a net tells the layers that read them.
 Images
     `augmentation`: random changes of a batch, as it is read. `image_preprocess`: crops and mirrors it in a layer.
 Texts
@@ -11,10 +12,11 @@ Texts
 """
 
 from singa_dask.inputs.input import InputLayer, StoreInput
+from singa_dask.inputs.input_context import InputContext
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.layers import LAYERS
 
-__all__ = ["InputLayer", "StoreConf", "StoreInput"]
+__all__ = ["InputContext", "InputLayer", "StoreConf", "StoreInput"]
 
 LAYERS.add_modules(
     __name__,

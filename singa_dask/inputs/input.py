@@ -35,11 +35,11 @@ from singa_dask.data.stores.table import TableStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, listed
 from singa_dask.inputs.augmentation import Augmentation, Mixing, check_augment
+from singa_dask.inputs.input_context import InputContext
 from singa_dask.inputs.open_records import open_named, open_records, read_statistic
 from singa_dask.inputs.record_shapes import check_records, in_layout, stored_shape
 from singa_dask.inputs.store_conf import StoreConf, options_of, with_column_shape
 from singa_dask.layers.base import LAYERS, Layer, LayerSite
-from singa_dask.layers.context import Context
 from singa_dask.layers.feature import Raw, RecordIds
 from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array
@@ -91,10 +91,11 @@ class InputLayer(Layer):
 class StoreReader(InputLayer):
     """An input layer that reads batches of a store, which is opened when the first one is needed."""
 
+    context: InputContext
     mixing = (0.0, 0.0)
     """``mixup`` and ``cutmix`` of the records; both are 0 where none are mixed."""
 
-    def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
+    def __init__(self, conf: LayerConf, context: InputContext, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
         self._store: Store | None = None
         self._loader: Loader | None = None
@@ -328,7 +329,7 @@ class StoreInput(StoreReader):
     span: tuple[int, int] | None = None
     """First record, and the one after the last, to read again and again; None for all. One batch is not read ahead."""
 
-    def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
+    def __init__(self, conf: LayerConf, context: InputContext, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
         self.store_conf = self.adapted(conf.block(StoreConf))
         self._labels = LabelMatch()

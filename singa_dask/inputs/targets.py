@@ -15,9 +15,9 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.inputs.augmentation import AugmentConf
 from singa_dask.inputs.input import StoreInput
+from singa_dask.inputs.input_context import InputContext
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.layers.base import LAYERS, LayerSite
-from singa_dask.layers.context import Context
 
 
 class _TableInput(StoreInput):
@@ -115,7 +115,7 @@ class LabelInput(_TableInput):
     block = LabelConf
     traits = StoreInput.traits.replace(reads_beside="labels")
 
-    def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
+    def __init__(self, conf: LayerConf, context: InputContext, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
         self.label_column = conf.block(LabelConf).column
 

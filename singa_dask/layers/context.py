@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from singa_dask.cancellation import Cancellation
 from singa_dask.conf import Phase
-from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.ops.contract import Array
 
 
@@ -50,14 +49,6 @@ class Context:
         The worker group; groups read disjoint shares of the records.
     step : int
         Set by whoever runs the net, before each pass.
-    assignments : mapping of str to sequence of int
-        By input layer: the order in which blocks are assigned to the workers, where it is given; see `Sampler`.
-    class_names : ClassNames
-        What the labels of the training net's input layers mean.
-    host_names : collection of str
-        What the host of the process is called; bytes that lie there count as local.
-    reader_bytes : int or None
-        Share of each store's reader in the memory of this process, if known; see `MemoryBudget`.
     states : dict of str to tuple of ndarray
         What layers, by name, keep from one batch to the next: hidden states, Gibbs chains.
     exchange : Exchange or None
@@ -79,10 +70,6 @@ class Context:
     group: int = 0
     n_groups: int = 1
     step: int = 0
-    assignments: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    class_names: ClassNames = field(default_factory=ClassNames)
-    host_names: Collection[str] = ()
-    reader_bytes: int | None = None
     states: dict[str, tuple[Array, ...]] = field(default_factory=dict)
     stream_start: bool = False
     exchange: Exchange | None = None
@@ -105,3 +92,7 @@ class Context:
     def param_dtype(self) -> np.dtype[Any]:
         """Type of what has to be exact: params, their gradients, statistics, losses; float32 with bfloat16."""
         return np.promote_types(self.dtype, np.float32)
+
+    def classes_of(self, layer: str) -> tuple[str, ...]:
+        """Return the names of the classes that an input layer reads; empty where they are not known."""
+        return ()

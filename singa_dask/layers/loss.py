@@ -208,7 +208,7 @@ class SoftmaxLoss(Loss):
     def _compare_classes(self) -> None:
         """Check that all classes of the labels have scores, those too that no record of the first steps has."""
         self._is_compared, source = True, self.conf.srclayers[1]
-        names = self.context.class_names.by_layer.get(source, ())
+        names = self.context.classes_of(source)
         if len(names) > self.n_classes and self.ignored is None:
             raise DataError(
                 f"layer {self.name}: {len(names)} classes from {source!r}, {listed(names, MAX_SHOWN)}, but scores for "

@@ -10,8 +10,8 @@ from typing import Any
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, Problem
-from singa_dask.inputs import InputLayer
-from singa_dask.layers import Context, Feature, Layer, Param
+from singa_dask.inputs import InputContext, InputLayer
+from singa_dask.layers import Feature, Layer, Param
 from singa_dask.layers.base import allocate, memory_of
 from singa_dask.layers.bridge import Bridge
 from singa_dask.layers.metrics import Totals, add_totals
@@ -36,7 +36,7 @@ class NeuralNet:
 
     Attributes
     ----------
-    context : Context
+    context : InputContext
         Shared with all layers; set ``context.step`` before each pass.
     layers : list of Layer
         The layers of this worker, sources before consumers, with Splits and what partitioning has inserted.
@@ -63,7 +63,7 @@ class NeuralNet:
         Check in each pass that layers keep their contract; PartError if one does not.
     """
 
-    def __init__(self, context: Context, ops: Ops, wiring: Wiring, params: Params) -> None:
+    def __init__(self, context: InputContext, ops: Ops, wiring: Wiring, params: Params) -> None:
         self.context = context
         self.ops = ops
         self.nodes = wiring.nodes
@@ -376,13 +376,13 @@ def _show_param(param: Param) -> str:
     return text if param.owner is param else f"{text} (of {param.owner.name})"
 
 
-def make_net(job: JobConf, context: Context, ops: Ops, share_from: NeuralNet | None = None) -> NeuralNet:
+def make_net(job: JobConf, context: InputContext, ops: Ops, share_from: NeuralNet | None = None) -> NeuralNet:
     """Build the net of one phase: shapes and params, no memory, no records.
 
     Parameters
     ----------
     job : JobConf
-    context : Context
+    context : InputContext
         Phase, place in the group, seed, precision. ``shares`` is set here, unless it is given: for a batch that the
         workers share in other parts than the job says.
     ops : Ops

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
+from singa_dask.inputs import InputContext
 from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, RecordIds, ShardIndex, base
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.ops.contract import Array
@@ -102,7 +103,7 @@ class Case(NamedTuple):
         self, ops: NumpyOps = CPU, dtype: Any = np.float64, sources: Sequence[Feature] | None = None, **more: Any
     ) -> Layer:
         """Return the layer, wired to `sources`, or to others; ``more`` as of `wire`."""
-        more.setdefault("context", Context(phase=Phase.TRAIN, dtype=np.dtype(dtype), seed=3, step=7))
+        more.setdefault("context", InputContext(phase=Phase.TRAIN, dtype=np.dtype(dtype), seed=3, step=7))
         sources = self.sources(ops, dtype) if sources is None else sources
         return wire(self.kind, sources, n_steps=self.n_steps, ops=ops, **more, **(self.conf or {}))
 
@@ -150,7 +151,7 @@ def wire(
     cls = LAYERS.find(kind) if isinstance(kind, str) else kind
     name = kind if isinstance(kind, str) else kind.__name__
     made = LayerConf.model_validate({"name": "layer", "type": name, "srclayers": names, **conf})
-    context = context or Context(phase=Phase.TRAIN, dtype=np.dtype(np.float64))
+    context = context or InputContext(phase=Phase.TRAIN, dtype=np.dtype(np.float64))
     batch = ShardIndex(context.worker, context.n_workers)
     layer = cls(made, context, LayerSite("layer", "layer", batch, feature_shard or ShardIndex(), first_step, n_steps))
     with _without_data(sources):

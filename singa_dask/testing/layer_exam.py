@@ -10,7 +10,8 @@ import numpy as np
 
 from singa_dask.conf import Phase
 from singa_dask.errors import PartError
-from singa_dask.layers import Connection, Context, Feature, Layer, ShardIndex, Span
+from singa_dask.inputs import InputContext
+from singa_dask.layers import Connection, Feature, Layer, ShardIndex, Span
 from singa_dask.layers.base import key_at, run_backward
 from singa_dask.net.debug import watch_backward, watch_forward
 from singa_dask.net.replay import Replays, is_replayable
@@ -258,7 +259,7 @@ def _part(whole: Feature, take: Callable[[Array], Array], n_steps: int, span: Sp
 
 def _outputs(case: Case, phase: Phase, sources: Sequence[Feature] | None = None, step: int = 7) -> list[Array]:
     """Return what a layer computes, in a net of a phase, at a step of training."""
-    context = Context(phase=phase, dtype=np.dtype(np.float64), seed=3, step=step)
+    context = InputContext(phase=phase, dtype=np.dtype(np.float64), seed=3, step=step)
     layer = case.wired(sources=sources, context=context)
     arrays = results(layer, back=False)
     return [arrays[f"output {k}"] for k in range(len(layer.features))]
@@ -299,7 +300,7 @@ def check_time_steps(case: Case) -> None:
     labels = case.labels and [*case.labels, *case.labels]
     both = case._replace(shapes=[(2 * n, *rest) for n, *rest in case.shapes], labels=labels, n_steps=2)
     sources = both.sources()
-    context = Context(phase=phase, dtype=np.dtype(np.float64), seed=3, step=7)
+    context = InputContext(phase=phase, dtype=np.dtype(np.float64), seed=3, step=7)
     layer = both.wired(sources=sources, context=context)
     learns = layer.learns and _learns(layer)
     weights = [random.normal(size=feature.shape) for feature in layer.features]

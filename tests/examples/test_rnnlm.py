@@ -14,7 +14,8 @@ from singa_dask.api import REGISTRIES
 from singa_dask.conf import Phase
 from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.layers import Context, Feature, Layer
+from singa_dask.inputs import InputContext
+from singa_dask.layers import Feature, Layer
 from singa_dask.testing.case import forward, metric, source, wire
 from singa_dask.testing.layer_exam import check_gradients
 from tests.cli.conftest import ROOT
@@ -85,7 +86,7 @@ def windows(path: str, **context: Any) -> Any:
     """Return what a data layer of two windows a step gives in its next steps."""
     context = {"phase": Phase.TRAIN, "dtype": np.dtype(np.float64), **context}
     store = {"path": path, "batchsize": 2}
-    return wire("rnnlm.Data", [], Context(**context), store_conf=store, user_conf={"max_window": 3})
+    return wire("rnnlm.Data", [], InputContext(**context), store_conf=store, user_conf={"max_window": 3})
 
 
 def take(layer: Layer, n: int) -> list[list[list[int]]]:

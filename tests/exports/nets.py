@@ -12,9 +12,9 @@ from singa_dask.conf import JobConf, Phase, load
 from singa_dask.data.codecs.scaling import Scaling, columns_of
 from singa_dask.exports.converters import Converters
 from singa_dask.exports.exported_net import ExportedNet
-from singa_dask.inputs import StoreInput
+from singa_dask.inputs import InputContext, StoreInput
 from singa_dask.inputs.store_conf import StoreConf
-from singa_dask.layers import Context, Layer, Raw
+from singa_dask.layers import Layer, Raw
 from singa_dask.layers.norm import BatchNorm
 from singa_dask.net import NeuralNet
 from singa_dask.testing.case import Case, forward, source, wire
@@ -107,7 +107,7 @@ def layer_cases(converters: Converters) -> list[Case]:
 
 def wired(case: Case) -> Layer:
     """Return a layer, which has computed what it makes of random sources in a test."""
-    context = Context(phase=Phase.TEST, dtype=np.dtype(np.float32))
+    context = InputContext(phase=Phase.TEST, dtype=np.dtype(np.float32))
     sources = [source(shape, k, grad=False, dtype=np.float32) for k, shape in enumerate(case.shapes)]
     for k, each in enumerate(sources):
         each.n_steps = 1 if k and case.cls.traits.recurrent else case.n_steps

@@ -14,7 +14,8 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import NumericError
-from singa_dask.layers import Context, Param
+from singa_dask.inputs import InputContext
+from singa_dask.layers import Param
 from singa_dask.net import make_net
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
 from singa_dask.training import ALGORITHMS, UPDATERS, Algorithm, initial_values
@@ -129,7 +130,7 @@ class Run:
 
     def __init__(self, given: JobConf, ops: NumpyOps, dtype: Any = np.float64) -> None:
         self.ops = ops
-        self.net = make_net(given, Context(dtype=np.dtype(dtype), seed=3), ops)
+        self.net = make_net(given, InputContext(dtype=np.dtype(dtype), seed=3), ops)
         self.net.allocate()
         self.net.allocate_params()
         for owner in self.net.owners:
@@ -217,7 +218,7 @@ def test_a_test_net_uses_the_params_where_they_lie(gpu: NumpyOps, jobs: dict[str
     for ops in (gpu, CPU):
         run = Run(jobs["images"], ops)
         run.train(range(2))
-        net = make_net(jobs["images"], Context(TEST, dtype=np.dtype(np.float64)), ops, run.net)
+        net = make_net(jobs["images"], InputContext(TEST, dtype=np.dtype(np.float64)), ops, run.net)
         net.allocate()
         for _ in range(2):
             ALGORITHMS.find("BP")(net).test_one_batch(Phase.TEST)

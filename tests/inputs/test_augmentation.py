@@ -12,9 +12,10 @@ import pytest
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError
+from singa_dask.inputs import InputContext
 from singa_dask.inputs.augmentation import Augmentation, AugmentConf, Mixing, symmetric_beta
 from singa_dask.inputs.input import StoreInput
-from singa_dask.layers import LAYERS, Context, RecordIds
+from singa_dask.layers import LAYERS, RecordIds
 from singa_dask.net import NeuralNet
 from singa_dask.ops import philox
 from singa_dask.testing.case import wire
@@ -355,7 +356,7 @@ def test_layers_beside_the_features_read_plain_records(stored: dict[str, Any]) -
     conf = LayerConf.model_validate(
         {"name": "label", "type": "LabelInput", "store_conf": stored, "label_conf": {"column": "label"}}
     )
-    layer = LAYERS.find("LabelInput")(conf, Context())
+    layer = LAYERS.find("LabelInput")(conf, InputContext())
     assert isinstance(layer, StoreInput)
     assert layer.store_conf.augment is None
 

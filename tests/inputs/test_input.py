@@ -14,9 +14,9 @@ from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import STORES
 from singa_dask.data.stores.kvfile import write_pairs
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.inputs import InputLayer
+from singa_dask.inputs import InputContext, InputLayer
 from singa_dask.inputs.input import StoreInput
-from singa_dask.layers import LAYERS, Context, base
+from singa_dask.layers import LAYERS, base
 from singa_dask.ops import get_ops
 from tests.contracts.records import pixels
 
@@ -24,10 +24,10 @@ SINGA = Path(__file__).parents[1] / "gold" / "data"
 LINES = "12,3.2,1,14.1\n2,0.2,0,1.1\n1,2.2,1,4.1\n"
 
 
-def layer_of(kind: str, context: Context | None = None, **store_conf: Any) -> StoreInput:
+def layer_of(kind: str, context: InputContext | None = None, **store_conf: Any) -> StoreInput:
     """Wire a layer that is ready to run."""
     conf = LayerConf.model_validate({"name": "data", "type": kind, "store_conf": store_conf})
-    layer = LAYERS.find(kind)(conf, context or Context())
+    layer = LAYERS.find(kind)(conf, context or InputContext())
     assert isinstance(layer, StoreInput)
     base.wire(layer, [], get_ops("cpu"))
     base.allocate(layer)
@@ -87,7 +87,7 @@ def test_workers_of_a_group_share_a_batch(shuffle: str, tmp_path: Path) -> None:
     url, _ = written(tmp_path, block_bytes=500)
     conf = {"path": url, "batchsize": 12, "shape": [3, 4], "shuffle": shuffle, "random_skip": 50}
     whole = layer_of("RecordInput", **conf)
-    shares = [layer_of("RecordInput", Context(worker=i, n_workers=3), **conf) for i in range(3)]
+    shares = [layer_of("RecordInput", InputContext(worker=i, n_workers=3), **conf) for i in range(3)]
     assert shares[0].features[0].shape == (4, 3, 4)
     for _ in range(60):
         np.testing.assert_array_equal(np.concatenate([read(share) for share in shares]), read(whole))
@@ -101,7 +101,7 @@ def test_groups_read_different_records(tmp_path: Path) -> None:
     url, made = written(tmp_path)
     rows = []
     for group in range(2):
-        layer = layer_of("RecordInput", Context(group=group, n_groups=2), path=url, batchsize=100, shape=[3, 4])
+        layer = layer_of("RecordInput", InputContext(group=group, n_groups=2), path=url, batchsize=100, shape=[3, 4])
         rows += [read(layer) for _ in range(3)]
         layer.close()
     np.testing.assert_array_equal(np.concatenate(rows), made["pixel"])
@@ -110,7 +110,7 @@ def test_groups_read_different_records(tmp_path: Path) -> None:
 def test_the_last_batch_and_the_deal_of_blocks_are_as_the_job_says(tmp_path: Path) -> None:
     url, _ = written(tmp_path)
     conf: dict[str, Any] = {"path": url, "shape": [3, 4], "shuffle": "block", "last_batch": "drop_last"}
-    layer = layer_of("RecordInput", Context(assignments={"data": [0], "other": [1]}), batchsize=250, **conf)
+    layer = layer_of("RecordInput", InputContext(assignments={"data": [0], "other": [1]}), batchsize=250, **conf)
     read(layer)
     cursor = layer.cursor() or {}
     assert cursor["last_batch"] == "drop_last"
@@ -122,7 +122,7 @@ def test_the_last_batch_and_the_deal_of_blocks_are_as_the_job_says(tmp_path: Pat
 
 def test_one_batch_size_for_each_worker(tmp_path: Path) -> None:
     url, _ = written(tmp_path)
-    context = Context(n_workers=2)
+    context = InputContext(n_workers=2)
     assert layer_of("RecordInput", context, path=url, batchsize=[5, 5], shape=[12]).features[0].shape == (5, 12)
     uneven = r"for each of the 2 workers of a group, in the proportions 1 : 1, got \[5, 6\]"
     for sizes, message in (([5], "multiple of the 2 workers"), ([5, 6], uneven)):
@@ -218,7 +218,7 @@ def test_a_layer_that_cannot_skip_batches_says_so(caplog: pytest.LogCaptureFixtu
             return {"n": 1}
 
     for kind in (InputLayer, Counts):
-        layer = kind(LayerConf.model_validate({"name": "data", "type": "RecordInput"}), Context())
+        layer = kind(LayerConf.model_validate({"name": "data", "type": "RecordInput"}), InputContext())
         layer.advance(3)
     (record,) = caplog.records
     assert record.getMessage() == "layer data: Counts defines cursor() but not advance(), so 3 batches are read again."

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import JobConf, Phase
-from singa_dask.layers import Context
+from singa_dask.inputs import InputContext
 from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.training import BP, initial_values
@@ -121,7 +121,7 @@ class Group:
         self.figures: dict[str, float] = {}
         self.nets = []
         for worker in range(n_workers):
-            context = Context(
+            context = InputContext(
                 dtype=np.dtype(np.float64), seed=3, worker=worker, n_workers=n_workers, exchange=self.post.of(worker)
             )
             net = make_net(job, context, ops[worker] if ops else get_ops("numpy"))

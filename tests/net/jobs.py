@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from singa_dask.conf import JobConf, Phase
-from singa_dask.layers import Context
+from singa_dask.inputs import InputContext
 from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.training import initial_values
@@ -48,7 +48,7 @@ def job(layers: list[dict[str, Any]], **more: Any) -> JobConf:
 def build(
     layers: list[dict[str, Any]], share_from: NeuralNet | None = None, ops: NumpyOps | None = None, **context: Any
 ) -> NeuralNet:
-    return make_net(job(layers), Context(**context), ops or get_ops("cpu"), share_from)
+    return make_net(job(layers), InputContext(**context), ops or get_ops("cpu"), share_from)
 
 
 def ready(

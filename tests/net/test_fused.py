@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import Phase
-from singa_dask.layers import Context, Feature
+from singa_dask.inputs import InputContext
+from singa_dask.layers import Feature
 from singa_dask.layers.activation import Activation, ReLU
 from singa_dask.layers.combine import Add
 from singa_dask.ops import BFLOAT16
@@ -103,7 +104,7 @@ def test_a_fused_net_takes_less_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("phase", [Phase.TRAIN, Phase.TEST])
 def test_outputs_are_their_own_unless_a_net_is_trained(phase: Phase) -> None:
-    context = Context(phase=phase, dtype=np.dtype(np.float64))
+    context = InputContext(phase=phase, dtype=np.dtype(np.float64))
     below = wire("BatchNorm", [source((3, 4))], context)
     above = wire("ReLU", [below.features[0]], context)
     forward(below)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import Phase
-from singa_dask.layers import Context
+from singa_dask.inputs import InputContext
 from singa_dask.net import NeuralNet, make_net
 from singa_dask.training import ALGORITHMS, initial_values
 from tests.backends import backend
@@ -50,7 +50,7 @@ def images(batch: int, size: int) -> list[dict[str, Any]]:
 
 
 def ready(layers: list[dict[str, Any]], ops: str, dtype: Any) -> NeuralNet:
-    net = make_net(job(layers), Context(dtype=np.dtype(dtype)), backend(ops))
+    net = make_net(job(layers), InputContext(dtype=np.dtype(dtype)), backend(ops))
     net.allocate()
     net.allocate_params()
     for param in net.owners:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.layers import Context
+from singa_dask.inputs import InputContext
 from singa_dask.net import make_net
 from singa_dask.ops import NumpyOps
 from tests.net.jobs import TEST, job, mlp
@@ -41,7 +41,7 @@ class Counting(NumpyOps):
 @pytest.mark.parametrize("layers", [mlp(), images(4, 8), [mlp()[0], *rbm()]], ids=["mlp", "images", "rbm"])
 def test_a_net_says_what_it_takes(layers: list[dict[str, Any]], dtype: Any) -> None:
     ops = Counting()
-    net = make_net(job(layers), Context(dtype=np.dtype(dtype)), ops)
+    net = make_net(job(layers), InputContext(dtype=np.dtype(dtype)), ops)
     wanted = net.memory_bytes()
     assert ops.n_bytes == 0
     assert all(not feature.has_data for layer in net.layers for feature in layer.features)
@@ -51,15 +51,15 @@ def test_a_net_says_what_it_takes(layers: list[dict[str, Any]], dtype: Any) -> N
 
 
 def test_a_net_with_the_params_of_another_takes_none() -> None:
-    train = make_net(job(mlp()), Context(), NumpyOps())
-    alone = make_net(job(mlp()), Context(TEST), NumpyOps())
-    sharing = make_net(job(mlp()), Context(TEST), NumpyOps(), train)
+    train = make_net(job(mlp()), InputContext(), NumpyOps())
+    alone = make_net(job(mlp()), InputContext(TEST), NumpyOps())
+    sharing = make_net(job(mlp()), InputContext(TEST), NumpyOps(), train)
     n_values = sum(param.size for param in train.owners)
     assert alone.memory_bytes() - sharing.memory_bytes() == 4 * n_values
 
 
 def test_what_is_left_out_takes_nothing() -> None:
-    net = make_net(job(mlp()), Context(TEST), NumpyOps())
+    net = make_net(job(mlp()), InputContext(TEST), NumpyOps())
     whole = net.memory_bytes()
     net.leave_out([net.name2layer("loss")])
     assert whole - net.memory_bytes() == net.name2layer("loss").features[0].size * 8 * 4

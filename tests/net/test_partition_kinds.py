@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from singa_dask.conf import Phase
 from singa_dask.errors import CheckpointError, ConfigError
-from singa_dask.layers import Context
+from singa_dask.inputs import InputContext
 from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.training import BP, initial_values
@@ -238,7 +238,7 @@ def test_records_are_the_same_whoever_reads_them(table: str, places: dict[str, A
 
 def test_sources_of_all_workers_are_checked_once_each(table: str) -> None:
     def net(worker: int, **places: Any) -> NeuralNet:
-        context = Context(worker=worker, n_workers=2)
+        context = InputContext(worker=worker, n_workers=2)
         return make_net(job(reader(f"{table}.gone", **places)), context, get_ops("numpy"))
 
     for worker, places in ((0, {"location": 1}), (1, {"location": 0}), (0, {"partition_dim": 0}), (1, WHOLE)):
@@ -276,7 +276,7 @@ def test_bf16_goes_over_bridges_as_it_is() -> None:
         layers = [{**each, "location": each["location"] * (n_workers - 1)} for each in placed_images]
         nets = []
         for worker in range(n_workers):
-            context = Context(
+            context = InputContext(
                 dtype=np.dtype(BFLOAT16), seed=3, worker=worker, n_workers=n_workers, exchange=post.of(worker)
             )
             net = make_net(job(layers), context, get_ops("onednn", "bf16"))

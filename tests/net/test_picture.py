@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from singa_dask.conf import Phase
-from singa_dask.layers import LAYERS, Context
+from singa_dask.inputs import InputContext
+from singa_dask.layers import LAYERS
 from singa_dask.layers.bridge import BridgeSrc
 from singa_dask.net import make_net
 from singa_dask.net.picture import Picture
@@ -31,7 +32,7 @@ def known_types(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def picture(layers: list[dict[str, Any]], n_workers: int = 1, phase: Phase = Phase.TRAIN, **net: Any) -> Picture:
     conf = job([], neuralnet={"layer": layers, **net})
-    return Picture.of(make_net(conf, Context(phase=phase, n_workers=n_workers), get_ops("numpy")), "a net")
+    return Picture.of(make_net(conf, InputContext(phase=phase, n_workers=n_workers), get_ops("numpy")), "a net")
 
 
 def where(layers: list[dict[str, Any]], **placed: dict[str, Any]) -> list[dict[str, Any]]:

@@ -11,7 +11,8 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from singa_dask.conf import JobConf, Phase
-from singa_dask.layers import Context, Layer, Traits
+from singa_dask.inputs import InputContext
+from singa_dask.layers import Layer, Traits
 from singa_dask.layers.neuron import Dropout, InnerProduct
 from singa_dask.layers.recurrent import Recurrent
 from singa_dask.net import make_net, replay
@@ -115,7 +116,7 @@ class Halved(InnerProduct):
 
 
 def test_layers_of_users_compute_by_their_own_code() -> None:
-    context = Context(dtype=np.dtype(np.float32), seed=3)
+    context = InputContext(dtype=np.dtype(np.float32), seed=3)
     net = make_net(job(mlp()), context, get_ops("onednn"))
     assert replay.is_replayable(net.name2layer("fc1"))
     own = Halved(net.name2layer("fc2").conf, context)

@@ -9,7 +9,8 @@ import pytest
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError
-from singa_dask.layers import LAYERS, Context
+from singa_dask.inputs import InputContext
+from singa_dask.layers import LAYERS
 from singa_dask.layers.norm import BMConf
 from singa_dask.net import NeuralNet, make_net, plan
 from singa_dask.net.plan import check_types, cut_feedback_edges, layers_in_phase
@@ -188,7 +189,7 @@ def test_a_circle_is_computed_step_by_step_and_the_rest_at_once() -> None:
 
 
 def ready(layers: list[dict[str, Any]], steps: int = T) -> NeuralNet:
-    context = Context(dtype=np.dtype(np.float64), seed=3)
+    context = InputContext(dtype=np.dtype(np.float64), seed=3)
     net = make_net(unrolled(layers, steps), context, get_ops("numpy"))
     net.allocate()
     net.allocate_params()

@@ -12,7 +12,7 @@ import pytest
 
 from singa_dask.conf import JobConf, Phase, load
 from singa_dask.data.codecs.singa_blobs import plain_param_name, read_blobprotos
-from singa_dask.layers import Context
+from singa_dask.inputs import InputContext
 from singa_dask.net import make_net
 from singa_dask.ops import NumpyOps
 from singa_dask.training import ALGORITHMS, UPDATERS
@@ -39,11 +39,11 @@ class Run:
 
     def __init__(self, job: JobConf, ops: NumpyOps) -> None:
         self.job = job
-        self.nets = {"train": make_net(job, Context(), ops)}
+        self.nets = {"train": make_net(job, InputContext(), ops)}
         train = self.nets["train"]
         for name, steps in (("test", job.test_steps), ("validation", job.validate_steps)):
             if steps:
-                self.nets[name] = make_net(job, Context(TESTED[name]), ops, share_from=train)
+                self.nets[name] = make_net(job, InputContext(TESTED[name]), ops, share_from=train)
         for net in self.nets.values():
             net.allocate()
         train.allocate_params()

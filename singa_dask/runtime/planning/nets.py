@@ -9,10 +9,10 @@ import numpy as np
 from singa_dask.cancellation import Cancellation
 from singa_dask.conf import JobConf, LayerConf, Phase
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.inputs import StoreInput
+from singa_dask.inputs import InputContext, StoreInput
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.inputs.writers import Writer
-from singa_dask.layers import LAYERS, Context, Span
+from singa_dask.layers import LAYERS, Span
 from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Ops
@@ -103,9 +103,9 @@ def build_nets(
     ops : Ops, optional
         Kernels of the nets. By default the nets are only for their shapes, which needs no GPU.
     assignments : mapping of str to sequence of int, optional
-        For the input layers of the training net; see `Context`.
+        For the input layers of the training net; see `InputContext`.
     host_names : collection of str
-        See `Context`.
+        See `InputContext`.
     cancellation : Cancellation, optional
         Of the worker, see `Context`.
     memory : int, optional
@@ -228,7 +228,7 @@ def _build_net(
     shares: tuple[int, ...] = (),
     writes: bool = False,
 ) -> NeuralNet:
-    context = Context(
+    context = InputContext(
         phase=phase,
         seed=job.seed,
         dtype=DTYPES[job.precision],

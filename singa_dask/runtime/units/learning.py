@@ -16,6 +16,7 @@ import numpy as np
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.scaling import Moments
+from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import DataError
 from singa_dask.layers import Layer
 from singa_dask.layers.activation import Activation, ReLU
@@ -95,8 +96,9 @@ class LearningFacts:
 
     def facts(self) -> dict[str, Any]:
         """Return what `facts_of_workers` combines, as plain values."""
+        known = self._net.context.class_names
         answers = {
-            phase: {name: _described(loss, counted) for name, (loss, counted) in losses.items()}
+            phase: {name: _described(loss, counted, known) for name, (loss, counted) in losses.items()}
             for phase, losses in self._answers.items()
         }
         after, norm = self._samples(), np.linalg.norm
@@ -120,11 +122,11 @@ class LearningFacts:
         return {name: x[:: len(x) // SAMPLE + 1].astype(np.float64) for name, x in values.items()}
 
 
-def _described(loss: Layer, counted: Any) -> dict[str, Any]:
+def _described(loss: Layer, counted: Any, known: ClassNames) -> dict[str, Any]:
     """Return as plain values what is counted of a loss layer, and what its metrics depend on beside that."""
     names: list[str] = []
     with contextlib.suppress(DataError):
-        names = list(loss.context.class_names.find(loss.conf.srclayers[1]))
+        names = list(known.find(loss.conf.srclayers[1]))
     # weights of records, and smoothed labels, change what a loss is compared with
     has_loss = len(loss.sources) == 2 and not any(
         getattr(loss, name, None) for name in ("smoothing", "factors", "delta")

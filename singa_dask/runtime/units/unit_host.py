@@ -88,9 +88,9 @@ class UnitHost:
         the job has one process only.
     emit : Emit
     assignments : mapping of str to sequence of int, optional
-        For a job that does not continue another run; see `Context`.
+        For a job that does not continue another run; see `InputContext`.
     host_names : collection of str
-        See `Context`.
+        See `InputContext`.
     neighbours : collection of int, optional
         Processes of the job on this machine, including this one; their workers share its cores. By default all.
     layout : Layout, optional
