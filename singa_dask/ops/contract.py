@@ -6,9 +6,10 @@ shapes and dtypes, and what may share memory. The other backends extend it, and 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from singa_dask.arrays import Array, DType
 from singa_dask.ops.formulas import Formula
-from singa_dask.ops.numpy import NumpyOps as Ops
 from singa_dask.ops.types import (
     UNDILATED,
     ArrayList,
@@ -23,6 +24,12 @@ from singa_dask.ops.types import (
     Scalar,
     Transfers,
 )
+
+if TYPE_CHECKING:
+    from singa_dask.ops.numpy import NumpyOps as Ops
+else:
+    # for annotations alone, so that what names the types of kernels loads none
+    Ops = Any
 
 __all__ = [
     "UNDILATED",

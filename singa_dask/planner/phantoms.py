@@ -15,7 +15,8 @@ from singa_dask.layers import Layer
 from singa_dask.layers.base import run_verb
 from singa_dask.layers.bridge import Bridge
 from singa_dask.net import NeuralNet
-from singa_dask.ops.contract import ArrayList, Arrays, Ops
+from singa_dask.ops import NumpyOps
+from singa_dask.ops.contract import ArrayList, Arrays
 from singa_dask.ops.numpy.memory import in_layout
 from singa_dask.planner.model import Costs
 from singa_dask.training import Updater
@@ -98,7 +99,7 @@ def _counted(arrays: Iterable[Any], shape: Any, dtype: DType) -> Phantom:
     return result
 
 
-class PhantomOps(Ops):
+class PhantomOps(NumpyOps):
     """Kernels whose memory is of phantom arrays."""
 
     def __init__(self, meter: Meter) -> None:

@@ -1,0 +1,86 @@
+"""The backends by name, and the choice of one for a device."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.ops.numpy import NumpyOps
+from singa_dask.ops.onednn import DISTRIBUTION, OneDnnOps
+from singa_dask.registry import Registry
+
+logger = logging.getLogger(__name__)
+
+OPS: Registry[NumpyOps] = Registry("device")
+OPS.register("cpu", "numpy")(NumpyOps)
+OPS.register("onednn")(OneDnnOps)
+OPS.add("cupy", "singa_dask.ops.cupy.ops:CupyOps", "Install it: pip install 'singa-dask[cuda12]', or [cuda13].")
+
+GPU = re.compile(r"cuda:(\d+)")
+
+
+def get_ops(name: str = "auto", precision: str = "float32") -> NumpyOps:
+    """Return the kernels of a device.
+
+    Parameters
+    ----------
+    name : str
+        A backend by name; ``"auto"``: the fastest one installed for the CPU; ``"cuda:<number>"``: a GPU, as CUDA
+        numbers those that this process sees; ``"cupy"``: the first of them.
+    precision : str
+        Dtype of the features: ``"float32"``, ``"float64"``, ``"bf16"``, or ``"tf32"``: float32, but a GPU rounds the
+        factors of matrix products and convolutions.
+
+    Raises
+    ------
+    ConfigError
+        There is no such device, or it cannot be used here, or not in this precision (with the path ``precision``).
+    """
+    if name == "cupy" or name.startswith("cuda"):
+        return _on_gpu(name, precision)
+    ops = _fastest(precision) if name == "auto" else OPS.find(name)()
+    if precision == "bf16":
+        _check_bfloat16(ops, forced=name != "auto")
+    return ops
+
+
+def _on_gpu(name: str, precision: str) -> NumpyOps:
+    """Return the kernels of a GPU."""
+    number = GPU.fullmatch("cuda:0" if name == "cupy" else name)
+    if number is None:
+        raise ConfigError(f"unknown device {name!r}. GPUs are cuda:0, cuda:1, and so on.")
+    # the class of an extra, imported on demand
+    cupy_ops: Any = OPS.find("cupy")
+    ops: NumpyOps = cupy_ops(int(number[1]), precision)
+    return ops
+
+
+def _check_bfloat16(ops: NumpyOps, forced: bool) -> None:
+    """Raise `ConfigError` if a backend has no bfloat16, or is slow in it and was not chosen by name."""
+    if not isinstance(ops, OneDnnOps):
+        message = f"bf16 is for ops onednn and cupy, not {ops.name}. Install {DISTRIBUTION!r}, or say float32."
+    elif not ops.does_bfloat16:
+        message = "bf16 needs AVX-512, which this CPU lacks. Say float32."
+    elif not (ops.is_fast_in_bfloat16 or forced):
+        message = (
+            "bf16 is three times slower than float32 on this CPU, which has neither AVX512_BF16 nor AMX. Say float32, "
+            "or ops: onednn to have it all the same."
+        )
+    else:
+        return
+    raise ConfigError(Problem(("precision",), message))
+
+
+def _fastest(precision: str) -> NumpyOps:
+    """Return the fastest kernels for a CPU; logs which."""
+    if precision == "float64":
+        return NumpyOps()
+    try:
+        ops = OneDnnOps()
+    except ConfigError as error:
+        logger.warning("%s Until then kernels are numpy's, several times slower on images.", str(error))
+        return NumpyOps()
+    logger.info("ops: oneDNN %s", ops.version)
+    return ops
