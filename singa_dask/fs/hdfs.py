@@ -15,10 +15,9 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import fsspec
-import hdfs_native
 
 from singa_dask.fs.hadoop_conf import user_name
 from singa_dask.fs.hdfs_connection import HdfsConnection, connection
@@ -26,6 +25,12 @@ from singa_dask.fs.hdfs_errors import with_errno
 from singa_dask.fs.hdfs_locations import block_locations, web_addresses
 from singa_dask.fs.range_file import RangeFile
 from singa_dask.fs.retry import patiently, repeated
+from singa_dask.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import hdfs_native
+else:
+    hdfs_native = LazyModule("hdfs_native")
 
 logger = logging.getLogger(__name__)
 

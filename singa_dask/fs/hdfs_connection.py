@@ -16,13 +16,18 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import wait
-
-import hdfs_native
+from typing import TYPE_CHECKING
 
 from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.fs.hadoop_conf import ha_namenodes, hadoop_settings, name_service
 from singa_dask.fs.hdfs_errors import DATANODES_FAILED, GSSAPI_LIBRARY, NEEDS_KERBEROS, REFUSED, os_error, with_errno
 from singa_dask.fs.retry import Result
+from singa_dask.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import hdfs_native
+else:
+    hdfs_native = LazyModule("hdfs_native")
 
 IO_DEADLINE_S = 60.0
 IDLE_KEY = "dfs.client.socket-timeout"

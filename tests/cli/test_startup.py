@@ -46,7 +46,7 @@ NOT_OF_A_PERCEPTRON = {
     *(f"singa_dask.data.stores.{name}" for name in ("array_store", "hdf5", "jsonl", "lmdb", "tar", "tfrecord")),
     *("singa_dask.inputs.image_preprocess", "singa_dask.inputs.text"),
     *("PIL", "dask", "distributed", "filelock", "http.client", "lmdb", "prometheus_client"),
-    *("pyarrow.compute", "pyarrow.parquet", "rich", "urllib.request"),
+    *("hdfs_native", "pyarrow.compute", "pyarrow.parquet", "rich", "urllib.request"),
 }
 STAGES = """
 import sys
