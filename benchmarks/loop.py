@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.conf import AlgConf, JobConf, Phase
+from singa_dask.conf import JobConf, Phase
+from singa_dask.conf.job import AlgConf
 from singa_dask.inputs import InputContext, InputLayer
 from singa_dask.layers import LAYERS, Param, RecordIds
 from singa_dask.net import make_net

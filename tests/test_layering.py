@@ -6,6 +6,7 @@ import ast
 import configparser
 import functools
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -241,6 +242,17 @@ def test_third_parties_are_confined() -> None:
             if rooms is not None and room_of(path) not in rooms and shown(path) not in rooms:
                 wrong.append(f"{shown(path)}:{line}: {name} belongs in {', '.join(sorted(rooms))}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_a_layer_loads_neither_records_nor_kernels() -> None:
+    script = "import sys, singa_dask.layers.norm; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    ours = [name.removeprefix("singa_dask.") for name in loaded if name.startswith("singa_dask")]
+    assert len(ours) <= 32, sorted(ours)
+    assert {"comm", "data", "fs"}.isdisjoint(name.partition(".")[0] for name in ours)
+    assert {"fsspec", "hdfs_native", "pyarrow", "yaml"}.isdisjoint(loaded)
+    assert [name for name in ours if re.match(r"ops\.(numpy|onednn|cupy)", name)] == []
 
 
 def test_no_import_is_relative() -> None:

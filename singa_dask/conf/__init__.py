@@ -12,38 +12,50 @@ Job files
     mistakes of a valid job.
 For people and editors
     `describe`: a part in words. `json_schema`: the schema of job files. `nn_stub`: types of `singa_dask.nn`.
+
+What others use most is imported on first use, so that a layer that names a part of a job loads no reader of job files.
 """
 
-from singa_dask.conf.base import Conf
-from singa_dask.conf.cluster import ClusterConf, ListenConf, WorkersConf
-from singa_dask.conf.job import AlgConf, JobConf
-from singa_dask.conf.jobfile import JobFile, load, loads
-from singa_dask.conf.json_schema import schema
-from singa_dask.conf.layer import InitConf, LayerConf, ParamConf, Phase
-from singa_dask.conf.net import LayerGroupConf, NetConf
-from singa_dask.conf.parts import PartConf
-from singa_dask.conf.updater import LRGenConf, UpdaterConf
-from singa_dask.conf.warnings import find_warnings
+from typing import TYPE_CHECKING
+
+from singa_dask.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from singa_dask.conf.base import Conf
+    from singa_dask.conf.cluster import ClusterConf
+    from singa_dask.conf.job import JobConf
+    from singa_dask.conf.jobfile import JobFile, load, loads
+    from singa_dask.conf.json_schema import schema
+    from singa_dask.conf.layer import InitConf, LayerConf, ParamConf, Phase
+    from singa_dask.conf.net import NetConf
+    from singa_dask.conf.updater import UpdaterConf
 
 __all__ = [
-    "AlgConf",
     "ClusterConf",
     "Conf",
     "InitConf",
     "JobConf",
     "JobFile",
-    "LRGenConf",
     "LayerConf",
-    "LayerGroupConf",
-    "ListenConf",
     "NetConf",
     "ParamConf",
-    "PartConf",
     "Phase",
     "UpdaterConf",
-    "WorkersConf",
-    "find_warnings",
     "load",
     "loads",
     "schema",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "base": ["Conf"],
+        "cluster": ["ClusterConf"],
+        "job": ["JobConf"],
+        "jobfile": ["JobFile", "load", "loads"],
+        "json_schema": ["schema"],
+        "layer": ["InitConf", "LayerConf", "ParamConf", "Phase"],
+        "net": ["NetConf"],
+        "updater": ["UpdaterConf"],
+    },
+)

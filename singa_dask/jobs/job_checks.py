@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from singa_dask.api import REGISTRIES
-from singa_dask.conf import JobFile, Phase, find_warnings
+from singa_dask.conf import JobFile, Phase
+from singa_dask.conf.warnings import find_warnings
 from singa_dask.errors import Problem
 from singa_dask.jobs.datasets.binding import readers
 from singa_dask.net import NeuralNet

@@ -12,7 +12,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from singa_dask.conf import AlgConf, Conf, Phase
+from singa_dask.conf import Conf, Phase
+from singa_dask.conf.job import AlgConf
 from singa_dask.errors import NumericError
 from singa_dask.layers import Layer, Param
 from singa_dask.net import NeuralNet

@@ -49,7 +49,7 @@ def _missing_loss(net: NeuralNet) -> str:
 
 
 # Of a backward pass.
-BACK = Phase.TRAIN | Phase.BACKWARD
+BACK: Phase = Phase.TRAIN | Phase.BACKWARD
 
 
 @ALGORITHMS.register("BP", "BPTT")

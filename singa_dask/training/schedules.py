@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from singa_dask.conf import LRGenConf
 from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Count, Field, Many, NonNegative, Positive, Size, as_list
+from singa_dask.conf.updater import LRGenConf
 from singa_dask.registry import Registry
 
 SCHEDULES: Registry[Schedule] = Registry("learning-rate schedule")

@@ -10,7 +10,7 @@ import pytest
 
 from singa_dask.api import REGISTRIES
 from singa_dask.cli import job as job_files
-from singa_dask.conf import find_warnings
+from singa_dask.conf.warnings import find_warnings
 from singa_dask.errors import Problem
 from singa_dask.runtime.job.checks import net_warnings
 from singa_dask.runtime.planning import machine

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 
 from singa_dask import conf
 from singa_dask.conf.kinds import Many, Size
+from singa_dask.conf.updater import LRGenConf
 from singa_dask.errors import ConfigError
 from singa_dask.registry import Registry
 
@@ -47,8 +48,8 @@ def registries() -> dict[str, Registry[Any]]:
     return {"schedule": registry}
 
 
-def rate(registries: Any = None, **values: Any) -> conf.LRGenConf:
-    return conf.LRGenConf.model_validate(values, context={"registries": registries})
+def rate(registries: Any = None, **values: Any) -> LRGenConf:
+    return LRGenConf.model_validate(values, context={"registries": registries})
 
 
 def mistakes(registries: Any, **values: Any) -> list[tuple[tuple[int | str, ...], str]]:
@@ -111,11 +112,11 @@ def test_without_registries_a_block_is_validated_where_it_is_asked_for() -> None
 
 def test_blocks_travel(registries: Any) -> None:
     made = rate(registries, type="Bump", bump_conf={"width": 3})
-    again = conf.LRGenConf.model_validate_json(made.model_dump_json(), context={"registries": registries})
+    again = LRGenConf.model_validate_json(made.model_dump_json(), context={"registries": registries})
     assert again == made == pickle.loads(pickle.dumps(made))
-    plain = conf.LRGenConf.model_validate_json(made.model_dump_json())
+    plain = LRGenConf.model_validate_json(made.model_dump_json())
     assert plain.block(BumpConf) == made.block(BumpConf)
-    assert conf.LRGenConf.model_validate(plain.model_dump(), context={"registries": registries}) == made
+    assert LRGenConf.model_validate(plain.model_dump(), context={"registries": registries}) == made
     assert made.model_copy(update={"bump_conf": None}).given_block(BumpConf) is None
     with pytest.raises(ValidationError):
         made.bump_conf = BumpConf(width=4)

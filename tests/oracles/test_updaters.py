@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.conf import LRGenConf, UpdaterConf
+from singa_dask.conf import UpdaterConf
+from singa_dask.conf.updater import LRGenConf
 from singa_dask.training import SCHEDULES, UPDATERS
 from tests.oracles.compare import TINY, assert_close, numbers, tensor
 

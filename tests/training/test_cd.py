@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.conf import AlgConf, Phase
+from singa_dask.conf import Phase
+from singa_dask.conf.job import AlgConf
 from singa_dask.errors import ConfigError, NumericError
 from singa_dask.layers import Param
 from singa_dask.net import NeuralNet

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from singa_dask.api import REGISTRIES
-from singa_dask.conf import LRGenConf
+from singa_dask.conf.updater import LRGenConf
 from singa_dask.training import SCHEDULES
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from singa_dask.conf import LRGenConf
+from singa_dask.conf.updater import LRGenConf
 from singa_dask.errors import ConfigError
 from singa_dask.training import SCHEDULES
 

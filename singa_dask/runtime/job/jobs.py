@@ -15,7 +15,8 @@ from distributed import Scheduler, SchedulerPlugin, Status
 from distributed.scheduler import WorkerState, heartbeat_interval
 from tornado import gen
 
-from singa_dask.conf import ClusterConf, WorkersConf
+from singa_dask.conf import ClusterConf
+from singa_dask.conf.cluster import WorkersConf
 from singa_dask.errors import A_BUG, ClusterError, text_of
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import add_dashboard

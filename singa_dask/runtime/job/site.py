@@ -23,7 +23,8 @@ from singa_dask.api import REGISTRIES
 from singa_dask.comm.message import Address
 from singa_dask.comm.shared import segment_bytes
 from singa_dask.comm.transport import Transport
-from singa_dask.conf import JobConf, ListenConf
+from singa_dask.conf import JobConf
+from singa_dask.conf.cluster import ListenConf
 from singa_dask.errors import ConfigError, LostUnitError, SingaError, is_out_of_memory, text_of
 from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
