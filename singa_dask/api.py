@@ -78,7 +78,7 @@ def _register(cls: C, names: tuple[str, ...]) -> C:
         if before is not None and modules.is_earlier(before.__module__):
             modules.unload([before.__module__], REGISTRIES.values())
         if name in registry:
-            other = _shown(registry.get(name)) if registry.get(name) else "an optional part"
+            other = _shown(registry.get(name))
             raise ConfigError(f"{registry.kind} {name!r} is registered twice: by {other} and by {_shown(cls)}.")
         registry.register(name)(cls)
     return cls

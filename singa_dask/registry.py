@@ -1,9 +1,7 @@
 """Registries: names in a job file -> classes, for each kind of part.
 
-A part without extra dependencies registers itself by decorator; one that needs an optional
-package is added by name, ``"module:Class"``, with a hint that says what to install. Layers and stores are imported when
-a job names them: their names are listed by module. A name with a dot,
-``module.Class``, is that of a class in a module of the user's own.
+A part registers itself by decorator. Layers, stores and the kernels of GPUs are imported when they are asked for: their
+names are listed by module. A name with a dot, ``module.Class``, is that of a class in a module of the user's own.
 """
 
 from __future__ import annotations
@@ -54,7 +52,6 @@ class Registry(Generic[T]):
         self.kind = kind
         self.base: type[T] | None = None
         self._classes: dict[str, type[T]] = {}
-        self._lazy: dict[str, tuple[str, str]] = {}
         self._homes: dict[str, str] = {}
         self._hidden: set[str] = set()
 
@@ -75,22 +72,6 @@ class Registry(Generic[T]):
 
         return decorate
 
-    def add(self, name: str, target: str, hint: str) -> None:
-        """Add a part that is imported on first use.
-
-        Parameters
-        ----------
-        name : str
-            Name in the job file.
-        target : str
-            ``"package.module:Class"``.
-        hint : str
-            What to install when the import fails.
-        """
-        if name in self:
-            raise ValueError(f"{self.kind} {name!r} is registered twice")
-        self._lazy[name] = (target, hint)
-
     def add_modules(self, package: str, names: Mapping[str, str]) -> None:
         """Add modules of a package, and the names of the parts that each registers, separated by spaces.
 
@@ -104,27 +85,14 @@ class Registry(Generic[T]):
         Raises
         ------
         ConfigError
-            The name is unknown (with the known names), its package is missing (with what to install), or a name with a
-            dot is no class of this kind.
+            The name is unknown (with the known names), or a name with a dot is no class of this kind.
         """
         if "." in name:
             return self._of_module(name)
         for key in (name, name[1:] if name.startswith("k") else name):
             if (cls := self.get(key)) is not None:
                 return cls
-            if key in self._lazy:
-                return self._import(key)
         raise ConfigError(f"unknown {self.kind} {name!r}. {suggest(name, self.names())}")
-
-    def _import(self, name: str) -> type[T]:
-        target, hint = self._lazy[name]
-        module, _, attribute = target.partition(":")
-        try:
-            cls: type[T] = getattr(importlib.import_module(module), attribute)
-        except ImportError as error:
-            raise ConfigError(f"{self.kind} {name!r} cannot be used here: {error}. {hint}") from error
-        self._classes[name] = cls
-        return cls
 
     def _of_module(self, name: str) -> type[T]:
         """Return the class ``module.Class``."""
@@ -146,7 +114,7 @@ class Registry(Generic[T]):
         return inspect.isclass(value) and (self.base is None or (issubclass(value, self.base) and value != self.base))
 
     def get(self, name: str) -> type[T] | None:
-        """Return the class registered as ``name``, None if there is none, or an optional one is not imported yet."""
+        """Return the class registered as ``name``, None if there is none."""
         if name in self._homes and name not in self._classes:
             importlib.import_module(self._homes[name])
         return self._classes.get(name)
@@ -161,10 +129,10 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """Return all names that a job can use, sorted."""
-        return sorted({*self._classes, *self._lazy, *self._homes} - self._hidden)
+        return sorted({*self._classes, *self._homes} - self._hidden)
 
     def classes(self) -> list[type[T]]:
-        """Return the classes in the order of `names`; optional ones only once they are imported."""
+        """Return the classes in the order of `names`."""
         return [cls for name in self.names() if (cls := self.get(name)) is not None]
 
     def is_hidden(self, name: str) -> bool:
@@ -172,4 +140,4 @@ class Registry(Generic[T]):
         return name in self._hidden
 
     def __contains__(self, name: object) -> bool:
-        return name in self._classes or name in self._lazy or name in self._homes
+        return name in self._classes or name in self._homes

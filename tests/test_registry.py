@@ -29,15 +29,13 @@ def parts() -> Registry[Any]:
     class Two:
         pass
 
-    made.add("Counter", "collections:Counter", "Install nothing.")
-    made.add("Missing", "no_such_package_of_ours:Class", "Install it with: pip install it.")
+    made.add_modules("no_such_package_of_ours", {"module": "Missing"})
     return made
 
 
 def test_find(parts: Registry[Any]) -> None:
     assert parts.find("Own").__name__ == "Own"
     assert parts.find("SGD") is parts.find("Plain") is parts.find("kSGD")
-    assert parts.find("Counter") is parts.find("kCounter") is collections.Counter
 
 
 def test_a_module_is_imported_when_one_of_its_parts_is_asked_for() -> None:
@@ -64,29 +62,20 @@ def test_names_that_are_listed_by_module_are_those_that_are_registered(registry:
 
 
 def test_names_are_sorted(parts: Registry[Any]) -> None:
-    assert parts.names() == ["Counter", "Missing", "Own", "Plain", "SGD"]
-    assert "Counter" in parts and "Own" in parts and "kOwn" not in parts
+    assert parts.names() == ["Missing", "Own", "Plain", "SGD"]
+    assert "Missing" in parts and "Own" in parts and "kOwn" not in parts
 
 
 def test_unknown_name(parts: Registry[Any]) -> None:
     with pytest.raises(ConfigError) as caught:
-        parts.find("counte")
-    assert str(caught.value) == (
-        "unknown part 'counte'. Did you mean 'Counter'? Known: Counter, Missing, Own, Plain, SGD."
-    )
+        parts.find("plai")
+    assert str(caught.value) == "unknown part 'plai'. Did you mean 'Plain'? Known: Missing, Own, Plain, SGD."
 
 
-def test_missing_package_says_what_to_install(parts: Registry[Any]) -> None:
-    with pytest.raises(ConfigError, match=r"'Missing' cannot be used here: No module .* pip install it"):
-        parts.find("Missing")
-
-
-@pytest.mark.parametrize("name", ["Own", "Counter"])
+@pytest.mark.parametrize("name", ["Own", "Missing"])
 def test_a_name_is_taken_once(parts: Registry[Any], name: str) -> None:
     with pytest.raises(ValueError, match="registered twice"):
         parts.register(name)(object)
-    with pytest.raises(ValueError, match="registered twice"):
-        parts.add(name, "a:B", "")
 
 
 def test_suggest_asks_only_when_something_is_close() -> None:
@@ -112,6 +101,6 @@ def test_a_name_with_a_dot_is_that_of_a_class_in_a_module() -> None:
 
 def test_classes_of_a_module_are_forgotten(parts: Registry[Any]) -> None:
     assert parts.get("Own") is parts.find("Own")
-    assert parts.get("Counter") is parts.get("None") is None
+    assert parts.get("None") is None
     parts.forget([__name__])
-    assert parts.names() == ["Counter", "Missing"]
+    assert parts.names() == ["Missing"]

@@ -156,7 +156,7 @@ def parts(registry: Registry[Any], level: str = "##") -> str:
     """Return the parts of a registry, each once with all its names."""
     text = []
     for part in parts_of(registry):
-        text.append(f"{level} {part.name}\n\n{described(part.cls) if part.cls else escaped(part.missing)}")
+        text.append(f"{level} {part.name}\n\n{described(part.cls)}")
         if part.others:
             text.append(f"Also called {', '.join(f'`{name}`' for name in part.others)}.\n")
         block = getattr(part.cls, "block", None)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from singa_dask.conf.base import Conf
 from singa_dask.conf.json_schema import schema_of
-from singa_dask.errors import ConfigError
 from singa_dask.registry import Registry
 
 HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
@@ -28,16 +27,12 @@ class RegisteredPart(NamedTuple):
         The name of the class, or the first of its names.
     others : list of str
         Its other names.
-    cls : type or None
-        None if the package that it needs is not installed.
-    missing : str
-        What to install then.
+    cls : type
     """
 
     name: str
     others: list[str]
-    cls: type | None
-    missing: str = ""
+    cls: type
 
 
 class Key(NamedTuple):
@@ -51,16 +46,11 @@ class Key(NamedTuple):
 
 def parts_of(registry: Registry[Any]) -> list[RegisteredPart]:
     """Return the classes of a registry, each once, sorted by name."""
-    names: dict[type, list[str]] = {}
     parts = []
-    for name in registry.names():
-        try:
-            names.setdefault(registry.find(name), []).append(name)
-        except ConfigError as error:
-            parts.append(RegisteredPart(name, [], None, str(error)))
-    for cls, known in names.items():
-        own = cls.__name__ if cls.__name__ in known else known[0]
-        parts.append(RegisteredPart(own, [name for name in known if name != own], cls))
+    for cls in dict.fromkeys(registry.classes()):
+        names = registry.names_of(cls)
+        own = cls.__name__ if cls.__name__ in names else names[0]
+        parts.append(RegisteredPart(own, [name for name in names if name != own], cls))
     return sorted(parts)
 
 

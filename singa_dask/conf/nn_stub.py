@@ -31,9 +31,8 @@ def stub(layers: Registry[Any]) -> str:
     for key, part in common.items():
         lines += [f"    {key}: {python_type(part)}", *_documented([part["description"]])]
     for each in parts_of(layers):
-        if each.cls:
-            lines += ["", *_function(each.name, each.cls)]
-            lines += [f"{other} = {each.name}" for other in each.others]
+        lines += ["", *_function(each.name, each.cls)]
+        lines += [f"{other} = {each.name}" for other in each.others]
     return STUB + "\n".join(lines) + "\n"
 
 

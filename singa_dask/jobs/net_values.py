@@ -67,9 +67,8 @@ def _class_of(type: str) -> type[Layer] | None:
     except ConfigError:
         if "." in type:
             return None
-        if (known := REGISTRIES["layer"].names()) and type in known:
-            raise  # it lacks a package
-        raise ConfigError(f"unknown layer type {type!r}. {suggest_part('layer', type, known)}") from None
+        known = suggest_part("layer", type, REGISTRIES["layer"].names())
+        raise ConfigError(f"unknown layer type {type!r}. {known}") from None
 
 
 def _name_of(cls: type[Layer]) -> str:

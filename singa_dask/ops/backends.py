@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 OPS: Registry[NumpyOps] = Registry("device")
 OPS.register("cpu", "numpy")(NumpyOps)
 OPS.register("onednn")(OneDnnOps)
-OPS.add("cupy", "singa_dask.ops.cupy.ops:CupyOps", "Install it: pip install 'singa-dask[cuda12]', or [cuda13].")
+OPS.add_modules("singa_dask.ops.cupy", {"ops": "cupy"})
 
 GPU = re.compile(r"cuda:(\d+)")
 

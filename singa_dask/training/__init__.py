@@ -7,9 +7,6 @@ Beside them
     `updaters`, `schedules`, `initialisers`: one file a registry. `pass_metrics`: metrics of a whole pass of tests.
 """
 
-import importlib
-import pkgutil
-
 from singa_dask.training.algorithm import ALGORITHMS, Algorithm
 from singa_dask.training.bp import BP
 from singa_dask.training.cd import CD
@@ -41,7 +38,3 @@ __all__ = [
     "initial_values",
     "with_initialisers",
 ]
-
-# a file beside these registers its parts too
-for _module in pkgutil.iter_modules(__path__, f"{__name__}."):
-    importlib.import_module(_module.name)

@@ -157,18 +157,6 @@ def test_content_counts_more_than_the_name(tmp_path: Path) -> None:
         assert store.count == 10
 
 
-def test_a_format_whose_package_is_missing_does_not_disturb_others(tmp_path: Path) -> None:
-    url = written(tmp_path, "arrow", pixels(10))
-    STORES.add("absent", "absent_package:Store", "Install absent_package.")
-    try:
-        with open_store(url) as store:
-            assert store.count == 10
-        with pytest.raises(ConfigError, match="Install absent_package"):
-            open_store(url, "absent")
-    finally:
-        STORES._lazy.pop("absent")
-
-
 def test_unknown_formats(tmp_path: Path) -> None:
     path = tmp_path / "file.xyz"
     path.write_bytes(b"what")

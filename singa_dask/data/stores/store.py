@@ -400,4 +400,4 @@ STORES.base = Store
 
 def backends_holding(records: str) -> list[str]:
     """Return the names of the formats with such records: of those that ``holds`` this."""
-    return [name for name in STORES.names() if (found := STORES.get(name)) is not None and found.holds == records]
+    return [name for name in STORES.names() if STORES.find(name).holds == records]

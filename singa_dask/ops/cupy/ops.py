@@ -8,9 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-import cupy
-
 from singa_dask.errors import ConfigError, Problem
+
+try:
+    import cupy
+except ImportError as missing:
+    install = "Install it: pip install 'singa-dask[cuda12]', or [cuda13]."
+    raise ConfigError(f"device 'cupy' cannot be used here: {missing}. {install}") from missing
+
+from singa_dask.ops.backends import OPS
 from singa_dask.ops.cupy.binary import CupyBinary
 from singa_dask.ops.cupy.conv import CupyConv
 from singa_dask.ops.cupy.device import CupyDevice, count_devices, find_device
@@ -59,6 +65,7 @@ class CupyGraph:
 BFLOAT16_FROM = 80
 
 
+@OPS.register("cupy")
 class CupyOps(
     CupyImages,
     CupyConv,
