@@ -12,7 +12,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
-from singa_dask.conf.places import Items, Scalar, Tree, TreeEntry, TreeMap, named
+from singa_dask.conf.places import Items, Scalar, Tree, TreeEntry, TreeMap, child, items, named, text
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.registry import suggest
 
@@ -94,14 +94,14 @@ def expand(root: TreeMap) -> list[Problem]:
     """
     for key in [key for key in root.entries if key.startswith("x-")]:
         del root.entries[key]
-    net = root.entries["neuralnet"].node if "neuralnet" in root.entries else None
+    net = child(root, "neuralnet")
     layers = net.entries.get("layer") if isinstance(net, TreeMap) else None
     definitions = root.entries.pop("blocks", None)
-    if layers is None or (definitions is None and not any(map(_is_use, _items(layers.node)))):
+    if layers is None or (definitions is None and not any(map(_is_use, items(layers.node)))):
         return []
     try:
         expansion = _Expansion(_definitions(definitions))
-        expanded = list(expansion.layers(_items(layers.node)))
+        expanded = list(expansion.layers(items(layers.node)))
         expansion.connect(expanded)
     except ConfigError as error:
         return list(error.problems)
@@ -113,23 +113,8 @@ def _refuse(node: Tree, message: str) -> NoReturn:
     raise ConfigError(Problem((), message, node.place))
 
 
-def _items(node: Tree | None) -> list[Tree]:
-    """Return the items of a list; a single value stands for a list of one."""
-    return node.items if isinstance(node, Items) else [] if node is None else [node]
-
-
 def _is_use(node: Tree) -> bool:
     return isinstance(node, TreeMap) and "block" in node.entries
-
-
-def _entry(node: TreeMap, key: str) -> Tree | None:
-    entry = node.entries.get(key)
-    return entry.node if entry else None
-
-
-def _text(node: Tree | None) -> str:
-    """Return a text, empty for anything else."""
-    return node.value if isinstance(node, Scalar) and isinstance(node.value, str) else ""
 
 
 def _check_keys(node: TreeMap, known: tuple[str, ...], what: str) -> None:
@@ -150,22 +135,22 @@ def _definition(name: str, node: Tree) -> _Block:
     if not isinstance(node, TreeMap):
         _refuse(node, f"block {name!r}: expected {{layer: [...]}}, with inputs, values and output if it has them.")
     _check_keys(node, _DEFINITION, f"block {name!r}")
-    layers = _items(_entry(node, "layer"))
+    layers = items(child(node, "layer"))
     maps = [each for each in layers if isinstance(each, TreeMap)]
     if not maps or len(maps) < len(layers):
         _refuse(node, f"block {name!r}: expected its layers under layer, each with a name and a type.")
     if nameless := [each for each in maps if not named(each)]:
         _refuse(nameless[0], f"block {name!r}: expected a name for each of its layers.")
-    values = _entry(node, "values") or TreeMap(node.place, {})
+    values = child(node, "values") or TreeMap(node.place, {})
     if not isinstance(values, TreeMap):
         _refuse(values, f"block {name!r}: expected values by name, null for one that each use has to give.")
-    inputs = [_text(each) for each in _items(_entry(node, "inputs"))] or ["in"]
+    inputs = [text(each) for each in items(child(node, "inputs"))] or ["in"]
     if not all(inputs) or len({*inputs, *values.entries}) < len(inputs) + len(values.entries):
         _refuse(node, f"block {name!r}: expected a name of its own for each of its inputs and values.")
-    output = _text(_entry(node, "output")) or named(maps[-1])
+    output = text(child(node, "output")) or named(maps[-1])
     if output not in map(named, maps):
         known = suggest(output, set(map(named, maps)))
-        _refuse(_entry(node, "output") or node, f"block {name!r} has no layer {output!r}. {known}")
+        _refuse(child(node, "output") or node, f"block {name!r} has no layer {output!r}. {known}")
     return _Block(name, inputs, {key: each.node for key, each in values.entries.items()}, output, maps)
 
 
@@ -197,7 +182,7 @@ class _Expansion:
             yield node
 
     def _use(self, node: TreeMap, within: tuple[str, ...]) -> Iterator[Tree]:
-        wanted, name = _text(_entry(node, "block")), named(node)
+        wanted, name = text(child(node, "block")), named(node)
         if not name:
             _refuse(node, "expected a name: the layers of the block get it before theirs.")
         what = f"{name!r}, a use of block {wanted!r},"
@@ -207,7 +192,7 @@ class _Expansion:
             _refuse(node.entries["block"].node, f"unknown block {wanted!r}. {suggest(wanted, set(self.blocks))}")
         if wanted in within:
             _refuse(node, f"block {wanted!r} stands inside of itself: {' > '.join([*within, wanted])}.")
-        sources = _items(_entry(node, "srclayers"))
+        sources = items(child(node, "srclayers"))
         if len(sources) != len(block.inputs):
             names = ", ".join(block.inputs)
             _refuse(node, f"{what} reads {len(sources)} layers, expected {len(block.inputs)} in srclayers: {names}.")
@@ -215,7 +200,7 @@ class _Expansion:
         for key, value in values.items():
             if isinstance(value, Scalar) and value.value is None:
                 _refuse(node, f"{what} needs a value for {key!r}: values: {{{key}: ...}}.")
-        times = _entry(node, "repeat")
+        times = child(node, "repeat")
         count = 1 if times is None else times.value if isinstance(times, Scalar) else None
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             _refuse(times or node, f"{what} has to be repeated once or more, expected a number, got {count!r}.")
@@ -225,11 +210,11 @@ class _Expansion:
             yield from self.layers([_bound(each, block, prefix, bound) for each in block.layers], (*within, wanted))
             # the next one reads this one
             sources = [Scalar(node.place, prefix + block.output), *sources[1:]]
-        self.outputs[name] = _text(sources[0])
+        self.outputs[name] = text(sources[0])
 
     def _values(self, node: TreeMap, block: _Block, what: str) -> dict[str, Tree]:
         """Return the values that a use changes."""
-        values = _entry(node, "values") or TreeMap(node.place, {})
+        values = child(node, "values") or TreeMap(node.place, {})
         if not isinstance(values, TreeMap):
             _refuse(values, f"{what} has no values by name. Expected values: {{NAME: VALUE}}.")
         for key, entry in values.entries.items():
@@ -243,15 +228,15 @@ class _Expansion:
         for layer in layers:
             if named(layer) in self.outputs:
                 _refuse(layer, f"a use of a block is called {named(layer)!r} too. Expected a name of its own for each.")
-            for source in _items(_entry(layer, "srclayers")) if isinstance(layer, TreeMap) else ():
-                while isinstance(source, Scalar) and (output := self.outputs.get(_text(source))):
+            for source in items(child(layer, "srclayers")):
+                while isinstance(source, Scalar) and (output := self.outputs.get(text(source))):
                     source.value = output
 
 
 def _bound(layer: TreeMap, block: _Block, prefix: str, bound: Mapping[str, Tree]) -> TreeMap:
     """Return a copy of a layer of a block with its placeholders filled, and a prefix before the block's own names."""
     layers = {named(each) for each in block.layers}
-    params = {named(param) for each in block.layers for param in _items(_entry(each, "param"))} - {""}
+    params = {named(param) for each in block.layers for param in items(child(each, "param"))} - {""}
 
     def copied(node: Tree, own: set[str], keys: Collection[str] = ()) -> Tree:
         """Copy a node; ``own`` names get the prefix, in a mapping where they stand under one of these keys."""

@@ -59,18 +59,33 @@ def plain(node: Tree) -> Any:
     return node.value
 
 
-def named(node: Tree) -> str:
+def child(node: Tree | None, *keys: str) -> Tree | None:
+    """Return the node under a path of keys, None if there is none."""
+    for key in keys:
+        entry = node.entries.get(key) if isinstance(node, TreeMap) else None
+        node = entry.node if entry else None
+    return node
+
+
+def items(node: Tree | None) -> list[Tree]:
+    """Return the items of a list; a single value stands for a list of one, as in `Many`."""
+    return node.items if isinstance(node, Items) else [] if node is None else [node]
+
+
+def text(node: Tree | None) -> str:
+    """Return a text, empty for anything else."""
+    return node.value if isinstance(node, Scalar) and isinstance(node.value, str) else ""
+
+
+def named(node: Tree | None) -> str:
     """Return the text of a mapping's ``name``, empty where there is none."""
-    entry = node.entries.get("name") if isinstance(node, TreeMap) else None
-    value = entry.node.value if entry and isinstance(entry.node, Scalar) else None
-    return value if isinstance(value, str) else ""
+    return text(child(node, "name"))
 
 
 def step(node: Tree | None, key: str | int) -> Tree | None:
     """Return the child under a key; item 0 of a node that is no list is the node itself, as in `Many`."""
     if isinstance(node, TreeMap) and isinstance(key, str):
-        entry = node.entries.get(key)
-        return entry.node if entry else None
+        return child(node, key)
     if isinstance(node, Items) and isinstance(key, int):
         return node.items[key] if 0 <= key < len(node.items) else None
     return node if key == 0 and not isinstance(node, Items) else None

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import MISPLACED_KEY
 from singa_dask.conf.kinds import Count, Positive, Size, phase_name, plain_name
-from singa_dask.conf.places import Items, Scalar, Tree, TreeEntry, TreeMap, locate, plain
+from singa_dask.conf.places import Items, Scalar, Tree, TreeEntry, TreeMap, child, items, locate, named, plain, text
 from singa_dask.errors import Mark, Problem
 
 
@@ -84,42 +84,22 @@ def apply_rules(root: TreeMap) -> list[Problem]:
 # -- reading and changing blocks ---------------------------------------------------------------------------------
 
 
-def _node(block: Tree | None, *keys: str) -> Tree | None:
-    """Return the node under a path of keys, None if there is none."""
-    node = block
-    for key in keys:
-        entry = node.entries.get(key) if isinstance(node, TreeMap) else None
-        node = entry.node if entry else None
-    return node
-
-
 def _inner(block: TreeMap, key: str) -> TreeMap:
     """Return the block under a key; create an empty one if there is none."""
     node = block.entries.setdefault(key, TreeEntry(block.place, TreeMap(block.place, {}))).node
     return node if isinstance(node, TreeMap) else TreeMap(block.place, {})
 
 
-def _items(block: Tree | None, key: str) -> list[Tree]:
-    node = _node(block, key)
-    return node.items if isinstance(node, Items) else []
-
-
 def _layers(root: TreeMap) -> list[TreeMap]:
-    return [layer for layer in _items(_node(root, "neuralnet"), "layer") if isinstance(layer, TreeMap)]
+    return [layer for layer in items(child(root, "neuralnet", "layer")) if isinstance(layer, TreeMap)]
 
 
 def _type(block: Tree | None) -> str:
-    node = _node(block, "type")
-    return plain_name(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else ""
-
-
-def _name(layer: TreeMap) -> object:
-    node = _node(layer, "name")
-    return node.value if isinstance(node, Scalar) else None
+    return plain_name(text(child(block, "type")))
 
 
 def _sources(layer: TreeMap) -> Iterator[Scalar]:
-    return (node for node in _items(layer, "srclayers") if isinstance(node, Scalar))
+    return (node for node in items(child(layer, "srclayers")) if isinstance(node, Scalar))
 
 
 def _put(block: TreeMap, key: str, value: bool | int | float | str | list[int], place: Mark | None = None) -> None:
@@ -147,8 +127,8 @@ def _set_steps(root: TreeMap) -> None:
 
 def _set_updater(root: TreeMap) -> None:
     """Compute as SINGA's updaters and schedules do; the docstring of each says how."""
-    updater = _node(root, "updater")
-    rate = _node(updater, "learning_rate")
+    updater = child(root, "updater")
+    rate = child(updater, "learning_rate")
     if isinstance(rate, TreeMap) and _type(rate) == "Linear" and "linear_conf" in rate.entries:
         _put(_inner(rate, "linear_conf"), "clamp", False)
     if isinstance(rate, TreeMap) and _type(rate) == "Inverse":
@@ -167,30 +147,30 @@ def _set_updater(root: TreeMap) -> None:
 def _set_layer(layer: TreeMap, validates: bool) -> None:
     """Remove keys that SINGA does not read, and make its implicit behaviour explicit."""
     kind = _type(layer)
-    excluded = _node(layer, "exclude")
+    excluded = child(layer, "exclude")
     if isinstance(excluded, Items) and not validates:
         # SINGA looks for double names only in nets that it builds; old jobs know of no validation
         excluded.items.append(Scalar(excluded.place, "val"))
-    _drop(_node(layer, "relu_conf"), "negative_slope")
-    _drop(_node(layer, "softmax_conf"), "num_softmax_per_instance")
+    _drop(child(layer, "relu_conf"), "negative_slope")
+    _drop(child(layer, "softmax_conf"), "num_softmax_per_instance")
     if kind == "ImagePreprocess":
-        _drop(_node(layer, "rgbimage_conf"), "meanfile")
+        _drop(child(layer, "rgbimage_conf"), "meanfile")
     if kind == "Pooling":
         _put(_inner(layer, "pooling_conf"), "ties", "all")
-    backend = _node(layer, "store_conf", "backend")
+    backend = child(layer, "store_conf", "backend")
     if kind == "CSVInput" and isinstance(backend, Scalar) and backend.value == "textfile":
         backend.value = "csv"
-    params = _items(layer, "param")
+    params = items(child(layer, "param"))
     for param in params:
-        shared = _node(param, "share_from")
+        shared = child(param, "share_from")
         if isinstance(shared, Scalar) and isinstance(shared.value, str):
             shared.value = shared.value.removeprefix("0#")
     # whatever bias_term says, there is a bias where a param is for it
     first_bias = 6 if kind == "GRU" else 1
     if len(params) > first_bias:
         for name in ("innerproduct_conf", "convolution_conf", "rbm_conf", "gru_conf"):
-            _drop(_node(layer, name), "bias_term")
-    elif kind == "GRU" and isinstance(block := _node(layer, "gru_conf"), TreeMap):
+            _drop(child(layer, name), "bias_term")
+    elif kind == "GRU" and isinstance(block := child(layer, "gru_conf"), TreeMap):
         _drop(block, "bias_term")
         _put(block, "bias_term", False)
 
@@ -199,7 +179,7 @@ def _refuse_hdfsfile(layers: list[TreeMap]) -> list[Problem]:
     """Refuse SINGA's own format of records on HDFS, with advice."""
     problems = []
     for index, layer in enumerate(layers):
-        backend = _node(layer, "store_conf", "backend")
+        backend = child(layer, "store_conf", "backend")
         if isinstance(backend, Scalar) and backend.value == "hdfsfile":
             message = (
                 "SINGA's format of records on HDFS is not read. Copy the kvfile that they were made of to HDFS, and "
@@ -212,7 +192,7 @@ def _refuse_hdfsfile(layers: list[TreeMap]) -> list[Problem]:
 
 def _runs(root: TreeMap, phase: str) -> bool:
     """Tell whether SINGA builds the net of tests or validations."""
-    return all(isinstance(n := _node(root, f"{phase}_{key}"), Scalar) and n.value for key in ("freq", "steps"))
+    return all(isinstance(n := child(root, f"{phase}_{key}"), Scalar) and n.value for key in ("freq", "steps"))
 
 
 def _part_test_net(root: TreeMap, layers: list[TreeMap]) -> None:
@@ -223,15 +203,15 @@ def _part_test_net(root: TreeMap, layers: list[TreeMap]) -> None:
     if _runs(root, "test") or not any(_phases(layer, "exclude") for layer in layers):
         return
     tested = [layer for layer in layers if "test" not in _phases(layer, "exclude") and not _phases(layer, "include")]
-    names = [_name(layer) for layer in tested]
+    names = [named(layer) for layer in tested]
     for layer in tested:
-        excluded = _node(layer, "exclude")
-        if names.count(_name(layer)) > 1 and isinstance(excluded, Items) and "train" not in _phases(layer, "exclude"):
+        excluded = child(layer, "exclude")
+        if names.count(named(layer)) > 1 and isinstance(excluded, Items) and "train" not in _phases(layer, "exclude"):
             excluded.items.append(Scalar(excluded.place, "test"))
 
 
 def _phases(layer: TreeMap, key: str) -> set[object]:
-    return {phase_name(node.value) for node in _items(layer, key) if isinstance(node, Scalar)}
+    return {phase_name(node.value) for node in items(child(layer, key)) if isinstance(node, Scalar)}
 
 
 def _set_labels(layers: list[TreeMap]) -> None:
@@ -246,7 +226,7 @@ def _set_labels(layers: list[TreeMap]) -> None:
         if _type(layer) == "RecordInput":
             store = _inner(layer, "store_conf")
             _drop(store, "has_label")
-            if _name(layer) not in wanted:
+            if named(layer) not in wanted:
                 _put(store, "has_label", False)
 
 
@@ -262,15 +242,15 @@ def _replace_deprecated(root: TreeMap, layers: list[TreeMap]) -> list[Problem]:
     problems: list[Problem] = []
     by_name: dict[object, list[TreeMap]] = {}
     for layer in layers:
-        by_name.setdefault(_name(layer), []).append(layer)
+        by_name.setdefault(named(layer), []).append(layer)
     instead: dict[object, object] = {}
     for layer in layers:
         kind, sources = _type(layer), [source.value for source in _sources(layer)]
         if kind in REPLACE:
             problems += REPLACE[kind](layer, [each for name in sources for each in by_name.get(name, [])])
         if kind in ("Mnist", "Label") and sources:
-            instead[_name(layer)] = sources[0]
-    net = _node(root, "neuralnet", "layer")
+            instead[named(layer)] = sources[0]
+    net = child(root, "neuralnet", "layer")
     if instead and isinstance(net, Items):
         net.items = [layer for layer in net.items if _type(layer) not in ("Mnist", "Label")]
         for layer in layers:
@@ -284,9 +264,9 @@ def _replace_deprecated(root: TreeMap, layers: list[TreeMap]) -> list[Problem]:
 
 def _checked(layer: TreeMap, key: str, model: type[Conf]) -> tuple[Any, list[Problem]]:
     """Return a block that is about to be replaced as its model, or None and its problems."""
-    node = _node(layer, key)
-    path = ("neuralnet", "layer", str(_name(layer)), key)
-    shown = f"neuralnet.layer[{_name(layer)}].{key}"
+    node = child(layer, key)
+    path = ("neuralnet", "layer", named(layer), key)
+    shown = f"neuralnet.layer[{named(layer)}].{key}"
     try:
         return model.model_validate({} if node is None else plain(node)), []
     except ValidationError as error:
@@ -334,14 +314,14 @@ def _replace_mnist(layer: TreeMap, sources: list[TreeMap]) -> list[Problem]:
 
 def _replace_rgb(layer: TreeMap, sources: list[TreeMap]) -> list[Problem]:
     """Make an ImagePreprocess of RGBImage; its sources subtract the mean."""
-    cropped, mean = (_node(layer, "rgbimage_conf", key) for key in ("cropsize", "meanfile"))
+    cropped, mean = (child(layer, "rgbimage_conf", key) for key in ("cropsize", "meanfile"))
     # its records said their shape themselves: 32 x 32 in CIFAR, 256 x 256 in ImageNet
     size = 256 if isinstance(cropped, Scalar) and isinstance(cropped.value, int) and cropped.value > 32 else 32
     for source in sources:
         _put(_inner(source, "store_conf"), "shape", [3, size, size], layer.place)
         if isinstance(mean, Scalar) and mean.value:
             _put(_inner(source, "store_conf"), "mean_file", mean.value, layer.place)
-    _drop(_node(layer, "rgbimage_conf"), "meanfile")
+    _drop(child(layer, "rgbimage_conf"), "meanfile")
     layer.entries["type"].node = Scalar(layer.entries["type"].node.place, "ImagePreprocess")
     return []
 
