@@ -1,7 +1,7 @@
 """Conf: the base of all parts of a job's configuration, with its rules.
 
-A model reports every mistake at once: those of its fields, unknown keys, and the rules that tie fields
-together, which look at the raw values and therefore work even beside a mistake.
+A model reports every mistake at once: those of its fields, unknown keys, and the rules that tie fields together. For
+these a value that is wrong is the default of its field, so that they work beside a mistake.
 """
 
 from __future__ import annotations
@@ -57,14 +57,13 @@ class Conf(BaseModel):
         """Return the raw values, each under the key that the model has it under."""
         return data
 
-    @classmethod
-    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield (path, message) for what is wrong between the raw values; a subclass says what."""
+    def rules(self) -> Iterator[Finding]:
+        """Yield (path, message) for what is wrong between the values; a subclass says what."""
         return iter(())
 
     @classmethod
-    def rules_of_types(cls, data: Mapping[str, Any], registries: Mapping[str, Registry[Any]]) -> Iterator[Finding]:
-        """Yield (path, message) as `rules` does, for what the registered classes of parts tell."""
+    def raw_rules(cls, data: Mapping[str, Any], registries: Mapping[str, Registry[Any]]) -> Iterator[Finding]:
+        """Yield (path, message) as `rules` does, of the raw values: for what can be told whatever else is wrong."""
         return iter(())
 
     @classmethod
@@ -75,24 +74,36 @@ class Conf(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _report_all(cls: type[C], data: Any, handler: ModelWrapValidatorHandler[C], info: ValidationInfo) -> C:
-        problems: list[InitErrorDetails] = []
-        added: set[str] = set()
-        if isinstance(data, Mapping):
-            given = cls.arranged({cls.aliases.get(key, key): value for key, value in data.items()})
-            data = {**given}
-            registries = (info.context or {}).get("registries") or {}
-            findings = (*cls.rules(given), *cls.rules_of_types(given, registries))
-            problems = [problem(PLAIN, message, path, given) for path, message in findings]
-            problems = [*cls._read_blocks(data, info.context or {}), *problems]
-            added = data.keys() - given.keys()
+        if not isinstance(data, Mapping):
+            try:
+                return handler(data)
+            except ValidationError as error:
+                raise ValidationError.from_exception_data(cls.__name__, [*explained(error, cls)]) from None
+        given = cls.arranged({cls.aliases.get(key, key): value for key, value in data.items()})
+        values = {**given}
+        problems = [*cls._read_blocks(values, info.context or {})]
+        findings = [*cls.raw_rules(given, (info.context or {}).get("registries") or {})]
+        model: C | None
         try:
-            model = handler(data)
+            model = handler(values)
         except ValidationError as error:
             problems = [*explained(error, cls), *problems]
-        if problems:
+            model = _mended(values, error, handler)
+        findings += model.rules() if model else ()
+        problems += [problem(PLAIN, message, path, given) for path, message in findings]
+        if problems or model is None:
             raise ValidationError.from_exception_data(cls.__name__, problems)
-        model.model_fields_set.difference_update(added)
+        model.model_fields_set.difference_update(values.keys() - given.keys())
         return model
+
+
+def _mended(values: Mapping[str, Any], error: ValidationError, handler: ModelWrapValidatorHandler[C]) -> C | None:
+    """Return the model with defaults in place of what is wrong; None if that is not possible."""
+    wrong = {key for mistake in error.errors(include_url=False) for key in mistake["loc"][:1]}
+    try:
+        return handler({key: value for key, value in values.items() if key not in wrong})
+    except ValidationError:
+        return None
 
 
 def explained(error: ValidationError, cls: type[Conf], above: tuple[str | int, ...] = ()) -> Iterator[InitErrorDetails]:

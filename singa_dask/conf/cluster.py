@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Count, NonNegative, Size
 
@@ -25,11 +25,10 @@ class ElasticConf(Conf):
     max_processes: Size | None = None
     """Most processes that the units are spread over; by default those of the cluster block."""
 
-    @classmethod
-    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+    def rules(self) -> Iterator[Finding]:
         """Check that the minimum is not above the maximum."""
-        least, most = (raw_value(data, f"{key}_processes", int, 0) for key in ("min", "max"))
-        if 0 < most < least:
+        least, most = self.min_processes, self.max_processes
+        if most is not None and most < least:
             yield ("min_processes",), f"expected at most max_processes, which is {most}, got {least}."
 
 
@@ -48,14 +47,12 @@ class ListenConf(Conf):
     shared_memory: bool = True
     """Pass arrays between processes of one host through memory that both have mapped, where the system allows it."""
 
-    @classmethod
-    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+    def rules(self) -> Iterator[Finding]:
         """Check the range of ports."""
-        text = str(_text_of_number(data.get("ports", "")))
-        found = _PORTS.fullmatch(text)
+        found = _PORTS.fullmatch(self.ports)
         first, last = map(int, (found[1], found[2] or found[1])) if found else (0, 0)
-        if text and not 0 < first <= last <= _MAX_PORT:
-            yield ("ports",), f"expected a port or a range, as 9000-9100, from 1 to {_MAX_PORT}, got {text!r}."
+        if self.ports and not 0 < first <= last <= _MAX_PORT:
+            yield ("ports",), f"expected a port or a range, as 9000-9100, from 1 to {_MAX_PORT}, got {self.ports!r}."
 
     @property
     def port_range(self) -> range:
@@ -126,32 +123,16 @@ class ClusterConf(Conf):
     wait_for_workers_minutes: NonNegative = 10.0
     """How long a job that has lost processes waits for Dask workers, or for a silent network, before it fails."""
 
-    @classmethod
-    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+    def rules(self) -> Iterator[Finding]:
         """Check that each server group serves equally many worker groups, and that the job has enough processes."""
-        workers, servers = (raw_value(data, key, int, 1) for key in ("nworker_groups", "nserver_groups"))
-        if workers > 0 and servers > 0 and workers % servers:
-            yield (
-                ("nserver_groups",),
-                f"expected a number that divides nworker_groups, which is {workers}, got {servers}.",
-            )
-        n, elastic = _n_processes(data), data.get("elastic")
-        for key in ("min_processes", "max_processes"):
-            found = raw_value(elastic, key, int, 0)
-            if found > n > 0:
-                yield (
-                    ("elastic", key),
-                    f"expected at most the number of processes of the job, which is {n}, got {found}.",
-                )
-
-
-def _n_processes(data: Mapping[str, Any]) -> int:
-    """Return the number of processes that raw values of a cluster block make, 0 if they are mistaken."""
-    numbers = []
-    for unit in ("worker", "server"):
-        keys = (f"n{unit}_groups", f"n{unit}s_per_group", f"n{unit}s_per_procs")
-        n_groups, per_group, per_process = (raw_value(data, key, int, 1) for key in keys)
-        if min(n_groups, per_group, per_process) < 1:
-            return 0
-        numbers.append(-(-n_groups * per_group // per_process))
-    return sum(numbers) if raw_value(data, "server_worker_separate", bool, False) else max(numbers)
+        workers, servers = self.nworker_groups, self.nserver_groups
+        if workers % servers:
+            message = f"expected a number that divides nworker_groups, which is {workers}, got {servers}."
+            yield ("nserver_groups",), message
+        of_workers = -(-workers * self.nworkers_per_group // self.nworkers_per_procs)
+        of_servers = -(-servers * self.nservers_per_group // self.nservers_per_procs)
+        n = of_workers + of_servers if self.server_worker_separate else max(of_workers, of_servers)
+        for key, found in self.elastic:
+            if found is not None and found > n:
+                message = f"expected at most the number of processes of the job, which is {n}, got {found}."
+                yield ("elastic", key), message

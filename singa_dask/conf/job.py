@@ -143,7 +143,7 @@ class JobConf(Conf):
         return plural(self.train_steps, "step") if self.epochs is None else plural(self.epochs, "epoch")
 
     @classmethod
-    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+    def raw_rules(cls, data: Mapping[str, Any], registries: Mapping[str, Registry[Any]]) -> Iterator[Finding]:
         """Check frequencies and their steps, the nets of all phases, and batches against workers."""
         # a job without updater, train_steps and epochs is for tests and for sampling
         lengths = [key for key in ("updater", "train_steps", "epochs") if data.get(key) is not None]

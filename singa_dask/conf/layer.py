@@ -57,12 +57,10 @@ class InitConf(PartConf):
     user_conf: dict[str, Any] = Field(default={})
     """Options of a user's own initialiser."""
 
-    @classmethod
-    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+    def rules(self) -> Iterator[Finding]:
         """Check that the bounds are in order."""
-        low, high = data.get("low", -1.0), data.get("high", 1.0)
-        if isinstance(low, (int, float)) and isinstance(high, (int, float)) and low > high:
-            yield ("low",), f"expected at most high, which is {high:g}, got {low:g}."
+        if self.low > self.high:
+            yield ("low",), f"expected at most high, which is {self.high:g}, got {self.low:g}."
 
 
 class ParamConf(Conf):

@@ -9,12 +9,7 @@ from pydantic import Field
 
 from singa_dask.conf.base import Conf, raw_value
 from singa_dask.conf.findings import Finding
-from singa_dask.conf.kinds import (
-    Many,
-    Size,
-    as_list,
-    class_of,
-)
+from singa_dask.conf.kinds import Many, Size, as_list, class_of
 from singa_dask.conf.layer import LayerConf
 from singa_dask.conf.wiring_rules import check_wiring, read_wiring
 from singa_dask.registry import Registry
@@ -40,17 +35,12 @@ class NetConf(Conf):
     """unroll_len of the layers that do not set their own."""
 
     @classmethod
-    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
-        """Check names, sources, cycles and the order of axes."""
-        for path, message in (*check_wiring(read_wiring(data)), *_check_axes(data)):
-            yield ("layer", *path), message
-
-    @classmethod
-    def rules_of_types(cls, data: Mapping[str, Any], registries: Mapping[str, Registry[Any]]) -> Iterator[Finding]:
-        """Check windows of text, and the records of targets."""
+    def raw_rules(cls, data: Mapping[str, Any], registries: Mapping[str, Registry[Any]]) -> Iterator[Finding]:
+        """Check names, sources, cycles, the order of axes, windows of text, and the records of targets."""
         layers = as_list(raw_value(data, "layer", object, None))
         types = [class_of(registries.get("layer"), raw_value(layer, "type", str, "")) for layer in layers]
-        for path, message in (*_check_windows(data, types), *_check_targets(data, types)):
+        of_names = (*check_wiring(read_wiring(data)), *_check_axes(data))
+        for path, message in (*of_names, *_check_windows(data, types), *_check_targets(data, types)):
             yield ("layer", *path), message
 
 

@@ -45,11 +45,10 @@ def is_less_better(metric: str, mode: Mode) -> bool | None:
     return False if metric.endswith(MORE_IS_BETTER) or name in {*SCORES, "r2"} else None
 
 
-def _check(data: Mapping[str, Any]) -> Iterator[Finding]:
-    metric = raw_value(data, "metric", str, "")
+def _check(metric: str, mode: Mode) -> Iterator[Finding]:
     if metric and not split_metric(metric)[0]:
         yield ("metric",), f"expected validation.<name> or test.<name>, e.g. validation.loss, got {metric!r}."
-    elif metric and is_less_better(metric, raw_value(data, "mode", str, "auto")) is None:  # type: ignore[arg-type]
+    elif metric and is_less_better(metric, mode) is None:
         yield ("mode",), f"whether less or more of {metric} is better is not known. Say mode: min, or mode: max."
 
 
@@ -65,13 +64,12 @@ class KeepConf(Conf):
     mode: Mode = "auto"
     """Whether less (min) or more (max) is better; auto knows losses, errors, accuracies, and those of metrics."""
 
-    @classmethod
-    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+    def rules(self) -> Iterator[Finding]:
         """Check that best and metric are there together."""
-        yield from _check(data)
-        if raw_value(data, "best", int, 0) > 0 and not raw_value(data, "metric", str, ""):
+        yield from _check(self.metric, self.mode)
+        if self.best and not self.metric:
             yield ("best",), "metric is missing: say by which one, e.g. metric: validation.loss."
-        if raw_value(data, "metric", str, "") and raw_value(data, "best", int, 0) == 0:
+        if self.metric and not self.best:
             yield ("metric",), "nothing is kept by it. Say best: 1, or leave it out."
 
 
@@ -92,10 +90,9 @@ class EarlyStoppingConf(Conf):
     mode: Mode = "auto"
     """Whether less (min) or more (max) is better; auto knows losses, errors, accuracies, and those of metrics."""
 
-    @classmethod
-    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+    def rules(self) -> Iterator[Finding]:
         """Check that it is known whether less or more is better."""
-        return _check(data)
+        return _check(self.metric, self.mode)
 
 
 def _as_keep(value: object) -> object:

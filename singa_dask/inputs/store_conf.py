@@ -160,29 +160,23 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
         """Whether records must have a label."""
         return self.has_label and bool(self.label_columns or not self.is_table)
 
-    @classmethod
-    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+    def rules(self) -> Iterator[Finding]:
         """Refuse a division by zero, and a part of a record."""
-        yield from NamedColumns.rules(data)
-        yield from ImageOptions.rules(data)
-        if raw_value(data, "std_value", float, 1.0) == 0 or raw_value(data, "std_value", int, 1) == 0:
+        yield from NamedColumns.rules(self)
+        yield from ImageOptions.rules(self)
+        if self.std_value == 0:
             yield ("std_value",), "expected another number than 0: records are divided by it."
-        keys = [key for key in ("mean_file", "std_file", "mean_value", "std_value") if _has(data, key)]
-        if raw_value(data, "standardise", bool, False) and keys:
+        given = {key: getattr(self, key) for key in ("mean_file", "std_file", "mean_value", "std_value")}
+        keys = [key for key, value in given.items() if value not in (None, "")]
+        if self.standardise and keys:
             yield ("standardise",), f"it computes mean and standard deviation itself. Leave out {' and '.join(keys)}."
-        for key in (*keys, "standardise", "augment") if data.get("texts") else ():
-            if data.get(key):
+        for key in (*keys, "standardise", "augment") if self.texts else ():
+            if getattr(self, key):
                 yield (key,), "texts are numbers of tokens, which it would change. Leave it out."
-        shape = raw_value(data, "shape", list, [])
-        if raw_value(data, "layout", str, "") == "NHWC" and shape and len(shape) != 3:
-            yield ("layout",), f"NHWC is for images, whose shape is [channels, height, width]. Got shape {shape}."
-        most = raw_value(data, "max_bad", float, 1.0)
-        if most > 1 and not most.is_integer():
-            yield ("max_bad",), f"expected a whole number, or a share below 1, got {most}."
-
-
-def _has(data: Mapping[str, Any], key: str) -> bool:
-    return raw_value(data, key, object, None) not in (None, "")
+        if self.layout == "NHWC" and self.shape and len(self.shape) != 3:
+            yield ("layout",), f"NHWC is for images, whose shape is [channels, height, width]. Got shape {self.shape}."
+        if self.max_bad > 1 and not self.max_bad.is_integer():
+            yield ("max_bad",), f"expected a whole number, or a share below 1, got {self.max_bad}."
 
 
 def options_of(conf: StoreConf) -> fs.Options:

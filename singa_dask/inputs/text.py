@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field, Many, NonNegative, Size
 from singa_dask.data.stores.vocabulary import encode_text, vocabulary_of
@@ -61,12 +61,10 @@ class RNNDummyConf(Conf):
     high: float = 0.0
     """Bound of the random start, itself not drawn."""
 
-    @classmethod
-    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+    def rules(self) -> Iterator[Finding]:
         """Check that the bounds are in order."""
-        low, high = (raw_value(data, key, float, raw_value(data, key, int, 0)) for key in ("low", "high"))
-        if low > high:
-            yield ("high",), f"expected at least low, which is {low:g}, got {high:g}."
+        if self.low > self.high:
+            yield ("high",), f"expected at least low, which is {self.low:g}, got {self.high:g}."
 
 
 class SamplingConf(Conf):

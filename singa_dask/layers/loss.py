@@ -7,14 +7,14 @@ net those of the sum over the time steps. Source three, if there is one, has a w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field, Many, NonNegative, Positive, Size
 from singa_dask.errors import ConfigError, DataError, Problem, listed
@@ -94,11 +94,9 @@ class SoftmaxLossConf(Conf):
     focal_gamma: NonNegative = 0.0
     """Focal loss: multiplies the loss of a row by (1 - p)^focal_gamma, where p is the probability of its label."""
 
-    @classmethod
-    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+    def rules(self) -> Iterator[Finding]:
         """Check that labels of a focal loss are not smoothed."""
-        numbers = [raw_value(data, key, object, 0) for key in ("focal_gamma", "label_smoothing")]
-        if all(isinstance(number, int | float) and number > 0 for number in numbers):
+        if self.focal_gamma and self.label_smoothing:
             yield ("focal_gamma",), "label_smoothing is set, too. Expected one of them: remove the other."
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field, Size
 from singa_dask.errors import ConfigError, Problem
@@ -32,12 +31,10 @@ class LRNConf(Conf):
     knorm: float = 1.0
     """Added to the sum."""
 
-    @classmethod
-    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+    def rules(self) -> Iterator[Finding]:
         """Check that the window has a centre."""
-        size = raw_value(data, "local_size", int, 5)
-        if size > 0 and size % 2 == 0:
-            yield ("local_size",), f"expected an odd number, got {size}."
+        if self.local_size % 2 == 0:
+            yield ("local_size",), f"expected an odd number, got {self.local_size}."
 
 
 class BMConf(Conf):

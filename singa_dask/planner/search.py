@@ -194,8 +194,7 @@ class _Drafts:
         values = job.model_dump(mode="json")
         batch = max(layer.features[0].shape[0] for layer in self._whole.layers if isinstance(layer, InputLayer))
         for conf in topologies(job.cluster, self._cluster, batch):
-            block = conf.model_dump(mode="json")
-            if [*ClusterConf.rules(block), *JobConf.rules({**values, "cluster": block})]:
+            if [*conf.rules(), *JobConf.raw_rules({**values, "cluster": conf.model_dump(mode="json")}, {})]:
                 continue
             n_workers = conf.nworkers_per_group
             for partition in self._jobs if 1 < n_workers <= MAX_PARTED else [""]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
-from singa_dask.conf.kinds import Count, Field, Many, NonNegative, Positive, Size, as_list
+from singa_dask.conf.kinds import Count, Field, Many, NonNegative, Positive, Size
 from singa_dask.conf.updater import LRGenConf
 from singa_dask.registry import Registry
 
@@ -183,16 +183,14 @@ class FixedStepConf(Conf):
     step_lr: Many[NonNegative] = Field(min_length=1)
     """Rates, as many as steps."""
 
-    @classmethod
-    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+    def rules(self) -> Iterator[Finding]:
         """Check that lengths are equal and steps rise."""
-        steps, rates = as_list(data.get("step")), as_list(data.get("step_lr"))
-        if steps and rates and len(steps) != len(rates):
-            yield ("step_lr",), f"expected as many rates as there are steps, {len(steps)}, got {len(rates)}."
-        if all(isinstance(step, int) for step in steps):
-            for place, (before, after) in enumerate(pairwise(steps), start=1):
-                if after <= before:
-                    yield ("step", place), f"expected steps that rise, got {after} after {before}."
+        n_steps, n_rates = len(self.step), len(self.step_lr)
+        if n_steps != n_rates:
+            yield ("step_lr",), f"expected as many rates as there are steps, {n_steps}, got {n_rates}."
+        for place, (before, after) in enumerate(pairwise(self.step), start=1):
+            if after <= before:
+                yield ("step", place), f"expected steps that rise, got {after} after {before}."
 
 
 @SCHEDULES.register()

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 
-from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field
 from singa_dask.errors import DataError
@@ -40,16 +40,14 @@ class NumberConf(Conf):
     unit: str = ""
     """Text before or behind each number, such as ``$``, ``EUR`` or ``%``. It is left out: 12.5 % is 12.5."""
 
-    @classmethod
-    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+    def rules(self) -> Iterator[Finding]:
         """Refuse marks that say two things."""
-        thousands, unit = raw_value(data, "thousands", str, ""), raw_value(data, "unit", str, "")
-        if thousands == raw_value(data, "decimal", str, "."):
-            yield ("thousands",), f"{thousands!r} is the decimal mark, too. Set decimal to the other one."
-        if re.search(r"[\d+()-]", thousands):
-            yield ("thousands",), f"{thousands!r} is a digit or a sign. Expected a separator such as ','."
-        if re.search(r"[\d+()-]", unit):
-            yield ("unit",), f"{unit!r} has digits or signs. Expected a text such as '$' or '%'."
+        if self.thousands == self.decimal:
+            yield ("thousands",), f"{self.thousands!r} is the decimal mark, too. Set decimal to the other one."
+        if re.search(r"[\d+()-]", self.thousands):
+            yield ("thousands",), f"{self.thousands!r} is a digit or a sign. Expected a separator such as ','."
+        if re.search(r"[\d+()-]", self.unit):
+            yield ("unit",), f"{self.unit!r} has digits or signs. Expected a text such as '$' or '%'."
 
 
 @dataclass(frozen=True)

@@ -51,11 +51,10 @@ class TextConf(Conf):
     """URL of a ``tokenizer.json`` of Hugging Face, whose tokens and numbers are used instead; its special tokens are
     added."""
 
-    @classmethod
-    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+    def rules(self) -> Iterator[Finding]:
         """Refuse what a tokenizer decides itself."""
-        for key in ("tokens", "vocab_size", "lowercase") if data.get("tokenizer") else ():
-            if data.get(key, default := cls.model_fields[key].default) != default:
+        for key in ("tokens", "vocab_size", "lowercase") if self.tokenizer else ():
+            if getattr(self, key) != type(self).model_fields[key].default:
                 yield (key,), "the tokenizer decides it. Leave it out."
 
 

@@ -12,15 +12,15 @@ import logging
 import math
 import posixpath
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
-from singa_dask.conf.kinds import Many, Size, as_list
+from singa_dask.conf.kinds import Many, Size
 from singa_dask.errors import DataError, MissingPackageError
 from singa_dask.lazy import LazyModule
 
@@ -67,10 +67,9 @@ class ImageOptions(Conf):
     channels: Literal[1, 3] = 3
     """Read image files as grey (1) or colour (3), for the same stores."""
 
-    @classmethod
-    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+    def rules(self) -> Iterator[Finding]:
         """Refuse a size that is not height and width."""
-        if len(as_list(raw_value(data, "resize", object, None))) not in (0, 2):
+        if len(self.resize or ()) not in (0, 2):
             yield ("resize",), "expected two numbers, height and width."
 
 

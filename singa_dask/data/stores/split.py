@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Count, Field
 from singa_dask.data.stores.range_store import RangeStore
@@ -44,13 +44,11 @@ class SplitConf(Conf):
     """A column of a table, such as customer_id: its values are drawn, so that all records of one are in the same part.
     About test_share of them are to test on; records without a value are to train on."""
 
-    @classmethod
-    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+    def rules(self) -> Iterator[Finding]:
         """Refuse two rules, and none."""
-        share, start = raw_value(data, "test_share", float, 0.0), raw_value(data, "test_from", int, 0)
-        if bool(share) == bool(start):
+        if bool(self.test_share) == bool(self.test_from):
             yield ("test_share",), "expected either test_share, such as 0.2, or test_from, the number of a record."
-        if start and raw_value(data, "key", str, ""):
+        if self.test_from and self.key:
             yield ("key",), "expected test_share beside it: values of a key are drawn, and have no order."
 
     def rows(self, first: int, n: int) -> Rows:

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from singa_dask import fs
-from singa_dask.conf.base import raw_value
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field as KeyField
 from singa_dask.conf.kinds import Many, Size
@@ -201,12 +200,10 @@ class NamedColumns(StoreOptions):
         numbers = {name: form.model_dump() for name, form in self.numbers.items()}
         return Spelling.from_dict({"numbers": numbers, "na_values": self.na_values})
 
-    @classmethod
-    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+    def rules(self) -> Iterator[Finding]:
         """Refuse an unknown word for missing values."""
-        missing = raw_value(data, "missing", str, "error")
-        if missing not in ("error", "skip", "mean"):
-            yield ("missing",), f"expected error, skip, mean or a number, got {missing!r}."
+        if isinstance(self.missing, str) and self.missing not in ("error", "skip", "mean"):
+            yield ("missing",), f"expected error, skip, mean or a number, got {self.missing!r}."
 
 
 class TableOptions(NamedColumns):
