@@ -44,7 +44,7 @@ def schema(registries: Mapping[str, Registry[Any]] | None = None) -> dict[str, A
         "additionalProperties": {"$ref": "#/definitions/Block"},
     }
     whole["patternProperties"] = {"^x-": {"description": "For anchors: not read."}}
-    parts: dict[str, Any] = _plain_references(_named({**whole, "definitions": definitions}, known))
+    parts: dict[str, Any] = _changed({**whole, "definitions": definitions}, known)
     return {"$schema": "http://json-schema.org/draft-07/schema#", **parts, "title": "singa-dask job"}
 
 
@@ -115,18 +115,20 @@ class _Documented(GenerateJsonSchema):
         return described
 
 
-def _named(part: Any, registries: Mapping[str, Registry[Any]]) -> Any:
-    """List the names of a registry where a key takes one."""
+def _changed(part: Any, registries: Mapping[str, Registry[Any]]) -> Any:
+    """List the names of a registry where a key takes one, and wrap each reference: draft 7 reads no keys beside it."""
     if isinstance(part, list):
-        return [_named(item, registries) for item in part]
+        return [_changed(item, registries) for item in part]
     if not isinstance(part, dict):
         return part
-    named = {key: _named(inner, registries) for key, inner in part.items()}
-    kind = named.pop("registry") if isinstance(part.get("registry"), str) else ""
+    changed = {key: _changed(inner, registries) for key, inner in part.items()}
+    kind = changed.pop("registry") if isinstance(part.get("registry"), str) else ""
     if kind in registries:
-        names = [*registries[kind].names(), *([""] if named.get("default") == "" else [])]
-        named["anyOf"] = [{"enum": names}, {"pattern": r"^k[A-Z]|\."}]
-    return named
+        names = [*registries[kind].names(), *([""] if changed.get("default") == "" else [])]
+        changed["anyOf"] = [{"enum": names}, {"pattern": r"^k[A-Z]|\."}]
+    if isinstance(changed.get("$ref"), str) and len(changed) > 1:
+        changed["allOf"] = [{"$ref": changed.pop("$ref")}]
+    return changed
 
 
 def field_docs(cls: type) -> dict[str, str]:
@@ -159,15 +161,3 @@ def _docs_in(definition: ast.ClassDef) -> Iterator[tuple[str, str]]:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             if isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant) and isinstance(doc.value.value, str):
                 yield field.target.id, inspect.cleandoc(doc.value.value)
-
-
-def _plain_references(part: Any) -> Any:
-    """Wrap each reference that has keys beside it: draft 7 would not read those."""
-    if isinstance(part, list):
-        return [_plain_references(item) for item in part]
-    if not isinstance(part, dict):
-        return part
-    inner = {key: _plain_references(value) for key, value in part.items()}
-    if isinstance(inner.get("$ref"), str) and len(inner) > 1:
-        inner["allOf"] = [{"$ref": inner.pop("$ref")}]
-    return inner
