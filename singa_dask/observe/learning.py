@@ -24,6 +24,13 @@ LABELS = "whether each label belongs to its record"
 OVERFIT_REMEDY = (
     "more records, Dropout, weight_decay or early_stopping, and whether the records of both are made in the same way"
 )
+RARE = [
+    "softmaxloss_conf: {class_weights: [...]}, larger for rare classes",
+    "singa-dask test --metrics roc_auc, which says how well their probabilities rank",
+]
+"""For a net that ranks records, and names one class for nearly all."""
+ONE_CLASS, BALANCED = 0.005, 0.05
+"""Balanced accuracy above that of a constant answer: of a net with nearly such answers, and of one that has learnt."""
 BROKEN = {
     "constant": ("BatchNorm {!r} normalises batches of one value, so its output is constant", ["a larger batchsize"]),
     "equal": ("all units of layer {!r} have equal weights, as in the beginning", ["random initial values"]),
@@ -107,12 +114,20 @@ def _beside(
     if not is_loss:
         chance = 2 * math.sqrt(max(least * (1 - least), 0) / n)
         learns_nothing = (value <= least + chance and part > 0.99) or (value <= least and not part < 0.9)
+    # of a constant answer it is the same whatever the shares of the classes
+    balanced, n_classes = result.get(f"{prefix}balanced_accuracy"), base[name].get("classes", 0)
+    above = balanced - 1 / n_classes if balanced is not None and n_classes > 1 else 0.0
+    learns_nothing &= above < BALANCED
     before = train.get(name) if phase != "train" else None
     scale = 2 * (whole or 1.0) if is_loss else -1.0
     gap = before is not None and (value - before) / scale > GAP + 1 / math.sqrt(n)
     warnings: list[Fault] = []
     if learns_nothing:
         warnings.append((f"no better than {answer}", [LABELS] if gap else [f"another {RATE}", STANDARDISE, LABELS]))
+    elif balanced is not None and above < ONE_CLASS:
+        warnings.append(
+            (f"the likeliest class is nearly always the same: its balanced accuracy is {balanced:.4f}", RARE)
+        )
     if gap:
         warnings.append((f"the {name} is {before:.4g} in training, and {value:.4g} in the {phase}", [OVERFIT_REMEDY]))
     places = ".4g" if is_loss else ".4f"

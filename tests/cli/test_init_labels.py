@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.utils.class_weight import compute_class_weight
 
 from singa_dask.conf import load
 from singa_dask.inputs.store_conf import StoreConf
@@ -82,6 +83,20 @@ def test_many_whole_numbers_are_classes_where_label_says_so(call: Call) -> None:
     # most occur once
     said = "target: price, given; 500 different numbers are predicted as such."
     assert said in call("init", "x.csv", "--label", "price", "--overwrite").output
+
+
+def test_weights_of_rare_classes_are_proposed_and_alike_names_are_told(call: Call) -> None:
+    kinds = np.where(np.arange(400) % 20 == 0, "fraud", "calm")
+    kinds[1:11] = "Calm"
+    random = np.random.default_rng(1)
+    pd.DataFrame({"a": random.normal(size=400), "kind": kinds}).to_csv("x.csv", index=False)
+    said = call("init", "x.csv", "--label", "kind", "--na-values", "-999,?").output
+    assert "kind: 'Calm' and 'calm' are different classes" in said
+    assert "--na-values: no value is written '-999' in the columns" in said
+    # by scikit-learn, beside the largest class; the classes are in the order of their names
+    balanced = compute_class_weight("balanced", classes=np.unique(kinds), y=kinds)
+    weights = ", ".join(f"{each / balanced.min():.3g}" for each in balanced)
+    assert f"softmaxloss_conf: {{class_weights: [{weights}]}}" in Path("job.yaml").read_text()
 
 
 def test_it_asks_on_a_terminal(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

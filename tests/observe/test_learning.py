@@ -126,6 +126,28 @@ def test_no_better_than_the_largest_class() -> None:
     ]
 
 
+def test_a_rare_class_is_judged_by_the_balanced_accuracy() -> None:
+    labels = np.repeat([0, 1], [940, 60])
+    facts = facts_of_workers([of_classes(labels, 2, names=["no", "yes"])])
+
+    def lines(**test: float) -> list[str]:
+        summary = {"steps": 500, "train": {}, "validation": {}, "test": test}
+        return sentences(facts, summary, train(FALLING))
+
+    # all answers are the largest class, while the loss says that probabilities differ
+    one = lines(accuracy=0.94, loss=0.18, balanced_accuracy=0.5)
+    assert one[0] == "test accuracy 0.9400; always saying 'no' has 0.9400"
+    assert one[1].startswith("warning: the likeliest class is nearly always the same") and "class_weights" in one[2]
+    # classes that weights favour cost accuracy
+    assert lines(accuracy=0.82, loss=0.5, balanced_accuracy=0.7) == [
+        "test accuracy 0.8200; always saying 'no' has 0.9400"
+    ]
+    assert any(
+        "no better than always saying 'no'" in each for each in lines(accuracy=0.94, loss=0.3, balanced_accuracy=0.5)
+    )
+    assert len(lines(accuracy=0.96, loss=0.1, balanced_accuracy=0.8)) == 1
+
+
 def test_training_that_does_not_carry_over() -> None:
     lines = said({"accuracy": 0.7, "loss": 0.6}, FALLING, accuracies=np.full(40, 0.94))
     assert lines[1] == "warning: the accuracy is 0.94 in training, and 0.7 in the test"

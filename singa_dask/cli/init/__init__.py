@@ -3,3 +3,5 @@
 `command`: the verb. `survey`, `records`: what the data are. `tables`, `columns`, `counts`, `numbers`: tables.
 `baseline`: what to beat. `job_file`: the job file.
 """
+
+__all__: list[str] = []

@@ -115,7 +115,7 @@ def count(tasks: Sequence[CountFile], run: Run, about: int) -> dict[str, ColumnC
             parts[place] = counts
             counter.advance(max((each.n for each in counts.values()), default=0))
     merged, *others = (parts[place] for place in sorted(parts))
-    for part in others:
-        for name, counts in part.items():
-            merged[name].add(counts)
+    for other in others:
+        for name, found in other.items():
+            merged[name].add(found)
     return merged

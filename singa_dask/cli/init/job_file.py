@@ -8,6 +8,7 @@ import math
 import posixpath
 import re
 import shlex
+from collections.abc import Sequence
 
 from singa_dask import fs
 from singa_dask.cli.init.records import Baseline, RecordSurvey, TextSurvey
@@ -30,6 +31,8 @@ MAX_SHUFFLED = 1 << 26
 WINDOW, WINDOW_BYTES = 48, 1 << 27
 # more records than these are tested at the end alone
 MAX_TESTED = 1_000_000
+# a class is rare if another has more than so many times its records; of more classes weights are not written out
+RARE, MAX_WEIGHED = 10, 20
 CONVNET_EPOCHS = 10
 HIDDEN, HIDDEN_OF_MANY = (64, 64), (256, 128)
 # features from which on the hidden layers are those of many
@@ -217,7 +220,7 @@ def _testing(data: RecordSurvey, steps: int) -> str:
     if data.n_test > MAX_TESTED:
         said = f"# Test at the end alone: there are many records to test on.\ntest_freq: {steps}\ntest_after: {steps}\n"
     if not data.has_classes:
-        return f"{said}# What tests compute beside the loss.\nmetrics: [mae, r2]\n"
+        return f"{said}# What tests compute beside the loss.\nmetrics: [rmse, mae, r2]\n"
     if len(data.outputs) > 1:
         return said
     return f"{said}# Of all classes alike, beside loss and accuracy.\nmetrics: [balanced_accuracy, f1_macro]\n"
@@ -386,9 +389,17 @@ def _heads(data: RecordSurvey, source: str, *lines: str) -> str:
     for i, each in enumerate(data.outputs, 1):
         number, label = (str(i), f"label{i}") if several else ("", "data")
         layers += _scores(f"scores{number}", source, len(each.counts), *lines, said="A score for each class.")
-        said = "Cross-entropy of the softmax, and accuracy."
+        said = f"Cross-entropy of the softmax, and accuracy.{_class_weights(each.counts)}"
         layers += _layer(f"loss{number}", "SoftmaxLoss", f"scores{number}, {label}", *lines, said=said)
     return layers
+
+
+def _class_weights(counts: Sequence[int]) -> str:
+    """Return how to find more records of rare classes, at the cost of others, if some are rare."""
+    if not 0 < RARE * min(counts) < max(counts) or len(counts) > MAX_WEIGHED:
+        return ""
+    weights = ", ".join(f"{max(counts) / n:.3g}" for n in counts)
+    return f" To find more records of rare classes: softmaxloss_conf: {{class_weights: [{weights}]}}"
 
 
 def _predictions(data: RecordSurvey, source: str) -> str:

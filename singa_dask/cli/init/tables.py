@@ -115,6 +115,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     # other formats take only these words for missing values
     if found := {word for words in spelled.words.values() for word in words}.difference(na_values):
         reading["na_values"] = [*na_values, *sorted(found)]
+    trouble += _unmet(table, spelled, options.na_values)
     notes = [*_forms(used), *_notes_of(spelled, used, outputs, reading), *_left_out(table, left_out)]
     if lags and lags.order:
         notes += _gaps(table.named[lags.order])
@@ -241,13 +242,15 @@ def _names_in(table: TableSurvey, options: InitOptions) -> list[str]:
 
 
 def _doubts(used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]) -> Iterator[str]:
-    """Yield which numbers may be meant otherwise, and which classes differ by a full stop."""
+    """Yield which numbers may be meant otherwise, and which classes differ by a full stop, or by capital letters."""
     for each in used:
         if each.example and not each.forms:
             yield f"{each.name}: its points are decimal ones, as in {each.example}. Give --thousands . if they are not"
     for output in outputs:
-        alike = [name for name in output.names if name.endswith(".") and name[:-1] in output.names]
-        yield from (f"{output.name}: {name[:-1]!r} and {name!r} are different classes" for name in alike)
+        alike = defaultdict[str, list[str]](list)
+        for name in output.names:
+            alike[name.removesuffix(".").casefold()].append(repr(name))
+        yield from (f"{output.name}: {' and '.join(each)} are different classes" for each in alike.values() if each[1:])
 
 
 def _forms(used: Sequence[ColumnSurvey]) -> Iterator[Note]:
@@ -306,6 +309,14 @@ def _spelled(
             found = pc.value_counts(plain.filter(pc.is_in(plain, pa.array([*MISSING[1:], *na_values])))).to_pylist()
             words[name].update({each["values"]: each["counts"] for each in found})
     return _Spelled(words, +blanks, +zeros)
+
+
+def _unmet(table: TableSurvey, spelled: _Spelled, na_values: Sequence[str]) -> Iterator[str]:
+    """Yield which words for missing values no column of CSV has, among the records that were looked at."""
+    met = {word for words in spelled.words.values() for word in words}
+    for word in na_values if table.format == "csv" else ():
+        if word not in met:
+            yield f"--na-values: no value is written {word!r} in the columns that are read"
 
 
 def _notes_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
@@ -46,8 +47,15 @@ def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | N
                 raise DataError(f"{who} sees no such file or directory.")
             raise DataError(
                 f"{who} does not see this file, which is on {socket.gethostname()}. Give a URL that all hosts reach, "
-                "or a path in a directory that all of them mount."
+                f"or a path in a directory that all of them mount.{_without_scheduler(client)}"
             )
+
+
+def _without_scheduler(client: Client) -> str:
+    """Return how to do without a cluster that only the environment names."""
+    named = os.environ.get("DASK_SCHEDULER_ADDRESS")
+    is_this = named is not None and client.scheduler is not None and named == client.scheduler.address
+    return " To use no cluster, unset DASK_SCHEDULER_ADDRESS, which names this one." if is_this else ""
 
 
 def _unseen(paths: Sequence[str]) -> tuple[str, list[str]]:

@@ -151,9 +151,9 @@ def facts_of_workers(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``baselines``: by phase and metric the ``value`` that the best constant answer has, the ``answer`` in words, and
-        on how many ``records``. ``broken``: names of layers that are ``constant`` or ``dead``, or whose units are
-        ``equal``. ``changes``: of each param, in parts of its size at the start.
+        ``baselines``: by phase and metric the ``value`` that the best constant answer has, the ``answer`` in words, on
+        how many ``records``, and of how many ``classes``. ``broken``: names of layers that are ``constant`` or
+        ``dead``, or whose units are ``equal``. ``changes``: of each param, in parts of its size at the start.
     """
     baselines: dict[str, dict[str, Any]] = {}
     broken: dict[str, list[str]] = {}
@@ -186,6 +186,7 @@ def _constant_answers(parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str,
         entropy, right = loss["scale"] * _entropies(p).sum(), loss["scale"] * p[top].sum()
         answers = {"loss": (entropy, "guessing by the shares of the classes")}
         answers["accuracy"] = right, f"always saying {said}"
+        n_classes = int(np.count_nonzero(counts))
     else:
         moments = reduce(Moments.merged, [Moments(each[0], *map(np.array, each[1:])) for each in counted])
         n, p, squares = moments.n, moments.mean, moments.squares / moments.n
@@ -196,7 +197,8 @@ def _constant_answers(parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str,
             answers = {"loss": (entropy, answer), "binary_accuracy": (right, answer)} if is_binary else {}
     for name, (value, answer) in answers.items():
         if name != "loss" or loss["has_loss"]:
-            yield name, {"value": float(value), "answer": answer, "records": n}
+            classes = {"classes": n_classes} if name == "accuracy" else {}
+            yield name, {"value": float(value), "answer": answer, "records": n, **classes}
 
 
 def _entropies(p: Array) -> Array:
