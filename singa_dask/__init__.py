@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from singa_dask.jobs.rates import RateCurve, find_rate
     from singa_dask.jobs.run import Run, open_run
     from singa_dask.jobs.starting import start, train
-    from singa_dask.layers import Connection, Feature, InputLayer, Layer, Param, RecordIds, StoreInput, Traits
+    from singa_dask.layers import Feature, InputLayer, Layer, Param, RecordIds, StoreInput
     from singa_dask.layers.activation import Elementwise
     from singa_dask.layers.input import CSVInput, RecordInput
     from singa_dask.layers.store_conf import StoreConf
+    from singa_dask.layers.traits import Connection, Speed, Traits
     from singa_dask.ops.philox import generator
     from singa_dask.training import BP, Algorithm, Initialiser, Schedule, Updater
 
@@ -65,6 +66,7 @@ __all__ = [
     "Run",
     "Schedule",
     "Sequential",
+    "Speed",
     "Store",
     "StoreConf",
     "StoreInput",
@@ -110,10 +112,11 @@ __getattr__ = lazy_names(
         "jobs.rates": ["RateCurve", "find_rate"],
         "jobs.run": ["Run", "open_run"],
         "jobs.starting": ["start", "train"],
-        "layers": ["Connection", "Feature", "InputLayer", "Layer", "Param", "RecordIds", "StoreInput", "Traits"],
+        "layers": ["Feature", "InputLayer", "Layer", "Param", "RecordIds", "StoreInput"],
         "layers.activation": ["Elementwise"],
         "layers.input": ["CSVInput", "RecordInput"],
         "layers.store_conf": ["StoreConf"],
+        "layers.traits": ["Connection", "Speed", "Traits"],
         "ops.philox": ["generator"],
         "training": ["BP", "Algorithm", "Initialiser", "Schedule", "Updater"],
     },

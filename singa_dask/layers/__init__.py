@@ -22,7 +22,7 @@ from singa_dask.layers.input import InputLayer, StoreInput
 from singa_dask.layers.param import Param
 from singa_dask.layers.rbm import RBMHid
 from singa_dask.layers.store_conf import StoreConf
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.traits import Connection, Speed, Traits
 
 LAYERS.base = Layer
 
@@ -40,6 +40,7 @@ __all__ = [
     "RecordIds",
     "ShardIndex",
     "Span",
+    "Speed",
     "StoreConf",
     "StoreInput",
     "Traits",

@@ -13,7 +13,7 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Field, NonNegative, choice
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.traits import Connection, Speed
 from singa_dask.ops.contract import Array, Formula, Ops
 
 
@@ -56,7 +56,7 @@ class Activation(Layer):
     """
 
     block: ClassVar[type[Conf] | None] = ActivationConf
-    traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+    speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
     function: ClassVar[str] = ""
     """The function, if the block does not say it."""
 
@@ -100,7 +100,7 @@ class ReLU(Activation):
     """y = x where positive, else ``relu_conf.negative_slope`` x (SINGA ignores the slope)."""
 
     block = ReLUConf
-    traits = Activation.traits
+    speed = Activation.speed
 
     def find_kernels(self) -> Kernels:
         slope = self.conf.block(ReLUConf).negative_slope
@@ -117,7 +117,6 @@ class Sigmoid(Activation):
     """y = 1 / (1 + exp(-x))."""
 
     block = None
-    traits = Activation.traits
     function = "sigmoid"
 
 
@@ -126,7 +125,6 @@ class Tanh(Activation):
     """y = tanh(x)."""
 
     block = None
-    traits = Activation.traits
     function = "tanh"
 
 
@@ -135,14 +133,13 @@ class STanh(Activation):
     """y = 1.7159047 tanh(0.66666667 x)."""
 
     block = None
-    traits = Activation.traits
     function = "stanh"
 
 
 class OfSource(Layer):
     """y = f(x), value by value, with a gradient that is computed from x."""
 
-    traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+    speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
         self.kernels = self.find_kernels()
@@ -172,7 +169,7 @@ class Elementwise(OfSource):
         semicolons end. Numbers are those of the features' dtype, so say 1 - x, not 1e9 + x - 1e9.
     """
 
-    traits = OfSource.traits
+    speed = OfSource.speed
     value: ClassVar[str]
     derivative: ClassVar[str]
 
@@ -184,7 +181,7 @@ class Elementwise(OfSource):
 class SiLU(OfSource):
     """y = x sigmoid(x), value by value; Hendrycks and Gimpel (2016), also known as swish."""
 
-    traits = OfSource.traits
+    speed = OfSource.speed
 
     def find_kernels(self) -> Kernels:
         return Kernels("silu")
@@ -205,7 +202,7 @@ class GELU(OfSource):
     """
 
     block = GELUConf
-    traits = OfSource.traits
+    speed = OfSource.speed
 
     def find_kernels(self) -> Kernels:
         by_tanh = self.conf.block(GELUConf).approximate == "tanh"
@@ -224,7 +221,7 @@ class LeakyReLU(Activation):
     """y = x where positive, else ``negative_slope`` x, value by value. After Maas et al. (2013)."""
 
     block = LeakyReLUConf
-    traits = Activation.traits
+    speed = Activation.speed
 
     def find_kernels(self) -> Kernels:
         slope = self.conf.block(LeakyReLUConf).negative_slope

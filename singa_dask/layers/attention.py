@@ -14,7 +14,7 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, check_axes, split_mask
 from singa_dask.layers.feature import Feature
 from singa_dask.layers.param import ZEROS, glorot
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.traits import Speed, Traits
 from singa_dask.ops.contract import Array
 
 
@@ -68,13 +68,10 @@ class MultiHeadAttention(Layer):
     traits = Traits(
         n_sources=(1, 3),
         params=("qkv_weight", "output_weight", "qkv_bias", "output_bias"),
-        time_foldable=True,
-        all_steps_from=1,
+        steps="memory",
         takes_mask=True,
-        capturable=True,
-        accumulates=True,
-        reads_gradients=True,
     )
+    speed = Speed(time_foldable=True, capturable=True, accumulates=True, reads_gradients=True)
 
     def setup(self) -> None:
         block, shape = self.conf.block(MultiHeadAttentionConf), self.sources[0].shape

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.traits import Connection, Speed, Traits
 from singa_dask.ops.contract import Array
 
 Kernel: TypeAlias = Callable[[Array, Array, Array], None]
@@ -17,7 +17,8 @@ Kernel: TypeAlias = Callable[[Array, Array, Array], None]
 class Combined(Layer):
     """Several sources of one shape, combined by one kernel, two at a time."""
 
-    traits = Traits(n_sources=(2, None), time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+    traits = Traits(n_sources=(2, None))
+    speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
         shapes = [source.shape for source in self.sources]
@@ -44,7 +45,7 @@ class Add(Combined):
 
     # it writes to the gradient of its output only where that is a ReLU, which shares it with nobody. Where one of two
     # sources is the sum already, see `merge_sums`, their data is the output's
-    traits = Combined.traits.replace(reads_gradients=True)
+    speed = Combined.speed.replace(reads_gradients=True)
 
     def setup(self) -> None:
         super().setup()
@@ -78,7 +79,7 @@ class Multiply(Combined):
     The gradient of a source is that of y times the product of the other sources.
     """
 
-    traits = Combined.traits
+    speed = Combined.speed
 
     def forward(self, phase: Phase) -> None:
         self.combine(self.ops.multiply, [source.data for source in self.sources], self.features[0].data)

@@ -14,7 +14,7 @@ from singa_dask.conf.kinds import Count, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.feature import Feature, RecordIds, Span
-from singa_dask.layers.traits import Consumed, Traits
+from singa_dask.layers.traits import Consumed, Speed, Traits
 from singa_dask.ops.contract import Array
 
 
@@ -58,14 +58,8 @@ class Split(Layer):
     """
 
     block = SplitConf
-    traits = Traits(
-        time_foldable=True,
-        capturable=True,
-        outputs_key=("split_conf", "num_splits"),
-        reads_gradients=True,
-        needs_split=False,
-        forwards=FORWARDED | {"one_hot_index"},
-    )
+    traits = Traits(outputs_key=("split_conf", "num_splits"), forwards=FORWARDED | {"one_hot_index"})
+    speed = Speed(time_foldable=True, capturable=True, reads_gradients=True)
 
     def setup(self) -> None:
         for _ in range(self.conf.block(SplitConf).num_splits):
@@ -140,7 +134,7 @@ class Slice(Layer):
     """
 
     block = SliceConf
-    traits = Traits(outputs_key=("slice_conf", "num_slices"), needs_split=False, forwards=FORWARDED)
+    traits = Traits(outputs_key=("slice_conf", "num_slices"), forwards=FORWARDED)
 
     def setup(self) -> None:
         source, block = self.sources[0], self.conf.block(SliceConf)
@@ -217,7 +211,8 @@ class Concate(Layer):
     """
 
     block = ConcateConf
-    traits = Traits(n_sources=(1, None), time_foldable=True, capturable=True, forwards=FORWARDED)
+    traits = Traits(n_sources=(1, None), forwards=FORWARDED)
+    speed = Speed(time_foldable=True, capturable=True)
 
     def setup(self) -> None:
         self.axis = self.conf.block(ConcateConf).concate_dim

@@ -10,7 +10,7 @@ from singa_dask.conf.kinds import Count
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS
 from singa_dask.layers.param import ZEROS, glorot
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.traits import Connection, Speed, Traits
 from singa_dask.layers.window import FilterConf, Windowed, as_images, image_shape
 
 
@@ -37,12 +37,9 @@ class Convolution(Windowed):
 
     block = ConvolutionConf
     # it writes to the gradient of its output only where that is a ReLU, which shares it with nobody
-    traits = Windowed.traits.replace(
-        params=("weight", "bias"),
-        capturable=True,
-        accumulates=True,
-        reads_gradients=True,
-        feature_parallel=Connection.ONE_TO_ALL,
+    traits = Windowed.traits.replace(params=("weight", "bias"))
+    speed = Windowed.speed.replace(
+        capturable=True, accumulates=True, reads_gradients=True, feature_parallel=Connection.ONE_TO_ALL
     )
 
     def setup(self) -> None:
@@ -116,9 +113,8 @@ class ConvTranspose(Windowed):
     """
 
     block = ConvTransposeConf
-    traits = Traits(
-        params=("weight", "bias"), time_foldable=True, capturable=True, accumulates=True, reads_gradients=True
-    )
+    traits = Traits(params=("weight", "bias"))
+    speed = Speed(time_foldable=True, capturable=True, accumulates=True, reads_gradients=True)
 
     def setup(self) -> None:
         block = self.conf.block(ConvTransposeConf)

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from singa_dask.layers.traits import Consumed, Traits
+from singa_dask.layers.traits import Consumed, Speed
 from singa_dask.ops.contract import Array, DType, Ops
 
 
@@ -123,8 +123,8 @@ class Feature:
         Time steps whose rows lie one after the other, those of the first step first.
     span : Span or None
         Which features of the whole these are, along axis 1, where a layer is partitioned by features.
-    traits : Traits
-        Those of the layer that owns this feature.
+    speed : Speed
+        That of the layer that owns this feature.
     can_relu, relu : bool
         The layer can write the ReLU of what it computes as ``data``, and take the gradient of that as ``grad``; and it
         is to do so, as a ReLU layer reads it, which then has nothing to compute.
@@ -165,7 +165,7 @@ class Feature:
         self.one_hot_index: Array | None = None
         self.n_steps = 1
         self.span: Span | None = None
-        self.traits = Traits()
+        self.speed = Speed()
         self.can_relu, self.relu, self.is_masked = False, False, False
         self.relu_of: Feature | None = None
         self.grad_of: Feature | None = None
@@ -221,7 +221,7 @@ class Feature:
 
         For the `Layer.setup` of its consumer, which then has nothing to write where both are the same array.
         """
-        if self.traits.reads_gradients and self.own_grad and self.dtype == other.dtype:
+        if self.speed.reads_gradients and self.own_grad and self.dtype == other.dtype:
             self.own_grad, self.grad_of = False, other
 
     @property

@@ -20,7 +20,7 @@ from singa_dask.conf.kinds import Field, Many, NonNegative, Positive, Size
 from singa_dask.errors import ConfigError, DataError, Problem, listed
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes
 from singa_dask.layers.feature import RecordIds
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.traits import Speed, Traits
 from singa_dask.ops.contract import Array
 
 # classes that an error names
@@ -30,7 +30,8 @@ MAX_SHOWN = 10
 class Loss(Layer):
     """What the loss layers share: the sizes of their sources, and weights of records."""
 
-    traits = Traits(n_sources=(2, 3), is_loss=True, time_foldable=True, capturable=True, metrics=("loss",))
+    traits = Traits(n_sources=(2, 3), role="loss", metrics=("loss",))
+    speed = Speed(time_foldable=True, capturable=True)
 
     def check_sizes(self, expected: str) -> None:
         """Check that the first two sources have the same number of values for each row.
@@ -133,6 +134,7 @@ class SoftmaxLoss(Loss):
     traits = Loss.traits.replace(
         consumes=("data", "labels"), metrics=("loss", "accuracy"), predicts="classes", mixes_labels=True
     )
+    speed = Loss.speed
     _is_compared = False
     factors: Buffer | None = None
     """Factors of the loss and of the gradient of each row, (2, N); None if all rows count alike."""
@@ -171,7 +173,7 @@ class SoftmaxLoss(Loss):
             self.factors = self.buffer("factors", (2, self.sources[0].shape[0] * max(n_pixels, 1)))
             self.traits = self.traits.replace(mixes_labels=False)
             if self.site.batch_shard.count > 1:  # a step waits for the sums of the other workers
-                self.traits = self.traits.replace(capturable=False)
+                self.speed = self.speed.replace(capturable=False)
 
     def given_labels(self) -> Array:
         """Return the labels of all rows as the source has them, (N,) integers."""
@@ -317,7 +319,8 @@ class PixelSoftmaxLoss(SoftmaxLoss):
     """
 
     block = PixelSoftmaxLossConf
-    traits = SoftmaxLoss.traits.replace(n_sources=(2, 2), consumes=("data", "data"), predicts="", reads_on_host=True)
+    traits = SoftmaxLoss.traits.replace(n_sources=(2, 2), consumes=("data", "data"), predicts="")
+    speed = SoftmaxLoss.speed.replace(reads_on_host=True)
 
     def setup(self) -> None:
         check_axes(self, "images of scores, a channel for each class", 4)
@@ -360,6 +363,7 @@ class EuclideanLoss(Loss):
     """
 
     traits = Loss.traits.replace(predicts="values")
+    speed = Loss.speed
 
     def setup(self) -> None:
         prediction = self.sources[0]
@@ -400,7 +404,7 @@ class HuberLoss(EuclideanLoss):
     """
 
     block = HuberLossConf
-    traits = EuclideanLoss.traits.replace(capturable=False)
+    speed = EuclideanLoss.speed.replace(capturable=False)
 
     def setup(self) -> None:
         super().setup()
@@ -437,6 +441,7 @@ class SigmoidCrossEntropyLoss(Loss):
     """
 
     traits = Loss.traits.replace(metrics=("loss", "binary_accuracy"), predicts="labels")
+    speed = Loss.speed
 
     def setup(self) -> None:
         scores = self.sources[0]

@@ -11,7 +11,7 @@ from singa_dask.conf.kinds import Field, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.param import ZEROS, glorot
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.traits import Connection, Speed, Traits
 from singa_dask.ops.contract import Array
 
 
@@ -48,8 +48,8 @@ class InnerProduct(Layer):
     """
 
     block = InnerProductConf
-    traits = Traits(
-        params=("weight", "bias"),
+    traits = Traits(params=("weight", "bias"))
+    speed = Speed(
         time_foldable=True,
         capturable=True,
         accumulates=True,
@@ -98,7 +98,8 @@ class Softmax(Layer):
     """
 
     block = SoftmaxConf
-    traits = Traits(time_foldable=True, capturable=True, predicts="classes")
+    traits = Traits(predicts="classes")
+    speed = Speed(time_foldable=True, capturable=True)
 
     def setup(self) -> None:
         n = self.conf.block(SoftmaxConf).num_softmax_per_instance
@@ -143,7 +144,7 @@ class Dropout(Layer):
     """
 
     block = DropoutConf
-    traits = Traits(time_foldable=True, capturable=True, reads_gradients=True, feature_parallel=Connection.ONE_TO_ONE)
+    speed = Speed(time_foldable=True, capturable=True, reads_gradients=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
         self.keep = 1 - self.conf.block(DropoutConf).dropout_ratio

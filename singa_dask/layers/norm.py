@@ -15,7 +15,7 @@ from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer, check_axes
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.traits import Connection, Speed, Traits
 from singa_dask.layers.window import as_images, image_shape
 from singa_dask.ops.contract import Array, Running
 
@@ -57,7 +57,7 @@ class LRN(Layer):
     """
 
     block = LRNConf
-    traits = Traits(time_foldable=True, capturable=True)
+    speed = Speed(time_foldable=True, capturable=True)
 
     def setup(self) -> None:
         block = self.conf.block(LRNConf)
@@ -100,12 +100,8 @@ class BatchNorm(Layer):
     """
 
     block = BMConf
-    traits = Traits(
-        params=("scale", "shift", "mean", "variance"),
-        capturable=True,
-        reads_gradients=True,
-        feature_parallel=Connection.ONE_TO_ONE,
-    )
+    traits = Traits(params=("scale", "shift", "mean", "variance"))
+    speed = Speed(capturable=True, reads_gradients=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
         block, shape = self.conf.block(BMConf), self.sources[0].shape
@@ -172,7 +168,8 @@ class GroupNorm(Layer):
     """
 
     block = GroupNormConf
-    traits = Traits(params=("scale", "shift"), time_foldable=True, capturable=True, accumulates=True)
+    traits = Traits(params=("scale", "shift"))
+    speed = Speed(time_foldable=True, capturable=True, accumulates=True)
 
     def setup(self) -> None:
         block = self.conf.block(GroupNormConf)
@@ -219,7 +216,8 @@ class RMSNorm(Layer):
     """
 
     block = RMSNormConf
-    traits = Traits(params=("scale",), time_foldable=True, capturable=True, accumulates=True, reads_gradients=True)
+    traits = Traits(params=("scale",))
+    speed = Speed(time_foldable=True, capturable=True, accumulates=True, reads_gradients=True)
 
     def setup(self) -> None:
         shape = self.sources[0].shape
@@ -274,14 +272,8 @@ class LayerNorm(Layer):
     """
 
     block = LayerNormConf
-    traits = Traits(
-        params=("scale", "shift"),
-        time_foldable=True,
-        capturable=True,
-        accumulates=True,
-        reads_gradients=True,
-        adds_gradient=True,
-    )
+    traits = Traits(params=("scale", "shift"))
+    speed = Speed(time_foldable=True, capturable=True, accumulates=True, reads_gradients=True, adds_gradient=True)
 
     def setup(self) -> None:
         shape = self.sources[0].shape

@@ -20,7 +20,7 @@ from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.store_conf import StoreConf
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.traits import Speed, Traits
 
 
 class ArgSortConf(Conf):
@@ -38,7 +38,8 @@ class ArgSort(Layer):
     """
 
     block = ArgSortConf
-    traits = Traits(is_output=True, time_foldable=True, capturable=True)
+    traits = Traits(role="output")
+    speed = Speed(time_foldable=True, capturable=True)
 
     def setup(self) -> None:
         self.topk, width = self.conf.block(ArgSortConf).topk, self.sources[0].size
@@ -58,9 +59,8 @@ class Accuracy(ArgSort):
     Sources: scores, labels.
     """
 
-    traits = ArgSort.traits.replace(
-        n_sources=(2, 2), consumes=("data", "labels"), metrics=("accuracy",), capturable=True
-    )
+    traits = ArgSort.traits.replace(n_sources=(2, 2), consumes=("data", "labels"), metrics=("accuracy",))
+    speed = ArgSort.speed.replace(capturable=True)
 
     def prepare(self, phase: Phase) -> None:
         self.labels(1, self.sources[0].size)
@@ -76,7 +76,7 @@ class Writer(Layer):
     """What layers that write files share: where to, and which labels."""
 
     block = StoreConf
-    traits = Traits(is_output=True)
+    traits = Traits(role="output")
 
     def setup(self) -> None:
         self.opened = ExitStack()

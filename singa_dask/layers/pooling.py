@@ -11,7 +11,7 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Size, choice
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Buffer, Layer
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.traits import Connection, Speed
 from singa_dask.layers.window import PAD, STRIDE, WindowConf, Windowed, as_images, image_shape
 
 
@@ -45,7 +45,7 @@ class Pooling(Windowed):
     """
 
     block = PoolingConf
-    traits = Windowed.traits.replace(capturable=True)
+    speed = Windowed.speed.replace(capturable=True)
 
     def setup(self) -> None:
         block = self.conf.block(PoolingConf)
@@ -110,7 +110,7 @@ class GlobalPooling(Layer):
     """
 
     block = GlobalPoolingConf
-    traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+    speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
         self.takes_mean = self.conf.block(GlobalPoolingConf).pool == "AVG"
@@ -161,7 +161,7 @@ class AdaptivePooling(Layer):
     """
 
     block = AdaptivePoolingConf
-    traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+    speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
         block = self.conf.block(AdaptivePoolingConf)

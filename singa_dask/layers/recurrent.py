@@ -16,7 +16,7 @@ from singa_dask.layers.activation import Kernels
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, split_mask
 from singa_dask.layers.fused_params import FusedParams, padded_matrix
 from singa_dask.layers.param import ONES, ORTHOGONAL, ZEROS, glorot
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.traits import Connection, Speed, Traits
 from singa_dask.ops.contract import Array
 
 
@@ -70,16 +70,8 @@ class Recurrent(Layer):
         Whether the state also gets on by another way than its matrix product.
     """
 
-    traits = Traits(
-        n_sources=(1, 3),
-        consumes=("one_hot_index",),
-        time_foldable=True,
-        capturable=True,
-        takes_mask=True,
-        recurrent=True,
-        accumulates=True,
-        feature_parallel=Connection.ONE_TO_ALL,
-    )
+    traits = Traits(n_sources=(1, 3), consumes=("one_hot_index",), takes_mask=True, steps="recurrent")
+    speed = Speed(time_foldable=True, capturable=True, accumulates=True, feature_parallel=Connection.ONE_TO_ALL)
     block: ClassVar[type[RecurrentConf]]
     gates: ClassVar[tuple[str, ...]]
     input_order: ClassVar[tuple[int, ...]]
@@ -372,6 +364,7 @@ class RNN(Recurrent):
     block = RNNConf
     gates = ("",)
     traits = Recurrent.traits.replace(params=("W", "U", "b"))
+    speed = Recurrent.speed
     input_order = state_order = (0,)
     n_kept = 1
 
@@ -407,6 +400,7 @@ class GRU(Recurrent):
     block = GRUConf
     gates = ("z", "r", "c")
     traits = Recurrent.traits.replace(params=gate_names(gates))
+    speed = Recurrent.speed
     input_order, state_order = (2, 0, 1), (0, 1, 2)
     n_kept = 4
     skips = True
@@ -433,6 +427,7 @@ class LSTM(Recurrent):
     block = LSTMConf
     gates = ("i", "f", "g", "o")
     traits = Recurrent.traits.replace(params=gate_names(gates))
+    speed = Recurrent.speed
     input_order = state_order = (0, 1, 3, 2)
     n_kept = 4
 

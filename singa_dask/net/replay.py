@@ -61,9 +61,9 @@ def is_replayable(layer: Layer) -> bool:
 
     The copies of a recurrent layer, one for each time step, leave states to each other.
     """
-    is_copy = layer.traits.recurrent and layer.name != layer.conf_name
+    is_copy = layer.traits.steps == "recurrent" and layer.name != layer.conf_name
     is_ours = type(layer).__module__.startswith("singa_dask.layers.")
-    return layer.traits.capturable and is_ours and not is_copy
+    return layer.speed.capturable and is_ours and not is_copy
 
 
 class _Pass:

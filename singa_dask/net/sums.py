@@ -33,6 +33,6 @@ def merge_sums(layers: Sequence[Layer]) -> None:
                 layer.features[0].own_data = False
         elif type(layer) is Split and layer.sources[0].requires_grad and layer.sources[0].relu_of is None:
             wanted = sorted((each for each in layer.features if each.requires_grad), key=read.__getitem__)
-            if len(wanted) == 2 and wanted[0].own_grad and reader[wanted[0]].traits.adds_gradient:
+            if len(wanted) == 2 and wanted[0].own_grad and reader[wanted[0]].speed.adds_gradient:
                 # that reader goes backward last
                 wanted[0].grad_added, wanted[0].own_grad = wanted[1], False

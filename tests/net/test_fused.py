@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import Phase
-from singa_dask.layers import Context, Feature
+from singa_dask.layers import Context, Feature, Speed
 from singa_dask.layers.activation import Activation, ReLU
 from singa_dask.layers.combine import Add
 from singa_dask.ops import BFLOAT16
@@ -115,7 +115,7 @@ def test_outputs_are_their_own_unless_a_net_is_trained(phase: Phase) -> None:
 class Weighted(Add):
     """Twice the sum, by a user who knows nothing of ReLUs or of gradients that are shared."""
 
-    traits = Add.traits
+    speed = Speed()
 
     def forward(self, phase: Phase) -> None:
         self.features[0].data[...] = 2 * sum(each.data for each in self.sources)
