@@ -4,8 +4,8 @@ A new layer is a class in a file of this directory, and its name below: the file
 
 The contract of all layers
     `base`: the class `Layer`, and what the net does to a layer. `traits`: what a type of layer states. `feature`: what
-    layers hand each other. `param`: their weights. `metrics`: what they measure. `context`: what a net tells them.
-    `feedback`: layers that close a cycle.
+    layers hand each other. `fused`: what they compute for their neighbours. `param`: their weights. `metrics`: what
+    they measure. `context`: what a net tells them. `feedback`: layers that close a cycle.
 Input layers
     `input`: the features of a batch of records. `targets`: targets, labels and weights. `augmentation`: random changes.
     `store_conf`: what a job says of the records. `open_records`: opens them. `record_shapes`: compares their shapes.

@@ -37,6 +37,11 @@ class Kernels:
     def __init__(self, function: str, **options: Any) -> None:
         self._name, self._options = function.lower(), options
 
+    @property
+    def is_relu(self) -> bool:
+        """Whether it is the ReLU, with no slope below zero."""
+        return self._name == "relu" and not self._options.get("negative_slope")
+
     def forward(self, ops: Ops, x: Array, out: Array) -> None:
         """Compute the function."""
         getattr(ops, self._name)(x, out=out, **self._options)
@@ -63,18 +68,8 @@ class Activation(Layer):
     def setup(self) -> None:
         self.kernels = self.find_kernels()
         source = self.sources[0]
-        # the outputs of nets that are not trained can be looked at
-        in_training = bool(self.context.phase & Phase.TRAIN)
-        self.is_fused = in_training and source.can_relu and self.is_relu()
-        self.in_place = self.is_fused or (self.conf.share_src_blobs and source.overwritable)
-        if self.is_fused:
-            source.relu, source.overwritable = True, False
-        output = self.add_output(source.shape, own_data=not self.in_place, own_grad=not self.in_place)
-        output.relu_of = source if self.is_fused else None
-
-    def is_relu(self) -> bool:
-        """Tell whether this is a ReLU, and without a slope, so that the layer before it may compute it."""
-        return type(self) is Activation and self.conf.block(ActivationConf).type == "RELU"
+        self.in_place = self.conf.share_src_blobs and source.overwritable
+        self.add_output(source.shape, own_data=not self.in_place, own_grad=not self.in_place)
 
     def find_kernels(self) -> Kernels:
         """Return the kernels of f and of its gradient, which is computed from y."""
@@ -86,12 +81,11 @@ class Activation(Layer):
             feature.data, feature.grad = source.data, source.grad
 
     def forward(self, phase: Phase) -> None:
-        if not self.is_fused:
-            self.kernels.forward(self.ops, self.sources[0].data, out=self.features[0].data)
+        self.kernels.forward(self.ops, self.sources[0].data, out=self.features[0].data)
 
     def backward(self, phase: Phase) -> None:
         feature, source = self.features[0], self.sources[0]
-        if source.grad is not None and not self.is_fused:
+        if source.grad is not None:
             self.kernels.backward(self.ops, feature.data, feature.output_grad, out=source.grad)
 
 
@@ -107,9 +101,6 @@ class ReLU(Activation):
         if slope > 1:
             raise ConfigError(Problem(("relu_conf", "negative_slope"), f"expected at most 1, got {slope:g}."))
         return Kernels("relu", negative_slope=slope)
-
-    def is_relu(self) -> bool:
-        return type(self) is ReLU and not self.conf.block(ReLUConf).negative_slope
 
 
 @LAYERS.register()

@@ -20,6 +20,7 @@ from singa_dask.conf import Conf, InitConf, LayerConf, ParamConf, Phase
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.context import Context
 from singa_dask.layers.feature import Feature, Span
+from singa_dask.layers.fused import Fused
 from singa_dask.layers.metrics import Metrics
 from singa_dask.layers.param import Param, ParamShard
 from singa_dask.layers.traits import Connection, Speed, Traits
@@ -175,6 +176,8 @@ class Layer:
         Sums over the batches.
     learns : bool
         Whether gradients pass through this layer; the net decides.
+    fused : Fused
+        What it computes for its neighbours; the net decides.
 
     Notes
     -----
@@ -230,7 +233,7 @@ class Layer:
         self.params: list[Param] = []
         self.n_left_out = 0
         self.buffers: dict[str, Buffer] = {}
-        self.learns = False
+        self.learns, self.fused = False, Fused()
         self.name, self.conf_name = self.site.name, self.site.layer
         self._copies: dict[str, Array] = {}
 
@@ -275,7 +278,7 @@ class Layer:
         overwritable: bool = False,
         span: Span | None = None,
         own_data: bool | Literal["consumed"] = True,
-        own_grad: bool | Callable[[], bool] = True,
+        own_grad: bool = True,
     ) -> Feature:
         """Add an output.
 
@@ -371,23 +374,6 @@ class Layer:
         if len(self.conf.param) > (index := len(self.params)):
             raise ConfigError(Problem(("param", index), "there is no bias to describe: bias_term is false."))
         return None
-
-    def linear_gradients(
-        self,
-        x: Array,
-        gy: Array,
-        weight_grad: Array,
-        bias_grad: Array | None,
-        transpose: bool = False,
-        accumulate: bool = False,
-    ) -> None:
-        """Compute the gradients of the params of `Ops.linear`, in one kernel where a device prefers that."""
-        if bias_grad is not None and self.ops.prefers_large_kernels:
-            self.ops.linear_grad_params(x, gy, weight_grad, bias_grad, transpose, accumulate)
-            return
-        self.ops.linear_grad_weight(x, gy, out=weight_grad, transpose=transpose, accumulate=accumulate)
-        if bias_grad is not None:
-            self.ops.linear_grad_bias(gy, out=bias_grad, accumulate=accumulate)
 
     def buffer(
         self,
@@ -490,16 +476,8 @@ class Layer:
             hint = "" if "labels" in self.sources[source].consumed_as else hint
             raise DataError(f"layer {self.name}: source {self.conf.srclayers[source]!r} has no labels.{hint}")
         if n_classes is not None:
-            self.check_labels(source, labels, n_classes)
+            check_labels(self, source, labels, n_classes)
         return labels
-
-    def check_labels(self, source: int, labels: Array, n_classes: int) -> None:
-        """Check that labels of a source are in [0, n_classes); DataError if one is not."""
-        # as an unsigned number a negative one is large
-        if np.maximum.reduce(labels.view(f"u{labels.itemsize}"), axis=None) >= n_classes:
-            wrong = labels[(labels < 0) | (labels >= n_classes)][0]
-            bounds = f"from {self.conf.srclayers[source]!r} must be 0 to {n_classes - 1}, for {n_classes} classes"
-            raise DataError(f"layer {self.name}: label {wrong} is out of range. Labels {bounds}.")
 
     def add_metric(
         self, name: str, total: Scalar, count: float | None = None, *, scale: float = 1.0, n: float = 1.0
@@ -541,7 +519,7 @@ class Layer:
 
 def append_output(layer: Layer, feature: Feature, span: Span | None = None) -> None:
     """Add an output that the layer has made itself; see `Layer.add_output`."""
-    feature.n_steps, feature.speed = layer.site.n_steps, layer.speed
+    feature.n_steps = layer.site.n_steps
     if layer.site.feature_shard.count > 1:
         feature.span = span or layer.sources[0].span
     layer.features.append(feature)
@@ -606,6 +584,15 @@ def check_axes(layer: Layer, expected: str, *counts: int) -> None:
         raise ConfigError(Problem(("partition_dim",), "images without channels have no features to share. Say 0."))
 
 
+def check_labels(layer: Layer, source: int, labels: Array, n_classes: int) -> None:
+    """Check that labels of a source are in [0, n_classes); DataError if one is not."""
+    # as an unsigned number a negative one is large
+    if np.maximum.reduce(labels.view(f"u{labels.itemsize}"), axis=None) >= n_classes:
+        wrong = labels[(labels < 0) | (labels >= n_classes)][0]
+        bounds = f"from {layer.conf.srclayers[source]!r} must be 0 to {n_classes - 1}, for {n_classes} classes"
+        raise DataError(f"layer {layer.name}: label {wrong} is out of range. Labels {bounds}.")
+
+
 def check_all_steps(layer: Layer) -> None:
     """Check that a layer computes all time steps in one call.
 
@@ -660,7 +647,7 @@ def memory_of(layer: Layer) -> Iterator[Allocation]:
         if feature.needs_data_memory:
             make = np.zeros if feature.on_host else ops.features
             yield Allocation(feature, feature.shape, feature.dtype, partial(feature.allocate, "data", make))
-        if feature.needs_grad_memory:
+        if feature.requires_grad and feature.own_grad:
             allocate = partial(feature.allocate, "grad", ops.features)
             yield Allocation((feature, "grad"), feature.shape, feature.dtype, allocate)
     wanted = {"always": True, "training": bool(layer.context.phase & Phase.TRAIN), "backward": layer.learns}

@@ -209,6 +209,7 @@ class PositionalEmbedding(Layer):
         accumulates=True,
         reads_gradients=True,
         feature_parallel=Connection.ONE_TO_ONE,
+        fuses=("pass_grad",),
     )
 
     def setup(self) -> None:
@@ -222,9 +223,7 @@ class PositionalEmbedding(Layer):
             message = "positions are carried from batch to batch only where nothing is trained. Say false."
             raise ConfigError(Problem(("positionalembedding_conf", "carry_state"), message))
         self.max_length, self.carries = block.max_length, block.carry_state
-        output = self.add_output(shape, overwritable=True)
-        if type(self) is PositionalEmbedding:
-            self.sources[0].share_grad(output)
+        self.add_output(shape, overwritable=True)
         self.table = self.add_param((block.max_length, shape[1]), initial=lambda whole: INITIAL_PLACES, axis=1)
 
     def attach(self) -> None:

@@ -18,7 +18,7 @@ from singa_dask.conf.base import Conf, raw_value
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field, Many, NonNegative, Positive, Size
 from singa_dask.errors import ConfigError, DataError, Problem, listed
-from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes
+from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes, check_labels
 from singa_dask.layers.feature import RecordIds
 from singa_dask.layers.traits import Speed, Traits
 from singa_dask.ops.contract import Array
@@ -193,7 +193,7 @@ class SoftmaxLoss(Loss):
         labels = self.given_labels()
         counts = np.full(len(labels), True) if self.ignored is None else labels != self.ignored
         known = np.where(counts, labels, 0)
-        self.check_labels(1, known, self.n_classes)
+        check_labels(self, 1, known, self.n_classes)
         # what kernels may look up, and what is the label of no row
         self._known = self.ops.labels(known.astype(np.int32), self._known)
         self._labels = self.ops.labels(np.where(counts, labels, -1).astype(np.int32), self._labels)
@@ -222,7 +222,7 @@ class SoftmaxLoss(Loss):
         if records.partner_labels is None or records.shares is None:
             self._partners = None
             return
-        self.check_labels(1, records.partner_labels, self.n_classes)
+        check_labels(self, 1, records.partner_labels, self.n_classes)
         self._partners = self.ops.labels(records.partner_labels, self._partners)
         source, n_rows = self.sources[0], len(records.shares)
         if self._shares is None:  # other nets need no memory for it

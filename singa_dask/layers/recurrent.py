@@ -92,7 +92,7 @@ class Recurrent(Layer):
         self._add_buffers()
         by_input = [[params[k] for k in self.input_order] for params in (self.weights, self.biases) if params]
         by_state = [self.recurrences[k] for k in self.state_order]
-        self.fused = {
+        self.fused_params = {
             "w": FusedParams(by_input[0]),
             "table": FusedParams(by_input[0], by_input[1] if self.biases else []),
             "u": FusedParams(by_state),
@@ -100,7 +100,7 @@ class Recurrent(Layer):
             "u transposed": FusedParams(by_state, []),
         }
         if self.biases:
-            self.fused["b"] = FusedParams(by_input[1])
+            self.fused_params["b"] = FusedParams(by_input[1])
 
     def _add_params(self, block: RecurrentConf) -> None:
         """Add the params; at first a W is Glorot's, a U orthogonal, a b 0, but 1 for the forget gate of an LSTM."""
@@ -199,7 +199,7 @@ class Recurrent(Layer):
 
     def weights_of(self, key: str) -> Array:
         """Return params of all gates side by side."""
-        return self.first.fused[key].value(self.ops)
+        return self.first.fused_params[key].value(self.ops)
 
     def columns(self, order: Sequence[int], gate: int, values: Array) -> Array:
         """Return the columns that belong to a gate."""
@@ -210,7 +210,7 @@ class Recurrent(Layer):
         if self.site.prototype is None:
             for values in self.state or () if self.context.stream_start else ():
                 values[...] = 0
-            for fused in self.fused.values():
+            for fused in self.fused_params.values():
                 fused.stale |= not self.context.frozen
         if self.mask is not None:
             valid = self.mask.data.reshape(-1).astype(np.float32)

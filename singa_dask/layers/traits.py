@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 Consumed: TypeAlias = Literal["data", "labels", "ids", "raw", "one_hot_index", "nothing"]
+Fusable: TypeAlias = Literal["relu", "relu_grad", "add", "add_grad", "pass_grad"]
 
 
 class Connection(enum.Enum):
@@ -128,8 +129,11 @@ class Speed:
     reads_gradients : bool
         `Layer.backward` does not write to the gradients of its outputs. A layer that passes gradients on unchanged, as
         `Add` does, then lets several features have the same one.
-    adds_gradient : bool
-        `Layer.backward` adds the gradient of `Feature.grad_added` of its source, if there is one, to that of its own.
+    fuses : tuple of {"relu", "relu_grad", "add", "add_grad", "pass_grad"}
+        What the layer computes for its neighbours in its own kernels, where `Layer.fused` says so: writes the ReLU of
+        its output and takes the gradient of that; sets the gradient of its source, a ReLU, to 0 where the source is;
+        adds a feature to its output; adds a gradient to that of its source. With "pass_grad" the gradient of all
+        sources is that of the output: `Layer.backward` copies it only where source and output have different arrays.
     """
 
     time_foldable: bool = False
@@ -138,7 +142,7 @@ class Speed:
     reads_on_host: bool = False
     accumulates: bool = False
     reads_gradients: bool = False
-    adds_gradient: bool = False
+    fuses: tuple[Fusable, ...] = ()
 
     @property
     def connection(self) -> Connection:

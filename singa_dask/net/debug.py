@@ -63,7 +63,7 @@ def watch_backward(layer: Layer, phase: Phase, backward: Callable[[Layer, Phase]
     before = [_copy(layer, grad) for _, grad in param_gradients(layer)]
     kept = _source_data(layer)
     for k, feature in enumerate(layer.features if layer.speed.reads_gradients else ()):
-        if feature.grad is not None and not feature.relu:
+        if feature.grad is not None and not layer.fused.relu:
             kept.append((f"the gradient of output {k}", feature.grad, _copy(layer, feature.grad)))
     _fill(gradients)
     backward(layer, phase)

@@ -220,6 +220,34 @@ def check_capturable(case: Case) -> None:
         compare(f"output {k} at step 8 of a captured step 7", layer.features[k].data, values, 0, remedy)
 
 
+def check_fuses(case: Case) -> None:
+    """Check that what a layer fuses is what its neighbours would compute themselves."""
+    weights = [np.random.default_rng(5).normal(size=feature.shape) for feature in case.wired().features]
+    for what in case.wired().speed.fuses:
+        layer, other = case.wired(), case.wired()
+        if what == "relu_grad":
+            for x in (layer.sources[0].data, other.sources[0].data):
+                np.maximum(x, 0, out=x)
+        wanted = results(other, weights)
+        if what == "relu":
+            layer.fused.relu = layer.fused.masks_output = True
+            is_on = wanted["output 0"] > 0
+            wanted = results(other, [weights[0] * is_on]) | {"output 0": wanted["output 0"] * is_on}
+        elif what == "relu_grad":
+            layer.fused.masks_source = True
+            wanted["the gradient of source 0"] *= layer.sources[0].data > 0
+        elif what == "add":
+            layer.fused.added = other.features[0]
+            wanted["output 0"] *= 2
+        elif what == "add_grad":
+            layer.fused.added_grad = other.sources[0]
+            wanted["the gradient of source 0"] *= 2
+        else:
+            wanted |= {f"the gradient of source {k}": weights[0] for k in case.every}
+        for name, actual in results(layer, weights).items():
+            compare(f"{name}, with {what!r}", actual, wanted[name], 1e-9, f"Mend it, or take {what!r} out of fuses.")
+
+
 def check_replays(case: Case) -> None:
     """Check that passes of one of our layers that are replayed compute what its own code does."""
     if not is_replayable(case.wired()):
@@ -388,6 +416,7 @@ LAYER_ASPECTS: dict[str, Callable[[Case], None]] = {
     "gradients": check_case_gradients,
     "capturable": check_capturable,
     "replays": check_replays,
+    "fusion": check_fuses,
     "rows of a test": check_rows,
     "time steps": check_time_steps,
     "partition_dim 1": check_features,

@@ -117,6 +117,10 @@ class FalseAccumulates(Scale):
     speed = Scale.speed.replace(accumulates=True)
 
 
+class FalseFuses(Scale):
+    speed = Speed(fuses=("relu",))
+
+
 class FalseReadsGradients(Scale):
     speed = Scale.speed.replace(reads_gradients=True)
 
