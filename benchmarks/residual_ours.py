@@ -24,7 +24,7 @@ __all__ = ["job_of", "loop_of"]
 class FixedText(Layer):
     """The same windows of characters in every step."""
 
-    traits = Traits(n_sources=(0, 0), is_input=True, needs_split=False)
+    traits = Traits(n_sources=(0, 0), role="input")
 
     def setup(self) -> None:
         self.add_output(self.conf.user_conf["shape"], requires_grad=False, dtype=np.int32)

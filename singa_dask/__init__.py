@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from singa_dask.jobs.rates import RateCurve, find_rate
     from singa_dask.jobs.run import Run, open_run
     from singa_dask.jobs.starting import start, train
-    from singa_dask.layers import Connection, Feature, Layer, Param, RecordIds, Traits
+    from singa_dask.layers import Connection, Feature, Layer, Param, RecordIds, Speed, Traits
     from singa_dask.layers.activation import Elementwise
     from singa_dask.ops.philox import generator
     from singa_dask.training import BP, Algorithm, Initialiser, Schedule, Updater
@@ -65,6 +65,7 @@ __all__ = [
     "Run",
     "Schedule",
     "Sequential",
+    "Speed",
     "Store",
     "StoreConf",
     "StoreInput",
@@ -112,7 +113,7 @@ __getattr__ = lazy_names(
         "jobs.rates": ["RateCurve", "find_rate"],
         "jobs.run": ["Run", "open_run"],
         "jobs.starting": ["start", "train"],
-        "layers": ["Connection", "Feature", "Layer", "Param", "RecordIds", "Traits"],
+        "layers": ["Connection", "Feature", "Layer", "Param", "RecordIds", "Speed", "Traits"],
         "layers.activation": ["Elementwise"],
         "ops.philox": ["generator"],
         "training": ["BP", "Algorithm", "Initialiser", "Schedule", "Updater"],

@@ -11,6 +11,5 @@ W = "w = exp(min(x, 20)); "
 class Mish(Elementwise):
     """From x of any shape to the same shape, by a fused kernel on each device."""
 
-    traits = Elementwise.traits
     value = W + "x / (1 + 2 / (w * (w + 2)))"
     derivative = W + "d = 1 / ((w + 1) ** 2 + 1); ((w + 1) * x * d * 4 + w + 2) * w * d"

@@ -140,7 +140,7 @@ class Loss(Layer):
     Sources are the hidden states and the words. Its output is (B, T), 0 where a window has ended.
     """
 
-    traits = Traits(n_sources=(2, 2), params=("word_weight", "class_weight"), is_loss=True)
+    traits = Traits(n_sources=(2, 2), params=("word_weight", "class_weight"), role="loss")
 
     def setup(self) -> None:
         n, n_steps, size = self.sources[0].shape

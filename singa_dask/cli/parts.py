@@ -188,7 +188,7 @@ def _wiring(cls: type[Layer]) -> dict[str, Any]:
         "sources": dict(zip(("min", "max"), traits.n_sources, strict=True)),
         "params": list(traits.params),
         "metrics": list(traits.metrics),
-        "partition_dim": [0, 1, -1] if traits.feature_parallel else [0, -1],
+        "partition_dim": [0, 1, -1] if cls.speed.feature_parallel else [0, -1],
     }
 
 

@@ -105,7 +105,7 @@ def _check_windows(net: Mapping[str, Any], types: Sequence[Any]) -> Iterator[Fin
         for reader, its_kind in zip(layers, types, strict=True):
             reads = raw_value(layer, "name", str, "") in as_list(raw_value(reader, "srclayers", object, None))
             n_steps = raw_value(reader, "unroll_len", int, default)
-            if reads and its_kind is not None and its_kind.traits.time_from_columns and n_steps != length:
+            if reads and its_kind is not None and its_kind.traits.steps == "columns" and n_steps != length:
                 name = raw_value(reader, "name", str, "")
                 message = f"expected {n_steps}, the unroll_len of layer {name!r}, which reads it, got {length}."
                 yield (index, block.block_key, "unroll_len"), message

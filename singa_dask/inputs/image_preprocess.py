@@ -46,7 +46,7 @@ class ImagePreprocess(Layer):
     """
 
     block = RGBImageConf
-    traits = Traits(consumes=(("raw", "labels", "ids"),), needs_split=False)
+    traits = Traits(consumes=(("raw", "labels", "ids"),))
 
     def setup(self) -> None:
         block, shape = self.conf.block(RGBImageConf), self.sources[0].shape

@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 class InputLayer(Layer):
     """A layer through which records enter the net."""
 
-    traits = Traits(n_sources=(0, 0), is_input=True, needs_split=False)
+    traits = Traits(n_sources=(0, 0), role="input")
 
     @property
     def epoch(self) -> float | None:

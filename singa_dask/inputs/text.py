@@ -242,7 +242,6 @@ class RNNDummy(Feedback, Counting, InputLayer):
     """
 
     block = RNNDummyConf
-    traits = InputLayer.traits
     _last: Feature | None = None
     _fed: Array | None = None
 
@@ -293,7 +292,7 @@ class Sampling(Counting):
     """
 
     block = SamplingConf
-    traits = Traits(is_output=True)
+    traits = Traits(role="output")
 
     def setup(self) -> None:
         self.sampling = self.conf.block(SamplingConf)
@@ -328,7 +327,7 @@ class CharRNNOutput(Layer):
     """
 
     block = CharRNNConf
-    traits = Traits(is_output=True)
+    traits = Traits(role="output")
     file: TextIO | None = None
     _n_written = 0
 

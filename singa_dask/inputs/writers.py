@@ -25,7 +25,7 @@ class Writer(Layer):
     """What layers that write files share: where to, and which labels."""
 
     block = StoreConf
-    traits = Traits(is_output=True)
+    traits = Traits(role="output")
 
     def setup(self) -> None:
         self.opened = ExitStack()

@@ -842,6 +842,8 @@ def LRN(
 ) -> dict[str, Any]:
     r"""y = x / S^beta, with S[c] = knorm + alpha / local_size times the sum of x^2 over local_size channels around c.
     x and y (N, C, H, W). At the first and last channels fewer are summed; the divisor of alpha stays the same.
+    The gradient is gy / S^beta - 2 beta alpha / local_size x T, with T[c] the sum of gy x / S^(beta + 1) over the
+    same channels.
 
     local_size: Channels of the window, an odd number.
 
@@ -1623,7 +1625,7 @@ def Softmax(
 ) -> dict[str, Any]:
     r"""y = exp(x) / sum exp(x), of each record x (N, ...) taken as a row: y (N, D).  ``num_softmax_per_instance`` n
     cuts each row in n equal parts, each with a softmax of its own. Of images (N, C, H, W) n is 1, or H W: then
-    the softmax is over the channels at each pixel, and y is (N, C, H, W).
+    the softmax is over the channels at each pixel, and y is (N, C, H, W). The gradient is y (gy - sum(gy y)).
 
     num_softmax_per_instance: Softmaxes over equal parts of a row; of images 1, or as many as they have pixels:
     over the channels of each."""
@@ -1679,8 +1681,7 @@ def Split(
     split_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Gives each of ``num_splits`` consumers the same data, and its source the sum of their gradients.  Behind a
-    ReLU that the layer before it computes, the sum is 0 where the ReLU is: one pass less over the gradient.
+    r"""Gives each of ``num_splits`` consumers the same data, and its source the sum of their gradients.
 
     num_splits: Number of readers."""
 

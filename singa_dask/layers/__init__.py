@@ -4,8 +4,8 @@ A new layer is a class in a file of this directory, and its name below: the file
 
 The contract of all layers
     `base`: the class `Layer`, and what the net does to a layer. `traits`: what a type of layer states. `feature`: what
-    layers hand each other. `param`: their weights. `metrics`: what they measure. `context`: what a net tells them.
-    `feedback`: layers that close a cycle.
+    layers hand each other. `fused`: what they compute for their neighbours. `param`: their weights. `metrics`: what
+    they measure. `context`: what a net tells them. `feedback`: layers that close a cycle.
 What several families share
     `window`: windows that move over images. `fused_params`: params of gates in one array.
 Inserted by a net
@@ -16,7 +16,7 @@ from singa_dask.layers.base import LAYERS, Layer, LayerSite, ShardIndex
 from singa_dask.layers.context import Context
 from singa_dask.layers.feature import Feature, Raw, RecordIds, Span
 from singa_dask.layers.param import Param
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.traits import Connection, Speed, Traits
 
 LAYERS.base = Layer
 
@@ -32,6 +32,7 @@ __all__ = [
     "RecordIds",
     "ShardIndex",
     "Span",
+    "Speed",
     "Traits",
 ]
 

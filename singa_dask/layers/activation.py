@@ -13,7 +13,7 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Field, NonNegative, choice
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.traits import Connection, Speed
 from singa_dask.ops.contract import Array, Formula, Ops
 
 
@@ -37,6 +37,11 @@ class Kernels:
     def __init__(self, function: str, **options: Any) -> None:
         self._name, self._options = function.lower(), options
 
+    @property
+    def is_relu(self) -> bool:
+        """Whether it is the ReLU, with no slope below zero."""
+        return self._name == "relu" and not self._options.get("negative_slope")
+
     def forward(self, ops: Ops, x: Array, out: Array) -> None:
         """Compute the function."""
         getattr(ops, self._name)(x, out=out, **self._options)
@@ -56,25 +61,15 @@ class Activation(Layer):
     """
 
     block: ClassVar[type[Conf] | None] = ActivationConf
-    traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+    speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
     function: ClassVar[str] = ""
     """The function, if the block does not say it."""
 
     def setup(self) -> None:
         self.kernels = self.find_kernels()
         source = self.sources[0]
-        # the outputs of nets that are not trained can be looked at
-        in_training = bool(self.context.phase & Phase.TRAIN)
-        self.is_fused = in_training and source.can_relu and self.is_relu()
-        self.in_place = self.is_fused or (self.conf.share_src_blobs and source.overwritable)
-        if self.is_fused:
-            source.relu, source.overwritable = True, False
-        output = self.add_output(source.shape, own_data=not self.in_place, own_grad=not self.in_place)
-        output.relu_of = source if self.is_fused else None
-
-    def is_relu(self) -> bool:
-        """Tell whether this is a ReLU, and without a slope, so that the layer before it may compute it."""
-        return type(self) is Activation and self.conf.block(ActivationConf).type == "RELU"
+        self.in_place = self.conf.share_src_blobs and source.overwritable
+        self.add_output(source.shape, own_data=not self.in_place, own_grad=not self.in_place)
 
     def find_kernels(self) -> Kernels:
         """Return the kernels of f and of its gradient, which is computed from y."""
@@ -86,12 +81,11 @@ class Activation(Layer):
             feature.data, feature.grad = source.data, source.grad
 
     def forward(self, phase: Phase) -> None:
-        if not self.is_fused:
-            self.kernels.forward(self.ops, self.sources[0].data, out=self.features[0].data)
+        self.kernels.forward(self.ops, self.sources[0].data, out=self.features[0].data)
 
     def backward(self, phase: Phase) -> None:
         feature, source = self.features[0], self.sources[0]
-        if source.grad is not None and not self.is_fused:
+        if source.grad is not None:
             self.kernels.backward(self.ops, feature.data, feature.output_grad, out=source.grad)
 
 
@@ -100,7 +94,7 @@ class ReLU(Activation):
     """y = x where positive, else ``relu_conf.negative_slope`` x (SINGA ignores the slope)."""
 
     block = ReLUConf
-    traits = Activation.traits
+    speed = Activation.speed
 
     def find_kernels(self) -> Kernels:
         slope = self.conf.block(ReLUConf).negative_slope
@@ -108,16 +102,12 @@ class ReLU(Activation):
             raise ConfigError(Problem(("relu_conf", "negative_slope"), f"expected at most 1, got {slope:g}."))
         return Kernels("relu", negative_slope=slope)
 
-    def is_relu(self) -> bool:
-        return type(self) is ReLU and not self.conf.block(ReLUConf).negative_slope
-
 
 @LAYERS.register()
 class Sigmoid(Activation):
     """y = 1 / (1 + exp(-x))."""
 
     block = None
-    traits = Activation.traits
     function = "sigmoid"
 
 
@@ -126,7 +116,6 @@ class Tanh(Activation):
     """y = tanh(x)."""
 
     block = None
-    traits = Activation.traits
     function = "tanh"
 
 
@@ -135,14 +124,13 @@ class STanh(Activation):
     """y = 1.7159047 tanh(0.66666667 x)."""
 
     block = None
-    traits = Activation.traits
     function = "stanh"
 
 
 class OfSource(Layer):
     """y = f(x), value by value, with a gradient that is computed from x."""
 
-    traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+    speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
         self.kernels = self.find_kernels()
@@ -172,7 +160,7 @@ class Elementwise(OfSource):
         semicolons end. Numbers are those of the features' dtype, so say 1 - x, not 1e9 + x - 1e9.
     """
 
-    traits = OfSource.traits
+    speed = OfSource.speed
     value: ClassVar[str]
     derivative: ClassVar[str]
 
@@ -184,7 +172,7 @@ class Elementwise(OfSource):
 class SiLU(OfSource):
     """y = x sigmoid(x), value by value; Hendrycks and Gimpel (2016), also known as swish."""
 
-    traits = OfSource.traits
+    speed = OfSource.speed
 
     def find_kernels(self) -> Kernels:
         return Kernels("silu")
@@ -205,7 +193,7 @@ class GELU(OfSource):
     """
 
     block = GELUConf
-    traits = OfSource.traits
+    speed = OfSource.speed
 
     def find_kernels(self) -> Kernels:
         by_tanh = self.conf.block(GELUConf).approximate == "tanh"
@@ -224,7 +212,7 @@ class LeakyReLU(Activation):
     """y = x where positive, else ``negative_slope`` x, value by value. After Maas et al. (2013)."""
 
     block = LeakyReLUConf
-    traits = Activation.traits
+    speed = Activation.speed
 
     def find_kernels(self) -> Kernels:
         slope = self.conf.block(LeakyReLUConf).negative_slope

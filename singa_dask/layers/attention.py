@@ -13,8 +13,9 @@ from singa_dask.conf.kinds import Field, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, check_axes, split_mask
 from singa_dask.layers.feature import Feature
+from singa_dask.layers.neuron import linear_gradients
 from singa_dask.layers.param import ZEROS, glorot
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.traits import Speed, Traits
 from singa_dask.ops.contract import Array
 
 
@@ -68,13 +69,10 @@ class MultiHeadAttention(Layer):
     traits = Traits(
         n_sources=(1, 3),
         params=("qkv_weight", "output_weight", "qkv_bias", "output_bias"),
-        time_foldable=True,
-        all_steps_from=1,
+        steps="memory",
         takes_mask=True,
-        capturable=True,
-        accumulates=True,
-        reads_gradients=True,
     )
+    speed = Speed(time_foldable=True, capturable=True, accumulates=True, reads_gradients=True, fuses=("add",))
 
     def setup(self) -> None:
         block, shape = self.conf.block(MultiHeadAttentionConf), self.sources[0].shape
@@ -86,7 +84,7 @@ class MultiHeadAttention(Layer):
         self._check(shape)
         n_rows, width = shape
         self.n_sequences, self.scale = n_rows // self.n_steps, 1 / math.sqrt(width // self.n_heads)
-        self.add_output(shape, overwritable=True).can_add = type(self) is MultiHeadAttention
+        self.add_output(shape, overwritable=True)
         self.qkv_weight = self.add_param((3 * width, width), initial=lambda whole: glorot(width, width))
         self.output_weight = self.add_param((width, width), initial=lambda whole: glorot(*whole))
         self.qkv_bias = self.add_bias(3 * width, block.bias_term, ZEROS)
@@ -184,7 +182,7 @@ class MultiHeadAttention(Layer):
             combine(half, part, out=half)
 
     def forward(self, phase: Phase) -> None:
-        ops, y, added = self.ops, self.features[0].data, self.features[0].added
+        ops, y, added = self.ops, self.features[0].data, self.fused.added
         bias = None if self.qkv_bias is None else self.qkv_bias.data
         for source, rows, product in self.projections:
             ops.linear(source.data, self.qkv_weight.data[rows], None if bias is None else bias[rows], out=product.data)
@@ -231,7 +229,7 @@ class MultiHeadAttention(Layer):
     def backward(self, phase: Phase) -> None:
         ops, gy, weight = self.ops, self.features[0].output_grad, self.output_weight
         bias_grad = None if self.output_bias is None else self.output_bias.grad
-        self.linear_gradients(self.attended.data, gy, weight.grad, bias_grad, accumulate=weight.accumulates)
+        linear_gradients(ops, self.attended.data, gy, weight.grad, bias_grad, accumulate=weight.accumulates)
         g_attended = ops.scratch("attended grad", gy.shape, self.attended.dtype)
         ops.linear_grad_input(gy, weight.data, out=g_attended)
         grads = [
@@ -242,7 +240,7 @@ class MultiHeadAttention(Layer):
         weight, bias_grad = self.qkv_weight, None if self.qkv_bias is None else self.qkv_bias.grad
         for (source, rows, _), grad in zip(self.projections, grads, strict=True):
             g_bias = None if bias_grad is None else bias_grad[rows]
-            self.linear_gradients(source.data, grad, weight.grad[rows], g_bias, accumulate=weight.accumulates)
+            linear_gradients(ops, source.data, grad, weight.grad[rows], g_bias, accumulate=weight.accumulates)
             if source.grad is not None:
                 ops.linear_grad_input(grad, weight.data[rows], out=source.grad)
 

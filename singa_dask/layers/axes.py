@@ -10,7 +10,7 @@ from singa_dask.conf.kinds import Many, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer, check_all_steps, check_axes
 from singa_dask.layers.sequence import time_steps
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.traits import Speed
 from singa_dask.ops.contract import Array
 
 
@@ -26,7 +26,7 @@ class Reshape(Layer):
     """y (N, ``shape``) = the values of x (N, ...) in their order; that of images is C, H, W."""
 
     block = ReshapeConf
-    traits = Traits(time_foldable=True, capturable=True, reads_gradients=True)
+    speed = Speed(time_foldable=True, capturable=True, reads_gradients=True)
 
     def setup(self) -> None:
         shape, source = [*self.conf.block(ReshapeConf).shape], self.sources[0]
@@ -53,7 +53,7 @@ class Reshape(Layer):
 class Moved(Layer):
     """What layers share whose output is a view of their source with other axes, copied."""
 
-    traits = Traits(time_foldable=True, capturable=True, reads_gradients=True)
+    speed = Speed(time_foldable=True, capturable=True, reads_gradients=True)
 
     def view(self, x: Array) -> Array:
         """Return values in the shape of the source in the order of the output, a view."""
@@ -81,7 +81,7 @@ class Transpose(Moved):
     """y = x with two axes, ``axes``, in each other's place."""
 
     block = TransposeConf
-    traits = Moved.traits
+    speed = Moved.speed
 
     def setup(self) -> None:
         axes, shape = self.conf.block(TransposeConf).axes, self.sources[0].shape
@@ -108,7 +108,8 @@ class Stack(Moved):
     """y (N, T, D) = rows x (T N, D) of T time steps as one record of each sequence. The layer has ``unroll_len: 1``."""
 
     block = StackConf
-    traits = Moved.traits.replace(all_steps_from=0)
+    traits = Moved.traits.replace(steps="all")
+    speed = Moved.speed
 
     def setup(self) -> None:
         self.n_steps, self.images = time_steps(self), self.conf.block(StackConf).images
@@ -126,7 +127,8 @@ class Unstack(Moved):
     The layer has ``unroll_len: T``.
     """
 
-    traits = Moved.traits.replace(all_steps_from=0)
+    traits = Moved.traits.replace(steps="all")
+    speed = Moved.speed
 
     def setup(self) -> None:
         x = self.sources[0]

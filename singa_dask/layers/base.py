@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
+from types import FunctionType
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,9 +20,10 @@ from singa_dask.conf import Conf, InitConf, LayerConf, ParamConf, Phase
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.context import Context
 from singa_dask.layers.feature import Feature, Span
+from singa_dask.layers.fused import Fused
 from singa_dask.layers.metrics import Metrics
 from singa_dask.layers.param import Param, ParamShard
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.traits import Connection, Speed, Traits
 from singa_dask.ops.contract import Array, DType, Ops, Scalar
 from singa_dask.registry import Registry
 
@@ -150,8 +152,9 @@ class Layer:
     Attributes
     ----------
     traits : Traits
-        What the type states about itself. A subclass that states nothing inherits the traits of its base, but those
-        that its own code could make wrong: see `Traits`.
+        What the type is.
+    speed : Speed
+        What its code permits, so that nets compute faster. A subclass that overrides a method states it anew.
     block : type of Conf or None
         The block of the job file that the type reads, if any.
     conf : LayerConf
@@ -173,6 +176,8 @@ class Layer:
         Sums over the batches.
     learns : bool
         Whether gradients pass through this layer; the net decides.
+    fused : Fused
+        What it computes for its neighbours; the net decides.
 
     Notes
     -----
@@ -181,17 +186,19 @@ class Layer:
     """
 
     traits: Traits = Traits()
+    speed: Speed = Speed()
     block: ClassVar[type[Conf] | None] = None
     ops: Ops
     metrics: Metrics
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Define verbs by SINGA's names too, and take away traits that the code of the class could make wrong.
+        """Define verbs by SINGA's names too, and check that a class with code of its own says what that permits.
 
         Raises
         ------
         TypeError
-            The class defines a verb by both of its names; or a trait stands beside ``traits``, where nothing reads it.
+            The class defines a verb by both of its names; a trait stands beside ``traits``, where nothing reads it; or
+            the class overrides a method, which may make the ``speed`` that it inherits wrong.
         """
         super().__init_subclass__(**kwargs)
         own = vars(cls)
@@ -202,16 +209,20 @@ class Layer:
                 setattr(cls, verb, own[singa])
             elif verb in own:
                 setattr(cls, singa, own[verb])
-        for name in (trait.name for trait in fields(Traits)):
-            if name in own:
-                raise TypeError(f"{cls.__name__}.{name} is a trait. Say traits = Traits({name}=...).")
-        if "traits" in own:
+        for kind in (Traits, Speed):
+            for name in (field.name for field in fields(kind) if field.name in own):
+                line = f"{kind.__name__.lower()} = {kind.__name__}({name}=...)"
+                raise TypeError(f"{cls.__name__}.{name} has no effect. Write {line}.")
+        base = next(each for each in cls.__mro__ if issubclass(each, Layer) and "speed" in vars(each))
+        if base is cls or base.speed == Speed():
             return
-        cls.traits = cls.traits.replace(capturable=False)
-        if not own.keys().isdisjoint(("setup", *VERBS.values())):
-            cls.traits = cls.traits.replace(
-                accumulates=False, time_foldable=False, feature_parallel=None, reads_gradients=False
-            )
+        for name in own:
+            if not name.startswith("__") and isinstance(getattr(base, name, None), FunctionType | property):
+                theirs = f"{base.__name__}.speed"
+                raise TypeError(
+                    f"{cls.__name__} overrides {name} of {base.__name__}. Its own code may permit less than {theirs}. "
+                    f"Write speed = Speed(); or speed = {theirs} if check_layer finds no mistake."
+                )
 
     def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         self.conf = conf
@@ -222,7 +233,7 @@ class Layer:
         self.params: list[Param] = []
         self.n_left_out = 0
         self.buffers: dict[str, Buffer] = {}
-        self.learns = False
+        self.learns, self.fused = False, Fused()
         self.name, self.conf_name = self.site.name, self.site.layer
         self._copies: dict[str, Array] = {}
 
@@ -267,7 +278,7 @@ class Layer:
         overwritable: bool = False,
         span: Span | None = None,
         own_data: bool | Literal["consumed"] = True,
-        own_grad: bool | Callable[[], bool] = True,
+        own_grad: bool = True,
     ) -> Feature:
         """Add an output.
 
@@ -363,23 +374,6 @@ class Layer:
         if len(self.conf.param) > (index := len(self.params)):
             raise ConfigError(Problem(("param", index), "there is no bias to describe: bias_term is false."))
         return None
-
-    def linear_gradients(
-        self,
-        x: Array,
-        gy: Array,
-        weight_grad: Array,
-        bias_grad: Array | None,
-        transpose: bool = False,
-        accumulate: bool = False,
-    ) -> None:
-        """Compute the gradients of the params of `Ops.linear`, in one kernel where a device prefers that."""
-        if bias_grad is not None and self.ops.prefers_large_kernels:
-            self.ops.linear_grad_params(x, gy, weight_grad, bias_grad, transpose, accumulate)
-            return
-        self.ops.linear_grad_weight(x, gy, out=weight_grad, transpose=transpose, accumulate=accumulate)
-        if bias_grad is not None:
-            self.ops.linear_grad_bias(gy, out=bias_grad, accumulate=accumulate)
 
     def buffer(
         self,
@@ -482,16 +476,8 @@ class Layer:
             hint = "" if "labels" in self.sources[source].consumed_as else hint
             raise DataError(f"layer {self.name}: source {self.conf.srclayers[source]!r} has no labels.{hint}")
         if n_classes is not None:
-            self.check_labels(source, labels, n_classes)
+            check_labels(self, source, labels, n_classes)
         return labels
-
-    def check_labels(self, source: int, labels: Array, n_classes: int) -> None:
-        """Check that labels of a source are in [0, n_classes); DataError if one is not."""
-        # as an unsigned number a negative one is large
-        if np.maximum.reduce(labels.view(f"u{labels.itemsize}"), axis=None) >= n_classes:
-            wrong = labels[(labels < 0) | (labels >= n_classes)][0]
-            bounds = f"from {self.conf.srclayers[source]!r} must be 0 to {n_classes - 1}, for {n_classes} classes"
-            raise DataError(f"layer {self.name}: label {wrong} is out of range. Labels {bounds}.")
 
     def add_metric(
         self, name: str, total: Scalar, count: float | None = None, *, scale: float = 1.0, n: float = 1.0
@@ -533,7 +519,7 @@ class Layer:
 
 def append_output(layer: Layer, feature: Feature, span: Span | None = None) -> None:
     """Add an output that the layer has made itself; see `Layer.add_output`."""
-    feature.n_steps, feature.traits = layer.site.n_steps, layer.traits
+    feature.n_steps = layer.site.n_steps
     if layer.site.feature_shard.count > 1:
         feature.span = span or layer.sources[0].span
     layer.features.append(feature)
@@ -570,8 +556,7 @@ def wire(layer: Layer, sources: Sequence[Feature], ops: Ops) -> None:
 def _mistake(layer: Layer) -> str:
     """Return what is wrong with what `Layer.setup` has added; empty if nothing is.
 
-    The traits name the params, but for biases that the job leaves out. Outputs with a gradient need a Split where
-    several layers read them.
+    The traits name the params, but for biases that the job leaves out.
     """
     traits, message = layer.traits, ""
     if missing := traits.params[len(layer.params) : len(traits.params) - layer.n_left_out]:
@@ -579,9 +564,6 @@ def _mistake(layer: Layer) -> str:
     for name, value in vars(layer).items():
         if isinstance(value, Param) and value not in layer.params:
             message = f"self.{name} is a Param that nobody updates. Make it by add_param, and name it in the traits."
-    one_gradient = not traits.needs_split and not (traits.outputs_key or traits.is_input or traits.learns_without_loss)
-    if one_gradient and any(feature.requires_grad for feature in layer.features):
-        message = "several layers that read it would overwrite one gradient. Take needs_split=False out of its traits."
     return message
 
 
@@ -597,9 +579,18 @@ def check_axes(layer: Layer, expected: str, *counts: int) -> None:
     if len(shape) not in counts:
         message = f"{layer.conf.srclayers[0]!r} gives records of {shape[1:]}, expected {expected}."
         raise ConfigError(Problem(("srclayers",), message))
-    one_to_one = layer.traits.feature_parallel is Connection.ONE_TO_ONE
+    one_to_one = layer.speed.feature_parallel is Connection.ONE_TO_ONE
     if layer.site.feature_shard.count > 1 and len(shape) == 3 and one_to_one:
         raise ConfigError(Problem(("partition_dim",), "images without channels have no features to share. Say 0."))
+
+
+def check_labels(layer: Layer, source: int, labels: Array, n_classes: int) -> None:
+    """Check that labels of a source are in [0, n_classes); DataError if one is not."""
+    # as an unsigned number a negative one is large
+    if np.maximum.reduce(labels.view(f"u{labels.itemsize}"), axis=None) >= n_classes:
+        wrong = labels[(labels < 0) | (labels >= n_classes)][0]
+        bounds = f"from {layer.conf.srclayers[source]!r} must be 0 to {n_classes - 1}, for {n_classes} classes"
+        raise DataError(f"layer {layer.name}: label {wrong} is out of range. Labels {bounds}.")
 
 
 def check_all_steps(layer: Layer) -> None:
@@ -656,7 +647,7 @@ def memory_of(layer: Layer) -> Iterator[Allocation]:
         if feature.needs_data_memory:
             make = np.zeros if feature.on_host else ops.features
             yield Allocation(feature, feature.shape, feature.dtype, partial(feature.allocate, "data", make))
-        if feature.needs_grad_memory:
+        if feature.requires_grad and feature.own_grad:
             allocate = partial(feature.allocate, "grad", ops.features)
             yield Allocation((feature, "grad"), feature.shape, feature.dtype, allocate)
     wanted = {"always": True, "training": bool(layer.context.phase & Phase.TRAIN), "backward": layer.learns}

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.traits import Connection, Speed, Traits
 from singa_dask.ops.contract import Array
 
 Kernel: TypeAlias = Callable[[Array, Array, Array], None]
@@ -17,7 +17,8 @@ Kernel: TypeAlias = Callable[[Array, Array, Array], None]
 class Combined(Layer):
     """Several sources of one shape, combined by one kernel, two at a time."""
 
-    traits = Traits(n_sources=(2, None), time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+    traits = Traits(n_sources=(2, None))
+    speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
         shapes = [source.shape for source in self.sources]
@@ -42,30 +43,17 @@ class Add(Combined):
     The shortcut connection of He et al. (2016), "Deep residual learning for image recognition".
     """
 
-    # it writes to the gradient of its output only where that is a ReLU, which shares it with nobody. Where one of two
-    # sources is the sum already, see `merge_sums`, their data is the output's
-    traits = Combined.traits.replace(reads_gradients=True)
-
-    def setup(self) -> None:
-        super().setup()
-        if type(self) is Add:
-            self.features[0].can_relu = True
-            for source in self.sources:
-                source.share_grad(self.features[0])
-
-    def attach(self) -> None:
-        for source in self.sources:
-            if source.added is not None:
-                self.features[0].data = source.data
+    # it writes to the gradient of its output only where that is a ReLU, which shares it with nobody
+    speed = Combined.speed.replace(reads_gradients=True, fuses=("relu", "pass_grad"))
 
     def forward(self, phase: Phase) -> None:
-        feature, last = self.features[0], self.ops.add_relu if self.features[0].relu else None
-        if not feature.own_data:
-            return
-        self.combine(self.ops.add, [source.data for source in self.sources], feature.data, last)
+        last = self.ops.add_relu if self.fused.relu else None
+        self.combine(self.ops.add, [source.data for source in self.sources], self.features[0].data, last)
 
     def backward(self, phase: Phase) -> None:
-        grad = self.features[0].masked_grad(self.ops)
+        grad = self.features[0].output_grad
+        if self.fused.masks_output:
+            self.ops.relu_grad(self.features[0].data, grad, out=grad)
         for source in self.sources:
             if source.grad is not None and source.grad is not grad:
                 self.ops.copy(grad, out=source.grad)
@@ -78,7 +66,7 @@ class Multiply(Combined):
     The gradient of a source is that of y times the product of the other sources.
     """
 
-    traits = Combined.traits
+    speed = Combined.speed
 
     def forward(self, phase: Phase) -> None:
         self.combine(self.ops.multiply, [source.data for source in self.sources], self.features[0].data)

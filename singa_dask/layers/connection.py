@@ -14,7 +14,7 @@ from singa_dask.conf.kinds import Count, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.feature import Feature, RecordIds, Span
-from singa_dask.layers.traits import Consumed, Traits
+from singa_dask.layers.traits import Consumed, Speed, Traits
 from singa_dask.ops.contract import Array
 
 
@@ -52,48 +52,16 @@ FORWARDED: frozenset[Consumed] = frozenset({"data", "labels", "ids"})
 
 @LAYERS.register()
 class Split(Layer):
-    """Gives each of ``num_splits`` consumers the same data, and its source the sum of their gradients.
-
-    Behind a ReLU that the layer before it computes, the sum is 0 where the ReLU is: one pass less over the gradient.
-    """
+    """Gives each of ``num_splits`` consumers the same data, and its source the sum of their gradients."""
 
     block = SplitConf
-    traits = Traits(
-        time_foldable=True,
-        capturable=True,
-        outputs_key=("split_conf", "num_splits"),
-        reads_gradients=True,
-        needs_split=False,
-        forwards=FORWARDED | {"one_hot_index"},
-    )
+    traits = Traits(outputs_key=("split_conf", "num_splits"), forwards=FORWARDED | {"one_hot_index"})
+    speed = Speed(time_foldable=True, capturable=True, reads_gradients=True, fuses=("relu_grad",))
 
     def setup(self) -> None:
+        source = self.sources[0]
         for _ in range(self.conf.block(SplitConf).num_splits):
-            output = self.add_output(
-                self.sources[0].shape,
-                dtype=self.sources[0].dtype,
-                own_data=False,
-                own_grad=lambda: self._only_gradient() is None,
-            )
-            output.span = self.sources[0].span
-
-    def attach(self) -> None:
-        if alone := self._only_gradient():
-            alone.grad_of = None
-            alone.grad = self.sources[0].grad
-        elif total := self._sum():
-            total.grad = self.sources[0].grad
-        elif type(self) is Split and (below := self.sources[0].relu_of):
-            below.is_masked = True
-
-    def _sum(self) -> Feature | None:
-        """Return the output whose consumer adds the gradient of the other one to its own, if there is one."""
-        return next((feature for feature in self.features if feature.grad_added is not None), None)
-
-    def _only_gradient(self) -> Feature | None:
-        """Return the output with a gradient if there is only one: its consumer then writes to that of the source."""
-        wanted = [feature for feature in self.features if feature.requires_grad]
-        return wanted[0] if len(wanted) == 1 and self.sources[0].requires_grad else None
+            self.add_output(source.shape, dtype=source.dtype, own_data=False).span = source.span
 
     def prepare(self, phase: Phase) -> None:
         """Pass on what the source has."""
@@ -109,16 +77,19 @@ class Split(Layer):
     def backward(self, phase: Phase) -> None:
         source = self.sources[0]
         grads = [feature.grad for feature in self.features if feature.grad is not None]
-        if source.grad is None or len(grads) < 2 or self._sum():
+        if source.grad is None or not grads:
+            return
+        if len(grads) == 1:
+            self.ops.copy(grads[0], out=source.grad)
             return
         total, *others, last = grads
         for grad in others:
             self.ops.add(total, grad, out=source.grad)
             total = source.grad
-        if source.relu_of is None:
-            self.ops.add(total, last, out=source.grad)
-        else:
+        if self.fused.masks_source:
             self.ops.add_relu_grad(source.data, total, last, out=source.grad)
+        else:
+            self.ops.add(total, last, out=source.grad)
 
 
 def _by_steps(values: Array, n_steps: int) -> Array:
@@ -140,7 +111,7 @@ class Slice(Layer):
     """
 
     block = SliceConf
-    traits = Traits(outputs_key=("slice_conf", "num_slices"), needs_split=False, forwards=FORWARDED)
+    traits = Traits(outputs_key=("slice_conf", "num_slices"), forwards=FORWARDED)
 
     def setup(self) -> None:
         source, block = self.sources[0], self.conf.block(SliceConf)
@@ -217,7 +188,8 @@ class Concate(Layer):
     """
 
     block = ConcateConf
-    traits = Traits(n_sources=(1, None), time_foldable=True, capturable=True, forwards=FORWARDED)
+    traits = Traits(n_sources=(1, None), forwards=FORWARDED)
+    speed = Speed(time_foldable=True, capturable=True)
 
     def setup(self) -> None:
         self.axis = self.conf.block(ConcateConf).concate_dim

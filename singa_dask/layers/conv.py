@@ -10,7 +10,7 @@ from singa_dask.conf.kinds import Count
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS
 from singa_dask.layers.param import ZEROS, glorot
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.traits import Connection, Speed, Traits
 from singa_dask.layers.window import FilterConf, Windowed, as_images, image_shape
 
 
@@ -36,13 +36,14 @@ class Convolution(Windowed):
     """
 
     block = ConvolutionConf
+    traits = Windowed.traits.replace(params=("weight", "bias"))
     # it writes to the gradient of its output only where that is a ReLU, which shares it with nobody
-    traits = Windowed.traits.replace(
-        params=("weight", "bias"),
+    speed = Windowed.speed.replace(
         capturable=True,
         accumulates=True,
         reads_gradients=True,
         feature_parallel=Connection.ONE_TO_ALL,
+        fuses=("relu",),
     )
 
     def setup(self) -> None:
@@ -60,8 +61,7 @@ class Convolution(Windowed):
         self.groups = int(last - first) if block.groups > 1 else 1
         # those that the filters of this instance see
         self.channels = slice(int(first) * size, int(last) * size) if block.groups > 1 else slice(0, n_channels)
-        output = self.add_output((n_rows, span.size, *places), overwritable=True, span=span)
-        output.can_relu = type(self) is Convolution
+        self.add_output((n_rows, span.size, *places), overwritable=True, span=span)
         self.shape = (span.size, size, *self.kernel)
         area = self.kernel[0] * self.kernel[1]
         self.weight = self.add_param((span.size, size * area), initial=lambda whole: glorot(whole[1], whole[0] * area))
@@ -69,12 +69,13 @@ class Convolution(Windowed):
 
     def forward(self, phase: Phase) -> None:
         x, w = as_images(self.sources[0].data)[:, self.channels], self.weight.data.reshape(self.shape)
-        b, y = None if self.bias is None else self.bias.data, self.features[0]
-        self.ops.conv2d(x, w, b, y.data, self.stride, self.pad, y.relu, self.dilation, self.groups)
+        b, y = None if self.bias is None else self.bias.data, self.features[0].data
+        self.ops.conv2d(x, w, b, y, self.stride, self.pad, self.fused.relu, self.dilation, self.groups)
 
     def backward(self, phase: Phase) -> None:
-        source, feature = self.sources[0], self.features[0]
-        gy = feature.masked_grad(self.ops)
+        source, gy = self.sources[0], self.features[0].output_grad
+        if self.fused.masks_output:
+            self.ops.relu_grad(self.features[0].data, gy, out=gy)
         gw, gb = self.weight.grad.reshape(self.shape), None if self.bias is None else self.bias.grad
         x, how = as_images(source.data)[:, self.channels], (self.dilation, self.groups)
         self.ops.conv2d_grad_weight(x, gy, gw, gb, self.stride, self.pad, self.weight.accumulates, *how)
@@ -116,9 +117,8 @@ class ConvTranspose(Windowed):
     """
 
     block = ConvTransposeConf
-    traits = Traits(
-        params=("weight", "bias"), time_foldable=True, capturable=True, accumulates=True, reads_gradients=True
-    )
+    traits = Traits(params=("weight", "bias"))
+    speed = Speed(time_foldable=True, capturable=True, accumulates=True, reads_gradients=True)
 
     def setup(self) -> None:
         block = self.conf.block(ConvTransposeConf)

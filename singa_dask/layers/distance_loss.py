@@ -16,7 +16,8 @@ from singa_dask.ops.contract import Array
 class DistanceLoss(Loss):
     """What losses of distances share: differences of sources, and the loss of each row as the output, (N, 1)."""
 
-    traits = Loss.traits.replace(n_sources=(3, 3), capturable=False)
+    traits = Loss.traits.replace(n_sources=(3, 3))
+    speed = Loss.speed.replace(capturable=False)
 
     def check_places(self, n: int) -> None:
         """Check that the first ``n`` sources have the same number of values for each row; ConfigError if not."""
@@ -60,7 +61,7 @@ class ContrastiveLoss(DistanceLoss):
     Sources: x1 and x2, (N, ...) taken as (N, D), and s (N, 1), e.g. a TargetInput: 1 if both are alike, 0 if not.
     """
 
-    traits = DistanceLoss.traits
+    speed = DistanceLoss.speed
     block = ContrastiveLossConf
 
     def setup(self) -> None:
@@ -104,7 +105,7 @@ class TripletLoss(DistanceLoss):
     Sources: anchors a, positive records p, like them, and negative ones n, unlike them: (N, ...) taken as (N, D).
     """
 
-    traits = DistanceLoss.traits
+    speed = DistanceLoss.speed
     block = TripletLossConf
 
     def setup(self) -> None:

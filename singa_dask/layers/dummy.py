@@ -33,7 +33,7 @@ class Dummy(Layer):
 
     def setup(self) -> None:
         block = self.conf.block(DummyConf)
-        self.traits = self.traits.replace(is_loss=block.output)
+        self.traits = self.traits.replace(role="loss" if block.output else "")
         if bool(self.sources) == block.input:
             message = (
                 "an input Dummy takes no source layer." if self.sources else "Dummy takes one unless it is an input."
@@ -60,7 +60,7 @@ class Dummy(Layer):
         grad = self.sources[0].grad if self.sources else None
         if grad is None:
             return
-        if self.traits.is_loss:
+        if self.traits.role == "loss":
             self.ops.uniform(self.random_key("grad"), out=grad, first_row=self.first_row(len(grad)))
         else:
             self.ops.copy(self.features[0].output_grad, out=grad)

@@ -12,7 +12,7 @@ from singa_dask.conf.kinds import Count, Size
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Layer, check_axes
 from singa_dask.layers.feature import RecordIds
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.traits import Connection, Speed, Traits
 from singa_dask.ops.contract import Array
 
 
@@ -41,7 +41,8 @@ class Numbers(Layer):
     A time step reads its own column of a source that is not unrolled and has several columns; a single one is shared.
     """
 
-    traits = Traits(time_foldable=True, time_from_columns=True, capturable=True, reads_on_host=True)
+    traits = Traits(steps="columns")
+    speed = Speed(time_foldable=True, capturable=True, reads_on_host=True)
     ahead: ClassVar[int] = 0
 
     def setup(self) -> None:
@@ -98,7 +99,7 @@ class OneHot(Numbers):
     """
 
     block = OneHotConf
-    traits = Numbers.traits.replace(needs_split=False)
+    speed = Numbers.speed
 
     def setup(self) -> None:
         super().setup()
@@ -125,9 +126,8 @@ class Embedding(Numbers):
     """
 
     block = EmbeddingConf
-    traits = Numbers.traits.replace(
-        params=("table",), accumulates=True, reads_gradients=True, feature_parallel=Connection.ONE_TO_ALL
-    )
+    traits = Numbers.traits.replace(params=("table",))
+    speed = Numbers.speed.replace(accumulates=True, reads_gradients=True, feature_parallel=Connection.ONE_TO_ALL)
 
     def setup(self) -> None:
         super().setup()
@@ -160,7 +160,7 @@ class Embedding(Numbers):
 class RNNLabel(Numbers):
     """Labels of the time steps: the number that the source has for the next step."""
 
-    traits = Numbers.traits.replace(needs_split=False)
+    speed = Numbers.speed
     ahead = 1
 
     def setup(self) -> None:
@@ -202,13 +202,14 @@ class PositionalEmbedding(Layer):
     """
 
     block = PositionalEmbeddingConf
-    traits = Traits(
-        params=("table",),
+    traits = Traits(params=("table",))
+    speed = Speed(
         time_foldable=True,
         capturable=True,
         accumulates=True,
         reads_gradients=True,
         feature_parallel=Connection.ONE_TO_ONE,
+        fuses=("pass_grad",),
     )
 
     def setup(self) -> None:
@@ -222,9 +223,7 @@ class PositionalEmbedding(Layer):
             message = "positions are carried from batch to batch only where nothing is trained. Say false."
             raise ConfigError(Problem(("positionalembedding_conf", "carry_state"), message))
         self.max_length, self.carries = block.max_length, block.carry_state
-        output = self.add_output(shape, overwritable=True)
-        if type(self) is PositionalEmbedding:
-            self.sources[0].share_grad(output)
+        self.add_output(shape, overwritable=True)
         self.table = self.add_param((block.max_length, shape[1]), initial=lambda whole: INITIAL_PLACES, axis=1)
 
     def attach(self) -> None:

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from singa_dask.layers.traits import Consumed, Traits
+from singa_dask.layers.traits import Consumed
 from singa_dask.ops.contract import Array, DType, Ops
 
 
@@ -111,8 +111,8 @@ class Feature:
         The layer never reads ``data`` again, so that its one consumer may compute in the same memory.
     own_data : bool or "consumed"
         The layer's base allocates ``data``: always, never, or unless all consumers read another form of it.
-    own_grad : bool or callable
-        The layer's base allocates ``grad`` where it is required; a function says so once that is known of all layers.
+    own_grad : bool
+        The layer's base allocates ``grad`` where it is required.
     records : RecordIds
         Labels, ids and epochs of the rows, as far as the layer has them.
     raw : Raw or None
@@ -123,22 +123,6 @@ class Feature:
         Time steps whose rows lie one after the other, those of the first step first.
     span : Span or None
         Which features of the whole these are, along axis 1, where a layer is partitioned by features.
-    traits : Traits
-        Those of the layer that owns this feature.
-    can_relu, relu : bool
-        The layer can write the ReLU of what it computes as ``data``, and take the gradient of that as ``grad``; and it
-        is to do so, as a ReLU layer reads it, which then has nothing to compute.
-    relu_of : Feature or None
-        Of the output of such a ReLU layer: the feature that it reads, which has the same data and gradient.
-    is_masked : bool
-        Of that feature: ``grad`` is 0 already where ``data`` is.
-    grad_of : Feature or None
-        The feature whose gradient is ``grad`` as well; see `share_grad`.
-    can_add, added : bool, Feature or None
-        The layer can add another feature to what it computes as ``data``; and the one that it is to add, as an Add
-        reads both, which then has nothing to compute.
-    grad_added : Feature or None
-        The feature whose gradient the layer that reads this one adds to ``grad``; a Split then has nothing to add.
     consumed_as : set of str
         What the consumers read: "data", "labels", "ids" (and epochs), "raw", "one_hot_index"; "nothing" if none does.
     """
@@ -150,7 +134,7 @@ class Feature:
         requires_grad: bool = True,
         overwritable: bool = False,
         own_data: bool | Literal["consumed"] = True,
-        own_grad: bool | Callable[[], bool] = True,
+        own_grad: bool = True,
     ) -> None:
         self.shape = tuple(int(n) for n in shape)
         self.dtype = np.dtype(dtype)
@@ -165,13 +149,6 @@ class Feature:
         self.one_hot_index: Array | None = None
         self.n_steps = 1
         self.span: Span | None = None
-        self.traits = Traits()
-        self.can_relu, self.relu, self.is_masked = False, False, False
-        self.relu_of: Feature | None = None
-        self.grad_of: Feature | None = None
-        self.can_add = False
-        self.added: Feature | None = None
-        self.grad_added: Feature | None = None
         self.consumed_as: set[Consumed] = set()
 
     @property
@@ -194,8 +171,6 @@ class Feature:
 
     @property
     def grad(self) -> Array | None:
-        if self.grad_of is not None:
-            return self.grad_of.grad if self.requires_grad else None
         return self._grad
 
     @grad.setter
@@ -216,25 +191,6 @@ class Feature:
             raise RuntimeError(f"feature {self.shape}: it has no gradient. Expected one, where a layer goes back.")
         return self.grad
 
-    def share_grad(self, other: Feature) -> None:
-        """Use the gradient of another feature, in its memory, if the layer that owns this feature permits it.
-
-        For the `Layer.setup` of its consumer, which then has nothing to write where both are the same array.
-        """
-        if self.traits.reads_gradients and self.own_grad and self.dtype == other.dtype:
-            self.own_grad, self.grad_of = False, other
-
-    @property
-    def needs_mask(self) -> bool:
-        """Whether the layer that owns this feature has to set ``grad`` to 0 where ``data`` is, as of a ReLU."""
-        return self.relu and not self.is_masked
-
-    def masked_grad(self, ops: Ops) -> Array:
-        """Return `output_grad`, set to 0 where ``data`` is if that is needed."""
-        if self.needs_mask:
-            ops.relu_grad(self.data, self.output_grad, out=self.output_grad)
-        return self.output_grad
-
     @property
     def labels(self) -> Array | None:
         """Labels of the rows, (N,) int32, or None."""
@@ -251,11 +207,6 @@ class Feature:
         if self.own_data == "consumed":
             return "data" in self.consumed_as or self.consumed_as.isdisjoint(("raw", "one_hot_index"))
         return self.own_data
-
-    @property
-    def needs_grad_memory(self) -> bool:
-        """Whether the layer's base is to allocate ``grad``."""
-        return self.requires_grad and (self.own_grad() if callable(self.own_grad) else self.own_grad)
 
     def allocate(self, name: str, make: Callable[..., Array]) -> None:
         """Allocate ``data`` or ``grad``; ``make`` takes shape and dtype."""

@@ -18,9 +18,9 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field, Many, NonNegative, Positive, Size
 from singa_dask.errors import ConfigError, DataError, Problem, listed
-from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes
+from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes, check_labels
 from singa_dask.layers.feature import RecordIds
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.traits import Speed, Traits
 from singa_dask.ops.contract import Array
 
 # classes that an error names
@@ -30,7 +30,8 @@ MAX_SHOWN = 10
 class Loss(Layer):
     """What the loss layers share: the sizes of their sources, and weights of records."""
 
-    traits = Traits(n_sources=(2, 3), is_loss=True, time_foldable=True, capturable=True, metrics=("loss",))
+    traits = Traits(n_sources=(2, 3), role="loss", metrics=("loss",))
+    speed = Speed(time_foldable=True, capturable=True)
 
     def check_sizes(self, expected: str) -> None:
         """Check that the first two sources have the same number of values for each row.
@@ -131,6 +132,7 @@ class SoftmaxLoss(Loss):
     traits = Loss.traits.replace(
         consumes=("data", "labels"), metrics=("loss", "accuracy"), predicts="classes", mixes_labels=True
     )
+    speed = Loss.speed
     _is_compared = False
     factors: Buffer | None = None
     """Factors of the loss and of the gradient of each row, (2, N); None if all rows count alike."""
@@ -169,7 +171,7 @@ class SoftmaxLoss(Loss):
             self.factors = self.buffer("factors", (2, self.sources[0].shape[0] * max(n_pixels, 1)))
             self.traits = self.traits.replace(mixes_labels=False)
             if self.site.batch_shard.count > 1:  # a step waits for the sums of the other workers
-                self.traits = self.traits.replace(capturable=False)
+                self.speed = self.speed.replace(capturable=False)
 
     def given_labels(self) -> Array:
         """Return the labels of all rows as the source has them, (N,) integers."""
@@ -189,7 +191,7 @@ class SoftmaxLoss(Loss):
         labels = self.given_labels()
         counts = np.full(len(labels), True) if self.ignored is None else labels != self.ignored
         known = np.where(counts, labels, 0)
-        self.check_labels(1, known, self.n_classes)
+        check_labels(self, 1, known, self.n_classes)
         # what kernels may look up, and what is the label of no row
         self._known = self.ops.labels(known.astype(np.int32), self._known)
         self._labels = self.ops.labels(np.where(counts, labels, -1).astype(np.int32), self._labels)
@@ -218,7 +220,7 @@ class SoftmaxLoss(Loss):
         if records.partner_labels is None or records.shares is None:
             self._partners = None
             return
-        self.check_labels(1, records.partner_labels, self.n_classes)
+        check_labels(self, 1, records.partner_labels, self.n_classes)
         self._partners = self.ops.labels(records.partner_labels, self._partners)
         source, n_rows = self.sources[0], len(records.shares)
         if self._shares is None:  # other nets need no memory for it
@@ -315,7 +317,8 @@ class PixelSoftmaxLoss(SoftmaxLoss):
     """
 
     block = PixelSoftmaxLossConf
-    traits = SoftmaxLoss.traits.replace(n_sources=(2, 2), consumes=("data", "data"), predicts="", reads_on_host=True)
+    traits = SoftmaxLoss.traits.replace(n_sources=(2, 2), consumes=("data", "data"), predicts="")
+    speed = SoftmaxLoss.speed.replace(reads_on_host=True)
 
     def setup(self) -> None:
         check_axes(self, "images of scores, a channel for each class", 4)
@@ -358,6 +361,7 @@ class EuclideanLoss(Loss):
     """
 
     traits = Loss.traits.replace(predicts="values")
+    speed = Loss.speed
 
     def setup(self) -> None:
         prediction = self.sources[0]
@@ -398,7 +402,7 @@ class HuberLoss(EuclideanLoss):
     """
 
     block = HuberLossConf
-    traits = EuclideanLoss.traits.replace(capturable=False)
+    speed = EuclideanLoss.speed.replace(capturable=False)
 
     def setup(self) -> None:
         super().setup()
@@ -435,6 +439,7 @@ class SigmoidCrossEntropyLoss(Loss):
     """
 
     traits = Loss.traits.replace(metrics=("loss", "binary_accuracy"), predicts="labels")
+    speed = Loss.speed
 
     def setup(self) -> None:
         scores = self.sources[0]

@@ -11,8 +11,8 @@ from singa_dask.conf.kinds import Field, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.param import ZEROS, glorot
-from singa_dask.layers.traits import Connection, Traits
-from singa_dask.ops.contract import Array
+from singa_dask.layers.traits import Connection, Speed, Traits
+from singa_dask.ops.contract import Array, Ops
 
 
 class InnerProductConf(Conf):
@@ -40,6 +40,18 @@ class DropoutConf(Conf):
     """Probability that a value is dropped in training."""
 
 
+def linear_gradients(
+    ops: Ops, x: Array, gy: Array, gw: Array, gb: Array | None, transpose: bool = False, accumulate: bool = False
+) -> None:
+    """Compute the gradients of the params of `Ops.linear`, in one kernel where a device prefers that."""
+    if gb is not None and ops.prefers_large_kernels:
+        ops.linear_grad_params(x, gy, gw, gb, transpose, accumulate)
+        return
+    ops.linear_grad_weight(x, gy, out=gw, transpose=transpose, accumulate=accumulate)
+    if gb is not None:
+        ops.linear_grad_bias(gy, out=gb, accumulate=accumulate)
+
+
 @LAYERS.register()
 class InnerProduct(Layer):
     """y = x W^T + b: x (N, ...) taken as (N, D), images in the order C, H, W; W (H, D), b (H,), y (N, H).
@@ -48,13 +60,14 @@ class InnerProduct(Layer):
     """
 
     block = InnerProductConf
-    traits = Traits(
-        params=("weight", "bias"),
+    traits = Traits(params=("weight", "bias"))
+    speed = Speed(
         time_foldable=True,
         capturable=True,
         accumulates=True,
         reads_gradients=True,
         feature_parallel=Connection.ONE_TO_ALL,
+        fuses=("add",),
     )
 
     def setup(self) -> None:
@@ -62,7 +75,7 @@ class InnerProduct(Layer):
         self.transpose = block.transpose
         span = self.feature_span(block.num_output)
         rows, n_in, n_out = self.sources[0].shape[0], self.sources[0].size, span.size
-        self.add_output((rows, n_out), overwritable=True, span=span).can_add = type(self) is InnerProduct
+        self.add_output((rows, n_out), overwritable=True, span=span)
         shape = (n_in, n_out) if self.transpose else (n_out, n_in)
         self.weight = self.add_param(shape, initial=lambda whole: glorot(*whole), axis=1 if self.transpose else 0)
         self.bias = self.add_bias(n_out, block.bias_term, ZEROS)
@@ -70,16 +83,16 @@ class InnerProduct(Layer):
     def forward(self, phase: Phase) -> None:
         bias = None if self.bias is None else self.bias.data
         self.x = self.rows()
-        feature, matrices = self.features[0], (self.x, self.weight.data, bias)
-        if feature.added is None:
-            self.ops.linear(*matrices, out=feature.data, transpose=self.transpose)
+        y, added, matrices = self.features[0].data, self.fused.added, (self.x, self.weight.data, bias)
+        if added is None:
+            self.ops.linear(*matrices, out=y, transpose=self.transpose)
         else:
-            self.ops.linear_add(*matrices, feature.added.data, out=feature.data, transpose=self.transpose)
+            self.ops.linear_add(*matrices, added.data, out=y, transpose=self.transpose)
 
     def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.features[0].output_grad
         weight, bias_grad = self.weight, None if self.bias is None else self.bias.grad
-        self.linear_gradients(self.x, gy, weight.grad, bias_grad, self.transpose, weight.accumulates)
+        linear_gradients(self.ops, self.x, gy, weight.grad, bias_grad, self.transpose, weight.accumulates)
         if source.grad is not None:
             with self.grad_rows() as gx:
                 self.ops.linear_grad_input(gy, weight.data, out=gx, transpose=self.transpose)
@@ -90,7 +103,8 @@ class Softmax(Layer):
     """y = exp(x) / sum exp(x), of each record x (N, ...) taken as a row: y (N, D).
 
     ``num_softmax_per_instance`` n cuts each row in n equal parts, each with a softmax of its own. Of images
-    (N, C, H, W) n is 1, or H W: then the softmax is over the channels at each pixel, and y is (N, C, H, W).
+    (N, C, H, W) n is 1, or H W: then the softmax is over the channels at each pixel, and y is (N, C, H, W). The
+    gradient is y (gy - sum(gy y)).
 
     Notes
     -----
@@ -98,7 +112,8 @@ class Softmax(Layer):
     """
 
     block = SoftmaxConf
-    traits = Traits(time_foldable=True, capturable=True, predicts="classes")
+    traits = Traits(predicts="classes")
+    speed = Speed(time_foldable=True, capturable=True)
 
     def setup(self) -> None:
         n = self.conf.block(SoftmaxConf).num_softmax_per_instance
@@ -143,7 +158,7 @@ class Dropout(Layer):
     """
 
     block = DropoutConf
-    traits = Traits(time_foldable=True, capturable=True, reads_gradients=True, feature_parallel=Connection.ONE_TO_ONE)
+    speed = Speed(time_foldable=True, capturable=True, reads_gradients=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
         self.keep = 1 - self.conf.block(DropoutConf).dropout_ratio

@@ -14,7 +14,7 @@ from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer, check_axes
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.traits import Connection, Speed, Traits
 from singa_dask.layers.window import as_images, image_shape
 from singa_dask.ops.contract import Array, Running
 
@@ -50,11 +50,13 @@ class BMConf(Conf):
 class LRN(Layer):
     """y = x / S^beta, with S[c] = knorm + alpha / local_size times the sum of x^2 over local_size channels around c.
 
-    x and y (N, C, H, W). At the first and last channels fewer are summed; the divisor of alpha stays the same.
+    x and y (N, C, H, W). At the first and last channels fewer are summed; the divisor of alpha stays the same. The
+    gradient is gy / S^beta - 2 beta alpha / local_size x T, with T[c] the sum of gy x / S^(beta + 1) over the same
+    channels.
     """
 
     block = LRNConf
-    traits = Traits(time_foldable=True, capturable=True)
+    speed = Speed(time_foldable=True, capturable=True)
 
     def setup(self) -> None:
         block = self.conf.block(LRNConf)
@@ -92,17 +94,14 @@ class BatchNorm(Layer):
 
     Notes
     -----
-    After Ioffe and Szegedy (2015), with the variance that divides by the number of values throughout. SINGA's BM does
-    nothing on a CPU; its CudnnBM keeps the last batch only and lets its updater change what it keeps.
+    After Ioffe and Szegedy (2015), with the variance that divides by the number of values throughout. Gradients are as
+    those of LayerNorm, with means over a channel. SINGA's BM does nothing on a CPU; its CudnnBM keeps the last batch
+    only and lets its updater change what it keeps.
     """
 
     block = BMConf
-    traits = Traits(
-        params=("scale", "shift", "mean", "variance"),
-        capturable=True,
-        reads_gradients=True,
-        feature_parallel=Connection.ONE_TO_ONE,
-    )
+    traits = Traits(params=("scale", "shift", "mean", "variance"))
+    speed = Speed(capturable=True, reads_gradients=True, feature_parallel=Connection.ONE_TO_ONE, fuses=("relu",))
 
     def setup(self) -> None:
         block, shape = self.conf.block(BMConf), self.sources[0].shape
@@ -110,7 +109,7 @@ class BatchNorm(Layer):
         self.eps, self.momentum = block.epsilon, block.momentum
         self.rows_of_values = len(shape) == 2
         size = (shape[1] if len(shape) != 3 else 1,)
-        self.add_output(shape, overwritable=True).can_relu = type(self) is BatchNorm
+        self.add_output(shape, overwritable=True)
         self.scale, self.shift = self.add_param(size, value=1), self.add_param(size, value=0)
         self.running_mean = self.add_param(size, value=0, running_statistic=True)
         self.running_variance = self.add_param(size, value=1, running_statistic=True)
@@ -123,12 +122,12 @@ class BatchNorm(Layer):
         mean, variance = (self.mean, self.variance) if training else (self.running_mean, self.running_variance)
         self.ops.batch_norm(
             x, self.scale.data, self.shift.data, mean.data, variance.data, y, self.eps, training,
-            self.features[0].relu, self.work.data_if_needed,
+            self.fused.relu, self.work.data_if_needed,
         )  # fmt: skip
 
     def backward(self, phase: Phase) -> None:
         source, feature = self.sources[0], self.features[0]
-        gy, y = self.channels(feature.output_grad), self.channels(feature.data) if feature.needs_mask else None
+        gy, y = self.channels(feature.output_grad), self.channels(feature.data) if self.fused.masks_output else None
         gx = None if source.grad is None else self.channels(source.grad)
         mean, variance = self.running_mean, self.running_variance
         running = Running(mean.data, variance.data, mean.grad, variance.grad, 1 - self.momentum)
@@ -165,11 +164,12 @@ class GroupNorm(Layer):
     Notes
     -----
     After Wu and He (2018), with their 32 groups unless the job says otherwise. One group is layer normalisation of
-    images, as many as channels instance normalisation.
+    images, as many as channels instance normalisation. Gradients are as those of LayerNorm, with means over a group.
     """
 
     block = GroupNormConf
-    traits = Traits(params=("scale", "shift"), time_foldable=True, capturable=True, accumulates=True)
+    traits = Traits(params=("scale", "shift"))
+    speed = Speed(time_foldable=True, capturable=True, accumulates=True)
 
     def setup(self) -> None:
         block = self.conf.block(GroupNormConf)
@@ -216,7 +216,8 @@ class RMSNorm(Layer):
     """
 
     block = RMSNormConf
-    traits = Traits(params=("scale",), time_foldable=True, capturable=True, accumulates=True, reads_gradients=True)
+    traits = Traits(params=("scale",))
+    speed = Speed(time_foldable=True, capturable=True, accumulates=True, reads_gradients=True)
 
     def setup(self) -> None:
         shape = self.sources[0].shape
@@ -267,18 +268,14 @@ class LayerNorm(Layer):
 
     Notes
     -----
-    After Ba et al. (2016), whose gain and bias these are. The variance divides by D.
+    After Ba et al. (2016), whose gain and bias these are. The variance divides by D. In NumPy, with columns
+    s = sqrt(v + epsilon) and rows n = (x - m) / s, g = scale * gy, the gradients are ``(gy * n).sum(0)`` of scale,
+    ``gy.sum(0)`` of shift and ``(g - g.mean(1) - n * (g * n).mean(1)) / s`` of x, the means as columns.
     """
 
     block = LayerNormConf
-    traits = Traits(
-        params=("scale", "shift"),
-        time_foldable=True,
-        capturable=True,
-        accumulates=True,
-        reads_gradients=True,
-        adds_gradient=True,
-    )
+    traits = Traits(params=("scale", "shift"))
+    speed = Speed(time_foldable=True, capturable=True, accumulates=True, reads_gradients=True, fuses=("add_grad",))
 
     def setup(self) -> None:
         shape = self.sources[0].shape
@@ -296,7 +293,7 @@ class LayerNorm(Layer):
 
     def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.features[0].output_grad
-        added, kernel = source.grad_added, self.ops.layer_norm_grad
+        added, kernel = self.fused.added_grad, self.ops.layer_norm_grad
         if added is not None:
             kernel = partial(self.ops.layer_norm_grad_add, added.output_grad)
         kernel(

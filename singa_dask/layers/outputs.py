@@ -7,7 +7,7 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.traits import Speed, Traits
 
 
 class ArgSortConf(Conf):
@@ -25,7 +25,8 @@ class ArgSort(Layer):
     """
 
     block = ArgSortConf
-    traits = Traits(is_output=True, time_foldable=True, capturable=True)
+    traits = Traits(role="output")
+    speed = Speed(time_foldable=True, capturable=True)
 
     def setup(self) -> None:
         self.topk, width = self.conf.block(ArgSortConf).topk, self.sources[0].size
@@ -45,9 +46,8 @@ class Accuracy(ArgSort):
     Sources: scores, labels.
     """
 
-    traits = ArgSort.traits.replace(
-        n_sources=(2, 2), consumes=("data", "labels"), metrics=("accuracy",), capturable=True
-    )
+    traits = ArgSort.traits.replace(n_sources=(2, 2), consumes=("data", "labels"), metrics=("accuracy",))
+    speed = ArgSort.speed.replace(capturable=True)
 
     def prepare(self, phase: Phase) -> None:
         self.labels(1, self.sources[0].size)

@@ -11,7 +11,7 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Size, choice
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Buffer, Layer
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.traits import Connection, Speed
 from singa_dask.layers.window import PAD, STRIDE, WindowConf, Windowed, as_images, image_shape
 
 
@@ -45,7 +45,7 @@ class Pooling(Windowed):
     """
 
     block = PoolingConf
-    traits = Windowed.traits.replace(capturable=True)
+    speed = Windowed.speed.replace(capturable=True, fuses=("relu_grad",))
 
     def setup(self) -> None:
         block = self.conf.block(PoolingConf)
@@ -62,13 +62,10 @@ class Pooling(Windowed):
         self.count_pad = self.conf.type != "CudnnPool" if counts is None else counts
         self.y = self.add_output((n_rows, n_channels, *places), overwritable=not self.all_ties)
         self.where: Buffer | None = None
+        if not self.takes_mean:
+            self.speed = self.speed.replace(fuses=())
         if not self.takes_mean and not self.all_ties:
             self.where = self.buffer("where", self.y.shape, self.ops.place_dtype(self.kernel), when="backward")
-
-    def attach(self) -> None:
-        # a mean of a ReLU computes its gradient too: one pass less over it
-        if self.takes_mean and (below := self.sources[0].relu_of):
-            below.is_masked = True
 
     def forward(self, phase: Phase) -> None:
         x, y = as_images(self.sources[0].data), self.features[0].data
@@ -83,7 +80,7 @@ class Pooling(Windowed):
         if source.grad is None:
             return
         gy, gx = self.features[0].output_grad, as_images(source.grad)
-        if self.takes_mean and source.relu_of is not None:
+        if self.fused.masks_source:
             relu = as_images(source.data)
             self.ops.avg_pool_relu_grad(relu, gy, gx, self.kernel, self.stride, self.pad, self.count_pad)
         elif self.takes_mean:
@@ -110,7 +107,7 @@ class GlobalPooling(Layer):
     """
 
     block = GlobalPoolingConf
-    traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+    speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
         self.takes_mean = self.conf.block(GlobalPoolingConf).pool == "AVG"
@@ -161,7 +158,7 @@ class AdaptivePooling(Layer):
     """
 
     block = AdaptivePoolingConf
-    traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+    speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
         block = self.conf.block(AdaptivePoolingConf)

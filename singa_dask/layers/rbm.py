@@ -66,7 +66,7 @@ class _RBMLayer(Layer):
     """What the two layers have in common."""
 
     block = RBMConf
-    traits = Traits(params=("weight", "bias"), learns_without_loss=True, needs_split=False)
+    traits = Traits(params=("weight", "bias"), role="unsupervised")
 
     def add_units(self, n_rows: int, n_units: int, n_visible: int) -> None:
         """Add output and params."""

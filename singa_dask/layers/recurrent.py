@@ -16,7 +16,7 @@ from singa_dask.layers.activation import Kernels
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, split_mask
 from singa_dask.layers.fused_params import FusedParams, padded_matrix
 from singa_dask.layers.param import ONES, ORTHOGONAL, ZEROS, glorot
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.traits import Connection, Speed, Traits
 from singa_dask.ops.contract import Array
 
 
@@ -70,16 +70,8 @@ class Recurrent(Layer):
         Whether the state also gets on by another way than its matrix product.
     """
 
-    traits = Traits(
-        n_sources=(1, 3),
-        consumes=("one_hot_index",),
-        time_foldable=True,
-        capturable=True,
-        takes_mask=True,
-        recurrent=True,
-        accumulates=True,
-        feature_parallel=Connection.ONE_TO_ALL,
-    )
+    traits = Traits(n_sources=(1, 3), consumes=("one_hot_index",), takes_mask=True, steps="recurrent")
+    speed = Speed(time_foldable=True, capturable=True, accumulates=True, feature_parallel=Connection.ONE_TO_ALL)
     block: ClassVar[type[RecurrentConf]]
     gates: ClassVar[tuple[str, ...]]
     input_order: ClassVar[tuple[int, ...]]
@@ -100,7 +92,7 @@ class Recurrent(Layer):
         self._add_buffers()
         by_input = [[params[k] for k in self.input_order] for params in (self.weights, self.biases) if params]
         by_state = [self.recurrences[k] for k in self.state_order]
-        self.fused = {
+        self.fused_params = {
             "w": FusedParams(by_input[0]),
             "table": FusedParams(by_input[0], by_input[1] if self.biases else []),
             "u": FusedParams(by_state),
@@ -108,7 +100,7 @@ class Recurrent(Layer):
             "u transposed": FusedParams(by_state, []),
         }
         if self.biases:
-            self.fused["b"] = FusedParams(by_input[1])
+            self.fused_params["b"] = FusedParams(by_input[1])
 
     def _add_params(self, block: RecurrentConf) -> None:
         """Add the params; at first a W is Glorot's, a U orthogonal, a b 0, but 1 for the forget gate of an LSTM."""
@@ -207,7 +199,7 @@ class Recurrent(Layer):
 
     def weights_of(self, key: str) -> Array:
         """Return params of all gates side by side."""
-        return self.first.fused[key].value(self.ops)
+        return self.first.fused_params[key].value(self.ops)
 
     def columns(self, order: Sequence[int], gate: int, values: Array) -> Array:
         """Return the columns that belong to a gate."""
@@ -218,7 +210,7 @@ class Recurrent(Layer):
         if self.site.prototype is None:
             for values in self.state or () if self.context.stream_start else ():
                 values[...] = 0
-            for fused in self.fused.values():
+            for fused in self.fused_params.values():
                 fused.stale |= not self.context.frozen
         if self.mask is not None:
             valid = self.mask.data.reshape(-1).astype(np.float32)
@@ -372,6 +364,7 @@ class RNN(Recurrent):
     block = RNNConf
     gates = ("",)
     traits = Recurrent.traits.replace(params=("W", "U", "b"))
+    speed = Recurrent.speed
     input_order = state_order = (0,)
     n_kept = 1
 
@@ -407,6 +400,7 @@ class GRU(Recurrent):
     block = GRUConf
     gates = ("z", "r", "c")
     traits = Recurrent.traits.replace(params=gate_names(gates))
+    speed = Recurrent.speed
     input_order, state_order = (2, 0, 1), (0, 1, 2)
     n_kept = 4
     skips = True
@@ -433,6 +427,7 @@ class LSTM(Recurrent):
     block = LSTMConf
     gates = ("i", "f", "g", "o")
     traits = Recurrent.traits.replace(params=gate_names(gates))
+    speed = Recurrent.speed
     input_order = state_order = (0, 1, 3, 2)
     n_kept = 4
 

@@ -13,7 +13,7 @@ from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.attention import HIDDEN
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, check_axes, split_mask
 from singa_dask.layers.embedding import INITIAL_PLACES, Numbers
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.traits import Speed, Traits
 from singa_dask.layers.window import PAD, STRIDE
 from singa_dask.ops.contract import Array
 
@@ -36,7 +36,7 @@ class PaddingMask(Numbers):
     """
 
     block = PaddingMaskConf
-    traits = Numbers.traits.replace(needs_split=False)
+    speed = Numbers.speed
 
     def setup(self) -> None:
         super().setup()
@@ -101,14 +101,8 @@ class TimePooling(Layer):
     """
 
     block = TimePoolingConf
-    traits = Traits(
-        n_sources=(1, 2),
-        time_foldable=True,
-        all_steps_from=0,
-        takes_mask=True,
-        capturable=True,
-        reads_gradients=True,
-    )
+    traits = Traits(n_sources=(1, 2), steps="all", takes_mask=True)
+    speed = Speed(time_foldable=True, capturable=True, reads_gradients=True)
 
     def setup(self) -> None:
         self.pool, self.n_steps = self.conf.block(TimePoolingConf).pool, time_steps(self)
@@ -190,14 +184,8 @@ class ClassToken(Layer):
     After Devlin et al. (2019), "BERT", and Dosovitskiy et al. (2021), "An image is worth 16x16 words".
     """
 
-    traits = Traits(
-        params=("token",),
-        time_foldable=True,
-        all_steps_from=0,
-        capturable=True,
-        accumulates=True,
-        reads_gradients=True,
-    )
+    traits = Traits(params=("token",), steps="all")
+    speed = Speed(time_foldable=True, capturable=True, accumulates=True, reads_gradients=True)
 
     def setup(self) -> None:
         check_axes(self, "rows", 2)

@@ -12,7 +12,7 @@ from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Size, choice
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.traits import Connection, Speed
 from singa_dask.layers.window import PAD, as_images, image_shape
 from singa_dask.ops.contract import UNDILATED, Array
 
@@ -36,7 +36,7 @@ class Upsample(Layer):
     """
 
     block = UpsampleConf
-    traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+    speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
         block = self.conf.block(UpsampleConf)

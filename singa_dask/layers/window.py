@@ -12,7 +12,7 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Count, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import Layer, check_axes
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.traits import Connection, Speed
 from singa_dask.ops.contract import UNDILATED, Array
 
 STRIDE, PAD = (1, 1), (0, 0)
@@ -85,7 +85,7 @@ def as_images(x: Array) -> Array:
 class Windowed(Layer):
     """What layers with a window share: its size, and the checks of it."""
 
-    traits = Traits(time_foldable=True, feature_parallel=Connection.ONE_TO_ONE)
+    speed = Speed(time_foldable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def set_window(self, block: WindowConf, name: str, sizes: tuple[int, int]) -> tuple[int, int]:
         """Take the window of a block; return how many places it takes on images of (height, width).

@@ -6,7 +6,7 @@ The plan, a list of nodes
 The net, made of a plan
     `neuralnet`: the class `NeuralNet`, and `make_net`, which builds one. `wiring`: makes and connects the layers.
     `params`, `gradients`, `copies`: weights, who has gradients, and sums over copies. `shares`, `mixing`: batches that
-    are divided unequally or mixed. `sums`: additions that a layer computes beside its own work.
+    are divided unequally or mixed. `fuse`: layers that compute what their neighbours would.
 Beside the net
     `replay`: calls kernels again without the layers. `debug`: watches layers. `picture`: draws a net.
 """

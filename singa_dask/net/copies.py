@@ -50,7 +50,7 @@ class Copies:
     def memory(self, ops: Ops) -> Iterator[tuple[Layer, Allocation]]:
         """Yield memory for the gradients of one copy, which all copies of a layer use that do not add them."""
         for layer in self._adding:
-            for param in () if layer.traits.accumulates else layer.params:
+            for param in () if layer.speed.accumulates else layer.params:
                 if not param.is_idle:
                     make = partial(self._allocate, param, ops)
                     yield layer, Allocation((param, "own"), param.shape, param.dtype, make)
@@ -71,7 +71,7 @@ class Copies:
                 if param.view is not None:  # other layers have added the rest to the same memory
                     layer.ops.multiply(param.memory, 0, out=param.memory)
             run_backward(layer, phase, run=run)
-        elif layer.traits.accumulates:
+        elif layer.speed.accumulates:
             run_backward(layer, phase, adds=True, run=run)
         else:
             self._add_own_gradients(layer, phase, run)

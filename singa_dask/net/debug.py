@@ -62,15 +62,15 @@ def watch_backward(layer: Layer, phase: Phase, backward: Callable[[Layer, Phase]
         ]
     before = [_copy(layer, grad) for _, grad in param_gradients(layer)]
     kept = _source_data(layer)
-    for k, feature in enumerate(layer.features if layer.traits.reads_gradients else ()):
-        if feature.grad is not None and not feature.relu:
+    for k, feature in enumerate(layer.features if layer.speed.reads_gradients else ()):
+        if feature.grad is not None and not layer.fused.relu:
             kept.append((f"the gradient of output {k}", feature.grad, _copy(layer, feature.grad)))
     _fill(gradients)
     backward(layer, phase)
     _check(layer, "backward", gradients, kept, "grad[...] = values")
     if not adds:
         check_overwritable(layer, phase)
-    elif layer.traits.accumulates and not layer.traits.recurrent:  # whose backward uses up what forward has kept
+    elif layer.speed.accumulates and layer.traits.steps != "recurrent":  # whose backward uses up what forward has kept
         check_accumulates(layer, phase, before)
 
 
@@ -81,7 +81,7 @@ def check_accumulates(layer: Layer, phase: Phase, before: Sequence[Array]) -> No
     for (name, grad), total, earlier in zip(param_gradients(layer), sums, before, strict=True):
         wanted = earlier + _copy(layer, grad)
         if not np.allclose(total, wanted, rtol=0, atol=np.finfo(grad.dtype).eps ** 0.5 * np.abs(wanted).max(initial=0)):
-            what = f"its trait accumulates is false: {name} is not added to what was there."
+            what = f"its speed accumulates is false: {name} is not added to what was there."
             raise PartError(f"{layer.conf.type}: {what} Do so if phase & Phase.AGGREGATE_GRADIENT, or take it out.")
         grad[...] = layer.ops.from_host(total.astype(grad.dtype))
 

@@ -17,6 +17,7 @@ from singa_dask.layers.bridge import Bridge
 from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.net.copies import Copies
 from singa_dask.net.debug import watch_backward, watch_forward
+from singa_dask.net.fuse import bind_shared_gradients, fuse
 from singa_dask.net.gradients import check_backward, find_gradients
 from singa_dask.net.mixing import check_mixing
 from singa_dask.net.nodes import Node
@@ -25,7 +26,6 @@ from singa_dask.net.params import Params
 from singa_dask.net.plan import plan
 from singa_dask.net.replay import Replays
 from singa_dask.net.shares import check_shares, find_shares
-from singa_dask.net.sums import merge_sums
 from singa_dask.net.wiring import Wiring, pass_on_reads
 from singa_dask.ops.contract import Ops
 from singa_dask.registry import suggest
@@ -101,6 +101,7 @@ class NeuralNet:
         """Allocate features and gradients; the values of params are given by whoever keeps them."""
         for layer in self.layers:
             allocate(layer)
+        bind_shared_gradients(self.layers)
         self._copies.allocate(self.ops)
 
     def allocate_params(self) -> None:
@@ -412,8 +413,7 @@ def make_net(job: JobConf, context: InputContext, ops: Ops, share_from: NeuralNe
     if problems := list(dict.fromkeys(wrong)):
         raise ConfigError(problems)
     params.assign_owners()
-    # the outputs of nets that are not trained, or are debugged, can be looked at
-    is_looked_at = job.debug or not context.phase & Phase.TRAIN
-    if ops.prefers_large_kernels and nodes[0].worker is None and not is_looked_at:
-        merge_sums(wiring.layers)
+    # the outputs of nets that are not trained can be looked at; those of sums not even in training, if it is debugged
+    if context.phase & Phase.TRAIN:
+        fuse(wiring.layers, with_sums=ops.prefers_large_kernels and nodes[0].worker is None and not job.debug)
     return NeuralNet(context, ops, wiring, params)

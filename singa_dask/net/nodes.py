@@ -98,6 +98,11 @@ class Node:
         """What the class states."""
         return self.cls.traits
 
+    @property
+    def needs_split(self) -> bool:
+        """Whether several readers need a Split, which sums their gradients."""
+        return self.cls.backward is not Layer.backward and self.traits.role not in ("input", "unsupervised")
+
     def renamed(self, name: str, **changes: Any) -> Node:
         """Return a copy with another name, and other attributes if ``changes`` has them."""
         return replace(self, conf=self.conf.model_copy(update={"name": name}), **changes)

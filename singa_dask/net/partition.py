@@ -121,15 +121,15 @@ class _Plan(NamedTuple):
     @classmethod
     def of(cls, node: Node, default: int) -> _Plan:
         """Read a node."""
-        kind, conf = node.traits, node.conf
+        kind, parallel, conf = node.traits, node.cls.speed.feature_parallel, node.conf
         dim = default if conf.partition_dim is None else conf.partition_dim
         if conf.location is not None or dim == WHOLE:
             return cls(WHOLE, conf.location or 0)
-        if dim == 1 and (kind.is_input or (kind.time_from_columns and not kind.feature_parallel)):
+        if dim == 1 and (kind.is_input or (kind.steps == "columns" and not parallel)):
             return cls(WHOLE, copied=True)
         sliced, joined = conf.given_block(SliceConf), conf.given_block(ConcateConf)
         axis = sliced.slice_dim if sliced else joined.concate_dim if joined else None
-        return cls(dim if kind.feature_parallel or axis == 0 else 0)
+        return cls(dim if parallel or axis == 0 else 0)
 
 
 class _Partitioner:
@@ -164,13 +164,13 @@ class _Partitioner:
 
     def _taken_whole(self, node: Node) -> list[NodeOutput]:
         """Return the sources whose data each part of a layer needs as a whole."""
-        kind, ours = node.traits, self.plans[node.name].dim
+        connection, ours = node.cls.speed.connection, self.plans[node.name].dim
         taken = []
         for k, output in enumerate(node.sources):
             theirs = self.plans[output.node].dim
-            own = ours == theirs != WHOLE and TABLE[theirs, ours, kind.connection] == DIRECT
-            cut = TABLE[theirs, ours, kind.connection].slice_dim is not None
-            if not own and not cut and kind.consumed(k) != {"labels"}:
+            own = ours == theirs != WHOLE and TABLE[theirs, ours, connection] == DIRECT
+            cut = TABLE[theirs, ours, connection].slice_dim is not None
+            if not own and not cut and node.traits.consumed(k) != {"labels"}:
                 taken.append(output)
         return taken
 
@@ -199,7 +199,7 @@ class _Partitioner:
     def _localise(self, output: NodeOutput, reader: Node, part: int, worker: int) -> NodeOutput:
         """Return what a part of a reader reads, on its worker."""
         ours, theirs = self.plans[reader.name], self.plans[output.node]
-        connection = reader.traits.connection
+        connection = reader.cls.speed.connection
         # a whole layer on each worker needs all of its source
         way = TABLE[theirs.dim, ours.dim, connection]
         if theirs.copied:

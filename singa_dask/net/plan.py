@@ -129,13 +129,8 @@ def choose_outputs(nodes: Sequence[Node]) -> list[Node]:
 def add_splits(nodes: Sequence[Node]) -> list[Node]:
     """Put ``split(<name>)`` after each output that several layers read and that does not serve several itself."""
     readers = Counter(source for node in nodes for source in node.sources)
-    split = {
-        output
-        for node in nodes
-        if (node.traits.needs_split or node.n_outputs) and not node.traits.is_input
-        for output in node.outputs
-        if readers[output] > 1
-    }
+    several = [node for node in nodes if node.needs_split or node.n_outputs]
+    split = {output for node in several for output in node.outputs if readers[output] > 1}
     planned = []
     for node in nodes:
         sources = tuple(NodeOutput(f"split({source})") if source in split else source for source in node.sources)

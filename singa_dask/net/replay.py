@@ -61,9 +61,9 @@ def is_replayable(layer: Layer) -> bool:
 
     The copies of a recurrent layer, one for each time step, leave states to each other.
     """
-    is_copy = layer.traits.recurrent and layer.name != layer.conf_name
+    is_copy = layer.traits.steps == "recurrent" and layer.name != layer.conf_name
     is_ours = type(layer).__module__.startswith("singa_dask.layers.")
-    return layer.traits.capturable and is_ours and not is_copy
+    return layer.speed.capturable and is_ours and not is_copy
 
 
 class _Pass:
@@ -76,7 +76,7 @@ class _Pass:
     """
 
     def __init__(self, layer: Layer, verb: str) -> None:
-        self._layer, self._verb = layer, getattr(layer, verb)
+        self._layer, self._name, self._verb = layer, verb, getattr(layer, verb)
         self._n_passes = self._n_misses = self.n_captures = 0
         self._captured: Capture | None = None
         self._kernels: list[Callable[[], Any]] | None = None
@@ -103,8 +103,10 @@ class _Pass:
             if (now := attributes.get(name)) is not value and not is_in_place(now, value):
                 return False
         own = vars(self._layer).values() if self._own else ()
-        if not all(map(is_, own, self._own)) and not all(map(is_in_place, own, self._own)):
-            return False
+        if not all(map(is_, own, self._own)):
+            for now, value in zip(own, self._own, strict=False):
+                if now is not value and not is_in_place(now, value):
+                    return False
         return self._layer.ops.conditions() == self._conditions
 
     def run(self, phase: Phase) -> None:
@@ -124,10 +126,9 @@ class _Pass:
             self._captured = captured
             return
         self._kernels, self._conditions, self.n_captures = captured.bound(), ops.conditions(), 0
-        name = self._verb.__name__
-        self._held = [(attributes, key, attributes.get(key)) for attributes, key in places(layer, name)]
+        self._held = [(attributes, key, attributes.get(key)) for attributes, key in places(layer, self._name)]
         # what `prepare` leaves to the kernels, and a forward pass to the one back
-        is_alone = name == "forward" and type(layer).prepare is Layer.prepare
+        is_alone = self._name == "forward" and type(layer).prepare is Layer.prepare
         self._own = [] if is_alone else list(vars(layer).values())
 
 

@@ -93,7 +93,7 @@ def _copy(node: Node, edges: Sequence[_Edge], lengths: Mapping[str, int], step: 
                 )
                 raise ConfigError(node.problem(message, ("srclayers", k)))
             sources.append(_copy_of(edge.source, other))
-    if step and node.traits.recurrent:
+    if step and node.traits.steps == "recurrent":
         sources.append(_copy_of(node.name, step - 1))
     return node.renamed(
         f"{step}#{node.name}",
@@ -126,7 +126,7 @@ def _steps_read(node: Node, k: int, edge: _Edge, lengths: Mapping[str, int], ste
 def merge(copies: Sequence[Node], by_features: Collection[str] = ()) -> list[Node]:
     """Merge the copies of a layer if one call can compute all steps; merged layers have the name of the layer.
 
-    That is so where the type says so (`Traits.time_foldable`), no step waits for a layer that waits for another step
+    That is so where the type says so (`Speed.time_foldable`), no step waits for a layer that waits for another step
     of it, and every step reads the same step of its sources. Rows of merged layers are those of the first step, then
     those of the next; Concate and Slice lead from copies to rows and back.
 
@@ -163,13 +163,13 @@ class _Merger:
         return _edges(first.renamed(name, sources=sources), self.lengths)
 
     def _can_merge(self, name: str) -> bool:
-        kind = self.groups[name][0].traits
-        if (self.lengths[name] == 1 and kind.all_steps_from is None) or (
-            name in self.by_features and kind.recurrent and kind.connection is Connection.ONE_TO_ALL
-        ):
+        kind, speed = self.groups[name][0].traits, self.groups[name][0].cls.speed
+        if self.lengths[name] == 1 and kind.steps not in ("all", "memory"):
+            return False
+        if name in self.by_features and kind.steps == "recurrent" and speed.connection is Connection.ONE_TO_ALL:
             return False
         return (
-            kind.time_foldable
+            speed.time_foldable
             and not self._waits_for_itself(name)
             and all(self._is_stepwise(name, k, edge) for k, edge in enumerate(self.edges[name]))
         )
@@ -180,8 +180,8 @@ class _Merger:
         if edge.kind == "OneToOne":
             return not edge.shift and n_steps == self.lengths[name]
         if edge.kind == "OneToAll":
-            return kind.reads_all_steps(k) or (n_steps == 1 and kind.time_from_columns)
-        return edge.kind == "FirstToLast" and kind.recurrent and k > 0
+            return kind.reads_all_steps(k) or (n_steps == 1 and kind.steps == "columns")
+        return edge.kind == "FirstToLast" and kind.steps == "recurrent" and k > 0
 
     def _waits_for_itself(self, name: str) -> bool:
         """Tell whether a layer is in a cycle through other layers, at any step."""

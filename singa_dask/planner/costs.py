@@ -152,8 +152,9 @@ def layer_key(layer: Layer) -> tuple[str, int]:
         for key in ("path", "batchsize") if isinstance(block, dict) else ():
             block.pop(key, None)
     facts: list[Any] = [conf, layer.learns, [(param.shape, str(param.dtype)) for param in layer.params]]
+    facts.append([layer.fused.relu, layer.fused.masks_source, layer.fused.idle])
     for each in (*layer.sources, *layer.features):
-        facts.append([each.shape[0] / rows, each.shape[1:], str(each.dtype), each.requires_grad, each.relu])
+        facts.append([each.shape[0] / rows, each.shape[1:], str(each.dtype), each.requires_grad])
         facts.append([each.n_steps, sorted(each.consumed_as)])
     return f"{layer.conf.type} {_hash(json.dumps(facts, sort_keys=True))}", rows
 

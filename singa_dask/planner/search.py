@@ -304,13 +304,13 @@ def partitions_of(job: JobConf, net: NeuralNet) -> Iterator[tuple[str, dict[int,
     large = {
         layer.conf_name
         for layer in net.layers
-        if layer.traits.feature_parallel is Connection.ONE_TO_ALL
+        if layer.speed.feature_parallel is Connection.ONE_TO_ALL
         and sum(param.size for param in layer.params)
         > sum(feature.shape[0] * feature.size for feature in (*layer.sources, *layer.features))
     }
     cut = set(large)
     for layer in [*layers] * len(large):  # also where a job lists a layer before its source
-        if LAYERS.find(layer.type).traits.feature_parallel is Connection.ONE_TO_ONE and cut & {*layer.srclayers}:
+        if LAYERS.find(layer.type).speed.feature_parallel is Connection.ONE_TO_ONE and cut & {*layer.srclayers}:
             cut.add(layer.name)
     for name, wanted in (("batch", set()), ("feature", cut)):
         changed = {i: int(layer.name in wanted) for i, layer in enumerate(layers) if dims[i] != (layer.name in wanted)}

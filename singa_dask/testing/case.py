@@ -89,7 +89,7 @@ class Case(NamedTuple):
                 ops.copy(np.random.default_rng(k).integers(0, self.integers, shape).astype(float), out=feature.data)
             if self.cls.traits.consumed(k).isdisjoint(("data", "one_hot_index", "raw")):
                 feature.own_data, feature.data = False, None
-            feature.n_steps = 1 if k and self.cls.traits.recurrent else self.n_steps
+            feature.n_steps = 1 if k and self.cls.traits.steps == "recurrent" else self.n_steps
             if self.source_steps:
                 feature.n_steps = self.source_steps[k]
             sources.append(feature)

@@ -74,7 +74,7 @@ def check_contract(case: Case) -> None:
             layer.ops.copy(feature.data, out=feature.grad)
     if learns:
         watch_backward(layer, BACKWARD, run_backward, False)
-        if layer.traits.accumulates:
+        if layer.speed.accumulates:
             watch_backward(layer, BACKWARD, partial(run_backward, adds=True), True)
     arrays = results(layer, back=learns)
     remedy = "Draw random numbers by self.random_key; keep what lasts as self.state, or in a param."
@@ -208,7 +208,7 @@ def _differences(layer: Layer, values: Any, measure: Callable[[], float]) -> Any
 
 def check_capturable(case: Case) -> None:
     """Check that of a step a `capturable` layer reads no more than its random keys outside of `prepare`."""
-    if not case.cls.traits.capturable:
+    if not case.cls.speed.capturable:
         return
     wanted, layer = _outputs(case, Phase.TRAIN, step=8), case.wired()
     layer.random_key = lambda *more: key_at(type(layer).random_key(layer, *more), 8)  # type: ignore[method-assign]
@@ -217,8 +217,36 @@ def check_capturable(case: Case) -> None:
     layer.context.step = 7
     layer.forward(Phase.TRAIN | Phase.FORWARD)
     for k, values in enumerate(wanted):
-        remedy = "Read self.context.step in prepare(), or take the trait capturable out."
+        remedy = "Read self.context.step in prepare(), or take capturable out of its speed."
         compare(f"output {k} at step 8 of a captured step 7", layer.features[k].data, values, 0, remedy)
+
+
+def check_fuses(case: Case) -> None:
+    """Check that what a layer fuses is what its neighbours would compute themselves."""
+    weights = [np.random.default_rng(5).normal(size=feature.shape) for feature in case.wired().features]
+    for what in case.wired().speed.fuses:
+        layer, other = case.wired(), case.wired()
+        if what == "relu_grad":
+            for x in (layer.sources[0].data, other.sources[0].data):
+                np.maximum(x, 0, out=x)
+        wanted = results(other, weights)
+        if what == "relu":
+            layer.fused.relu = layer.fused.masks_output = True
+            is_on = wanted["output 0"] > 0
+            wanted = results(other, [weights[0] * is_on]) | {"output 0": wanted["output 0"] * is_on}
+        elif what == "relu_grad":
+            layer.fused.masks_source = True
+            wanted["the gradient of source 0"] *= layer.sources[0].data > 0
+        elif what == "add":
+            layer.fused.added = other.features[0]
+            wanted["output 0"] *= 2
+        elif what == "add_grad":
+            layer.fused.added_grad = other.sources[0]
+            wanted["the gradient of source 0"] *= 2
+        else:
+            wanted |= {f"the gradient of source {k}": weights[0] for k in case.every}
+        for name, actual in results(layer, weights).items():
+            compare(f"{name}, with {what!r}", actual, wanted[name], 1e-9, f"Mend it, or take {what!r} out of fuses.")
 
 
 def check_replays(case: Case) -> None:
@@ -238,7 +266,7 @@ def check_replays(case: Case) -> None:
                 array[...] = np.nan
             wanted = results(other, back=learns)
             for name, actual in results(layer, back=learns, run=replays.run).items():
-                remedy = "Call kernels by self.ops alone, the same ones in each step, or take the trait capturable out."
+                remedy = "Call only kernels of self.ops, the same in each step, or take capturable out of its speed."
                 compare(f"{name} of pass {k}, which is replayed,", actual, wanted[name], 0, remedy)
 
 
@@ -294,7 +322,9 @@ def check_rows(case: Case) -> None:
 def check_time_steps(case: Case) -> None:
     """Check that a `time_foldable` layer computes two time steps in one call as it does in two."""
     traits = case.cls.traits
-    if not traits.time_foldable or traits.recurrent or traits.time_from_columns or case.n_steps > 1 or not case.shapes:
+    if not case.cls.speed.time_foldable or traits.steps in ("recurrent", "columns"):
+        return
+    if case.n_steps > 1 or not case.shapes:
         return
     random, phase = np.random.default_rng(5), Phase.TEST if _is_random(case) else Phase.TRAIN
     labels = case.labels and [*case.labels, *case.labels]
@@ -312,7 +342,7 @@ def check_time_steps(case: Case) -> None:
     for name in [each for each in folded if "metric" not in each]:
         values, steps = folded[name], [each[name] for each in alone]
         wanted = sum(steps) if values.shape == steps[0].shape else np.concatenate(steps)
-        remedy = "A row depends on others, or on its place: take the trait time_foldable out."
+        remedy = "A row depends on others, or on its place: take time_foldable out of its speed."
         if layer.traits.is_loss:
             remedy = "Multiply the gradients of the mean over all rows by self.site.n_steps."
         compare(f"{name} of two time steps at once", values, wanted, 1e-9, remedy)
@@ -324,13 +354,13 @@ def _half(values: Array, t: int) -> Array:
 
 def check_features(case: Case) -> None:
     """Check that the parts of a `feature_parallel` layer, ``partition_dim: 1``, compute what the whole does."""
-    connection = case.cls.traits.feature_parallel
-    if connection is None or case.cls.traits.recurrent or not case.shapes or _is_random(case):
+    connection = case.cls.speed.feature_parallel
+    if connection is None or case.cls.traits.steps == "recurrent" or not case.shapes or _is_random(case):
         return
     random, whole = np.random.default_rng(5), case.wired()
     weights = [random.normal(size=feature.shape) for feature in whole.features]
     wanted, sums = results(whole, weights), dict[str, Array]()
-    remedy = "Mend feature_span and axis of add_param, or take the trait feature_parallel out."
+    remedy = "Mend feature_span and axis of add_param, or take feature_parallel out of its speed."
     for k in range(PARTS):
         sources = case.sources()
         spans = [Span.of(each.shape[1], k, PARTS) for each in sources]
@@ -387,6 +417,7 @@ LAYER_ASPECTS: dict[str, Callable[[Case], None]] = {
     "gradients": check_case_gradients,
     "capturable": check_capturable,
     "replays": check_replays,
+    "fusion": check_fuses,
     "rows of a test": check_rows,
     "time steps": check_time_steps,
     "partition_dim 1": check_features,

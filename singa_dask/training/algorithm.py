@@ -106,7 +106,7 @@ class Algorithm:
         NumericError
             One is not.
         """
-        losses = [layer for layer in self.net.layers if layer.traits.is_loss or layer.traits.learns_without_loss]
+        losses = [layer for layer in self.net.layers if layer.traits.role in ("loss", "unsupervised")]
         for layer in losses:
             for metric, total in layer.metrics.totals(wait):
                 if not math.isfinite(total):

@@ -112,7 +112,7 @@ class BP(Algorithm):
         """Compute the gradients of a layer."""
         self.layer = layer
         self.net.backward(layer, BACK)
-        if layer.traits.is_loss and self.net.is_partitioned:
+        if layer.traits.role == "loss" and self.net.is_partitioned:
             self.share_loss(layer)
 
     def _hand_over(self, step: int, layer: Layer) -> None:

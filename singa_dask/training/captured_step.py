@@ -37,9 +37,9 @@ class CapturedStep:
 
     def __init__(self, net: NeuralNet) -> None:
         self.net = net
-        self.readers = [layer for layer in net.layers if not layer.traits.capturable]
-        self.layers = [layer for layer in net.layers if layer.traits.capturable]
-        self._on_host = [layer for layer in net.layers if layer in self.readers or layer.traits.reads_on_host]
+        self.readers = [layer for layer in net.layers if not layer.speed.capturable]
+        self.layers = [layer for layer in net.layers if layer.speed.capturable]
+        self._on_host = [layer for layer in net.layers if layer in self.readers or layer.speed.reads_on_host]
         self._read = [feature for layer in self._on_host for feature in layer.features]
         self._graph: CapturedKernels | None = None
         self._counts: list[dict[str, float]] = []

@@ -110,7 +110,7 @@ def wired(case: Case) -> Layer:
     context = InputContext(phase=Phase.TEST, dtype=np.dtype(np.float32))
     sources = [source(shape, k, grad=False, dtype=np.float32) for k, shape in enumerate(case.shapes)]
     for k, each in enumerate(sources):
-        each.n_steps = 1 if k and case.cls.traits.recurrent else case.n_steps
+        each.n_steps = 1 if k and case.cls.traits.steps == "recurrent" else case.n_steps
         if case.source_steps:
             each.n_steps = case.source_steps[k]
         if case.kind in ("Embedding", "OneHot", "PaddingMask"):

@@ -11,6 +11,7 @@ import pytest
 from singa_dask.conf import JobConf
 from singa_dask.data.stores import STORES
 from singa_dask.errors import DataError, NumericError
+from singa_dask.layers import Layer, Speed
 from singa_dask.layers.loss import SoftmaxLoss
 from singa_dask.layers.neuron import InnerProduct
 from singa_dask.ops import BFLOAT16, NumpyOps
@@ -257,16 +258,16 @@ def test_captured_products_use_the_weights_of_each_replay(monkeypatch: pytest.Mo
             np.testing.assert_allclose(ops.to_host(made).astype(np.float64), expected, atol=0.02 * np.abs(back).max())
 
 
-def test_a_layer_of_a_users_own_runs_uncaptured() -> None:
-    class Own(InnerProduct):
+def test_a_layer_of_a_users_own_runs_uncaptured_unless_it_says_so() -> None:
+    class Own(Layer):
         pass
 
-    class Sure(InnerProduct):
-        traits = InnerProduct.traits
+    class Sure(Layer):
+        speed = Speed(capturable=True)
 
-    assert InnerProduct.traits.capturable
-    assert not Own.traits.capturable
-    assert Sure.traits.capturable
+    assert InnerProduct.speed.capturable
+    assert not Own.speed.capturable
+    assert Sure.speed.capturable
 
 
 def test_a_loss_that_is_no_number_is_found(gpu: NumpyOps, jobs: dict[str, JobConf]) -> None:

@@ -18,15 +18,15 @@ from tests.net.jobs import TEST, build, dense, job, layer, mlp
 
 
 class OwnLoss(SoftmaxLoss):
-    traits = SoftmaxLoss.traits
+    pass
 
 
 class OwnDistance(EuclideanLoss):
-    traits = EuclideanLoss.traits
+    pass
 
 
 class OwnTargets(TargetInput):
-    traits = TargetInput.traits
+    pass
 
 
 @pytest.fixture(autouse=True)

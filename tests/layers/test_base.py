@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.layers import LAYERS, Connection, Context, Feature, Layer, Traits, base
+from singa_dask.layers import LAYERS, Connection, Context, Feature, Layer, Speed, Traits, base
 from singa_dask.layers.neuron import InnerProduct
 from singa_dask.testing.case import CPU, source, wire
 
@@ -76,6 +76,8 @@ def test_singas_names_of_the_verbs() -> None:
     calls = []
 
     class Mine(InnerProduct):
+        speed = InnerProduct.speed
+
         def compute_feature(self, phase: Phase) -> None:
             calls.append("feature")
             super().compute_feature(phase)
@@ -108,15 +110,10 @@ def test_a_verb_by_both_of_its_names_is_refused() -> None:
 
 
 def test_a_trait_beside_the_traits_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"Mine\.is_loss is a trait\. Say traits = Traits\(is_loss=\.\.\.\)\."):
-        type("Mine", (Layer,), {"is_loss": True})
-
-
-def test_no_layer_of_the_package_loses_a_trait_of_its_base_unsaid() -> None:
-    for layer in LAYERS.classes():
-        base, source = layer.__mro__[1], inspect.getsource(layer)
-        is_said = re.search(r"^    traits = ", source, re.MULTILINE)
-        assert is_said or layer.traits == getattr(base, "traits", layer.traits), layer
+    with pytest.raises(TypeError, match=r"Mine\.role has no effect\. Write traits = Traits\(role=\.\.\.\)\."):
+        type("Mine", (Layer,), {"role": "loss"})
+    with pytest.raises(TypeError, match=r"Mine\.capturable has no effect\. Write speed = Speed\(capturable="):
+        type("Mine", (Layer,), {"capturable": True})
 
 
 def test_a_param_that_the_traits_do_not_name_is_refused() -> None:
@@ -131,31 +128,27 @@ def test_a_param_that_the_traits_do_not_name_is_refused() -> None:
         base.wire(layer, [], None)
 
 
-def test_a_subclass_that_states_nothing_loses_what_its_own_code_may_break() -> None:
+def test_a_subclass_with_code_of_its_own_says_what_that_permits() -> None:
     class Named(InnerProduct):
         note = "no code of its own that computes"
 
-    class Other(InnerProduct):
-        def forward(self, phase: Phase) -> None:
-            super().forward(phase)
-
     class Stated(InnerProduct):
-        traits = InnerProduct.traits
+        speed = Speed()
 
         def forward(self, phase: Phase) -> None:
             super().forward(phase)
 
-    assert Stated.traits == InnerProduct.traits
-    assert InnerProduct.traits.replace(capturable=False) == Named.traits
-    assert Other.traits.params == ("weight", "bias")
-    assert not Other.traits.capturable
-    assert not Other.traits.accumulates
-    assert not Other.traits.time_foldable
-    assert Other.traits.feature_parallel is None
+    assert Named.speed == InnerProduct.speed
+    assert Stated.speed == Speed()
+    assert Stated.traits == Named.traits == InnerProduct.traits
+    said = r"Mine overrides \w+ of InnerProduct\. .* Write speed = Speed\(\); or speed = InnerProduct\.speed if"
+    for verb in ("forward", "compute_feature"):
+        with pytest.raises(TypeError, match=said):
+            type("Mine", (InnerProduct,), {verb: Stated.forward})
 
 
 def test_how_types_depend_on_their_sources() -> None:
-    to_all = {name for name in LAYERS.names() if LAYERS.find(name).traits.connection is Connection.ONE_TO_ALL}
+    to_all = {name for name in LAYERS.names() if LAYERS.find(name).speed.connection is Connection.ONE_TO_ALL}
     assert {"InnerProduct", "Convolution"} <= to_all
     assert not {"ReLU", "SoftmaxLoss", "Dropout", "Split"} & to_all
 

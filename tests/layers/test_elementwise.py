@@ -19,7 +19,6 @@ MISH = Path(__file__).parents[2] / "examples" / "parts" / "mish.py"
 class Wrong(Elementwise):
     """Its derivative is that of something else."""
 
-    traits = Elementwise.traits
     value = "x ** 2"
     derivative = "x"
 
@@ -27,7 +26,6 @@ class Wrong(Elementwise):
 class Unreadable(Elementwise):
     """Its value is no formula."""
 
-    traits = Elementwise.traits
     value = "erf(x)"
     derivative = "1"
 

@@ -293,7 +293,7 @@ def test_copies_and_merged_layers_are_the_same(
     wanted = job(text, kinds, 4, carry, dense)
     merged = built(wanted)
     for kind in set(kinds):
-        monkeypatch.setattr(LAYERS.find(kind), "traits", LAYERS.find(kind).traits.replace(time_foldable=False))
+        monkeypatch.setattr(LAYERS.find(kind), "speed", LAYERS.find(kind).speed.replace(time_foldable=False))
     copies = built(wanted)
     assert "rnn0" in {layer.name for layer in merged.layers}
     assert {"0#rnn0", "3#rnn0"} <= {layer.name for layer in copies.layers}
@@ -315,7 +315,7 @@ def test_an_encoder_gives_a_decoder_its_first_state(
     second = next(layer for layer in layers if layer["name"] == "rnn1")
     second |= {"srclayers": ["onehot", "rnn0"], "unroll_conn_type": ["OneToOne", "FirstToLast"]}
     second[BLOCKS[kind]]["dim_hidden"] = 4
-    monkeypatch.setattr(LAYERS.find(kind), "traits", LAYERS.find(kind).traits.replace(time_foldable=merge))
+    monkeypatch.setattr(LAYERS.find(kind), "speed", LAYERS.find(kind).speed.replace(time_foldable=merge))
     net = built(JobConf.model_validate(given))
     algorithm = BP(net)
     algorithm.train_one_batch(0)

@@ -17,8 +17,6 @@ __all__ = ["Feed"]
 class Feed(InputLayer):
     """Normal data of ``user_conf.shape`` (of the group's batch) and labels below ``user_conf.classes``."""
 
-    traits = InputLayer.traits.replace(needs_split=True)
-
     def setup(self) -> None:
         n_rows, *rest = self.conf.user_conf["shape"]
         self.n_rows = n_rows

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.layers import Layer, RecordIds, Traits
+from singa_dask.layers import Layer, RecordIds, Speed, Traits
 
 __all__ = ["Columns", "Decay", "Gain", "Sum"]
 
@@ -15,7 +15,8 @@ __all__ = ["Columns", "Decay", "Gain", "Sum"]
 class Columns(Layer):
     """Step t takes columns [t D, (t + 1) D) of records (N, T D); D is ``user_conf.width``."""
 
-    traits = Traits(is_input=True, time_foldable=True, time_from_columns=True, consumes=(("data", "labels"),))
+    traits = Traits(role="input", steps="columns", consumes=(("data", "labels"),))
+    speed = Speed(time_foldable=True)
 
     def setup(self) -> None:
         self.width = self.conf.user_conf["width"]
@@ -68,7 +69,8 @@ class Gain(Layer):
 class Decay(Layer):
     """h[t] = tanh(x[t] + a h[t - 1]), with a (D,); sources x and, if there is one, the state before the first step."""
 
-    traits = Traits(n_sources=(1, 2), params=("a",), recurrent=True, time_foldable=True)
+    traits = Traits(n_sources=(1, 2), params=("a",), steps="recurrent")
+    speed = Speed(time_foldable=True)
 
     def setup(self) -> None:
         self.add_output(self.sources[0].shape)

@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import Phase
-from singa_dask.inputs import InputContext
-from singa_dask.layers import Feature
-from singa_dask.layers.activation import Activation, ReLU
+from singa_dask.layers import Speed
 from singa_dask.layers.combine import Add
+from singa_dask.layers.fused import Fused
+from singa_dask.net import neuralnet
+from singa_dask.net.fuse import fuse
 from singa_dask.ops import BFLOAT16
 from singa_dask.testing.case import backward, forward, source, wire
 from tests.backends import BACKENDS, backend
 from tests.gpu.test_nets import MOMENTUM, Run
-from tests.net.jobs import DATA, UNIFORM, dense, job, layer
+from tests.net.jobs import DATA, UNIFORM, dense, job, layer, ready
 
 
 def residual(after_conv: str = "ReLU") -> list[dict[str, Any]]:
@@ -48,9 +49,7 @@ def residual(after_conv: str = "ReLU") -> list[dict[str, Any]]:
 
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each layer compute what is its own, and copy gradients."""
-    for kind in (Activation, ReLU):
-        monkeypatch.setattr(kind, "is_relu", lambda self: False)
-    monkeypatch.setattr(Feature, "share_grad", lambda self, other: None)
+    monkeypatch.setattr(neuralnet, "fuse", lambda layers, with_sums: None)
 
 
 @pytest.mark.parametrize(
@@ -104,19 +103,18 @@ def test_a_fused_net_takes_less_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("phase", [Phase.TRAIN, Phase.TEST])
 def test_outputs_are_their_own_unless_a_net_is_trained(phase: Phase) -> None:
-    context = InputContext(phase=phase, dtype=np.dtype(np.float64))
-    below = wire("BatchNorm", [source((3, 4))], context)
-    above = wire("ReLU", [below.features[0]], context)
-    forward(below)
-    forward(above)
-    assert ((below.features[0].data < 0).any()) == (phase is Phase.TEST)
-    assert not (above.features[0].data < 0).any()
+    net = ready(residual(), phase=phase)
+    for each in net.layers:
+        net.forward(each, phase | Phase.FORWARD)
+    below, above = (net.name2layer(name).features[0].data for name in ("norm1", "relu1"))
+    assert (below < 0).any() == (phase is Phase.TEST)
+    assert not (above < 0).any()
 
 
 class Weighted(Add):
-    """Twice the sum, by a user who knows nothing of ReLUs or of gradients that are shared."""
+    """Twice the sum, by a user who states nothing of ReLUs or of gradients that are passed on."""
 
-    traits = Add.traits
+    speed = Speed()
 
     def forward(self, phase: Phase) -> None:
         self.features[0].data[...] = 2 * sum(each.data for each in self.sources)
@@ -131,6 +129,8 @@ def test_layers_of_users_compute_as_they_are_written() -> None:
     below = [wire("BatchNorm", [source((3, 4), seed)]) for seed in (1, 2)]
     layer = wire(Weighted, [each.features[0] for each in below])
     above = wire("ReLU", layer.features)
+    fuse([*below, layer, above], with_sums=True)
+    assert all(each.fused == Fused() for each in (*below, layer, above))
     for each in (*below, layer, above):
         forward(each)
     total = 2 * sum(each.features[0].data for each in below)

@@ -204,7 +204,7 @@ def test_parts_do_not_carry_states(kind: str) -> None:
 
 def test_copies_add_their_gradients_in_order_whatever_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in ("InnerProduct", "RNNLabel", "SoftmaxLoss"):
-        monkeypatch.setattr(LAYERS.find(kind), "traits", LAYERS.find(kind).traits.replace(time_foldable=False))
+        monkeypatch.setattr(LAYERS.find(kind), "speed", LAYERS.find(kind).speed.replace(time_foldable=False))
     layers = one("GRU")
     layers[4] |= {"location": 1}
     placed = [{"location": 0, **each} for each in layers]

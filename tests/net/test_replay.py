@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.inputs import InputContext
-from singa_dask.layers import Layer, Traits
+from singa_dask.layers import Layer, Speed, Traits
 from singa_dask.layers.neuron import Dropout, InnerProduct
 from singa_dask.layers.recurrent import Recurrent
 from singa_dask.net import make_net, replay
@@ -108,7 +108,8 @@ def test_what_has_moved_is_seen(what: str, counts: Counter[str], monkeypatch: py
 class Halved(InnerProduct):
     """A user's layer, which says that a GPU can replay it."""
 
-    traits = Traits(params=("weight", "bias"), capturable=True)
+    traits = Traits(params=("weight", "bias"))
+    speed = Speed(capturable=True)
 
     def forward(self, phase: Phase) -> None:
         super().forward(phase)
@@ -120,7 +121,7 @@ def test_layers_of_users_compute_by_their_own_code() -> None:
     net = make_net(job(mlp()), context, get_ops("onednn"))
     assert replay.is_replayable(net.name2layer("fc1"))
     own = Halved(net.name2layer("fc2").conf, context)
-    assert own.traits.capturable and not replay.is_replayable(own)
+    assert own.speed.capturable and not replay.is_replayable(own)
 
 
 def test_a_layer_that_draws_is_left_alone() -> None:

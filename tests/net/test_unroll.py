@@ -211,7 +211,7 @@ def train(net: NeuralNet) -> tuple[float, dict[str, Any]]:
 
 def step_by_step(monkeypatch: pytest.MonkeyPatch, *kinds: str) -> None:
     for kind in kinds:
-        monkeypatch.setattr(LAYERS.find(kind), "traits", LAYERS.find(kind).traits.replace(time_foldable=False))
+        monkeypatch.setattr(LAYERS.find(kind), "speed", LAYERS.find(kind).speed.replace(time_foldable=False))
 
 
 @pytest.mark.parametrize("kinds", [("Decay",), ("InnerProduct", "SoftmaxLoss"), ("Columns", "Decay", "SoftmaxLoss")])

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.layers import Layer, Traits
+from singa_dask.layers import Layer, Speed, Traits
 from tests.testing.wrong_layers import Hinge, Random, Scale
 
 
@@ -19,7 +19,7 @@ class ChangesLabels(Hinge):
 
 
 class IgnoresTimeSteps(Hinge):
-    traits = Hinge.traits.replace(time_foldable=True)
+    speed = Hinge.speed.replace(time_foldable=True)
 
     def backward(self, phase: Phase) -> None:
         self.sources[0].output_grad[...] = self.mask * -self.scale()
@@ -65,16 +65,12 @@ class Float64(Square):
         self.y = self.add_output(self.sources[0].shape, dtype=np.float64)
 
 
-class FalseNeedsSplit(Square):
-    traits = Traits(needs_split=False)
-
-
 class FalseForwards(Square):
     traits = Traits(forwards=frozenset({"labels"}))
 
 
 class FalseCapturable(Random):
-    traits = Traits(capturable=True)
+    speed = Speed(capturable=True)
 
     def forward(self, phase: Phase) -> None:
         self.mask: Any = 1 / (1 + self.context.step)

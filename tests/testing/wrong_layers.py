@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import ParamConf, Phase
-from singa_dask.layers import Connection, Layer, Param, Traits
+from singa_dask.layers import Connection, Layer, Param, Speed, Traits
 
 
 class Scale(Layer):
@@ -114,11 +114,15 @@ class AddsToParam(Scale):
 
 
 class FalseAccumulates(Scale):
-    traits = Scale.traits.replace(accumulates=True)
+    speed = Scale.speed.replace(accumulates=True)
+
+
+class FalseFuses(Scale):
+    speed = Speed(fuses=("relu",))
 
 
 class FalseReadsGradients(Scale):
-    traits = Scale.traits.replace(reads_gradients=True)
+    speed = Scale.speed.replace(reads_gradients=True)
 
     def source_back(self) -> None:
         self.y.output_grad[...] *= self.gain.data
@@ -151,7 +155,7 @@ class Centred(Layer):
 
 
 class FalseTimeFoldable(Centred):
-    traits = Traits(time_foldable=True)
+    speed = Speed(time_foldable=True)
 
     def forward(self, phase: Phase) -> None:
         if phase & Phase.TRAIN:
@@ -161,7 +165,7 @@ class FalseTimeFoldable(Centred):
 
 
 class FalseFeatureParallel(Layer):
-    traits = Traits(feature_parallel=Connection.ONE_TO_ONE)
+    speed = Speed(feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
         self.y = self.add_output(self.sources[0].shape)
@@ -184,7 +188,7 @@ class UnnamedMetric(Scale):
 class Hinge(Layer):
     """A right loss, (1 - x[label]) summed, as a mean over the rows."""
 
-    traits = Traits(n_sources=(2, 2), is_loss=True, consumes=("data", "labels"), metrics=("loss",))
+    traits = Traits(n_sources=(2, 2), role="loss", consumes=("data", "labels"), metrics=("loss",))
 
     def setup(self) -> None:
         self.y = self.add_output(self.sources[0].shape[:1])

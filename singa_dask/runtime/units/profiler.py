@@ -295,7 +295,7 @@ class Profiler:
         own = {
             layer.conf_name: type(layer)
             for layer in self._nets[Phase.TRAIN].layers
-            if not layer.traits.capturable and not type(layer).__module__.startswith("singa_dask.")
+            if not layer.speed.capturable and not type(layer).__module__.startswith("singa_dask.")
         }
         for name, cls in own.items():
             share = sum(layers.get(name, {}).values()) / step_ms

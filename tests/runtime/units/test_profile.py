@@ -16,7 +16,7 @@ import pytest
 from singa_dask.cancellation import Cancellation
 from singa_dask.comm.message import Address, Message
 from singa_dask.conf import Phase
-from singa_dask.layers import Layer, Traits
+from singa_dask.layers import Layer, Speed
 from singa_dask.layers.activation import Elementwise
 from singa_dask.layers.neuron import InnerProduct
 from singa_dask.runtime.units import profiler
@@ -154,13 +154,11 @@ class Slow(Layer):
 class Fused(Elementwise):
     """One that says what it computes."""
 
-    traits = Elementwise.traits
-
 
 class Kernels(Layer):
     """One that calls kernels."""
 
-    traits = Traits(capturable=True)
+    speed = Speed(capturable=True)
 
 
 @pytest.mark.parametrize(
