@@ -182,7 +182,8 @@ class JsonLinesStore(TableStore):
     """
 
     block = JsonLinesOptions
-    title = "a file of JSON lines"
+    table_format = "jsonl"
+    column_options = ("features", "label")
     lists_files = False
     suffixes = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
     block_options = ("block_bytes",)

@@ -141,6 +141,13 @@ def _folder(storage_options: fs.Options) -> Path:
     return cache_folder((storage_options or {}).get(fs.CACHE)) / TABLES
 
 
+# options that name columns
+NAMING = (
+    "features", "label", "target", "weight", "categories", "texts", "numbers", "na_values", "missing", "unlabelled",
+    "lags",
+)  # fmt: skip
+
+
 class NamedColumns(StoreOptions):
     """Which columns of a table become records, and how CSV is read."""
 
