@@ -12,15 +12,11 @@ from singa_dask.data.codecs.tokens import MAX_LENGTH
 from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.label_match import check_label
 from singa_dask.data.stores.shards import shard_urls
-from singa_dask.data.stores.table import open_part
+from singa_dask.data.stores.table import NAMING, open_part
 from singa_dask.data.stores.table_files import format_of, table_files
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.patterns import is_pattern
 from singa_dask.registry import suggest
-
-# options that only tables with named columns have, and the formats that these are in
-TABLE_OPTIONS = ("target", "missing", "categories", "encoding", "texts", "numbers", "na_values")
-NAMED = ("features", "label")
 
 
 def described(url: str, reading: Reading) -> Store:
@@ -36,7 +32,8 @@ def described(url: str, reading: Reading) -> Store:
         store.read_block(0)
         return store
     except DataError as error:
-        table_format = _table_format(store_format(url, reading)[0])
+        backend, _ = store_format(url, reading)
+        table_format = STORES.find(backend).table_format if backend else ""
         is_damaged = table_format == "jsonl" and "Give features" not in str(error)
         if not table_format or reading.shape or is_damaged:
             raise
@@ -120,12 +117,10 @@ def store_format(url: str, reading: Reading) -> tuple[str | None, dict[str, Any]
 
 
 def by_columns(kind: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return format and options of records; if options name columns of CSV or Parquet, those of a table.
-
-    The features of JSON lines may be lists, so that for these only other options are those of a table.
-    """
-    if _table_format(kind) and options.keys() & {*TABLE_OPTIONS, *(() if kind == "jsonl" else NAMED)}:
-        return "table", {**_several(options), "format": _table_format(kind)}
+    """Return format and options of records; if options name columns, those of a table."""
+    store = STORES.get(kind)
+    if store and store.is_named(options.keys() & {*NAMING, "encoding"}):
+        return "table", {**_several(options), "format": store.table_format}
     if kind == "table":
         return kind, _several(options)
     if len(options.get("features", ())) == 1:
@@ -138,11 +133,6 @@ def _several(options: dict[str, Any]) -> dict[str, Any]:
     """Return options of a table with a list of the labels, which a comma separates in ``--label``."""
     label = options.get("label")
     return {**options, "label": label.split(",")} if isinstance(label, str) and "," in label else options
-
-
-def _table_format(kind: str | None) -> str:
-    store_type = STORES.get(kind or "")
-    return "jsonl" if kind == "jsonl" else store_type.table_format if store_type else ""
 
 
 def _detected(url: str, reading: Reading) -> str | None:

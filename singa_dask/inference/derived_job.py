@@ -11,11 +11,11 @@ from singa_dask.conf import ClusterConf, JobConf, LayerConf, Phase
 from singa_dask.conf.wiring_rules import check_phases, read_wiring
 from singa_dask.data.stores import STORES, detect
 from singa_dask.data.stores.image_decoding import IMAGE_SUFFIXES
+from singa_dask.data.stores.table import NAMING, TableStore
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.inference.predicted_layers import compares_targets, traits_of
 from singa_dask.inputs import StoreInput
-from singa_dask.inputs.open_records import table_or
-from singa_dask.inputs.store_conf import NAMING, StoreConf
+from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.layers import LAYERS
 from singa_dask.runtime.planning.absolute_paths import absolute_paths
 from singa_dask.runtime.planning.nets import IN_ORDER, with_stores
@@ -142,7 +142,7 @@ def _reading(
 ) -> LayerConf:
     """Return an input layer that reads other records."""
     conf = layer.block(StoreConf)
-    backend = table_or(backend or _format(url, conf), conf)
+    backend = backend or _format(url, conf)
     changes: dict[str, object] = {"path": url, "backend": backend, "split": None}
     options = conf.user_conf
     if not outputs:
@@ -151,7 +151,7 @@ def _reading(
             # results would not be those of the records in their order
             changes["missing"] = "error"
     store = STORES.find(backend) if backend else None
-    if store is not None and backend != "table" and not store.table_format:
+    if store is not None and store is not TableStore and not store.is_named(conf.naming):
         # records that were converted from a table are its features
         changes |= {key: StoreConf.model_fields[key].get_default() for key in NAMING}
     if backend and backend != conf.backend and backend in STORES.names():

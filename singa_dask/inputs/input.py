@@ -31,7 +31,6 @@ from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.label_match import LabelMatch, find_label, has_several_labels
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.split import SplitStore
-from singa_dask.data.stores.table import TableStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, listed
 from singa_dask.inputs.augmentation import Augmentation, Mixing, check_augment
@@ -464,7 +463,7 @@ class StoreInput(StoreReader):
         else:
             opened = open_named(conf, backend, facts, partial(self.open_plain, backend))
         # a table learns from its part alone
-        return opened if conf.split is None or isinstance(opened, TableStore) else SplitStore(opened, conf.split)
+        return opened if conf.split is None or "split" in opened.option_names() else SplitStore(opened, conf.split)
 
     def open_plain(self, backend: str | None) -> Store:
         """Open records that are no table with named columns."""

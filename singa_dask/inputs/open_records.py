@@ -11,13 +11,13 @@ from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.image_decoding import ImageOptions
 from singa_dask.data.stores.store import backends_holding
-from singa_dask.data.stores.table import NamedColumns, TableStore
+from singa_dask.data.stores.table import NAMING, NamedColumns, TableStore
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_files import table_files
 from singa_dask.errors import DataError
 from singa_dask.fs.patterns import is_pattern
 from singa_dask.inputs.record_shapes import check_shape, in_layout, same_shape, stored_shape
-from singa_dask.inputs.store_conf import NAMING, StoreConf, as_single, options_of
+from singa_dask.inputs.store_conf import StoreConf, as_single, options_of
 from singa_dask.ops.contract import Array, DType
 
 logger = logging.getLogger(__name__)
@@ -44,9 +44,8 @@ def open_records(conf: StoreConf, backend: str | None, facts: TableFacts | None 
     }
     if not backend and (options or conf.user_conf) and not is_pattern(conf.path, conf.storage_options):
         backend = detect(conf.path, conf.storage_options)
-    backend = table_or(backend, conf)
     cls = STORES.find(backend) if backend else None
-    if cls is TableStore or (conf.is_table and (cls is None or cls.table_format)):
+    if cls is TableStore or (cls.is_named(conf.naming) if cls else conf.is_table):
         return _open_table(conf, cls, facts)
     for key in [] if cls is None else sorted(options.keys() - cls.option_names()):
         takers = [name for name in STORES.names() if key in STORES.find(name).option_names()]
@@ -54,15 +53,6 @@ def open_records(conf: StoreConf, backend: str | None, facts: TableFacts | None 
         raise DataError(f"{conf.path}: {key} is for {', '.join(takers)}, not for {backend}.{hint}")
     options |= {"truncated": conf.on_error != "raise", **conf.user_conf}
     return open_store(conf.path, backend, options_of(conf), **options)
-
-
-def table_or(backend: str | None, conf: StoreConf) -> str | None:
-    """Return the format of records: table for JSON lines of which a job says what only tables know, such as texts."""
-    if backend != "jsonl":
-        return backend
-    others = [key for key in NAMING if key not in STORES.find(backend).option_names()]
-    said = any(getattr(conf, key) != StoreConf.model_fields[key].get_default() for key in others)
-    return "table" if said or (conf.split and conf.split.key) else backend
 
 
 def _open_table(conf: StoreConf, cls: type[Store] | None, facts: TableFacts | None) -> Store:

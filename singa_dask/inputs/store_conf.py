@@ -13,16 +13,10 @@ from singa_dask.conf.parts import read_options
 from singa_dask.data.stores import STORES
 from singa_dask.data.stores.image_decoding import ImageOptions
 from singa_dask.data.stores.split import SplitConf
-from singa_dask.data.stores.table import NamedColumns, TableStore
+from singa_dask.data.stores.table import NAMING, NamedColumns, TableStore
 from singa_dask.errors import ConfigError
 from singa_dask.fs.decompression import DEFAULT_LIMIT_MB
 from singa_dask.inputs.augmentation import AugmentConf
-
-# keys of store_conf that name columns
-NAMING = (
-    "features", "label", "target", "weight", "categories", "texts", "numbers", "na_values", "missing", "unlabelled",
-    "lags",
-)  # fmt: skip
 
 
 class CacheConf(Conf):
@@ -118,7 +112,7 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
         store = STORES.get(raw_value(data, "backend", str, ""))
         takers = [store] if store else STORES.classes()
         options = {key for each in takers for key in each.option_names()} - cls.model_fields.keys()
-        if store and store is not TableStore and not store.table_format:
+        if store and store is not TableStore and not store.is_named(["features", "label"]):
             options |= {"features", "label"}.intersection(store.option_names())
         moved = {
             key: as_single(key, value)
@@ -135,8 +129,8 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
         """Check ``user_conf`` as the format declares it, if the job names the format."""
         store, options = STORES.get(raw_value(data, "backend", str, "")), raw_value(data, "user_conf", dict, {})
         if store is not None and store.block is not None and options:
-            columns = any(data.get(key) for key in NAMING)
-            block = TableStore.block if columns and store.table_format else store.block
+            columns = [key for key in NAMING if data.get(key)]
+            block = TableStore.block if store.is_named(columns) else store.block
             try:
                 read_options(block, options)
             except ConfigError as error:
@@ -149,11 +143,17 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
         return [name for name in self.label if name]
 
     @property
+    def naming(self) -> list[str]:
+        """Keys that are given and name columns."""
+        given = [key for key in NAMING if getattr(self, key) != type(self).model_fields[key].get_default()]
+        # an empty name of a label names none
+        given = [key for key in given if key != "label" or self.label_columns]
+        return [*given, *(["split"] if self.split and self.split.key else [])]
+
+    @property
     def is_table(self) -> bool:
         """Whether the records are columns of a table, by name."""
-        columns = self.features or self.label_columns or self.target or self.weight or self.categories
-        key = self.split.key if self.split else ""
-        return bool(columns or self.texts or self.numbers or self.na_values or key) or self.missing != "error"
+        return bool(self.naming)
 
     @property
     def needs_label(self) -> bool:

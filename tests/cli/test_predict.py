@@ -158,7 +158,7 @@ def test_commas_and_quotes_are_quoted() -> None:
         (["--data", "text.png"], "--data text.png: neither a directory of images nor an image."),
         (["--data", "pictures", "--data", "bad.png"], "--data bad.png: not an image, or a damaged one: "),
         (["--data", "flat.npz"], "--data flat.npz: records of (3,), expected (28, 28), as shape says."),
-        (["--data", "short.csv"], "--data short.csv, line 1: 3 columns, expected 784"),
+        (["--data", "short.csv"], "--data short.csv, line 1: 3 fields, expected 784"),
         (["--data", "x", "--topk", "11"], "layer 'loss' has 10 classes"),
         (["--data", "x", "--layer", "no"], "layer 'no' is not in the net"),
     ],

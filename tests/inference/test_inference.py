@@ -267,7 +267,7 @@ def test_records_that_cannot_be_read_are_not_replaced(trained: str, tmp_path: Pa
     store = store.model_copy(update={"path": str(tmp_path / "bad.csv"), "backend": "", "on_error": "skip"})
     job = with_layer(small(), "data", type="CSVInput", store_conf=store.model_copy(update={"has_label": False}))
     part = every_record(job, trained, layers=("fc1",))
-    with pytest.raises(DataError, match=r"bad\.csv, block 0, line 4: 2 columns, expected 784"):
+    with pytest.raises(DataError, match=r"bad\.csv, line 4: 2 fields, expected 784"):
         parts_of(part)[0]()
 
 

@@ -42,13 +42,14 @@ class TableEncoder:
     Attributes
     ----------
     schema : dict of str to Field
-        ``data`` (values,) float32, or float64 once its field says so; ``target`` (targets,) float32, ``label`` int32
-        and ``weight`` (1,) float32 if there are any. ``label`` is a number, or (labels,) if there are several.
+        ``data`` (values,) float32, or another shape and float64 once its field says so; ``target`` (targets,) float32,
+        ``label`` int32 and ``weight`` (1,) float32 if there are any. ``label`` is a number, or (labels,) if there are
+        several.
     """
 
     def __init__(self, spec: TableSpec, facts: TableFacts) -> None:
-        self._spec, self._facts = spec, facts
-        self.schema = {"data": Field(np.dtype(np.float32), (len(facts.names),))}
+        self._spec, self._facts, self._width = spec, facts, len(facts.names)
+        self.schema = {"data": Field(np.dtype(np.float32), (self._width,))}
         self._places = _places(facts)
         if spec.target:
             self.schema["target"] = Field(np.dtype(np.float32), (len(spec.target),))
@@ -95,8 +96,8 @@ class TableEncoder:
         return arrays
 
     def _features(self, table: pa.Table, where: Where) -> Values:
-        """Return the values of all features, (n, values)."""
-        data = np.empty((len(table), *self.schema["data"].shape), self.schema["data"].dtype)
+        """Return the values of all features, (n, *shape)."""
+        data = np.empty((len(table), self._width), self.schema["data"].dtype)
         plain = []
         for name, values in self._places:
             column = whole(table.column(name))
@@ -111,7 +112,7 @@ class TableEncoder:
         if not _is_in_range(data):
             for name, values, column in plain:
                 data[:, values] = self._feature(column, where, name)
-        return data
+        return data.reshape(len(table), *self.schema["data"].shape)
 
     def _feature(self, column: pa.Array, where: Where, name: str) -> Values:
         """Return the values of a feature, (n,), one-hot, vectors, or numbers of tokens."""

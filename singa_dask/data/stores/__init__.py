@@ -19,12 +19,14 @@ Messages
     `kvfile`, `lmdb`, `tfrecord`.
 Images
     `image`: folders and lists. `tar`: webdataset. `image_decoding`: pixels.
-Text
-    `text`: numbers, label first. `lines`: bytes. `jsonl`: objects, parsed by `json_text`. `vocabulary`: words.
 Tables
-    `table`: columns by name, of the files in `table_files`. `table_part`: one of them; its classes are in `table_csv`,
-    with `csv_records`, `table_json`, `table_parquet` and `table_whole`. `open_parts`: those that stay open.
+    `table`: columns by name, of the files in `table_files`. `text`: columns by place, the label first. `jsonl`: a
+    column of arrays. `table_part`: a file of a table; its classes are in `table_csv` and `table_lines`, with
+    `csv_records`, `table_json`, with `json_text`, `table_parquet` and `table_whole`. `open_parts`: files that stay
+    open.
     `table_index`: what was learned of a table.
+Texts
+    `lines`: bytes. `vocabulary`: words.
 """
 
 from singa_dask.data.stores.detection import detect

@@ -62,7 +62,7 @@ def cut_lines(source: Bytes, start: int = 0, block_bytes: int = BLOCK_BYTES) -> 
     start : int
         Offset of the first line.
     """
-    size = _text_bytes(source)
+    size = text_bytes(source)
     position, lines, n = start, 0, 0
     for chunk in scan_ahead(source, start, size, block_bytes):
         data = np.frombuffer(chunk, np.uint8)
@@ -77,7 +77,7 @@ def cut_lines(source: Bytes, start: int = 0, block_bytes: int = BLOCK_BYTES) -> 
             start, lines, n = cut, 0, n + 1
 
 
-def _text_bytes(source: Bytes) -> int:
+def text_bytes(source: Bytes) -> int:
     """Return the length of a file without trailing blanks and empty lines."""
     size = source.size
     while size:

@@ -56,6 +56,34 @@ class CsvHeader(NamedTuple):
     quotes: bool | None = None
 
 
+def first_record(
+    url: str, read: Read, size: int, separator: str, quotes: bool | None = None
+) -> tuple[bytes, str, int, int]:
+    """Return the first record of a file, and its separator, offset and line.
+
+    The separator is the given one, unless the line ``sep=;`` of Excel precedes the record and names another.
+
+    Raises
+    ------
+    DataError
+        The file is in UTF-16, or the record is too long.
+    """
+    head = bytes(read(0, min(size, HEAD_BYTES)))
+    if head.startswith(WIDE_BOMS):
+        raise DataError(f"{url}: text in UTF-16, as Excel's Unicode Text is. {AS_UTF8}")
+    start, line = len(BOM) if head.startswith(BOM) else 0, 1
+    said = SEPARATOR_LINE.match(head, start)
+    if said:
+        separator, start, line = said[1].decode(errors="replace"), said.end(), 2
+    length = HEAD_BYTES
+    while not len(ends := _record_ends(np.frombuffer(head, np.uint8, offset=start), quotes)) and len(head) < size:
+        length *= 16
+        if length > MAX_HEADER and quotes is not False:
+            raise DataError(f"{url}, line {line}: a header of more than {len(head)} bytes, or an unclosed quote.")
+        head = bytes(read(0, min(size, length)))
+    return head[start : start + int(ends[0]) if len(ends) else size], separator, start, line
+
+
 def read_header(
     url: str,
     read: Read,
@@ -73,22 +101,10 @@ def read_header(
         The file is empty or in another encoding, the header has no such separator, or a name occurs twice.
     """
     check_charset(url, charset)
-    head = bytes(read(0, min(size, HEAD_BYTES)))
-    if head.startswith(WIDE_BOMS):
-        raise DataError(f"{url}: text in UTF-16, as Excel's Unicode Text is. {AS_UTF8}")
-    start, line = len(BOM) if head.startswith(BOM) else 0, 1
-    said = SEPARATOR_LINE.match(head, start)
-    if said:
-        separator, start, line = said[1].decode(errors="replace"), said.end(), 2
-    length = HEAD_BYTES
-    while not len(ends := _record_ends(np.frombuffer(head, np.uint8, offset=start), quotes)) and len(head) < size:
-        length *= 16
-        if length > MAX_HEADER:
-            raise DataError(f"{url}, line {line}: a header of more than {len(head)} bytes, or an unclosed quote.")
-        head = bytes(read(0, min(size, length)))
-    text = head[start : start + int(ends[0]) if len(ends) else size]
+    text, separator, start, line = first_record(url, read, size, separator, quotes)
     if not text.strip():
-        raise DataError(f"{url}: it is empty." if not head.strip() else f"{url}, line {line}: expected a header.")
+        is_empty = not bytes(read(0, min(size, HEAD_BYTES))).strip()
+        raise DataError(f"{url}: it is empty." if is_empty else f"{url}, line {line}: expected a header.")
     fields = header_fields(f"{url}, line {line}", text, separator, charset, quotes)
     if has_names is False:
         return CsvHeader(tuple(str(i + 1) for i in range(len(fields))), separator, start, line, charset, quotes)
@@ -257,6 +273,7 @@ def parse_columns(
     listed: Listed = MappingProxyType({}),
     with_blanks: bool = False,
     na_values: Sequence[str] = (),
+    missing: Sequence[str] = (*MISSING, *BLANKS),
 ) -> pa.Table:
     """Parse a run of records.
 
@@ -274,6 +291,8 @@ def parse_columns(
         Whether to keep blanks around fields that are not quoted.
     na_values : sequence of str
         Further words for missing values.
+    missing : sequence of str
+        Fields without a value.
 
     Raises
     ------
@@ -287,7 +306,7 @@ def parse_columns(
     options = pyarrow.csv.ConvertOptions(
         include_columns=list(columns),
         column_types=types and {name: types[name] for name in columns},
-        null_values=[*MISSING, *BLANKS, *na_values],
+        null_values=[*missing, *na_values],
         strings_can_be_null=False,
     )
     table = pyarrow.csv.read_csv(
@@ -329,7 +348,11 @@ def decimal_comma(texts: Sequence[str]) -> str:
 
 
 def find_wrong(
-    text: bytes, header: CsvHeader, numbers: Sequence[str], na_values: Sequence[str] = ()
+    text: bytes,
+    header: CsvHeader,
+    numbers: Sequence[str],
+    fault: Callable[[str, str], str],
+    n_fields: str = ", as in the header",
 ) -> tuple[int, str] | None:
     """Return index and fault of the first invalid record of a run; None if all seem valid.
 
@@ -337,6 +360,10 @@ def find_wrong(
     ----------
     numbers : sequence of str
         Columns that must be numbers.
+    fault : callable
+        Column and field -> why the field is no number; empty if it is one.
+    n_fields : str
+        Says where the expected number of fields is from.
     """
     starts = [*record_starts(text, header.quotes).tolist(), len(text)]
     wanted = [(name, header.names.index(name)) for name in numbers]
@@ -347,15 +374,16 @@ def find_wrong(
         except UnicodeDecodeError as error:
             return i, f": not {header.charset.upper()}: {error}. {AS_UTF8.rstrip('.')}"
         except csv.Error:
+            if '"' not in record:
+                return i, ": a carriage return within a record. Write the file with line feeds"
             advice = f"Quote the field, and double quotes in it. {AS_CHARACTERS}"
             return i, f": a quote in a field that does not begin with one. {advice}"
         fields = rows[0] if rows else []
         if len(fields) != len(header.names):
-            return i, f": {len(fields)} fields, expected {len(header.names)}, as in the header"
+            return i, f": {len(fields)} fields, expected {len(header.names)}{n_fields}"
         for name, index in wanted:
-            field = fields[index].strip()
-            if field not in na_values and (fault := fault_of(field)):
-                return i, f", column {name!r}: {fault}"
+            if wrong := fault(name, fields[index].strip()):
+                return i, f", column {name!r}: {wrong}"
     return None
 
 

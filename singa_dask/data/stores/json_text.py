@@ -44,9 +44,9 @@ def parse_lines(text: memoryview | bytes, schema: pa.Schema | None) -> pa.Table 
             read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=max(len(text) + 1, 2)),
             parse_options=pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected),
         )
-        # the parser does not look whether texts are UTF-8
+        # the parser does not look whether texts and keys are UTF-8
         table.validate(full=True)
-    except (pa.ArrowException, KeyError):
+    except (pa.ArrowException, KeyError, UnicodeDecodeError):
         # as Python writes missing numbers
         plain = NAN.sub(lambda found: found[0] if found[0] != b"NaN" else b"null", bytes(text))
         return parse_lines(plain, schema) if plain != bytes(text) else None

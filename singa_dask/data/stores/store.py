@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from operator import methodcaller
 from typing import Any, ClassVar
@@ -122,6 +122,8 @@ class Store(ABC):
     "text", lines of numbers."""
     table_format: ClassVar[str] = ""
     """The option ``format`` of the store ``table`` that reads the same files by named columns, if there is one."""
+    column_options: ClassVar[tuple[str, ...]] = ()
+    """Options of the format itself that name columns: others say that its files are a table."""
     directory_files: ClassVar[tuple[str, ...]] = ()
     """Names of files: a directory that has one of them is a store of this format."""
     is_source: ClassVar[bool] = True
@@ -169,6 +171,11 @@ class Store(ABC):
     def option_names(cls) -> list[str]:
         """Return the names of the options that the format declares."""
         return list(cls.block.model_fields) if cls.block else []
+
+    @classmethod
+    def is_named(cls, columns: Iterable[str]) -> bool:
+        """Return whether `table` reads files of this format, given the names of options that name columns."""
+        return bool(cls.table_format) and not {*columns} <= {*cls.column_options}
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +53,7 @@ from singa_dask.data.stores.table_parquet import ParquetPart
 from singa_dask.data.stores.table_part import TablePart
 from singa_dask.data.stores.table_scan import TableScan, refuse_scan
 from singa_dask.data.stores.table_whole import in_memory, read_whole
-from singa_dask.data.types import Arrays, Block, FileSum, TableColumn
+from singa_dask.data.types import Arrays, Block, FileSum, RecordRun, TableColumn
 from singa_dask.errors import DataError
 from singa_dask.fs.cache import TABLES, cache_folder, key_of
 from singa_dask.fs.host_files import SCHEME
@@ -138,6 +139,13 @@ def read_columns(
 def _folder(storage_options: fs.Options) -> Path:
     """Return the directory for indices of tables in the cache of this host."""
     return cache_folder((storage_options or {}).get(fs.CACHE)) / TABLES
+
+
+# options that name columns
+NAMING = (
+    "features", "label", "target", "weight", "categories", "texts", "numbers", "na_values", "missing", "unlabelled",
+    "lags",
+)  # fmt: skip
 
 
 class NamedColumns(StoreOptions):
@@ -244,18 +252,25 @@ class TableStore(RangeStore):
         A column is missing or cannot be read as the options say. `read_block` names the place of a wrong value.
     """
 
-    block = TableOptions
-    block_options = (
+    block: ClassVar[type[StoreOptions]] = TableOptions
+    block_options: ClassVar[tuple[str, ...]] = (
         "features", "label", "target", "categories", "has_label", "block_bytes", "weight", "texts", "quotes", "split",
         "lags",
     )  # fmt: skip
-    suffixes = WHOLE_SUFFIXES
+    suffixes: ClassVar[tuple[str, ...]] = WHOLE_SUFFIXES
     lists_files = True
     rounds_data = True
+    # as they are for all records, of which nothing is known
+    _split: SplitConf | None = None
+    _of_key: Mapping[str, str] = MappingProxyType({})
+    _chosen: Callable[[int, int], Rows] | None = None
+    _known: TableFacts | None = None
 
     @classmethod
     def checked_options(cls, url: str, options: Mapping[str, Any]) -> dict[str, Any]:
         checked = super().checked_options(url, options)
+        if cls.block is not TableOptions:
+            return checked
         # one label is a string in manifests
         labels = [name for name in checked["label"] if name]
         checked["label"] = labels if len(labels) > 1 else "".join(labels)
@@ -270,11 +285,15 @@ class TableStore(RangeStore):
                 del checked[name]
         return checked
 
-    def index(self) -> None:
-        options, self._files = self.options, list[TableFile]()
+    def _use_files(self, files: Sequence[TableFile]) -> None:
+        self._files = list(files)
         self._parts, self._compared = OpenParts(self._files, self._open_part), set[int]()
         # of each file that was opened, what tells whether it is the same
         self._opened: dict[int, tuple[object, ...]] = {}
+
+    def index(self) -> None:
+        options = self.options
+        self._use_files([])
         self._files += table_files(self.url, self.storage_options)
         self._tolerant = "tolerant" in options
         self._block_bytes = options["block_bytes"]
@@ -284,7 +303,7 @@ class TableStore(RangeStore):
         key = self._split.key if self._split else ""
         # the column that chooses the part, as it is written
         self._of_key = {key: "string"} if key else {}
-        self._chosen: Callable[[int, int], Rows] | None = self._split.rows if self._split and not key else None
+        self._chosen = self._split.rows if self._split and not key else None
         self._known = TableFacts.from_dict(options["facts"]) if options["facts"] else None
         if self._known:
             self._spec = replace(self._spec, spelling=self._spec.spelling.over(self._known.spelling))
@@ -388,7 +407,7 @@ class TableStore(RangeStore):
     def _listed(self) -> dict[str, list[str]]:
         """Return names of categories and classes that stand for missing values elsewhere, such as NA, by column."""
         facts = self.options.get("facts") or {}
-        names = {**self.options["categories"], **facts.get("categories", {}), **dict(facts.get("labels", ()))}
+        names = {**self.options.get("categories", {}), **facts.get("categories", {}), **dict(facts.get("labels", ()))}
         na_values = self._spec.spelling.na_values
         known = {*MISSING[1:], *na_values}
         found = {column: [word for each in of if (word := plain_name(each)) in known] for column, of in names.items()}
@@ -421,11 +440,11 @@ class TableStore(RangeStore):
         self._columns = self._wanted(index.kinds, index.facts.features)
 
     def _describe(self, index: TableIndex) -> tuple[TableColumn, ...]:
-        names, facts = index.facts.names, index.facts
-        found = []
+        facts, found = index.facts, list[TableColumn]()
+        features, places = {*facts.features}, {name: i for i, name in enumerate(facts.names)}
         for name, kind in index.kinds.items():
-            if name in facts.features:
-                at = names.index(facts.values_of(name)[0])
+            if name in features:
+                at = places[facts.values_of(name)[0]]
                 missing = str(self._spec.missing)
                 kind = "text" if name in facts.texts else kind
                 found.append(TableColumn(name, kind, "data", at, facts.categories.get(name, ()), missing))
@@ -475,7 +494,7 @@ class TableStore(RangeStore):
         wanted = self._wanted(kinds, features)
         pieces: Iterable[TableBlock] = self._runs(wanted, row_bytes, runs)
         if not statistics.needed and self._of_key.keys() & {*part.names}:
-            wanted = self._of_key
+            wanted = {**self._of_key}
         if self._of_key or statistics.needed:
             pieces = self._learn(statistics, pieces, wanted, row_bytes)
         return TableIndex(kinds, part.index, tuple(pieces), statistics.finish())
@@ -556,7 +575,7 @@ class TableStore(RangeStore):
         for name in self._of_key:
             if wanted.get(name, "string") != "string" or kinds[name] not in KEYS:
                 raise DataError(f"{self.url}: column {name!r} is the key of split, and read as {kinds[name]}.")
-        return wanted | self._of_key
+        return {**wanted, **self._of_key}
 
     def _runs(self, columns: Mapping[str, str], row_bytes: int, runs: Runs | None) -> Iterator[TableBlock]:
         """Yield pieces that have all of their records that are of the part to read; with a key, that may be of it."""
@@ -608,7 +627,7 @@ class TableStore(RangeStore):
         piece = self._pieces[block_id]
         table = self._table(piece, self._columns, data)
         arrays = self._encoder.encode(table, self._place(piece, self._columns, data))
-        if len(arrays["data"]) != piece.kept:
+        if _length(arrays) != piece.kept:
             raise DataError(f"{self.url}, block {block_id}: changed since it was opened.")
         return arrays
 
@@ -683,13 +702,21 @@ class TableStore(RangeStore):
         zeros = {name: np.zeros((1, *field.shape), field.dtype) for name, field in self.schema.items()}
         parts = sorted([*good, *((row, zeros) for row in bad)], key=operator.itemgetter(0))
         arrays = {name: np.concatenate([part[name] for _, part in parts]) for name in self.schema}
-        if len(arrays["data"]) != piece.kept:
+        if _length(arrays) != piece.kept:
             raise DataError(f"{self.url}, block {block_id}: changed since it was opened.")
         # records that are left out have no place
-        places = np.cumsum([0, *(len(part["data"]) for _, part in parts)]).tolist()
+        places = np.cumsum([0, *(_length(part) for _, part in parts)]).tolist()
         return arrays, {at: bad[row] for at, (row, _) in zip(places, parts, strict=False) if row in bad}
 
     # -- the manifest ------------------------------------------------------------------------------------------
+
+    def _known_runs(self, line: int) -> Runs | None:
+        """Return the runs of a single file, whose first record is in a ``line``, that a manifest has; None without."""
+        blocks, runs = self.manifest_blocks(), list[RecordRun]()
+        for block in blocks:
+            runs.append(RecordRun(block.offset, block.length, block.n, line))
+            line += block.n
+        return {0: runs} if blocks and blocks[0].offset == self._parts(0).start else None
 
     @functools.cached_property
     def manifest(self) -> Manifest | None:
@@ -730,4 +757,9 @@ class TableStore(RangeStore):
         return super().named_error(block_id, error)
 
     def close(self) -> None:
+        super().close()
         self._parts.close()
+
+
+def _length(arrays: Arrays) -> int:
+    return len(next(iter(arrays.values())))

@@ -20,6 +20,7 @@ from singa_dask.data.stores.csv_records import (
     AS_UTF8,
     NEWLINE,
     UTF8,
+    CsvHeader,
     Listed,
     cut_records,
     decimal_comma,
@@ -70,10 +71,13 @@ class CsvPart(TablePart):
     ) -> None:
         self.url, self._listed, self._na_values = url, listed, na_values
         self.source = open_bytes(url, storage_options)
-        self._header = read_header(url, self.source.scan, self.source.size, separator, charset, header, quotes)
+        self._header = self._read_header(separator, charset, header, quotes)
         self._block_bytes, self._tolerant = block_bytes, tolerant
         self.names, self.start = self._header.names, self._header.start
         self.index = tuple(name for name in self._header.names if not name or name.startswith("Unnamed: "))
+
+    def _read_header(self, separator: str, charset: str, header: bool | None, quotes: bool | None) -> CsvHeader:
+        return read_header(self.url, self.source.scan, self.source.size, separator, charset, header, quotes)
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -226,10 +230,16 @@ class CsvPart(TablePart):
         return decode
 
     def _error(self, text: bytes, run: RecordRun, numbers: Sequence[str], error: Exception) -> DataError:
-        wrong = find_wrong(text, self._header, numbers, self._na_values)
+        wrong = self.find_wrong(text, numbers)
         if wrong is None:
             return DataError(f"{self.url}, lines from {run.line} on: {str(error).rstrip('.')}.")
         return DataError(f"{self._line(text, run, wrong[0])}{wrong[1]}.")
+
+    def find_wrong(self, text: bytes, numbers: Sequence[str]) -> tuple[int, str] | None:
+        """Return index and fault of the first invalid record, see `find_wrong`."""
+        return find_wrong(
+            text, self._header, numbers, lambda name, field: "" if field in self._na_values else fault_of(field)
+        )
 
     def _line(self, text: bytes, run: RecordRun, row: int) -> str:
         return self._place(text, run, int(record_starts(text, self._header.quotes)[row]))

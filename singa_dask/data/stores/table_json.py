@@ -163,6 +163,11 @@ def _type_of(values: Sequence[Any]) -> pa.DataType:
         return pa.float64() if isinstance(values[0], int) else pa.struct([])
 
 
+def _kind_of(kind: pa.DataType) -> str:
+    """Return the kind of a column, in which integers of nested lists are floats."""
+    return column_kind(kind).replace(str(pa.int64()), str(pa.float64()))
+
+
 def _fault_of(line: bytes, schema: pa.Schema) -> str:
     """Return why a line is no record of columns of such types."""
     try:
@@ -170,10 +175,10 @@ def _fault_of(line: bytes, schema: pa.Schema) -> str:
     except ValueError as error:
         return str(error)
     for name, wanted in zip(schema.names, schema.types, strict=True):
-        kind, value = column_kind(wanted), found.get(name)
+        kind, value = _kind_of(wanted), found.get(name)
         if isinstance(value, int | float) and abs(value) > sys.float_info.max:
             return f"column {name!r}: {value!r:.40} does not fit in a float of 32 bits"
-        if value is not None and column_kind(_type_of([value])) != kind:
+        if value is not None and _kind_of(_type_of([value])) != kind:
             said = f"column {name!r} is {value!r:.40}, expected a {kind}, as in most of the first lines"
             is_word = kind == "number" and isinstance(value, str)
             return f"{said}. Set na_values: [{value:.40}] if it means a missing value" if is_word else said

@@ -121,7 +121,7 @@ def test_none_wraps_in_a_tfrecord(label: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("make", [as_npz, as_npz_compressed, as_csv])
 def test_no_fraction_is_cut_off(make: Callable[[Path, float], str], tmp_path: Path) -> None:
     with open_store(make(tmp_path, 1.7)) as store:
-        with pytest.raises(DataError, match=r"(record 3|line 4): the label 1.7 is not an integer"):
+        with pytest.raises(DataError, match=r"(record 3:|line 4, column '1':) the label 1.7 is not an integer"):
             read_all(store)
     if make is not as_csv:
         # as numpy has them where one was no number once

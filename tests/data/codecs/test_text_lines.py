@@ -43,6 +43,8 @@ def csv(tmp_path: Path, text: str | bytes, **options: Any) -> TextStore:
         ("digit,x,y\n1,2,3\n0,4,5\n", {}),
         ("7,7,7\n1,2,3\n0,4,5\n", {"header": True}),
         ("1.0,2e0,+3\n0,.4e1,5.\n", {}),
+        ("sep=;\n1;2;3\n0;4;5\n", {}),
+        ("sep=;\r\nlabel;x;y\r\n1;2;3\r\n\r\n0;4;5\r\n", {}),
     ],
 )
 @pytest.mark.parametrize("block_bytes", [1 << 20, 3])
@@ -59,41 +61,41 @@ EMPTY = "it is empty, expected a number"
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("label,x,y\n1,,3\n", {}, rf"line 2, column 2 \(x\): {EMPTY}"),
-        ("label,x,y\n1,2,3\n1,2,\n", {}, rf"line 3, column 3 \(y\): {EMPTY}"),
-        ("1,2,3\n,4,5\n", {}, f"line 2, column 1: {EMPTY}"),
-        ("1,2,3\n1,,2,3\n", {}, "line 2: 4 columns, expected 3: a label and 2 numbers"),
-        ("1,2,3\n1,2\n", {}, "line 2: 2 columns, expected 3: a label and 2 numbers"),
-        ("1,2,3\n1,2,3,\n", {}, "line 2: 4 columns, expected 3"),
+        ("label,x,y\n1,,3\n", {}, rf"line 2, column 'x': {EMPTY}"),
+        ("label,x,y\n1,2,3\n1,2,\n", {}, rf"line 3, column 'y': {EMPTY}"),
+        ("1,2,3\n,4,5\n", {}, f"line 2, column '1': {EMPTY}"),
+        ("1,2,3\n1,,2,3\n", {}, "line 2: 4 fields, expected 3: a label and 2 numbers"),
+        ("1,2,3\n1,2\n", {}, "line 2: 2 fields, expected 3: a label and 2 numbers"),
+        ("1,2,3\n1,2,3,\n", {}, "line 2: 4 fields, expected 3"),
         ("0,1,\n1,,4\n", {}, f"line 1, column 3: {EMPTY}"),
-        ("1,2,3\n1,NA,3\n", {}, "line 2, column 2: 'NA' is not a number"),
+        ("1,2,3\n1,NA,3\n", {}, "line 2, column '2': 'NA' is not a number"),
         ("1,NA,3\n", {}, r"line 1, column 2: 'NA' is not a number\.$"),
-        ("1,2,3\n1,nan,3\n", {}, "line 2, column 2: 'nan' is not a number"),
-        ("1,2,3\n1,1_0,3\n", {}, "line 2, column 2: '1_0' is not a number"),
-        ("1,2,3\n1,0x1,3\n", {}, "line 2, column 2: '0x1' is not a number"),
-        ("1,2,3\n1,2 3,4\n", {}, "line 2, column 2: '2 3' is not a number"),
-        ("1,2\n1,3x", {}, "line 2, column 2: '3x' is not a number"),
-        ("1,2\n1,3-2", {}, "line 2, column 2: '3-2' is not a number"),
-        ('1,2\n1,"2,5"', {}, "line 2: 3 columns, expected 2"),
-        ('1,2\n1,"2', {}, "line 2, column 2: '\"2' is not a number"),
-        ('1,2\n1,""', {}, f"line 2, column 2: {EMPTY}"),
-        ("1\t2\t3\n1\t\t3", {"separator": "\t"}, f"line 2, column 2: {EMPTY}"),
-        ("1\t2\n1\t3\t\n1\t4", {"separator": "\t"}, "line 2: 3 columns, expected 2"),
-        ("1,2\n1,3\r4,5\n1,6\n", {}, "line 2: 3 columns, expected 2"),
+        ("1,2,3\n1,nan,3\n", {}, "line 2, column '2': 'nan' is not a number"),
+        ("1,2,3\n1,1_0,3\n", {}, "line 2, column '2': '1_0' is not a number"),
+        ("1,2,3\n1,0x1,3\n", {}, "line 2, column '2': '0x1' is not a number"),
+        ("1,2,3\n1,2 3,4\n", {}, "line 2, column '2': '2 3' is not a number"),
+        ("1,2\n1,3x", {}, "line 2, column '2': '3x' is not a number"),
+        ("1,2\n1,3-2", {}, "line 2, column '2': '3-2' is not a number"),
+        ('1,2\n1,"2,5"', {}, "line 2: 3 fields, expected 2"),
+        ('1,2\n1,"2', {}, "line 2, column '2': '\"2' is not a number"),
+        ('1,2\n1,""', {}, f"line 2, column '2': {EMPTY}"),
+        ("1\t2\t3\n1\t\t3", {"separator": "\t"}, f"line 2, column '2': {EMPTY}"),
+        ("1\t2\n1\t3\t\n1\t4", {"separator": "\t"}, "line 2: 3 fields, expected 2"),
+        ("1,2\n1,3\r4,5\n1,6\n", {}, "line 2: a carriage return within a record"),
         (
             "1,2\n" + "1,2\n\ufeff1,2\n" * 2,
             {"block_bytes": 8},
-            r"block 1, line 3, column 1: .\\ufeff1. is not a number",
+            r"line 3, column '1': .\\ufeff1. is not a number",
         ),
-        ("1 2;3\n4;;5 6", {"separator": " ;"}, "line 2: 4 columns, expected 3"),
-        ("1 2 3\n1,2,3", {}, "line 2: 1 columns, expected 3"),
-        ("1,1\n1,1e39\n", {}, "line 2, column 2: 1e39 does not fit in a float of 32 bits"),
-        ("1,1\n4294967299,1\n", {}, "line 2: the label 4294967299 does not fit in 32 bits"),
-        ("1,1\n1.5,1\n", {}, "line 2: the label 1.5 is not an integer"),
+        ("1 2;3\n4;;5 6", {"separator": " ;"}, "line 2: 4 fields, expected 3"),
+        ("1 2 3\n1,2,3", {}, "line 2: 1 fields, expected 3"),
+        ("1,1\n1,1e39\n", {}, r"line 2, column '2': 1e\+39 does not fit in a float of 32 bits"),
+        ("1,1\n4294967299,1\n", {}, "line 2, column '1': the label 4294967299.0 does not fit in 32 bits"),
+        ("1,1\n1.5,1\n", {}, "line 2, column '1': the label 1.5 is not an integer"),
         (
             "species,x\nsetosa,5\n",
             {},
-            r"line 2, column 1 \(species\): 'setosa' is not a number\. A label is the index of",
+            r"line 2, column 'species': 'setosa' is not a number\. A label is the index of",
         ),
         (
             "5.1,3.5,setosa\n",
@@ -109,15 +111,15 @@ EMPTY = "it is empty, expected a number"
         (",label,x\n0,1,2\n", {}, "line 1, column 1: it has no name, like the index that pandas writes.*index=False"),
         ("Unnamed: 0,label,x\n0,1,2\n", {}, "line 1, column 1: it has no name, like the index"),
         ("1;2;3\n", {}, "line 1: it contains no ',', but ';'. Set separator: ';'"),
-        ("label,x\n", {}, "no lines but the header"),
+        ("label,x\n", {}, "no records but the header"),
         ("label,x\n1,2,3\n", {"shape": (2,)}, "line 1: a header of 2 columns, expected 3: a label and 2 numbers"),
         (
             "label,x,y\n1,2,3\n",
             {"shape": (2,), "has_label": False},
             "line 1: a header of 3 columns, expected 2: 2 numbers. Remove the column 'label'",
         ),
-        ("1,2,3\n", {"shape": (3,)}, "line 1: 3 columns, expected 4"),
-        ("label,x\n1,2\n", {"header": False}, "line 1, column 1: 'label' is not a number"),
+        ("1,2,3\n", {"shape": (3,)}, "line 1: 3 fields, expected 4"),
+        ("label,x\n1,2\n", {"header": False}, "line 1, column '1': 'label' is not a number"),
         ("1,2\r3,4\r", {}, "line 1: lines end with carriage returns only"),
         ("1,2\n".encode("utf-16"), {}, "text in UTF-16"),
     ],
@@ -159,7 +161,7 @@ def test_nothing_is_shifted(rows: list[list[str]], separator: str, block_bytes: 
 def test_a_bad_line_below_a_header_is_passed_over(tmp_path: Path) -> None:
     with csv(tmp_path, "label,x\n1,2\n3,\n4,5\n", truncated=True) as store:
         arrays, bad = store.salvage(0)
-    assert bad == {1: f"line 3, column 2 (x): {EMPTY}"}
+    assert bad == {1: f"{store.url}, line 3, column 'x': {EMPTY}"}
     assert arrays["data"].tolist() == [[2], [0], [5]]
 
 
@@ -173,7 +175,7 @@ def test_a_manifest_of_a_file_with_a_header(tmp_path: Path) -> None:
         assert read_all(store)["label"].tolist() == [1, 3]
     # the same bytes, but the first line counts as a record
     (tmp_path / "x.csv").write_text("9999999\n1,2\n3,4\n")
-    with pytest.raises(DataError, match="line 1: 1 columns, expected 2"):
+    with pytest.raises(DataError, match="line 1: 1 fields, expected 2"):
         open_store(url, shape=(1,))
 
 
@@ -189,5 +191,5 @@ def test_a_header_in_convert_and_in_a_net(tmp_path: Path) -> None:
         np.testing.assert_array_equal(read(layer), [[2, 3], [4, 5]])
         layer.close()
     Path(url).write_text("label,x,y\n1,,3\n")
-    with pytest.raises(ConfigError, match=rf"store_conf.path: .*x\.csv, line 2, column 2 \(x\): {EMPTY}"):
+    with pytest.raises(ConfigError, match=rf"store_conf.path: .*x\.csv, line 2, column 'x': {EMPTY}"):
         layer_of("CSVInput", path=url, batchsize=2, shape=[2]).check_source()

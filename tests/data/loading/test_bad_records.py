@@ -56,7 +56,7 @@ def damaged(folder: Path, backend: str) -> Damaged:
         lines = Path(url).read_text().splitlines()
         lines[6], lines[7], lines[39] = lines[6].rpartition(",")[0], "x," + lines[7], lines[39].replace(",", "?,", 1)
         Path(url).write_text("\n".join(lines) + "\n")
-        told = r"records\.csv, block \d, line 7: 5 columns, expected 6"
+        told = r"records\.csv, line 7: 5 fields, expected 6"
         return Damaged(url, records, [6, 7, 39], told, {"block_bytes": 300})
     if backend == "kvfile":
         records, url = pixels(N), str(folder / "records.bin")

@@ -255,7 +255,7 @@ REFUSED: dict[str, tuple[Write, dict[str, Any], str]] = {
         {},
         "data and x could each be the values of a record. Set features",
     ),
-    "jsonl, too large": (jsonl(x=[[1.0, 1e39]] * N, y=LABELS), {}, "line 1: x has a value that is too large"),
+    "jsonl, too large": (jsonl(x=[[1.0, 1e39]] * N, y=LABELS), {}, "line 1, column 'x': 1e+39 does not fit"),
     "tfrecord, two": (
         tfrecord(x=VALUES.tolist(), y=LABELS.tolist(), label=IDS.tolist()),
         {},

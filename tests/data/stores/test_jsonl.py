@@ -94,7 +94,7 @@ def test_labels_that_are_text(tmp_path: Path) -> None:
     refused(
         path,
         data,
-        "x.jsonl, block 0, line 3: the label 'fox' is not one of the classes: cat, dog.",
+        "x.jsonl, line 3, column 'label': unknown category 'fox'. Expected one of the training data: cat, dog.",
         classes=["cat", "dog"],
     )
 
@@ -113,32 +113,63 @@ def test_blocks_and_files_elsewhere(tmp_path: Path) -> None:
     fs.remove_tree("memory://jsonl")
 
 
+FIRST = ", as in most of the first lines"
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b"{", "not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
-        (b"", "empty, expected an object of JSON"),
-        (b"[1]", 'not an object of JSON: expected {"features": [...], "label": ...}'),
-        (b'{"features": [1, 2]}', "features of shape (2,), expected (3,) like the first line"),
-        (b'{"features": [[1], [2, 3]], "label": 1}', "the lists of features have different lengths"),
-        (b'{"features": [1, 2, "3"], "label": 1}', "features has values that are not numbers"),
-        (b'{"features": [1, 2, null], "label": 1}', "features has values that are not numbers"),
-        (b'{"features": [1, 2, 1e300], "label": 1}', "features has a value that is too large for float32"),
-        (b'{"features": null, "label": 1}', "features is null, expected a value"),
-        (b'{"features": [1, 2, 3]}', "column 'label' is missing. Columns: features"),
-        (b'{"features": [1, 2, 3], "label": "cat"}', "the label 'cat', expected an integer like in the first line"),
-        (b'{"features": [1, 2, 3], "label": 1.5}', "the label 1.5, expected an integer like in the first line"),
-        (b'{"features": [1, 2, 3], "label": 4294967299}', "the label 4294967299 does not fit in 32 bits"),
+        (b"{", ": not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        (b"", ": empty, expected an object of JSON"),
+        (b"[1]", ': not an object of JSON: expected {"features": [...], "label": ...}'),
+        (b'{"features": [1, 2]}', ", column 'features': 2 values, expected 3"),
+        (b'{"features": [[1], [2]], "label": 1}', f": column 'features' is [[1], [2]], expected a vector{FIRST}"),
+        (b'{"features": [1, 2, "3"], "label": 1}', f": column 'features' is [1, 2, '3'], expected a vector{FIRST}"),
+        (
+            b'{"features": [1, 2, null], "label": 1}',
+            ", column 'features': no value. Set missing: to mean, to skip, or to a number for features without a value",
+        ),
+        (b'{"features": [1, 2, 1e300], "label": 1}', ", column 'features': 1e+300 does not fit in a float of 32 bits"),
+        (
+            b'{"features": null, "label": 1}',
+            ", column 'features': no value. Set missing: skip to leave such records out",
+        ),
+        (
+            b'{"features": [1, 2, 3]}',
+            ", column 'label': no value. Set unlabelled: skip to leave such records out",
+        ),
+        (
+            b'{"features": [1, 2, 3], "label": "cat"}',
+            f": column 'label' is 'cat', expected a number{FIRST}. Set na_values: [cat] if it means a missing value",
+        ),
+        (
+            b'{"features": [1, 2, 3], "label": 1.5}',
+            ", column 'label': the label 1.5 is not an integer. Labels are indices of classes",
+        ),
+        (
+            b'{"features": [1, 2, 3], "label": 4294967299}',
+            ", column 'label': the label 4294967299.0 does not fit in 32 bits",
+        ),
     ],
 )
 def test_wrong_lines_are_named(line: bytes, message: str, tmp_path: Path) -> None:
     path, good = tmp_path / "x.jsonl", b'{"features": [1, 2, 3.5], "label": 1}'
     data = b"\n".join([good, good, line, good])
-    refused(path, data, f"x.jsonl, block 0, line 3: {message}.")
+    refused(path, data, f"x.jsonl, line 3{message}.")
     with open_store(str(path)) as store:
         arrays, bad = store.salvage(0)
         assert list(bad) == [2]
         assert arrays["data"][[0, 1, 3]].tolist() == [[1, 2, 3.5]] * 3
+
+
+def test_arrays_of_another_shape_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    data = b'{"x": [[1, 2], [3, 4]]}\n{"x": [[5, 6], [7, 8]]}\n{"x": [[5, 6], [7]]}\n'
+    refused(path, data, "x.jsonl, block 0, x, record 2: 1 values, expected 2.")
+    with open_store(str(path)) as store:
+        arrays, bad = store.salvage(0)
+    assert list(bad) == [2]
+    assert arrays["data"][:2].tolist() == [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]
 
 
 def test_files_that_are_no_records(tmp_path: Path) -> None:
@@ -159,4 +190,4 @@ def test_files_that_are_no_records(tmp_path: Path) -> None:
     )
     pixels = b'{"pixel": [1, 2]}\n{"pixel": [1, 256]}'
     message = "pixel has other values than integers from 0 to 255, unlike the first line. Set dtype: float32."
-    refused(path, pixels, f"x.jsonl, block 0, line 2: {message}")
+    refused(path, pixels, f"x.jsonl, line 2: {message}")

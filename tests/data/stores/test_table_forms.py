@@ -108,6 +108,7 @@ def test_json_lines(block_bytes: int, tmp_path: Path) -> None:
         (b'{"n": "x", "t": "a", "k": 3}', r"line 4: column 'n' is 'x', expected a number"),
         (b'{"n": 1, "t": "a", "t": "b", "k": 3}', r"line 4: a key occurs twice"),
         (b'{"n": 1, "t": "\xff", "k": 3}', r"line 4: not JSON: 'utf-8'"),
+        (b'{"n": 1, "t": "a", "\xff": 3}', r"(line 4, column 'k': no value|lines from 1 on: )"),
         (b"[1]", r"line 4: not an object of JSON"),
         (b"\n", r"line 4: empty, expected an object of JSON"),
     ):

@@ -42,6 +42,7 @@ def test_a_file_of_singa() -> None:
         ("1 2;3\n4;5 6", " ;"),
         ("1\t2\t3\r\n4\t5\t6\r\n\r\n\n", "\t"),
         (" 1, 2, 3 \n4,5,6", ","),
+        ("1,2,3\n\n\r\n4,5,6\n\n", ","),
     ],
 )
 def test_separators_and_ends(text: str, separator: str, tmp_path: Path) -> None:
@@ -60,24 +61,24 @@ def test_shape_and_no_label(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ("3,4", "line 3: 2 columns, expected 3: a label and 2 numbers"),
-        ("3,4,5,6", "line 3: 4 columns, expected 3"),
-        ("", "line 3: 0 columns, expected 3"),
-        ("3,x,5", "line 3, column 2: 'x' is not a number"),
-        ("3,4-5,5", "line 3, column 2: '4-5' is not a number"),
-        ("3.5,4,5", "line 3: the label 3.5 is not an integer"),
+        ("3,4", "line 3: 2 fields, expected 3: a label and 2 numbers"),
+        ("3,4,5,6", "line 3: 4 fields, expected 3"),
+        (" ", "line 3: 1 fields, expected 3"),
+        ("3,x,5", "line 3, column '2': 'x' is not a number"),
+        ("3,4-5,5", "line 3, column '2': '4-5' is not a number"),
+        ("3.5,4,5", "line 3, column '1': the label 3.5 is not an integer"),
     ],
 )
 @pytest.mark.parametrize("block_bytes", [1 << 20, 7])
 def test_the_wrong_line_is_named(bad: str, message: str, block_bytes: int, tmp_path: Path) -> None:
     with lines(tmp_path, f"0,1,2\n1,2,3\n{bad}\n2,2,2\n", block_bytes=block_bytes) as store:
-        with pytest.raises(DataError, match=rf"lines\.csv, block \d, {message}"):
+        with pytest.raises(DataError, match=rf"lines\.csv, {message}"):
             read_all(store)
 
 
 def test_half_a_line_at_the_end(tmp_path: Path) -> None:
     with lines(tmp_path, "0,1,2\n1,2") as store:
-        with pytest.raises(DataError, match="line 2: 2 columns"):
+        with pytest.raises(DataError, match="line 2: 2 fields"):
             read_all(store)
 
 

@@ -64,7 +64,7 @@ def test_a_last_line_that_has_an_end_is_a_record(tmp_path: Path) -> None:
     path.write_text("1,2,3\n4,5,6\n7,8\n")
     with open_store(str(path), truncated=True) as store:
         assert (store.count, store.truncation) == (3, "")
-        assert store.salvage(0)[1] == {2: "line 3: 2 columns, expected 3: a label and 2 numbers"}
+        assert store.salvage(0)[1] == {2: f"{path}, line 3: 2 fields, expected 3: a label and 2 numbers"}
     path.write_text("1,2,3")
     with open_store(str(path), truncated=True) as store:
         assert store.count == 1
