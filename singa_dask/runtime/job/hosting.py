@@ -32,7 +32,7 @@ class Hosting:
         for a process that joins others), ``threads`` (of each worker, or None),
         ``silent_s`` (after which a process that does not answer is lost), ``start`` (``manifest`` of a snapshot,
         ``url`` of a checkpoint, or nothing), ``job`` as JSON, ``assignments``, ``sources``, ``datasets``,
-        ``checkpoint_url``, ``init_from``, ``scalings``, ``token``.
+        ``run_url``, ``checkpoint_url``, ``init_from``, ``scalings``, ``token``.
 
     Attributes
     ----------

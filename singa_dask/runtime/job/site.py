@@ -24,8 +24,9 @@ from singa_dask.comm.message import Address
 from singa_dask.comm.shared import segment_bytes
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf, ListenConf
-from singa_dask.errors import ConfigError, LostUnitError, SingaError, is_out_of_memory, text_of
+from singa_dask.errors import ConfigError, DataError, LostUnitError, SingaError, is_out_of_memory, text_of
 from singa_dask.fs.daemon_threads import DaemonThreads
+from singa_dask.observe.trace_file import write_spans
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
 from singa_dask.runtime.job.clock import Clock, SteadyTimers, measure_clock
@@ -192,7 +193,7 @@ class Site(WorkerPlugin):
         hosting.build(
             job,
             transport=transport if len(placement["workers"]) > 1 else None,
-            emit=partial(self._emit, hosting.job_id, hosting.life),
+            emit=partial(self._emit, hosting),
             host_names=host_names_of(self.worker),
             neighbours=neighbours,
             keep=partial(self._keep_part, hosting),
@@ -293,20 +294,28 @@ class Site(WorkerPlugin):
             progress.setdefault(hosting.job_id, []).append({**facts, **hosting.host.progress()})
         return progress
 
-    def _emit(self, job_id: str, life: int, event: Mapping[str, Any]) -> Future[Any] | None:
+    def _emit(self, hosting: Hosting, event: Mapping[str, Any]) -> Future[Any] | None:
         """Send an event of a unit to `Jobs`, which passes on what people see; called from any thread.
 
         The future of a snapshot is done once `Jobs` has it.
         """
+        facts = {"job_id": hosting.job_id, "life": hosting.life, "what": dict(event)}
         if event["event"] == "snapshot":
             there = Future[Any]()
-            self.worker.loop.add_callback(self._tell, there, job_id=job_id, life=life, what=dict(event))
+            self.worker.loop.add_callback(self._tell, there, **facts)
             return there
         if event["event"] == "profile":
-            event = {**event, "host": get_address_host(self.worker.address), **self._clock._asdict()}
-        message = {"op": EVENTS, "job_id": job_id, "life": life, "what": dict(event)}
-        self.worker.loop.add_callback(self.worker.batched_send, message)
+            self._write_spans(hosting, event)
+            facts["what"] = {"event": "profile", "process": hosting.process}
+        self.worker.loop.add_callback(self.worker.batched_send, {"op": EVENTS, **facts})
         return None
+
+    def _write_spans(self, hosting: Hosting, event: Mapping[str, Any]) -> None:
+        host = {"host": get_address_host(self.worker.address), **self._clock._asdict()}
+        try:
+            write_spans(hosting.placement["run_url"], {**event, "life": hosting.life, **host})
+        except DataError as error:
+            logger.warning("%s The trace of the job lacks what process %d has recorded.", error, hosting.process)
 
     async def _tell(self, there: Future[Any], **facts: Any) -> None:
         try:

@@ -12,7 +12,6 @@ import pytest
 from distributed import Client
 
 from singa_dask.errors import ClusterError
-from singa_dask.runtime.job import event_log
 from singa_dask.runtime.job import follower as module
 from singa_dask.runtime.job.event_log import PAGE, EventLog
 from singa_dask.runtime.job.follower import Follower, ask_jobs
@@ -49,26 +48,6 @@ def test_warnings_outlive_the_metrics_of_a_day() -> None:
     assert numbers[-1] == len(kinds) - 1
     assert [event["n"] for event in reversed(kept)] == numbers[::-1]
     assert len(kept.newest(10).after(-1)) == 20
-
-
-def sizes(log: EventLog) -> list[int]:
-    return [len(event["spans"]) for event in log.after(-1)]
-
-
-def test_spans_of_a_profile_are_limited_by_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_log, "KEPT_SPAN_BYTES", 250)
-    log = EventLog(1000)
-    for n in range(6):
-        log.append({"event": "profile", "recorded": 7, "spans": "x" * 100, "n": n})
-    assert sizes(log) == [0, 0, 0, 0, 100, 100]
-    assert [(event["recorded"], event["n"]) for event in log.after(-1)] == [(7, n) for n in range(6)]
-    # of a job whose driver has had them
-    given = log.after(-1)
-    had = [len(event["spans"]) for event in given]
-    assert any(had)
-    assert sizes(log.newest(10)) == [0] * 6
-    # a client in this process that has not read them yet
-    assert [len(event["spans"]) for event in given] == had
 
 
 class FakeClient:
