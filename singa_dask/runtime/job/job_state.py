@@ -244,8 +244,7 @@ class JobState:
         if report["state"] == "done" and event.unit.kind == "server" and self._replacement is not None:
             self._recover("Servers ended while others were replaced.")
         elif report["state"] == "failed" or (report["state"] == "aborted" and "exit_code" in report):
-            cause = str(report.get("cause", report["reason"]))
-            if self._points.drop_named(cause) or report.get("retry"):
+            if self._points.drop(report.get("unreadable", "")) or report.get("retry"):
                 if "unreachable" in report:
                     self._part(event.unit, report["unreachable"])
                 self._recover(str(report["reason"]), report)

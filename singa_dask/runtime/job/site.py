@@ -37,6 +37,7 @@ from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.locality import host_names_of
 from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, PLACEMENT, SITE, Op
 from singa_dask.runtime.job.part_files import PartFiles
+from singa_dask.runtime.job.restarts import snapshot_name
 from singa_dask.runtime.units.job_of_thread import in_job
 
 logger = logging.getLogger(__name__)
@@ -355,7 +356,7 @@ class Site(WorkerPlugin):
             url: str | None = start.get("url")
             return url
         parts = {part["file"]: part for part in (*manifest["parts"], *manifest.get("states", ()))}
-        name = f"the snapshot of step {manifest['step']}"
+        name = snapshot_name(manifest["step"])
         return Checkpoint.from_manifest(manifest, lambda file: self._read_part(hosting.job_id, file, parts[file]), name)
 
     def _read_part(self, job_id: str, file: str, part: Mapping[str, Any]) -> bytes:

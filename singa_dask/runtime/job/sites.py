@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import pickle
-import re
 from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from pkgutil import resolve_name
@@ -13,6 +12,8 @@ from typing import Any
 
 from distributed import Scheduler
 from distributed.comm.addressing import get_address_host
+from distributed.core import clean_exception
+from distributed.protocol.serialize import Serialize, Serialized, deserialize
 from distributed.utils import wait_for
 from tornado import gen, util
 from tornado.locks import Lock
@@ -70,7 +71,7 @@ class Sites:
             return error
         answer = answers[worker]
         if isinstance(answer, dict) and answer.get("status") == "error":  # as Dask's own handlers report one
-            return RuntimeError(answer["exception_text"])
+            return _error_of(answer["exception"])
         return answer
 
     async def ask_all(self, workers: Iterable[str], timeout_s: float, op: str, **arguments: Any) -> dict[str, Any]:
@@ -120,9 +121,10 @@ class Sites:
         async with self._installing.setdefault(worker, Lock()):
             for message in () if worker in installed else (loading_message(plugin.__module__), add):
                 answer = await self.ask(worker, limit("host"), **message)  # loading takes seconds on a busy machine
+                if isinstance(answer, ImportError):
+                    return UnloadableError(cannot_load("Dask worker", answer))
                 if isinstance(answer, BaseException):
-                    why = re.search(r"(?:ImportError|ModuleNotFoundError)\((.*)\)", str(answer))
-                    return UnloadableError(cannot_load("Dask worker", why[1][1:-1])) if why else answer
+                    return answer
             installed.add(worker)
         return None
 
@@ -166,6 +168,14 @@ class Sites:
         await self._scheduler.restart_workers(
             alone, timeout=RESTART_TIMEOUT_S, wait_for_workers=False, on_error="return", stimulus_id="units-do-not-end"
         )
+
+
+def _error_of(packed: Any) -> BaseException:
+    """Return the exception in an answer of one of Dask's own handlers, which the scheduler passes on as it is."""
+    if isinstance(packed, Serialized):
+        packed = deserialize(packed.header, packed.frames)
+    _, error, _ = clean_exception(packed.data if isinstance(packed, Serialize) else packed)
+    return error or RuntimeError("an unknown error")
 
 
 def _explain(error: BaseException) -> dict[str, Any]:

@@ -413,8 +413,8 @@ def test_a_snapshot_that_nobody_has_any_more_is_not_tried_again() -> None:
     newest = world.snapshots[-1].what
     for node in world.nodes.values():
         node.parts = {file: what for file, what in node.parts.items() if what[0] != newest["step"]}
-    cause = f"{newest['manifest']['parts'][0]['file']}: nobody has it any more."
-    report = {"state": "failed", "reason": cause, "cause": cause, "exit_code": 4, "retry": True, "step": -1}
+    report = {"state": "failed", "reason": "nobody has it any more.", "exit_code": 4, "retry": True, "step": -1}
+    report["unreadable"] = f"the snapshot of step {newest['step']}"
     world.deliver(ev.Reported(0, Address.worker(0, 0), report))
     world.run(3.0)
     assert world.hosts[0].life == 1
