@@ -345,7 +345,7 @@ def endpoint_of(job_id: str, dask_worker: Worker) -> str:
     site = dask_worker.plugins[SITE]
     assert isinstance(site, Site)
     (hosting,) = (each for each in site.hostings.values() if each.job_id == job_id)
-    return hosting.host.address
+    return hosting.address
 
 
 def drop_client_certificate(dask_scheduler: Any = None, dask_worker: Any = None) -> None:
