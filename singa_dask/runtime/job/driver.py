@@ -19,8 +19,8 @@ from singa_dask.runtime.job.epochs import steps_by_task
 from singa_dask.runtime.job.events import Submission
 from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
 from singa_dask.runtime.job.install import install_jobs
+from singa_dask.runtime.job.locality import Placed, place_on_cluster
 from singa_dask.runtime.job.names import SIGNAL_CODES, Op, in_use, this_user
-from singa_dask.runtime.job.placing import Placed, place_on_cluster
 from singa_dask.runtime.job.record import facts_in_line
 from singa_dask.runtime.job.record_scaling import compute_scalings
 from singa_dask.runtime.job.result import Result, summarise

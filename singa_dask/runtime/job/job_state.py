@@ -19,7 +19,7 @@ from singa_dask.runtime.job.placer import Placer, Roster, buddies_of
 from singa_dask.runtime.job.replacement import Replacement, processes_to_replace
 from singa_dask.runtime.job.restarts import RestartPoints, Restarts
 from singa_dask.runtime.planning.layout import pack, plan_processes
-from singa_dask.runtime.planning.placement import WorkerFacts
+from singa_dask.runtime.planning.worker_choice import WorkerFacts
 from singa_dask.shown import plural
 
 SILENT_TOGETHER_S = 1.0

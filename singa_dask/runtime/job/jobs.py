@@ -31,13 +31,12 @@ from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.line import Waiting
 from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, JOBS, SITE, TAKEN_OVER, Op, in_use, job_of
-from singa_dask.runtime.job.placer import place_again, place_first
 from singa_dask.runtime.job.record import JobRecord
 from singa_dask.runtime.job.sites import Sites
 from singa_dask.runtime.job.unit_tasks import UnitTasks
 from singa_dask.runtime.job.views import Views
 from singa_dask.runtime.planning.layout import plan_processes
-from singa_dask.runtime.planning.placement import WorkerFacts
+from singa_dask.runtime.planning.worker_choice import WorkerFacts, place_again, place_first
 from singa_dask.shown import plural
 
 logger = logging.getLogger(__name__)

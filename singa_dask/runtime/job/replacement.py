@@ -14,7 +14,7 @@ from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.placer import Placer, buddies_of
 from singa_dask.runtime.job.restarts import RestartPoints
 from singa_dask.runtime.planning.layout import Layout
-from singa_dask.runtime.planning.placement import WorkerFacts
+from singa_dask.runtime.planning.worker_choice import WorkerFacts
 
 
 def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from singa_dask.comm.message import Address
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.planning.placement import WorkerFacts
+from singa_dask.runtime.planning.worker_choice import WorkerFacts
 from tests.runtime.job.simulated_job import RESUME, SimulatedJob
 
 
