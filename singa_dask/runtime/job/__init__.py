@@ -16,10 +16,10 @@ On a Dask worker
 On the client
     `checks`: before anything starts. `epochs`: as steps. `job_run`: a run to its end. `driver`: a job to its end,
     also on a Dask worker for `detached` jobs. `follower`: what a client asks the scheduler. `group_metrics`: means
-    over its workers. `result`: what has become of a job. `cluster`: connections. `client_security`: certificates of
-    clients in Dask processes. `install`: `Jobs` on the scheduler. `room`: waits until a job fits. `locality`: chooses
-    Dask workers near its records. `seen_files`: that see its files. `record_scaling`: mean and deviation of records.
-    `dask_tasks`: functions as tasks.
+    over its workers. `job_end`: how a job has ended. `result`: what has become of it. `cluster`: connections.
+    `client_security`: certificates of clients in Dask processes. `install`: `Jobs` on the scheduler. `room`: waits
+    until a job fits. `locality`: chooses Dask workers near its records. `seen_files`: that see its files.
+    `record_scaling`: mean and deviation of records. `dask_tasks`: functions as tasks.
 Everywhere
     `names`: of messages and plug-ins. `limits`: of time. `frames`: stacks of threads.
 """
