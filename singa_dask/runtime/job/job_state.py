@@ -24,13 +24,7 @@ from singa_dask.shown import plural
 
 SILENT_TOGETHER_S = 1.0
 """How much later a Dask worker is found silent that has been cut off together with another one: two looks."""
-
-
 FIRST = Address.worker(0, 0)
-HAND_OVER_S = 5.0
-"""How long a snapshot may take before units leave a Dask worker that closes, or before a checkpoint is asked for."""
-ABORTED_S = 5.0
-"""How long units may be aborted before the job starts again: mostly their Dask worker leaves, and that is told soon."""
 CLIENT_GONE = {"reason": "the client that ran the job is gone", "exit_code": 1, "expected": True}
 
 
@@ -278,7 +272,7 @@ class JobState:
             self._aborted_since = None
         elif self._aborted_since is None:
             self._aborted_since = self._now
-        return self._aborted_since is not None and self._now - self._aborted_since >= ABORTED_S
+        return self._aborted_since is not None and self._now - self._aborted_since >= limit("aborted")
 
     def _on_gone(self, event: ev.Gone) -> None:
         self._placer.leaving.discard(event.worker)
@@ -577,7 +571,7 @@ class JobState:
     def _prepare_move(self, why: str, urgent: bool) -> None:
         """Have a snapshot taken, after which the units are placed anew."""
         self._moving, self._is_urgent = why, urgent
-        self._deadline = self._now + HAND_OVER_S
+        self._deadline = self._now + limit("hand-over")
         self._actions.append(ev.Request(self._first_worker, "snapshot"))
 
     def _move_without_snapshot(self) -> None:
@@ -585,7 +579,7 @@ class JobState:
         if self._is_urgent:
             self._move()
         else:
-            self._deadline = self._now + HAND_OVER_S
+            self._deadline = self._now + limit("hand-over")
             self._actions.append(ev.Request(self._first_worker, "checkpoint"))
 
     def _replace_buddies(self) -> None:

@@ -300,7 +300,7 @@ def place_on_cluster(
         return Placed(workers, {}, [])
     notes: list[str] = []
     try:
-        run = on_dask(client, datasets, workers[:1], _give_up_after(2 * limit("answer")))
+        run = on_dask(client, datasets, workers[:1], _give_up_after(limit("survey")))
         (surveyed,) = run([partial(survey, job.to_json(), resume, limit("answer"), sources)])
         notes += [
             f"layer {name}: the filesystem does not report which hosts store the records" for name in surveyed.silent

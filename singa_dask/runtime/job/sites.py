@@ -27,11 +27,6 @@ from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import DRIVERS, PLACEMENT, SITE, Op
 from singa_dask.runtime.job.record import JobRecord
 
-RESTART_TIMEOUT_S = 10.0
-# a process may send its first snapshot soon; a buddy that hangs holds up its start no longer than this
-BUDDY_TIMEOUT_S = 2.0
-
-
 PLUGINS = {SITE: "singa_dask.runtime.job.site:Site", DRIVERS: "singa_dask.runtime.job.detached:DriverHost"}
 """Where the plug-ins of Dask workers are, by name; loaded when they are first needed, as drivers build on this file."""
 
@@ -104,8 +99,8 @@ class Sites:
             return {"error": f"life {action.life} of the job is over"}
         if buddy := action.placement["buddy"]:
             ready = gen.convert_yielded(self.install(buddy))
-            with contextlib.suppress(util.TimeoutError):
-                await gen.with_timeout(timedelta(seconds=BUDDY_TIMEOUT_S), ready)
+            with contextlib.suppress(util.TimeoutError):  # it holds up the start no longer
+                await gen.with_timeout(timedelta(seconds=limit("buddy")), ready)
         facts = {"job_id": record.spec.job_id, "life": action.life, "process": action.process, "buddy": buddy}
         facts |= {"leader": leader, "token": record.token}
         answer = await self.ask(action.worker, limit("host"), Op.HOST, **facts)
@@ -166,7 +161,11 @@ class Sites:
             if address in known and known[address].nanny and not (known[address].processing or known[address].has_what)
         ]
         await self._scheduler.restart_workers(
-            alone, timeout=RESTART_TIMEOUT_S, wait_for_workers=False, on_error="return", stimulus_id="units-do-not-end"
+            alone,
+            timeout=limit("question"),
+            wait_for_workers=False,
+            on_error="return",
+            stimulus_id="units-do-not-end",
         )
 
 
