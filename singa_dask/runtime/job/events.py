@@ -39,11 +39,55 @@ class Hosted(NamedTuple):
     lasting: bool = False
 
 
-class Said(NamedTuple):
-    """A unit or a host has said something: a dict with the key ``event``."""
+class Began(NamedTuple):
+    """A unit runs."""
 
     life: int
-    what: Mapping[str, Any]
+    unit: str
+
+
+class TrainingBegan(NamedTuple):
+    """The first worker has begun to train."""
+
+    life: int
+
+
+class Stepped(NamedTuple):
+    """Worker groups have come to other steps: the step of each, by its number as a str."""
+
+    life: int
+    steps: Mapping[str, int]
+
+
+class Snapshotted(NamedTuple):
+    """A snapshot is complete."""
+
+    life: int
+    step: int
+    manifest: Mapping[str, Any]
+
+
+class Saved(NamedTuple):
+    """A checkpoint is complete."""
+
+    life: int
+    step: int
+    url: str
+
+
+Decisive = Began | TrainingBegan | Snapshotted | Saved
+KINDS: Mapping[str, type[Decisive]] = {
+    "unit": Began,
+    "training": TrainingBegan,
+    "snapshot": Snapshotted,
+    "checkpoint": Saved,
+}
+
+
+def decisive(life: int, what: Mapping[str, Any]) -> Decisive | None:
+    """Return what a unit has told, a dict with the key ``event``, as an event; None if no decision depends on it."""
+    kind = KINDS.get(what["event"])
+    return kind(life, *(what[name] for name in kind._fields[1:])) if kind is not None else None
 
 
 class Reported(NamedTuple):

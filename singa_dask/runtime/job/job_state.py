@@ -188,32 +188,42 @@ class JobState:
                 self.phase = "running"
                 self._actions += run_actions(self._life, range(len(self.roster.workers)), self._workers)
 
-    def _on_said(self, event: ev.Said) -> None:
-        what, kind = event.what, event.what["event"]
-        if kind == "checkpoint":
-            # also of a life that has ended meanwhile: it is complete
-            self._points.add_checkpoint(what["step"], what["url"])
-            if what["step"] >= self._checkpoint_from:
-                self._checkpoint_from = -1
+    def _on_began(self, event: ev.Began) -> None:
         if event.life not in self.roster.lives:
             return
-        if kind == "unit":
-            self._life.started.add(what["unit"])
-            if what["unit"] == str(FIRST):
-                self._request_checkpoint()
-            if len(self._life.started) == len(self._layout.units) and self.phase == "running":
-                if not self._moving:
-                    self._deadline = None
-                self._stop_units()
-                self._replace_buddies()
-        elif kind == "training":
+        self._life.started.add(event.unit)
+        if event.unit == str(FIRST):
+            self._request_checkpoint()
+        if len(self._life.started) == len(self._layout.units) and self.phase == "running":
+            if not self._moving:
+                self._deadline = None
+            self._stop_units()
+            self._replace_buddies()
+
+    def _on_trainingbegan(self, event: ev.TrainingBegan) -> None:
+        if event.life in self.roster.lives:
             self._trains = self._has_trained = True
             self.restarts.resume(self._now)
-        elif kind == "steps":
-            self.steps = dict(what["steps"])
-        elif kind == "snapshot":
-            self._points.add_snapshot(what["step"], what["manifest"], self._workers)
-        if kind in ("checkpoint", "snapshot") and self._moving and self.phase == "running":
+
+    def _on_stepped(self, event: ev.Stepped) -> None:
+        if event.life in self.roster.lives:
+            self.steps = dict(event.steps)
+
+    def _on_saved(self, event: ev.Saved) -> None:
+        # also of a life that has ended meanwhile: it is complete
+        self._points.add_checkpoint(event.step, event.url)
+        if event.step >= self._checkpoint_from:
+            self._checkpoint_from = -1
+        self._move_saved(event.life)
+
+    def _on_snapshotted(self, event: ev.Snapshotted) -> None:
+        if event.life in self.roster.lives:
+            self._points.add_snapshot(event.step, event.manifest, self._workers)
+            self._move_saved(event.life)
+
+    def _move_saved(self, life: int) -> None:
+        """Place the units anew, if they wait for that, now that their state is saved."""
+        if life in self.roster.lives and self._moving and self.phase == "running":
             self._move()
 
     def groups_of(self) -> dict[str, list[str]]:

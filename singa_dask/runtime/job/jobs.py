@@ -50,8 +50,7 @@ ANY = WorkersConf()
 NEWER = "a newer scheduler"
 NO_DRIVER = "the end of its driver"
 
-# events of units that a job depends on, and those that nobody else wants to know of
-DECISIVE = frozenset(("unit", "training", "snapshot", "checkpoint"))
+# events of units that nobody but their job wants to know of
 UNSEEN = frozenset(("training", "snapshot"))
 
 
@@ -289,8 +288,8 @@ class Jobs(SchedulerPlugin):
 
     def _on_event(self, job_id: str, life: int, what: Mapping[str, Any], worker: str = "") -> None:
         with self._ends_alone(job_id):  # an error would close the connection of the Dask worker, with all of its jobs
-            if what["event"] in DECISIVE:
-                self.handle(job_id, ev.Said(life, what))
+            if (event := ev.decisive(life, what)) is not None:
+                self.handle(job_id, event)
             if what["event"] not in UNSEEN:
                 self._tell(job_id, {**what, "life": life})
 
@@ -470,9 +469,8 @@ class Jobs(SchedulerPlugin):
             steps |= {group: min(step, steps.get(group, step)) for group, step in each.items()}
         steps |= state.last_steps()  # heartbeats may be older
         if steps and steps != state.steps:
-            what = {"event": "steps", "steps": steps}
-            self.handle(job_id, ev.Said(state.life, what))
-            self._tell(job_id, what)
+            self.handle(job_id, ev.Stepped(state.life, steps))
+            self._tell(job_id, {"event": "steps", "steps": steps})
         stall = record.stalls.look(steps, waits, now)
         if stall and state.phase == "running":
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": stall})
