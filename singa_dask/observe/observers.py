@@ -23,7 +23,7 @@ from typing import Any
 from singa_dask import fs
 from singa_dask.errors import ConfigError, Problem, TakenOverError
 from singa_dask.lazy import require
-from singa_dask.observe.progress import layer_metrics
+from singa_dask.observe.event_texts import layer_metrics
 from singa_dask.observe.run_directory import METRICS, first_command
 from singa_dask.observe.stored_run import StoredRun, flatten
 from singa_dask.redaction import redact

@@ -37,10 +37,10 @@ from singa_dask import fs
 from singa_dask.conf.yaml_text import redact_job
 from singa_dask.errors import ConfigError, DataError, TakenOverError
 from singa_dask.fs.ownership import OWNER, Ownership
+from singa_dask.observe.event_texts import layer_metrics, log_text
 from singa_dask.observe.journal import Journal, is_in_use, read_objects
 from singa_dask.observe.json_values import to_json
 from singa_dask.observe.learning import PHASES, sentences
-from singa_dask.observe.progress import layer_metrics, log_text
 from singa_dask.observe.trace_file import SPANS, TRACE, TraceFile
 from singa_dask.redaction import redact
 
