@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from singa_dask import fs
 from singa_dask.comm.message import Address
 from singa_dask.fs.host_files import Catalog
 
@@ -319,11 +318,6 @@ class Submission:
     init_from: Sequence[str] = ()
     priority: int = 0
     datasets: Sequence[Sequence[Any]] = ()
-
-    @property
-    def checkpoint_url(self) -> str:
-        """URL of the directory that ``step-<n>`` directories go to."""
-        return fs.join(self.run_url, "checkpoint")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from singa_dask import modules
+from singa_dask import fs, modules
 from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf, JobConf
 from singa_dask.data.codecs.scaling import Scaling
@@ -32,7 +32,7 @@ class Hosting(UnitHost):
         for a process that joins others), ``threads`` (of each worker, or None),
         ``silent_s`` (after which a process that does not answer is lost), ``start`` (``manifest`` of a snapshot,
         ``url`` of a checkpoint, or nothing), ``job`` as JSON, ``assignments``, ``sources``, ``datasets``,
-        ``run_url``, ``checkpoint_url``, ``init_from``, ``scalings``, ``token``.
+        ``run_url``, ``init_from``, ``scalings``, ``token``.
     job : JobConf
         The job of the placement.
     **options
@@ -98,7 +98,7 @@ class Hosting(UnitHost):
             self._n_running += 1
         try:
             self.connect(endpoints)
-            url, init_from = self.placement["checkpoint_url"], self.placement["init_from"]
+            url, init_from = fs.join(self.placement["run_url"], "checkpoint"), self.placement["init_from"]
             report = run_unit(self, unit, url, start_point(), init_from)
             self.reports[str(unit)] = report
             return report

@@ -26,7 +26,6 @@ from singa_dask.layers.store_conf import StoreConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.job.dask_tasks import on_dask
 from singa_dask.runtime.job.limits import limit
-from singa_dask.runtime.job.part_files import reading
 from singa_dask.runtime.job.seen_files import check_seen, files_of
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.planning.nets import build_nets
@@ -57,13 +56,7 @@ def reads_remote_stores(job: JobConf) -> bool:
     return any(conf and conf.path and fs.local_path(conf.path) is None for conf in confs)
 
 
-def survey(
-    job: str,
-    resume: str | None,
-    timeout_s: float,
-    sources: Sequence[modules.Source] = (),
-    datasets: Sequence[Sequence[Any]] = (),
-) -> Surveyed:
+def survey(job: str, resume: str | None, timeout_s: float, sources: Sequence[modules.Source] = ()) -> Surveyed:
     """Find the hosts that store the training records of a job; runs as a task on a Dask worker.
 
     Raises
@@ -76,11 +69,10 @@ def survey(
         modules.load(sources, REGISTRIES.values())
         return _survey_stores(job, resume)
 
-    with reading(datasets):
-        answer = DaemonThreads(1, "survey").future(run)
-        if not wait([answer], timeout_s).done:
-            raise TimeoutError(f"no answer in {timeout_s:g} s")
-        return answer.result()
+    answer = DaemonThreads(1, "survey").future(run)
+    if not wait([answer], timeout_s).done:
+        raise TimeoutError(f"no answer in {timeout_s:g} s")
+    return answer.result()
 
 
 def _survey_stores(job: str, resume: str | None) -> Surveyed:

@@ -77,7 +77,7 @@ class Sites:
 
     def share(self, record: JobRecord, action: ev.Host) -> None:
         """Have ready what all processes of a life are told, and choose who asks for it on each host."""
-        keys = ("job", "assignments", "sources", "run_url", "checkpoint_url", "init_from", "datasets", "scalings")
+        keys = ("job", "assignments", "sources", "run_url", "init_from", "datasets", "scalings")
         facts = {**{key: getattr(record.spec, key) for key in keys}, **action.placement}
         record.shared = {f"{action.life} {PLACEMENT}": json.dumps(facts)}
         # the first of a host is the last to be put here; some may be gone, as their processes are done
