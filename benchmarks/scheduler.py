@@ -24,7 +24,7 @@ from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.names import JOBS, SITE, Op
 from singa_dask.runtime.job.record import JobRecord
 from singa_dask.runtime.planning.layout import plan_processes
-from singa_dask.runtime.planning.placement import WorkerFacts
+from singa_dask.runtime.planning.worker_choice import WorkerFacts
 from tests.runtime.harness import mlp
 
 RUNNING, ENDED = 50, 1000

@@ -164,7 +164,15 @@ class MissingPackageError(DataError):
 
 
 class CheckpointError(SingaError):
-    """A checkpoint that cannot be written, found, trusted or used."""
+    """A checkpoint that cannot be written, found, trusted or used.
+
+    Attributes
+    ----------
+    unreadable : str
+        URL or name of the checkpoint, if its files are missing or damaged; else empty.
+    """
+
+    unreadable = ""
 
 
 class UnusableCheckpointError(ConfigError, CheckpointError):
@@ -202,9 +210,16 @@ class NumericError(UnitError):
 
 
 class LostUnitError(UnitError):
-    """A process that hosted units of the job is gone."""
+    """A process that hosted units of the job is gone.
+
+    Attributes
+    ----------
+    unreadable : str
+        Name of a snapshot that is lost with it; else empty.
+    """
 
     exit_code = 4
+    unreadable = ""
 
 
 class Aborted(SingaError):

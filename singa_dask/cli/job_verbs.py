@@ -65,8 +65,8 @@ def checkpoint(job: str, scheduler: str | None, scheduler_file: str | None) -> N
         follower = runtime.Follower(jobs.client, row["id"], look, after=row["n_events"] - 1)
         over = follower.follow()
     if "url" not in answer:
-        why = answer.get("error") or (over or {}).get("failure") or "the job ended before it was written."
-        raise CheckpointError(f"{row['id']}: {why['reason'] if isinstance(why, dict) else why}")
+        why = answer.get("error") or (over and over.reason) or "the job ended before it was written."
+        raise CheckpointError(f"{row['id']}: {why}")
     echo(answer["url"])
 
 
@@ -225,7 +225,7 @@ def show(jobs: runtime.RemoteJobs, row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _follow(follower: runtime.Follower) -> dict[str, Any] | None:
+def _follow(follower: runtime.Follower) -> runtime.JobEnd | None:
     """Follow a job to its end, or until a signal comes; see `Follower.follow`."""
     with Signals() as signals:
         signals.hand_to(lambda name: follower.leave())
@@ -276,8 +276,8 @@ def end_job(
         over = follower.follow()
         assert over is not None, "nobody lets it leave"
         echo(end_line(row_at_end(jobs, row["id"], over)), err=True)
-        if over["stuck"]:
-            echo(f"units that do not end: {', '.join(over['stuck'])}; they hold threads of Dask workers.", err=True)
+        if over.stuck:
+            echo(f"units that do not end: {', '.join(over.stuck)}; they hold threads of Dask workers.", err=True)
 
 
 def _confirmed(what: str) -> bool:
@@ -321,7 +321,7 @@ def end_line(row: Mapping[str, Any]) -> str:
     return f"{row['reason']}\n{end}" if row["reason"] else end
 
 
-def row_at_end(jobs: runtime.RemoteJobs, job_id: str, over: Mapping[str, Any]) -> dict[str, Any]:
+def row_at_end(jobs: runtime.RemoteJobs, job_id: str, over: runtime.JobEnd) -> dict[str, Any]:
     """Return the row of a job after its last event, see `Follower.follow`.
 
     Raises
@@ -333,7 +333,7 @@ def row_at_end(jobs: runtime.RemoteJobs, job_id: str, over: Mapping[str, Any]) -
         row = jobs.find(job_id)
         if row["ended"] is not None:
             return row
-    raise ClusterError(f"{job_id}: {over['failure']['reason'] if over['failure'] else 'it is not known any more.'}")
+    raise ClusterError(f"{job_id}: {over.reason or 'it is not known any more.'}")
 
 
 def of_cluster(scheduler: str | None, scheduler_file: str | None) -> list[dict[str, Any]]:

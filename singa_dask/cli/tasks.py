@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from singa_dask.data.convert.tasks import reporting
-from singa_dask.observe.progress import duration
+from singa_dask.observe.event_texts import duration
 from singa_dask.shown import STDERR
 from singa_dask.shown import shown as as_shown
 

@@ -33,8 +33,9 @@ from singa_dask.net import NeuralNet
 from singa_dask.observe import new_job_id, read_summary
 from singa_dask.observe.bars import BarProgress
 from singa_dask.observe.comparison import Target, add_statistics, measure, rows, why_not
+from singa_dask.observe.event_texts import layer_metrics
 from singa_dask.observe.observers import Observers
-from singa_dask.observe.progress import Progress, layer_metrics
+from singa_dask.observe.progress import Progress
 from singa_dask.observe.run_directory import first_command
 from singa_dask.runtime import Driver, Patience, Result, local_cluster, plan_processes, wait_for_room
 from singa_dask.runtime.job.cluster import present_workers

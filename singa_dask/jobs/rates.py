@@ -19,8 +19,8 @@ from singa_dask.jobs.job import Job, as_job
 from singa_dask.jobs.job_checks import check, complete
 from singa_dask.jobs.starting import train
 from singa_dask.observe.curves import Panel, PlottedCurve
+from singa_dask.observe.event_texts import layer_metrics
 from singa_dask.observe.figure import figure_of
-from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.stored_run import StoredRun
 
 if TYPE_CHECKING:

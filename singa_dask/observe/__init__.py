@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from singa_dask.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from singa_dask.observe.event_texts import event_text, log_text, show_metrics, stack_text
     from singa_dask.observe.json_values import to_json
-    from singa_dask.observe.progress import event_text, join_if_fits, log_text, show_metrics, stack_text, start_progress
+    from singa_dask.observe.progress import join_if_fits, start_progress
     from singa_dask.observe.run_directory import is_run, new_job_id, read_summary, short_url
 
 __all__ = [
@@ -32,7 +33,8 @@ __getattr__ = lazy_names(
     __name__,
     {
         "json_values": ["to_json"],
-        "progress": ["event_text", "join_if_fits", "log_text", "show_metrics", "stack_text", "start_progress"],
+        "event_texts": ["event_text", "log_text", "show_metrics", "stack_text"],
+        "progress": ["join_if_fits", "start_progress"],
         "run_directory": ["is_run", "new_job_id", "read_summary", "short_url"],
     },
 )

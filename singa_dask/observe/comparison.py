@@ -14,10 +14,10 @@ import numpy as np
 from singa_dask import fs
 from singa_dask.errors import ConfigError
 from singa_dask.observe.curves import Panel, PlottedCurve
+from singa_dask.observe.event_texts import layer_metrics
 from singa_dask.observe.figure import draw, draw_bars
 from singa_dask.observe.html import picture, table, write_page
 from singa_dask.observe.journal import read_objects
-from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.run_directory import METRICS, read_summary
 
 Points = list[list[float]]

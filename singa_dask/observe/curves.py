@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.observe.progress import layer_metrics
+from singa_dask.observe.event_texts import layer_metrics
 from singa_dask.observe.stored_run import PHASES, StoredRun
 
 MAX_POINTS = 2000

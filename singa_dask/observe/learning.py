@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.observe.progress import layer_metrics
+from singa_dask.observe.event_texts import layer_metrics
 
 PHASES = ("test", "validation", "train")
 MIN_STEPS, MIN_POINTS = 50, 8

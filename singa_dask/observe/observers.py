@@ -1,7 +1,8 @@
-"""Observers: pass what a run directory records on, to TensorBoard by tensorboardX, and to an MLflow server."""
+"""Observers: pass metrics of a run on, to TensorBoard by tensorboardX, and to an MLflow server."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import math
@@ -22,8 +23,7 @@ from typing import Any
 from singa_dask import fs
 from singa_dask.errors import ConfigError, Problem, TakenOverError
 from singa_dask.lazy import require
-from singa_dask.observe.journal import read_objects
-from singa_dask.observe.progress import layer_metrics
+from singa_dask.observe.event_texts import layer_metrics
 from singa_dask.observe.run_directory import METRICS, first_command
 from singa_dask.observe.stored_run import StoredRun, flatten
 from singa_dask.redaction import redact
@@ -51,7 +51,8 @@ def scalars(event: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 class TensorboardFiles:
     """Writes ``tensorboard/<phase>/events.out.tfevents...`` in a run directory; ``<phase>-group-<n>`` for other groups.
 
-    They are written anew from ``metrics.jsonl`` when a run begins or is resumed, and so hold each step once.
+    A run that is resumed, or has another driver, adds files. They say at which step they begin, and TensorBoard shows
+    nothing from that step on of the files before.
 
     Parameters
     ----------
@@ -70,68 +71,55 @@ class TensorboardFiles:
         self._writers: Any = require("tensorboardX.event_file_writer", "tensorboard", what)
         self._events: Any = require("tensorboardX.proto.event_pb2", "tensorboard", what)
         self._summaries: Any = require("tensorboardX.proto.summary_pb2", "tensorboard", what)
-        self._run_url = run_url
         self._url = fs.join(run_url, TENSORBOARD)
         self._staging: tempfile.TemporaryDirectory[str] | None = None
-        self._directory: Path | None = None
         self._files: dict[str, Any] = {}
-        self._newest: dict[str, int] = {}
         self._flush_after = 0.0
 
     def on_event(self, event: Mapping[str, Any]) -> None:
         """Write the metrics of an event."""
-        if self._directory is None:
-            self._begin()
         if event["event"] == "metrics":
             self._add(event)
             if time.monotonic() >= self._flush_after:
                 self._flush()
 
     def close(self, taken_over: bool = False) -> None:
-        """Close all files; write nothing if another process has ``taken_over``."""
-        if self._directory is not None and not taken_over:
+        """Close all files; upload nothing if another process has ``taken_over``."""
+        if not taken_over:
             self._flush()
         for file in self._files.values():
             file.close()
         if self._staging is not None:
             self._staging.cleanup()
 
-    def _begin(self) -> None:
-        """Replace the event files by new ones with the metrics so far."""
-        fs.remove_tree(self._url)
-        self._directory = fs.local_path(self._url)
-        if self._directory is None:
-            self._staging = tempfile.TemporaryDirectory(prefix="singa-dask-tensorboard-")
-            self._directory = Path(self._staging.name)
-        for event in read_objects(fs.join(self._run_url, METRICS)):
-            if event.get("event") == "metrics":
-                self._add(event)
+    @functools.cached_property
+    def _directory(self) -> Path:
+        """Where the files are written: in the run directory, or here if that is remote."""
+        if (directory := fs.local_path(self._url)) is not None:
+            return directory
+        self._staging = tempfile.TemporaryDirectory(prefix="singa-dask-tensorboard-")
+        return Path(self._staging.name)
 
     def _add(self, event: Mapping[str, Any]) -> None:
-        group = int(event.get("group", 0))
+        group, step = int(event.get("group", 0)), int(event["step"])
         name = f"{event['phase']}-group-{group}" if group else str(event["phase"])
-        step = int(event["step"])
-        if step <= self._newest.get(name, -1):
-            return
-        self._newest[name] = step
         values = [self._summaries.Summary.Value(tag=tag, simple_value=value) for tag, value in scalars(event)]
         summary = self._summaries.Summary(value=values)
-        self._file(name).write_event(self._events.Event(wall_time=event["time"], step=step, summary=summary))
+        self._file(name, step).write_event(self._events.Event(wall_time=event["time"], step=step, summary=summary))
 
-    def _file(self, name: str) -> Any:
+    def _file(self, name: str, step: int) -> Any:
         if name not in self._files:
-            assert self._directory is not None
             folder = self._directory / name
             folder.mkdir(parents=True, exist_ok=True)
-            file = self._files[name] = self._writers.EventsWriter(str(folder / "events"))
-            # a TensorBoard that is open drops what it has read from the files before
+            # the name has the second, after which files are read in order of their names
+            file = self._writers.EventsWriter(str(folder / "events"), f".{time.time_ns() % 10**9:09}")
+            self._files[name] = file
             start = self._events.SessionLog(status=self._events.SessionLog.START)
-            file.write_event(self._events.Event(wall_time=time.time(), step=0, session_log=start))
+            file.write_event(self._events.Event(wall_time=time.time(), step=step, session_log=start))
         return self._files[name]
 
     def _flush(self) -> None:
         """Write what is buffered; on a remote file system all files again."""
-        assert self._directory is not None
         started = time.monotonic()
         for file in self._files.values():
             file.flush()
@@ -152,7 +140,7 @@ ENVIRONMENT = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 MAX_QUEUE = 10_000
-"""With more events waiting than this, they are read from the run directory later."""
+"""With more events waiting than this, the oldest are dropped."""
 BATCHES = {"metrics": 1000, "params": 100}
 """Most entries of a request, limits of MLflow."""
 SEND_S = 2.0
@@ -169,9 +157,8 @@ TAG = "singa_dask.run"
 class MlflowRun:
     """Sends params, metrics and, at its end, small files of a run to an MLflow server.
 
-    The run of a directory is found again by a tag, and asked what it has, when it is resumed and after each error. What
-    it lacks is then read from ``metrics.jsonl``. So a server that is away for a while gets everything, and nothing
-    twice. `on_event` never waits.
+    The run of a directory is found again by a tag, and asked what it has, when it is resumed and after each error. So a
+    server that is away for a while gets what has come meanwhile, and nothing twice. `on_event` never waits.
 
     Parameters
     ----------
@@ -198,8 +185,8 @@ class MlflowRun:
         self._run_id = ""
         self._newest: dict[str, int] = {}
         self._queue: deque[Mapping[str, Any]] = deque()
-        self._is_behind = True
-        self._is_failing = False
+        self._unsent: deque[Mapping[str, Any]] = deque(maxlen=MAX_QUEUE)
+        self._is_failing = self._is_lacking = False
         self._is_taken_over = False
         self._news = threading.Event()
         self._closing = threading.Event()
@@ -213,9 +200,6 @@ class MlflowRun:
             self._thread = threading.Thread(target=work, name="mlflow", daemon=True)
             self._thread.start()
         if event["event"] == "metrics":
-            if len(self._queue) >= MAX_QUEUE:
-                self._queue.clear()
-                self._is_behind = True
             self._queue.append(event)
             self._news.set()
 
@@ -228,7 +212,7 @@ class MlflowRun:
             return
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
-        if self._thread.is_alive() or self._is_failing:
+        if self._thread.is_alive() or self._is_failing or self._is_lacking:
             message = "MLflow at %s does not have all of this run: %s has it."
             logger.warning(message, redact(self.uri), redact(self.run_url))
 
@@ -267,24 +251,18 @@ class MlflowRun:
         self._run_id = ""
 
     def _send(self) -> None:
+        while self._queue:
+            self._is_lacking |= len(self._unsent) == MAX_QUEUE
+            self._unsent.append(self._queue.popleft())
         if not self._run_id:
             self._open()
-            self._is_behind = True
-        events: list[Mapping[str, Any]] = []
-        # what is recorded after this is in the queue
-        while self._queue:
-            events.append(self._queue.popleft())
-        if self._is_behind or self._closing.is_set():
-            self._is_behind = False
-            events = [*read_objects(fs.join(self.run_url, METRICS)), *events]
-        for batch in _batches(self._new_metrics(events), BATCHES["metrics"]):
+        for batch in _batches(self._new_metrics(), BATCHES["metrics"]):
             self._client.log_batch(self._run_id, metrics=batch)
+        self._unsent.clear()
 
-    def _new_metrics(self, events: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
-        """Yield the metrics that the server does not have yet."""
-        for event in events:
-            if event.get("event") != "metrics":
-                continue
+    def _new_metrics(self) -> Iterator[Any]:
+        """Yield the metrics of events that are not sent which the server does not have yet."""
+        for event in self._unsent:
             group = int(event.get("group", 0))
             prefix = f"group-{group}/{event['phase']}" if group else event["phase"]
             for name, value in scalars(event):
@@ -347,10 +325,7 @@ def _batches(values: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 Observer = TensorboardFiles | MlflowRun
-"""Takes the events of a run after its `RunDirectory` has recorded them, and may take them twice.
-
-It reads from the run directory what it has missed, so that it may begin at any event, and passes nothing on twice.
-"""
+"""Takes the events of a run after its `RunDirectory` has recorded them. It may begin at any event."""
 
 
 class Observers:

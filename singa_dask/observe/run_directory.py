@@ -9,6 +9,7 @@
     tensorboard/    event files, if the job asks for them
     owner.json      which process writes here: see below
     trace.json          what each unit did in the steps that were profiled, if there are any
+    trace/              the same of each process, as it has written it
     commands.jsonl      one object for each time the run was started or resumed:
         {"time", "arguments", "directory", "host", "pid", "version", "init_from", "resume", "seconds_before"}
 
@@ -36,11 +37,11 @@ from singa_dask import fs
 from singa_dask.conf.yaml_text import redact_job
 from singa_dask.errors import ConfigError, DataError, TakenOverError
 from singa_dask.fs.ownership import OWNER, Ownership
+from singa_dask.observe.event_texts import layer_metrics, log_text
 from singa_dask.observe.journal import Journal, is_in_use, read_objects
 from singa_dask.observe.json_values import to_json
 from singa_dask.observe.learning import PHASES, sentences
-from singa_dask.observe.progress import layer_metrics, log_text
-from singa_dask.observe.trace_file import TraceFile
+from singa_dask.observe.trace_file import SPANS, TRACE, TraceFile
 from singa_dask.redaction import redact
 
 logger = logging.getLogger(__name__)
@@ -50,9 +51,8 @@ logger = logging.getLogger(__name__)
 SAME = ("event", "phase", "group", "step")
 COMMANDS = "commands.jsonl"
 METRICS = "metrics.jsonl"
-TRACE = "trace.json"
 OWN_FILES = ("job.yaml", "resolved.yaml", METRICS, COMMANDS, "bad_records.jsonl", TRACE, "summary.json")
-OWN_NAMES = {*OWN_FILES, "log", "checkpoint", "tensorboard"}
+OWN_NAMES = {*OWN_FILES, "log", "checkpoint", "tensorboard", SPANS}
 
 ALREADY_THERE = (
     "a run is already there. Continue it with --resume, replace it with --overwrite, or choose another --run-dir."
@@ -155,7 +155,7 @@ class RunDirectory:
         self._command = command
         self._texts = {"job.yaml": redact_job(job_text), "resolved.yaml": redact_job(resolved_text)}
         self._journals: dict[str, Journal] = {}
-        self._trace = TraceFile(fs.join(url, TRACE), 0.0)
+        self._trace = TraceFile(url, 0.0)
         self._has_warned = False
 
     def _check_free(self, is_ours: bool) -> None:
@@ -194,7 +194,7 @@ class RunDirectory:
             if begun:
                 self._take()
                 self._renew_journals()
-            self._trace = TraceFile(fs.join(self.url, TRACE), event["time"], begun, self._check)
+            self._trace = TraceFile(self.url, event["time"], self._check)
             if not begun:
                 self._texts["resolved.yaml"] = _with_steps(self._texts["resolved.yaml"], event.get("train_steps", 0))
                 self._begin()
@@ -252,7 +252,7 @@ class RunDirectory:
             facts = {key: event[key] for key in BAD_RECORD_KEYS if key in event}
             self._journal("bad_records.jsonl").add(to_json(facts))
         elif kind == "profile":
-            self._trace.add(event)
+            self._trace.note()
         if kind == "checkpoint":
             self._journal(METRICS).save()
 
@@ -270,6 +270,8 @@ class RunDirectory:
                 self._remove(name)
             for journal in self._journals.values():
                 journal.clear()
+        else:
+            self._remove(SPANS)
         for name, text in self._texts.items():
             self._write(name, text)
         if self._steps:

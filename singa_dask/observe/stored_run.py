@@ -12,8 +12,8 @@ from typing import Any
 from singa_dask import fs
 from singa_dask.conf.yaml_text import read_plain
 from singa_dask.errors import ConfigError, text_of
+from singa_dask.observe.event_texts import layer_metrics
 from singa_dask.observe.journal import is_in_use, read_objects
-from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.run_directory import COMMANDS, METRICS, read_summary
 from singa_dask.redaction import redact
 

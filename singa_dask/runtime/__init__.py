@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from singa_dask.runtime.job.detached import detach, remote_hosts
     from singa_dask.runtime.job.driver import Driver
     from singa_dask.runtime.job.follower import Follower, RemoteJobs
+    from singa_dask.runtime.job.job_end import JobEnd
     from singa_dask.runtime.job.job_run import JobRun
     from singa_dask.runtime.job.jobs import dask_setup
     from singa_dask.runtime.job.names import NOTICES, STOPS, this_user
@@ -29,6 +30,7 @@ __all__ = [
     "STOPS",
     "Driver",
     "Follower",
+    "JobEnd",
     "JobRun",
     "Patience",
     "RemoteJobs",
@@ -61,6 +63,7 @@ __getattr__ = lazy_names(
         "job.dask_tasks": ["Runner", "check_wanted", "on_dask", "on_each_worker", "run_here"],
         "job.detached": ["detach", "remote_hosts"],
         "job.driver": ["Driver"],
+        "job.job_end": ["JobEnd"],
         "job.follower": ["Follower", "RemoteJobs"],
         "job.job_run": ["JobRun"],
         "job.names": ["NOTICES", "STOPS", "this_user"],

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import socket
 import threading
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from singa_dask.errors import ConfigError
 from singa_dask.inference.model import Model
@@ -18,9 +16,6 @@ from singa_dask.serving.batcher import Limits
 BACKLOG = 2048
 # the loop of uvicorn looks so often whether it is to end; twice as long it may take besides requests
 ENDS_WITHIN_S = 2.0
-
-# to a client whose connection is one too many
-TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class ModelServer:
@@ -63,13 +58,14 @@ class ModelServer:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self.app.asgi,
-                http=_watched(limits.timeout_s, limits.max_connections),
+                http="h11",
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 log_level="error",
                 access_log=False,
                 server_header=False,
+                limit_concurrency=limits.max_connections + 1,  # it refuses the connection with this number
                 timeout_graceful_shutdown=math.ceil(limits.timeout_s) + 1,
             )
         )
@@ -128,40 +124,3 @@ def _listen(host: str, port: int) -> socket.socket:
     # connections inherit it; without it the body of an answer waits 40 ms until its head is acknowledged
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
-
-
-def _watched(timeout_s: float, max_connections: int) -> type[asyncio.Protocol]:
-    """Return the protocol of uvicorn, which closes connections that are too many, or whose client is too slow.
-
-    A client has ``timeout_s`` to begin a request, and as long for its head; for the body the application has a limit.
-    Then it has as long to read the answer.
-    """
-
-    class Watched(H11Protocol):
-        _timer: asyncio.TimerHandle | None = None
-        _last: object = None
-        _n_equal = 0
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            if len(self.connections) > max_connections:
-                transport.write(TOO_MANY)
-                transport.close()
-            self._timer = self.loop.call_later(timeout_s, self._look)
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            super().connection_lost(exc)
-            if self._timer is not None:
-                self._timer.cancel()
-
-        def _look(self) -> None:
-            """Close the connection if it has had the same request, or none, for too long."""
-            self._n_equal = self._n_equal + 1 if self.cycle is self._last else 0
-            self._last = self.cycle
-            is_answering = self.cycle is not None and not self.cycle.response_complete
-            if self._n_equal > is_answering:
-                self.transport.abort()
-            else:
-                self._timer = self.loop.call_later(timeout_s, self._look)
-
-    return Watched

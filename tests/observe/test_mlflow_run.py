@@ -95,10 +95,32 @@ def test_a_server_that_was_away_gets_everything_once(
         is_back.set()
 
     monkeypatch.setattr(MlflowRun, "_send", send)
-    monkeypatch.setattr(observers, "MAX_QUEUE", 2)
     events = [metrics(step, loss=1.0) for step in range(10)]
     record(tmp_path / "run", store, events, before_end=lambda: is_back.wait(60))
     assert told(store, "train/loss") == [(step, 1.0) for step in range(10)]
+
+
+def test_a_server_that_was_away_for_long_lacks_the_oldest(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(observers, "MAX_QUEUE", 2)
+    away, real = threading.Event(), MlflowRun._open
+
+    def open_late(self: MlflowRun) -> None:
+        assert away.wait(60)
+        real(self)
+
+    monkeypatch.setattr(MlflowRun, "_open", open_late)
+    observer = MlflowRun(str(tmp_path / "run"), store)
+    with RunDirectory(str(tmp_path / "run"), TEXT, TEXT, command={"time": BEGAN, "arguments": []}) as directory:
+        for event in ({"event": "started", "time": BEGAN}, *(metrics(step, loss=1.0) for step in range(5))):
+            directory.on_event(event)
+        observer._queue.extend(metrics(step, loss=1.0) for step in range(4))
+        observer.on_event(metrics(4, loss=1.0))
+        away.set()
+    observer.close()
+    assert told(store, "train/loss") == [(3, 1.0), (4, 1.0)]
+    assert "does not have all of this run" in caplog.records[-1].getMessage()
 
 
 def test_a_lost_server_ends_nothing(

@@ -1,4 +1,4 @@
-"""Event files are what TensorBoard reads, hold each step once, and follow a run that is resumed."""
+"""Event files are what TensorBoard reads, which shows each step once, and follow a run that is resumed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import google_crc32c
 import pytest
-from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from singa_dask import fs
 from singa_dask.observe.observers import TensorboardFiles
@@ -29,10 +29,17 @@ def masked(data: bytes) -> int:
 
 
 def events_of(url: str, name: str) -> list[Event]:
-    """Read an event file by its definition: length, checksum, event, checksum."""
-    (file,) = fs.ls(fs.join(url, "tensorboard", name))
-    assert file.startswith("events.out.tfevents.")
-    content, found = fs.read_bytes(fs.join(url, "tensorboard", name, file)), []
+    """Read event files, in their order, by their definition: length, checksum, event, checksum."""
+    files = fs.ls(fs.join(url, "tensorboard", name))
+    assert all(file.startswith("events.out.tfevents.") for file in files)
+    found: list[Event] = []
+    for file in files:
+        found += events_in(fs.read_bytes(fs.join(url, "tensorboard", name, file)))
+    return found
+
+
+def events_in(content: bytes) -> list[Event]:
+    found = []
     while content:
         (length,) = struct.unpack("<Q", content[:8])
         body = content[12 : 12 + length]
@@ -44,7 +51,14 @@ def events_of(url: str, name: str) -> list[Event]:
 
 
 def values_of(url: str, name: str) -> list[tuple[int, dict[str, float]]]:
-    events = [event for event in events_of(url, name) if event.HasField("summary")]
+    """Return what TensorBoard shows: nothing of files before one that is not before the step at which that begins."""
+    events: list[Event] = []
+    for event in events_of(url, name):
+        if event.HasField("session_log"):
+            assert event.session_log.status == SessionLog.START
+            events = [each for each in events if each.step < event.step]
+        elif event.HasField("summary"):
+            events.append(event)
     return [(event.step, {value.tag: value.simple_value for value in event.summary.value}) for event in events]
 
 
@@ -74,13 +88,10 @@ def test_a_resumed_run_has_each_step_once(url: str) -> None:
     assert [(step, each["loss"]) for step, each in values_of(url, "train")] == [(0, 1), (10, 2), (20, 2), (30, 2)]
 
 
-def test_files_that_begin_in_the_middle_have_what_was_before(url: str) -> None:
-    with RunDirectory(url, "", "") as directory:
-        for event in (STARTED, metrics(0, loss=0.0), metrics(1, loss=1.0)):
-            directory.on_event(event)
-        files = TensorboardFiles(url)
-        # recorded just before, as every event is
-        files.on_event(metrics(1, loss=1.0))
-        files.on_event(metrics(2, loss=2.0))
-        files.close()
-    assert [step for step, _ in values_of(url, "train")] == [0, 1, 2]
+def test_another_driver_goes_on_at_its_first_event(url: str) -> None:
+    record(url, [metrics(step, loss=1.0) for step in (0, 10, 20)])
+    files = TensorboardFiles(url)
+    for step in (20, 30):  # told again from there on
+        files.on_event(metrics(step, loss=2.0))
+    files.close()
+    assert [(step, each["loss"]) for step, each in values_of(url, "train")] == [(0, 1), (10, 1), (20, 2), (30, 2)]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import zlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,14 +11,17 @@ import pytest
 
 from singa_dask.observe import trace_file
 from singa_dask.observe.run_directory import RunDirectory
+from singa_dask.observe.trace_file import write_spans
 
 STARTED = {"event": "started", "job": "j", "time": 1000.0, "topology": {}}
+HOST = {"host": "10.0.0.1", "began": 900.0, "offset_s": 0.0, "error_s": 0.0}
 
 
-def event(process: int, *spans: list[Any], **given: Any) -> dict[str, Any]:
-    facts = {"event": "profile", "process": process, "life": 0, "host": "10.0.0.1", "began": 900.0}
-    facts["recorded"] = len(spans)
-    return {**facts, "spans": base64.b64encode(zlib.compress(json.dumps(spans).encode())).decode(), **given}
+def record(directory: RunDirectory, process: int, *spans: list[Any], life: int = 0, **given: Any) -> None:
+    """Write what a process has recorded, and say so."""
+    facts = {"process": process, "life": life, "recorded": len(spans), "spans": spans}
+    write_spans(directory.url, {**HOST, **facts, **given})
+    directory.on_event({"event": "profile", "process": process})
 
 
 def span(name: str, start_s: float, track: str = "worker-0-0", arrow: str = "", **arguments: Any) -> list[Any]:
@@ -39,8 +40,8 @@ def shown(url: Path) -> list[tuple[int, str]]:
 def test_times_count_from_the_start_of_the_run_on_the_clock_of_the_scheduler(tmp_path: Path) -> None:
     with RunDirectory(str(tmp_path), "", "") as directory:
         directory.on_event(STARTED)
-        directory.on_event(event(0, span("step 20", 102.0, step=20)))
-        directory.on_event(event(1, span("step 20", 202.0), began=300.0, offset_s=500.0, error_s=0.001))
+        record(directory, 0, span("step 20", 102.0, step=20))
+        record(directory, 1, span("step 20", 202.0), began=300.0, offset_s=500.0, error_s=0.001)
     found = trace_of(tmp_path)
     first, second = (each for each in found["traceEvents"] if each["ph"] == "X")
     assert first == {
@@ -48,17 +49,16 @@ def test_times_count_from_the_start_of_the_run_on_the_clock_of_the_scheduler(tmp
     }  # fmt: skip
     assert second["ts"] == 2e6
     assert found["otherData"]["began"] == 1000.0
-    facts = {"index": 1, "life": 0, "host": "10.0.0.1", "clock_error_ms": 1.0, "dropped": 0, "n": -1}
-    assert found["otherData"]["processes"][1] == {**facts, "tracks": ["worker-0-0"]}
+    facts = {"index": 1, "life": 0, "host": "10.0.0.1", "clock_error_ms": 1.0, "dropped": 0}
+    assert found["otherData"]["processes"][1] == facts
 
 
 def test_units_and_messages_are_named_and_in_order(tmp_path: Path) -> None:
     with RunDirectory(str(tmp_path), "", "") as directory:
         directory.on_event(STARTED)
-        directory.on_event(
-            event(0, span("update", 102.0, "messages sent", "out 0-1-7"), span("update fc1.w", 102.0, "server-0-0"))
-        )
-        directory.on_event(event(1, span("update", 102.1, "messages received", "in 0-1-7")))
+        spans = span("update", 102.0, "messages sent", "out 0-1-7"), span("update fc1.w", 102.0, "server-0-0")
+        record(directory, 0, *spans)
+        record(directory, 1, span("update", 102.1, "messages received", "in 0-1-7"))
     events = trace_of(tmp_path)["traceEvents"]
     threads = [each["args"]["name"] for each in events if each["name"] == "thread_name"]
     ranks = [each["args"]["sort_index"] for each in events if each["name"] == "thread_sort_index"]
@@ -71,53 +71,56 @@ def test_units_and_messages_are_named_and_in_order(tmp_path: Path) -> None:
 def test_a_newer_life_replaces_what_a_process_did_before(tmp_path: Path) -> None:
     with RunDirectory(str(tmp_path), "", "") as directory:
         directory.on_event(STARTED)
-        directory.on_event(event(0, span("step 20", 102.0)))
-        directory.on_event(event(0, span("step 21", 103.0)))
-        directory.on_event(event(1, span("step 20", 102.0)))
-        assert shown(tmp_path) == [(0, "step 20")]  # the file is written once a second, and at the end
-        directory.on_event(event(1, span("step 30", 110.0), life=1))
-        directory.on_event(event(1, span("late", 102.0)))
+        record(directory, 0, span("step 20", 102.0), span("step 21", 103.0), recorded=5)
+        record(directory, 1, span("step 20", 102.0))
+        record(directory, 1, span("step 30", 110.0), life=10)
+        record(directory, 1, span("late", 102.0), life=9)
     assert shown(tmp_path) == [(0, "step 20"), (0, "step 21"), (1, "step 30")]
+    assert [each["dropped"] for each in trace_of(tmp_path)["otherData"]["processes"]] == [3, 0]
 
 
-def test_what_came_late_is_written_with_a_later_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_written_a_while_after_the_last_process_has_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = [10.0]
     monkeypatch.setattr(trace_file, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     with RunDirectory(str(tmp_path), "", "") as directory:
         directory.on_event(STARTED)
-        directory.on_event(event(0, span("step 20", 102.0)))
-        directory.on_event(event(1, span("step 20", 102.0)))
+        record(directory, 0, span("step 20", 102.0))
+        record(directory, 1, span("step 20", 102.0))
         directory.on_event({"event": "steps", "steps": {"0": 30}})
-        assert shown(tmp_path) == [(0, "step 20")]
+        assert not (tmp_path / "trace.json").exists()
         clock[0] += 1
         directory.on_event({"event": "steps", "steps": {"0": 40}})
         assert shown(tmp_path) == [(0, "step 20"), (1, "step 20")]
 
 
-def test_another_driver_goes_on_with_the_file(tmp_path: Path) -> None:
+def test_another_driver_goes_on_with_it(tmp_path: Path) -> None:
     with RunDirectory(str(tmp_path), "", "") as directory:
         directory.on_event(STARTED)
-        directory.on_event(event(0, span("step 20", 102.0, "messages sent", "out 0-1-7"), n=3))
-        directory.on_event(event(1, span("step 20", 102.0), n=4))
-    before = trace_of(tmp_path)
+        record(directory, 0, span("step 20", 102.0))
     with RunDirectory(str(tmp_path), "", "", driver=2) as directory:
         directory.on_event({**STARTED, "time": 2000.0, "begun": True})
-        directory.on_event(event(1, span("step 20", 102.0), n=4))  # told again
-        directory.on_event(event(1, span("step 21", 103.0), n=5))
-    after = trace_of(tmp_path)
-    assert shown(tmp_path) == [(0, "step 20"), (1, "step 20"), (1, "step 21")]
-    assert after["traceEvents"][:-1] == before["traceEvents"]
-    assert after["traceEvents"][-1]["ts"] == 3e6
+        record(directory, 1, span("step 20", 103.0))
+    assert shown(tmp_path) == [(0, "step 20"), (1, "step 20")]
+    assert [each["ts"] for each in trace_of(tmp_path)["traceEvents"] if each["ph"] == "X"] == [0.0, 1e6]
 
 
-def test_spans_that_the_scheduler_has_dropped_are_counted(tmp_path: Path) -> None:
+def test_a_run_that_starts_over_has_nothing_of_the_one_before(tmp_path: Path) -> None:
+    for name, given in (("first", {}), ("second", {"goes_on": True})):
+        with RunDirectory(str(tmp_path), "", "", **given) as directory:
+            directory.on_event(STARTED)
+            if name == "first":
+                record(directory, 1, span(name, 102.0))
+            record(directory, 0, span(name, 102.0))
+    assert shown(tmp_path) == [(0, "second")]
+
+
+def test_processes_on_other_disks_are_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with RunDirectory(str(tmp_path), "", "") as directory:
         directory.on_event(STARTED)
-        directory.on_event({**event(0, span("step 20", 102.0), span("step 21", 103.0), n=3), "spans": ""})
-        directory.on_event(event(0, span("step 22", 104.0), n=4))
-        directory.on_event({**event(0, span("step 22", 104.0), n=4), "spans": ""})  # told again
-    assert shown(tmp_path) == [(0, "step 22")]
-    assert trace_of(tmp_path)["otherData"]["processes"][0]["dropped"] == 2
+        directory.on_event({"event": "profile", "process": 0})
+    assert "The job goes on" in caplog.text
 
 
 def test_a_run_that_is_not_profiled_has_none(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from singa_dask import fs
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
-from singa_dask.runtime import plan_processes
+from singa_dask.runtime import JobEnd, plan_processes
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.planning.layout import Layout
@@ -216,14 +216,6 @@ FRAMEWORKS = {
 }
 
 
-def last_event(layout: Layout, reports: Mapping[str, Any], failure: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the last event of a job that was never restarted."""
-    ends = {"restarts": 0, "recomputed_steps": 0, "lost_s": 0.0, "signal": "", "stuck": []}
-    return {
-        **ends,
-        "latest": {},
-        "seconds": 1.0,
-        "reports": reports,
-        "failure": failure,
-        "processes": layout.describe()["processes"],
-    }
+def last_event(layout: Layout, reports: Mapping[str, Any], failure: Mapping[str, Any] | None = None) -> JobEnd:
+    """Return how a job has ended that was never restarted."""
+    return JobEnd(reports=reports, failure=failure, processes=layout.describe()["processes"], seconds=1.0)

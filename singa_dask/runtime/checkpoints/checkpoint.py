@@ -21,16 +21,17 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors.numpy import load
 
 from singa_dask import fs
 from singa_dask.data.codecs.learned import Learned
-from singa_dask.errors import CheckpointError, DataError
+from singa_dask.errors import CheckpointError, DataError, LostUnitError
 from singa_dask.fs.checksums import checksum_of
 from singa_dask.runtime.checkpoints.manifest import (
     MANIFEST,
@@ -38,9 +39,6 @@ from singa_dask.runtime.checkpoints.manifest import (
     what_is_no_cut,
 )
 from singa_dask.runtime.checkpoints.safetensors import tensor_chunks
-
-if TYPE_CHECKING:
-    pass
 
 # tensors of the last dtype come first
 AVERAGE = "average"
@@ -122,6 +120,16 @@ def write_part(
     return {**save(part_name(index, n_parts), tensor_chunks(arrays)), "tensors": described}
 
 
+@contextmanager
+def _named_unreadable(checkpoint: str) -> Iterator[None]:
+    """Name a checkpoint in the errors of its files."""
+    try:
+        yield
+    except (CheckpointError, LostUnitError) as error:
+        error.unreadable = checkpoint
+        raise
+
+
 class Checkpoint:
     """Reads a checkpoint from files or, made by `from_manifest`, from anywhere else.
 
@@ -146,15 +154,16 @@ class Checkpoint:
 
     def __init__(self, url: str) -> None:
         file = fs.join(url, MANIFEST)
-        try:
-            content = fs.read_bytes(file)
-        except DataError as error:
-            raise CheckpointError(f"{file}: cannot be read: {error}") from error
-        manifest = decode_manifest(file, content)
-        try:
-            self._open(manifest, lambda part: fs.read_bytes(fs.join(url, part)), url)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(f"{file}: damaged: {error!r}.") from error
+        with _named_unreadable(url):
+            try:
+                content = fs.read_bytes(file)
+            except DataError as error:
+                raise CheckpointError(f"{file}: cannot be read: {error}") from error
+            manifest = decode_manifest(file, content)
+            try:
+                self._open(manifest, lambda part: fs.read_bytes(fs.join(url, part)), url)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise CheckpointError(f"{file}: damaged: {error!r}.") from error
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], read: Callable[[str], bytes | None], name: str) -> Checkpoint:
@@ -292,7 +301,8 @@ class Checkpoint:
             It cannot be read, or is damaged.
         """
         if file not in self._contents:
-            self._contents[file] = load(self._content(file))
+            with _named_unreadable(self.url):
+                self._contents[file] = load(self._content(file))
         return self._contents[file]
 
     def release(self) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from singa_dask.conf import ClusterConf
-from singa_dask.runtime.job.placer import limits_of
 from singa_dask.runtime.job.record import JobRecord
 from singa_dask.runtime.planning.layout import pack, plan_processes
-from singa_dask.runtime.planning.placement import WorkerFacts
+from singa_dask.runtime.planning.worker_choice import WorkerFacts, limits_of
 
 
 def sizes_of(cluster: ClusterConf) -> list[int]:

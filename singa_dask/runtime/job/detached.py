@@ -33,7 +33,6 @@ from singa_dask.runtime.units.job_of_thread import in_job
 
 logger = logging.getLogger(__name__)
 
-DRIVER_LEAVE_TIMEOUT_S = 3.0
 TELL_AGAIN_S = 1.0
 
 
@@ -58,7 +57,7 @@ class DriverHost(WorkerPlugin):
             if driver is not None:
                 driver.leave()
         for thread in list(self._drivers):
-            await worker.loop.run_in_executor(None, thread.join, DRIVER_LEAVE_TIMEOUT_S)
+            await worker.loop.run_in_executor(None, thread.join, limit("driver-left"))
 
     def _drive(self, run: Mapping[str, Any], **lease_fields: Any) -> dict[str, Any]:
         """Start a driver; ``run`` are the fields of a `JobRun`, the others those of its `Lease`."""

@@ -19,8 +19,9 @@ from singa_dask.runtime.job.epochs import steps_by_task
 from singa_dask.runtime.job.events import Submission
 from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
 from singa_dask.runtime.job.install import install_jobs
+from singa_dask.runtime.job.job_end import JobEnd
+from singa_dask.runtime.job.locality import Placed, place_on_cluster
 from singa_dask.runtime.job.names import SIGNAL_CODES, Op, in_use, this_user
-from singa_dask.runtime.job.placing import Placed, place_on_cluster
 from singa_dask.runtime.job.record import facts_in_line
 from singa_dask.runtime.job.record_scaling import compute_scalings
 from singa_dask.runtime.job.result import Result, summarise
@@ -151,8 +152,8 @@ class Driver:
         over = self._follower.follow_to_its_end()
         if over is None:
             raise ReplacedError(ELSEWHERE)
-        if "event" not in over and self._lease is not None and self._lease.is_kept:
-            raise UnheardError(over["failure"]["reason"])
+        if not over.is_heard and self._lease is not None and self._lease.is_kept:
+            raise UnheardError(over.reason)
         return self._result(over)
 
     def _begin_in_line(self) -> None:
@@ -241,18 +242,19 @@ class Driver:
         if self._follower.ask(Op.HAS, job_id=job_id):
             raise ClusterError(in_use(job_id))
 
-    def _result(self, over: dict[str, Any]) -> Result:
-        failure = over["failure"]
+    def _result(self, over: JobEnd) -> Result:
+        failure = over.failure
         if failure and failure.get("hosting"):
             kind = ClusterError if failure["exit_code"] == ClusterError.exit_code else UnitError
-            raise kind(failure["reason"])
-        if over["stuck"]:
-            names = ", ".join(over["stuck"])
-            self._follower.warn(f"units that do not end: {names}; they hold threads of their Dask workers")
-        if not over["reports"]:  # nothing more is heard of the job
-            lost = {"state": "lost", "step": over["last_step"]}
-            over["reports"] = {str(unit): {"unit": str(unit), **lost} for unit in self._layout.units}
-            over["processes"] = self._layout.describe()["processes"]
+            raise kind(over.reason)
+        if over.stuck:
+            self._follower.warn(
+                f"units that do not end: {', '.join(over.stuck)}; they hold threads of their Dask workers"
+            )
+        if not over.reports:  # nothing more is heard of the job
+            lost = {"state": "lost", "step": over.last_step}
+            reports = {str(unit): {"unit": str(unit), **lost} for unit in self._layout.units}
+            over = replace(over, reports=reports, processes=self._layout.describe()["processes"])
         return summarise(self.job.name, self._submission.job_id, self._layout, over)
 
     def _started(self) -> dict[str, Any]:

@@ -43,8 +43,6 @@ def _facts_aside(job_id: str, reason: str, kept: str) -> dict[str, Any]:
     return {**NOT_BEGUN, **facts, **end, "began": time.time(), "ended": time.time()}
 
 
-NO_WORKER_S = 60.0
-"""How long a job that has not begun waits for a Dask worker for its driver."""
 AGAIN_S = 5.0
 """Time until Dask workers that could not run a driver are tried again."""
 
@@ -378,7 +376,7 @@ class Drivers:
         if worker:
             driven.number += 1
             self._scheduler.loop.add_callback(self._drive, driven, driven.number, has_begun)
-        elif not has_begun and (driven.barred or now - driven.since > NO_WORKER_S):
+        elif not has_begun and (driven.barred or now - driven.since > limit("driver")):
             reason = f"no Dask worker can run the driver of the job: {why or 'the cluster has no workers.'}"
             self._end(driven, {"reason": reason, "exit_code": ClusterError.exit_code, "error": ""})
         elif driven.barred and now - driven.since < 1:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from singa_dask import fs
 from singa_dask.comm.message import Address
 from singa_dask.fs.host_files import Catalog
 
@@ -39,11 +38,55 @@ class Hosted(NamedTuple):
     lasting: bool = False
 
 
-class Said(NamedTuple):
-    """A unit or a host has said something: a dict with the key ``event``."""
+class Began(NamedTuple):
+    """A unit runs."""
 
     life: int
-    what: Mapping[str, Any]
+    unit: str
+
+
+class TrainingBegan(NamedTuple):
+    """The first worker has begun to train."""
+
+    life: int
+
+
+class Stepped(NamedTuple):
+    """Worker groups have come to other steps: the step of each, by its number as a str."""
+
+    life: int
+    steps: Mapping[str, int]
+
+
+class Snapshotted(NamedTuple):
+    """A snapshot is complete."""
+
+    life: int
+    step: int
+    manifest: Mapping[str, Any]
+
+
+class Saved(NamedTuple):
+    """A checkpoint is complete."""
+
+    life: int
+    step: int
+    url: str
+
+
+Decisive = Began | TrainingBegan | Snapshotted | Saved
+KINDS: Mapping[str, type[Decisive]] = {
+    "unit": Began,
+    "training": TrainingBegan,
+    "snapshot": Snapshotted,
+    "checkpoint": Saved,
+}
+
+
+def decisive(life: int, what: Mapping[str, Any]) -> Decisive | None:
+    """Return what a unit has told, a dict with the key ``event``, as an event; None if no decision depends on it."""
+    kind = KINDS.get(what["event"])
+    return kind(life, *(what[name] for name in kind._fields[1:])) if kind is not None else None
 
 
 class Reported(NamedTuple):
@@ -275,11 +318,6 @@ class Submission:
     init_from: Sequence[str] = ()
     priority: int = 0
     datasets: Sequence[Sequence[Any]] = ()
-
-    @property
-    def checkpoint_url(self) -> str:
-        """URL of the directory that ``step-<n>`` directories go to."""
-        return fs.join(self.run_url, "checkpoint")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from singa_dask import version
 from singa_dask.cancellation import pause
 from singa_dask.comm.remote_import import load_on_scheduler
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, ReplacedError, listed
+from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import JOBS, NOTICES, SIGNAL_CODES, TAKEN_OVER, Op, this_user
 from singa_dask.shown import plural
@@ -46,7 +47,7 @@ def ask_jobs(client: Client, op: str, /, timeout_s: float | None = None, **argum
 class Follower:
     """Follows one job: takes its events in order, each once, also after a lost connection or when it comes late.
 
-    ``follow()`` returns the last event, when the job is over; None after `leave`.
+    ``follow()`` returns how the job has ended; None after `leave`.
 
     Parameters
     ----------
@@ -85,7 +86,7 @@ class Follower:
         self._unheard_since: float | None = None
         self._is_lost = self._is_told = False
         self._has_left = False
-        self._over: dict[str, Any] | None = None
+        self._over: JobEnd | None = None
         self._began = time.monotonic()
         self._latest: dict[str, dict[str, float]] = {}
         self._last_step = -1
@@ -142,9 +143,9 @@ class Follower:
                 self._note_answer()
                 return answer
         self._unheard_since = None
-        raise ClusterError(over["failure"]["reason"])
+        raise ClusterError(over.reason)
 
-    def follow_to_its_end(self) -> dict[str, Any] | None:
+    def follow_to_its_end(self) -> JobEnd | None:
         """Follow the job as `follow` does; stop it with a checkpoint if this fails.
 
         Raises
@@ -161,11 +162,10 @@ class Follower:
                 ask_jobs(self._client, Op.SIGNAL, job_id=self.job_id, name="SIGTERM", by=f"{error!r} in its driver")
             raise
 
-    def follow(self) -> dict[str, Any] | None:
-        """Handle events in order until the job is over; return the last one, or None after `leave`.
+    def follow(self) -> JobEnd | None:
+        """Handle events in order until the job is over; return how it has ended, or None after `leave`.
 
-        The last event of a job of which nothing more is heard has no ``reports``; its ``failure`` says why. That is so
-        of a job that has left the line, too.
+        If nothing more is heard of the job, its ``failure`` says why. That is so of a job that has left the line, too.
         """
         pause_s, deadline = 0.0, None
         while self._over is None and not self._has_left:
@@ -248,7 +248,7 @@ class Follower:
     def _take(self, event: dict[str, Any]) -> None:
         kind, self.n = event["event"], event.get("n", self.n)
         if kind == "over":
-            self._over = event
+            self._over = JobEnd.of(event)
         elif kind == TAKEN_OVER:
             self._has_left = True
         elif kind == "metrics":
@@ -272,22 +272,15 @@ class Follower:
             if self._n_signals > 1:
                 self._over = self._give_up(f"ended at once by a second {name}", SIGNAL_CODES.get(name, 1))
 
-    def _give_up(self, reason: str, exit_code: int = LostUnitError.exit_code) -> dict[str, Any]:
+    def _give_up(self, reason: str, exit_code: int = LostUnitError.exit_code) -> JobEnd:
         """Return the end of a job of which nothing more is heard."""
-        failure = {"reason": f"{reason}.", "exit_code": exit_code, "expected": True}
-        return {
-            "reports": {},
-            "failure": failure,
-            "signal": "",
-            "processes": [],
-            "stuck": [],
-            "restarts": 0,
-            "recomputed_steps": 0,
-            "lost_s": 0.0,
-            "latest": self._latest,
-            "last_step": self._last_step,
-            "seconds": time.monotonic() - self._began,
-        }
+        return JobEnd(
+            failure={"reason": f"{reason}.", "exit_code": exit_code, "expected": True},
+            latest=self._latest,
+            last_step=self._last_step,
+            seconds=time.monotonic() - self._began,
+            is_heard=False,
+        )
 
 
 MIN_PIECE = 4

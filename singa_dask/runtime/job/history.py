@@ -50,8 +50,6 @@ class History:
         while len(self.facts) > KEPT_JOBS:
             del self.facts[next(iter(self.facts))]
         heard = [each for each, ended in self._kept.items() if ended.is_heard or now - ended.since > limit("client")]
-        for old in heard:
-            self._kept[old].events.drop_spans()
         for old in heard[: max(len(self._kept) - JOBS_WITH_EVENTS, 0)]:
             del self._kept[old]
 

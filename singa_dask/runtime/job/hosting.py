@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from singa_dask import modules
+from singa_dask import fs, modules
 from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf, JobConf
 from singa_dask.data.codecs.scaling import Scaling
@@ -21,8 +21,8 @@ from singa_dask.runtime.units.unit_host import UnitHost
 from singa_dask.runtime.units.unit_task import run_unit
 
 
-class Hosting:
-    """One process of a job in one life, on a Dask worker.
+class Hosting(UnitHost):
+    """Hosts one process of a job in one life, on a Dask worker.
 
     Parameters
     ----------
@@ -32,12 +32,14 @@ class Hosting:
         for a process that joins others), ``threads`` (of each worker, or None),
         ``silent_s`` (after which a process that does not answer is lost), ``start`` (``manifest`` of a snapshot,
         ``url`` of a checkpoint, or nothing), ``job`` as JSON, ``assignments``, ``sources``, ``datasets``,
-        ``checkpoint_url``, ``init_from``, ``scalings``, ``token``.
+        ``run_url``, ``init_from``, ``scalings``, ``token``.
+    job : JobConf
+        The job of the placement.
+    **options
+        Other arguments of `UnitHost`.
 
     Attributes
     ----------
-    host : UnitHost
-        Set by `build`.
     key : tuple of str and int
         The job and the process.
     buddy : str
@@ -48,47 +50,43 @@ class Hosting:
         Closed at the end: what makes the part files of the job readable here.
     """
 
-    def __init__(self, placement: Mapping[str, Any]) -> None:
+    def __init__(self, placement: Mapping[str, Any], job: JobConf, **options: Any) -> None:
+        processes = tuple(tuple(Address(*unit) for unit in units) for units in placement["processes"])
+        if not placement["buddy"] and job.cluster.snapshot_freq is None:
+            # nobody would have the snapshots of a process that is lost
+            cluster = ClusterConf.model_validate({**job.cluster.model_dump(), "snapshot_freq": 0})
+            job = job.model_copy(update={"cluster": cluster})
+        super().__init__(
+            placement["job_id"],
+            placement["process"],
+            job,
+            assignments=placement["assignments"],
+            scalings={name: Scaling.from_dict(scaling) for name, scaling in placement["scalings"].items()},
+            layout=Layout(processes, job.cluster),
+            life=placement["life"],
+            rejoin=_rejoin_of(placement["rejoin"]),
+            threads=placement["threads"],
+            **options,
+        )
         self.placement = placement
-        self.job_id: str = placement["job_id"]
-        self.life: int = placement["life"]
-        self.process: int = placement["process"]
         self.buddy: str = placement["buddy"]
-        self.sources = [modules.Source(*source) for source in placement["sources"]]
         self.key = self.job_id, self.process
         self.reports: dict[str, dict[str, Any]] = {}
-        self.host: UnitHost
         self.mounts = ExitStack()
         self._n_running = 0
         self._is_closed = False
         self._changed = threading.Condition()
 
-    def build(self, job: JobConf, **options: Any) -> None:
-        """Build the `UnitHost`; ``options`` are its other arguments."""
-        placement = self.placement
-        processes = tuple(tuple(Address(*unit) for unit in units) for units in placement["processes"])
-        if not self.buddy and job.cluster.snapshot_freq is None:
-            # nobody would have the snapshots of a process that is lost
-            cluster = ClusterConf.model_validate({**job.cluster.model_dump(), "snapshot_freq": 0})
-            job = job.model_copy(update={"cluster": cluster})
-        self.host = UnitHost(
-            self.job_id,
-            self.process,
-            job,
-            assignments=placement["assignments"],
-            scalings={name: Scaling.from_dict(scaling) for name, scaling in placement["scalings"].items()},
-            layout=Layout(processes, job.cluster),
-            life=self.life,
-            rejoin=_rejoin_of(placement["rejoin"]),
-            threads=placement["threads"],
-            **options,
-        )
+    @property
+    def sources(self) -> list[modules.Source]:
+        """The user's own modules."""
+        return [modules.Source(*source) for source in self.placement["sources"]]
 
     @property
-    def threads(self) -> int:
+    def n_threads(self) -> int:
         """Threads of each worker here; 0 if there is no worker."""
-        has_worker = any(unit.kind == "worker" for unit in self.host.local)
-        return self.host.devices.n_threads if has_worker else 0
+        has_worker = any(unit.kind == "worker" for unit in self.local)
+        return self.devices.n_threads if has_worker else 0
 
     def run(
         self, unit: Address, endpoints: Sequence[str], start_point: Callable[[], str | Checkpoint | None]
@@ -99,9 +97,9 @@ class Hosting:
                 return {"state": "aborted", "step": -1}
             self._n_running += 1
         try:
-            self.host.connect(endpoints)
-            url, init_from = self.placement["checkpoint_url"], self.placement["init_from"]
-            report = run_unit(self.host, unit, url, start_point(), init_from)
+            self.connect(endpoints)
+            url, init_from = fs.join(self.placement["run_url"], "checkpoint"), self.placement["init_from"]
+            report = run_unit(self, unit, url, start_point(), init_from)
             self.reports[str(unit)] = report
             return report
         finally:
@@ -113,9 +111,9 @@ class Hosting:
         """End all units, and close the host; return whether they have ended in time."""
         with self._changed:
             self._is_closed = True
-        self.host.abort({"reason": reason}, tell=False)
+        self.abort({"reason": reason}, tell=False)
         has_ended = self.wait(limit("end"))
-        self.host.close()
+        self.close()
         self.mounts.close()
         return has_ended
 
@@ -137,8 +135,8 @@ def stacks_of(hostings: Iterable[Hosting]) -> dict[str, dict[str, Any]]:
     frames = sys._current_frames()  # of all threads, also of those that are stuck
     stacks: dict[str, dict[str, Any]] = {}
     for hosting in hostings:
-        waits = hosting.host.waits()
-        for name, thread in list(hosting.host.threads.items()):
+        waits = hosting.waits()
+        for name, thread in list(hosting.threads.items()):
             frame = frames.get(thread.ident or 0)
             if frame is None:
                 stacks[name] = {"error": "it has ended"}

@@ -19,18 +19,12 @@ from singa_dask.runtime.job.placer import Placer, Roster, buddies_of
 from singa_dask.runtime.job.replacement import Replacement, processes_to_replace
 from singa_dask.runtime.job.restarts import RestartPoints, Restarts
 from singa_dask.runtime.planning.layout import pack, plan_processes
-from singa_dask.runtime.planning.placement import WorkerFacts
+from singa_dask.runtime.planning.worker_choice import WorkerFacts
 from singa_dask.shown import plural
 
 SILENT_TOGETHER_S = 1.0
 """How much later a Dask worker is found silent that has been cut off together with another one: two looks."""
-
-
 FIRST = Address.worker(0, 0)
-HAND_OVER_S = 5.0
-"""How long a snapshot may take before units leave a Dask worker that closes, or before a checkpoint is asked for."""
-ABORTED_S = 5.0
-"""How long units may be aborted before the job starts again: mostly their Dask worker leaves, and that is told soon."""
 CLIENT_GONE = {"reason": "the client that ran the job is gone", "exit_code": 1, "expected": True}
 
 
@@ -194,32 +188,42 @@ class JobState:
                 self.phase = "running"
                 self._actions += run_actions(self._life, range(len(self.roster.workers)), self._workers)
 
-    def _on_said(self, event: ev.Said) -> None:
-        what, kind = event.what, event.what["event"]
-        if kind == "checkpoint":
-            # also of a life that has ended meanwhile: it is complete
-            self._points.add_checkpoint(what["step"], what["url"])
-            if what["step"] >= self._checkpoint_from:
-                self._checkpoint_from = -1
+    def _on_began(self, event: ev.Began) -> None:
         if event.life not in self.roster.lives:
             return
-        if kind == "unit":
-            self._life.started.add(what["unit"])
-            if what["unit"] == str(FIRST):
-                self._request_checkpoint()
-            if len(self._life.started) == len(self._layout.units) and self.phase == "running":
-                if not self._moving:
-                    self._deadline = None
-                self._stop_units()
-                self._replace_buddies()
-        elif kind == "training":
+        self._life.started.add(event.unit)
+        if event.unit == str(FIRST):
+            self._request_checkpoint()
+        if len(self._life.started) == len(self._layout.units) and self.phase == "running":
+            if not self._moving:
+                self._deadline = None
+            self._stop_units()
+            self._replace_buddies()
+
+    def _on_trainingbegan(self, event: ev.TrainingBegan) -> None:
+        if event.life in self.roster.lives:
             self._trains = self._has_trained = True
             self.restarts.resume(self._now)
-        elif kind == "steps":
-            self.steps = dict(what["steps"])
-        elif kind == "snapshot":
-            self._points.add_snapshot(what["step"], what["manifest"], self._workers)
-        if kind in ("checkpoint", "snapshot") and self._moving and self.phase == "running":
+
+    def _on_stepped(self, event: ev.Stepped) -> None:
+        if event.life in self.roster.lives:
+            self.steps = dict(event.steps)
+
+    def _on_saved(self, event: ev.Saved) -> None:
+        # also of a life that has ended meanwhile: it is complete
+        self._points.add_checkpoint(event.step, event.url)
+        if event.step >= self._checkpoint_from:
+            self._checkpoint_from = -1
+        self._move_saved(event.life)
+
+    def _on_snapshotted(self, event: ev.Snapshotted) -> None:
+        if event.life in self.roster.lives:
+            self._points.add_snapshot(event.step, event.manifest, self._workers)
+            self._move_saved(event.life)
+
+    def _move_saved(self, life: int) -> None:
+        """Place the units anew, if they wait for that, now that their state is saved."""
+        if life in self.roster.lives and self._moving and self.phase == "running":
             self._move()
 
     def groups_of(self) -> dict[str, list[str]]:
@@ -244,8 +248,7 @@ class JobState:
         if report["state"] == "done" and event.unit.kind == "server" and self._replacement is not None:
             self._recover("Servers ended while others were replaced.")
         elif report["state"] == "failed" or (report["state"] == "aborted" and "exit_code" in report):
-            cause = str(report.get("cause", report["reason"]))
-            if self._points.drop_named(cause) or report.get("retry"):
+            if self._points.drop(report.get("unreadable", "")) or report.get("retry"):
                 if "unreachable" in report:
                     self._part(event.unit, report["unreachable"])
                 self._recover(str(report["reason"]), report)
@@ -279,7 +282,7 @@ class JobState:
             self._aborted_since = None
         elif self._aborted_since is None:
             self._aborted_since = self._now
-        return self._aborted_since is not None and self._now - self._aborted_since >= ABORTED_S
+        return self._aborted_since is not None and self._now - self._aborted_since >= limit("aborted")
 
     def _on_gone(self, event: ev.Gone) -> None:
         self._placer.leaving.discard(event.worker)
@@ -578,7 +581,7 @@ class JobState:
     def _prepare_move(self, why: str, urgent: bool) -> None:
         """Have a snapshot taken, after which the units are placed anew."""
         self._moving, self._is_urgent = why, urgent
-        self._deadline = self._now + HAND_OVER_S
+        self._deadline = self._now + limit("hand-over")
         self._actions.append(ev.Request(self._first_worker, "snapshot"))
 
     def _move_without_snapshot(self) -> None:
@@ -586,7 +589,7 @@ class JobState:
         if self._is_urgent:
             self._move()
         else:
-            self._deadline = self._now + HAND_OVER_S
+            self._deadline = self._now + limit("hand-over")
             self._actions.append(ev.Request(self._first_worker, "checkpoint"))
 
     def _replace_buddies(self) -> None:

@@ -32,13 +32,12 @@ from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.line import Waiting
 from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, JOBS, SITE, TAKEN_OVER, Op, in_use, job_of
-from singa_dask.runtime.job.placer import place_again, place_first
 from singa_dask.runtime.job.record import JobRecord
 from singa_dask.runtime.job.sites import Sites
 from singa_dask.runtime.job.unit_tasks import UnitTasks
 from singa_dask.runtime.job.views import Views
 from singa_dask.runtime.planning.layout import plan_processes
-from singa_dask.runtime.planning.placement import WorkerFacts
+from singa_dask.runtime.planning.worker_choice import WorkerFacts, place_again, place_first
 from singa_dask.shown import plural
 
 logger = logging.getLogger(__name__)
@@ -52,8 +51,7 @@ ANY = WorkersConf()
 NEWER = "a newer scheduler"
 NO_DRIVER = "the end of its driver"
 
-# events of units that a job depends on, and those that nobody else wants to know of
-DECISIVE = frozenset(("unit", "training", "snapshot", "checkpoint"))
+# events of units that nobody but their job wants to know of
 UNSEEN = frozenset(("training", "snapshot"))
 
 
@@ -291,8 +289,8 @@ class Jobs(SchedulerPlugin):
 
     def _on_event(self, job_id: str, life: int, what: Mapping[str, Any], worker: str = "") -> None:
         with self._ends_alone(job_id):  # an error would close the connection of the Dask worker, with all of its jobs
-            if what["event"] in DECISIVE:
-                self.handle(job_id, ev.Said(life, what))
+            if (event := ev.decisive(life, what)) is not None:
+                self.handle(job_id, event)
             if what["event"] not in UNSEEN:
                 self._tell(job_id, {**what, "life": life})
 
@@ -472,9 +470,8 @@ class Jobs(SchedulerPlugin):
             steps |= {group: min(step, steps.get(group, step)) for group, step in each.items()}
         steps |= state.last_steps()  # heartbeats may be older
         if steps and steps != state.steps:
-            what = {"event": "steps", "steps": steps}
-            self.handle(job_id, ev.Said(state.life, what))
-            self._tell(job_id, what)
+            self.handle(job_id, ev.Stepped(state.life, steps))
+            self._tell(job_id, {"event": "steps", "steps": steps})
         stall = record.stalls.look(steps, waits, now)
         if stall and state.phase == "running":
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": stall})

@@ -10,7 +10,7 @@ from singa_dask.comm.message import Address
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.placer import Roster
-from singa_dask.runtime.planning.placement import WorkerFacts
+from singa_dask.runtime.planning.worker_choice import WorkerFacts
 
 
 @dataclass

@@ -62,6 +62,13 @@ LIMITS = {
     "leaving": Limit("the scheduler has heard that a Dask worker closes", of="answer", times=1 / 15),
     "workers": Limit("of the Dask workers that read data for a client one is there", of="answer", times=2 / 3),
     "part": Limit("a piece of a part file has come from the Dask worker that has it", of="answer", times=2.0),
+    "survey": Limit("a Dask worker has found the hosts that store the records of a job", of="answer", times=2.0),
+    "waiter": Limit("a client in line has asked again; it may wait for a survey meanwhile", of="answer", times=3.0),
+    "buddy": Limit("who keeps copies of snapshots is ready, or processes begin without", of="answer", times=1 / 15),
+    "hand-over": Limit("a snapshot is taken before units move, or else a checkpoint", of="answer", times=1 / 6),
+    "aborted": Limit("it is told why units were aborted, or the job starts again", of="answer", times=1 / 6),
+    "driver": Limit("there is a Dask worker for the driver of a detached job", of="answer", times=2.0),
+    "driver-left": Limit("a driver has left the Dask worker that closes", of="answer", times=1 / 10),
     # each waits for the one before: units end, their Dask worker says so, the scheduler, the client
     "ended": Limit("the scheduler has heard that the units of a Dask worker have ended", of="end", plus_s=1.0),
     "has-ended": Limit("a Dask worker has answered that its units have ended", of="end", plus_s=2.0),

@@ -16,8 +16,6 @@ from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import stopped
 
 IN_LINE = "while it waited in line"
-WAITER_SILENT_S = 90.0
-"""How long a client may ask nothing; it may be looking for the hosts that store the records of its job."""
 KEPT_TICKETS = 10_000
 NOT_BEGUN: dict[str, Any] = {
     "state": "queued",
@@ -195,7 +193,7 @@ class Waiting:
         """Drop jobs whose clients are gone; return whether any is left."""
         now = time.monotonic()
         for job_id, waiter in list(self._waiters.items()):
-            may_s = WAITER_SILENT_S if waiter.client in self._scheduler.clients else limit("client")
+            may_s = limit("waiter" if waiter.client in self._scheduler.clients else "client")
             if not waiter.is_detached and now - waiter.asked_at > may_s:
                 self.leave(job_id, waiter.end or {"reason": "the client that waited is gone", "exit_code": 1})
         return bool(self._waiters)

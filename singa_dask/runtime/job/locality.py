@@ -1,14 +1,16 @@
-"""Find the hosts that store a job's records, and rate Dask workers and blocks by them."""
+"""Find the hosts that store a job's records, and choose Dask workers and assign blocks by them."""
 
 from __future__ import annotations
 
+import time
 import urllib.parse
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import wait
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from distributed import Worker
+from distributed import Client, Worker
 
 from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
@@ -17,13 +19,17 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.loading import HostSpan, Survey, assign_by_host, host_names, same_host
 from singa_dask.data.order import keep_runs
 from singa_dask.data.sampler import Sampler
+from singa_dask.errors import ClusterError
 from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
-from singa_dask.runtime.job.part_files import reading
+from singa_dask.runtime.job.dask_tasks import on_dask
+from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.job.seen_files import check_seen, files_of
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.planning.nets import build_nets
+from singa_dask.runtime.planning.worker_choice import WorkerFacts, place, place_first
 
 
 class Surveyed(NamedTuple):
@@ -50,13 +56,7 @@ def reads_remote_stores(job: JobConf) -> bool:
     return any(conf and conf.path and fs.local_path(conf.path) is None for conf in confs)
 
 
-def survey(
-    job: str,
-    resume: str | None,
-    timeout_s: float,
-    sources: Sequence[modules.Source] = (),
-    datasets: Sequence[Sequence[Any]] = (),
-) -> Surveyed:
+def survey(job: str, resume: str | None, timeout_s: float, sources: Sequence[modules.Source] = ()) -> Surveyed:
     """Find the hosts that store the training records of a job; runs as a task on a Dask worker.
 
     Raises
@@ -69,11 +69,10 @@ def survey(
         modules.load(sources, REGISTRIES.values())
         return _survey_stores(job, resume)
 
-    with reading(datasets):
-        answer = DaemonThreads(1, "survey").future(run)
-        if not wait([answer], timeout_s).done:
-            raise TimeoutError(f"no answer in {timeout_s:g} s")
-        return answer.result()
+    answer = DaemonThreads(1, "survey").future(run)
+    if not wait([answer], timeout_s).done:
+        raise TimeoutError(f"no answer in {timeout_s:g} s")
+    return answer.result()
 
 
 def _survey_stores(job: str, resume: str | None) -> Surveyed:
@@ -230,3 +229,94 @@ class Locality:
                 if blocks.survey.runs is not None:
                     orders[name] = keep_runs(np.asarray(orders[name]), np.asarray(blocks.survey.runs)).tolist()
         return orders
+
+
+class Placed(NamedTuple):
+    """Placement of a job.
+
+    Attributes
+    ----------
+    workers : list of str
+        Address of the Dask worker of each process.
+    assignments : dict of str to list of int
+        By input layer: the order in which its blocks are assigned to workers, if that was chosen.
+    notes : list of str
+        What is not known, for the log of the run.
+    """
+
+    workers: list[str]
+    assignments: Mapping[str, Sequence[int]]
+    notes: list[str]
+
+
+def place_on_cluster(
+    client: Client,
+    job: JobConf,
+    layout: Layout,
+    present: Mapping[str, WorkerFacts],
+    sources: Sequence[modules.Source],
+    resume: str | None,
+    datasets: Sequence[Sequence[Any]] = (),
+    prepare: Callable[[Sequence[str]], None] = lambda _: None,
+) -> Placed:
+    """Choose a Dask worker for each process of a job, on hosts that store its records if they are known.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    job : JobConf
+    layout : Layout
+    present : mapping of str to WorkerFacts
+        Dask workers that the job may use. The scheduler has left out silent ones.
+    sources : sequence of Source
+        The user's own modules.
+    resume : str or None
+        URL of the checkpoint that the job continues from.
+    datasets : sequence
+        Catalogs of the part files that the job reads, as plain values.
+    prepare : callable
+        Called with Dask workers on which there is room for the job, before its records are looked for.
+
+    Raises
+    ------
+    ClusterError
+        The job does not fit on the cluster.
+    DataError
+        A Dask worker that it would run on does not see its records.
+    """
+    # a job that does not fit fails before any record is looked for
+    if job.cluster.elastic.max_processes:
+        _, chosen = place_first(layout, present)
+        if len(chosen) < len(layout.processes):
+            return Placed(list(chosen), {}, [f"{len(layout.processes)} processes are packed on {len(chosen)}"])
+    workers = place(layout, present)
+    check_seen(client, files_of(job), workers)
+    prepare(workers)
+    if not reads_remote_stores(job):
+        return Placed(workers, {}, [])
+    notes: list[str] = []
+    try:
+        run = on_dask(client, datasets, workers[:1], _give_up_after(limit("survey")))
+        (surveyed,) = run([partial(survey, job.to_json(), resume, limit("answer"), sources)])
+        notes += [
+            f"layer {name}: the filesystem does not report which hosts store the records" for name in surveyed.silent
+        ]
+        if not surveyed.stores:
+            return Placed(workers, {}, notes)
+        names = client.run(host_names_of, workers=list(present))
+        locality = Locality(job, layout, surveyed, names, fresh=resume is None)
+        near = place(layout, present, locality.gain)
+        return Placed(near, locality.assignments(near), notes)
+    except Exception as error:  # locality only makes a job faster; units report what is wrong
+        return Placed(workers, {}, [*notes, f"the hosts that store the records are not known: {error}"])
+
+
+def _give_up_after(seconds: float) -> Callable[[], None]:
+    """Return a check for `on_dask` that raises an error when this time is over."""
+    end = time.monotonic() + seconds
+
+    def check() -> None:
+        if time.monotonic() > end:
+            raise ClusterError(f"no answer in {seconds:g} s")
+
+    return check

@@ -21,6 +21,7 @@ from singa_dask.runtime.job.event_log import PAGE, EventLog
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.evidence import Evidence
 from singa_dask.runtime.job.group_metrics import MetricsMerger
+from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.result import exit_code_of, outcome
 from singa_dask.runtime.job.stalls import Stalls
@@ -193,8 +194,9 @@ class JobRecord:
         }
         over = next(reversed(self.events), None)
         if over is not None and over["event"] == "over":
-            facts["state"], facts["step"], facts["reason"] = outcome(over)
-            facts["ended"], facts["exit_code"] = over["time"], exit_code_of(facts["state"], over)
+            end = JobEnd.of(over)
+            facts["state"], facts["step"], facts["reason"] = outcome(end)
+            facts["ended"], facts["exit_code"] = over["time"], exit_code_of(facts["state"], end)
         return facts
 
     def _state(self) -> str:

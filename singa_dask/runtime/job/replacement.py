@@ -14,7 +14,7 @@ from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.placer import Placer, buddies_of
 from singa_dask.runtime.job.restarts import RestartPoints
 from singa_dask.runtime.planning.layout import Layout
-from singa_dask.runtime.planning.placement import WorkerFacts
+from singa_dask.runtime.planning.worker_choice import WorkerFacts
 
 
 def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | None:
@@ -117,8 +117,8 @@ class Replacement:
         if isinstance(event, ev.Ended | ev.Cut | ev.Hosted | ev.Joined):
             if event.process is not None and self._life.roster.has(event.process, event.life):
                 actions = self._take_answer(event)
-        elif isinstance(event, ev.Said) and event.what["event"] == "unit" and event.life == self._life.roster.life:
-            self._missing.discard(event.what["unit"])
+        elif isinstance(event, ev.Began) and event.life == self._life.roster.life:
+            self._missing.discard(event.unit)
         elif isinstance(event, ev.Reported) and event.life == self._life.roster.life:
             self._missing.discard(str(event.unit))
         elif isinstance(event, ev.Gone):

@@ -13,6 +13,11 @@ MAX_CHECKPOINTS = 8
 KEYS = "parts", "states"
 
 
+def snapshot_name(step: int) -> str:
+    """Return what a snapshot is called in messages."""
+    return f"the snapshot of step {step}"
+
+
 class RestartPoints:
     """The newest snapshots and checkpoints of a job.
 
@@ -48,18 +53,14 @@ class RestartPoints:
             kept.append((step, {**manifest, **_held(manifest, others)}))
         self._snapshots = kept
 
-    def drop_named(self, text: str) -> bool:
-        """Drop what cannot be read: ``text``, the cause of a failure, names a file of it. Return whether there is any.
+    def drop(self, unreadable: str) -> bool:
+        """Drop a checkpoint or snapshot that cannot be read, by its URL or name; return whether it is there.
 
         The job starts from an older one next.
         """
         before = len(self._checkpoints) + len(self._snapshots)
-        self._checkpoints = [point for point in self._checkpoints if f"{point[1]}/" not in text]
-        self._snapshots = [
-            (step, manifest)
-            for step, manifest in self._snapshots
-            if not any(part["file"] in text for key in KEYS for part in manifest.get(key, ()))
-        ]
+        self._checkpoints = [point for point in self._checkpoints if point[1] != unreadable]
+        self._snapshots = [point for point in self._snapshots if snapshot_name(point[0]) != unreadable]
         return len(self._checkpoints) + len(self._snapshots) < before
 
     def newest(self, present: Collection[str]) -> tuple[int | None, dict[str, Any], str]:
@@ -84,7 +85,7 @@ class RestartPoints:
                 break
             left = _held(manifest, present)
             if all(part["holders"] for parts in left.values() for part in parts):
-                return step, {"manifest": {**manifest, **left}}, f"the snapshot of step {step}"
+                return step, {"manifest": {**manifest, **left}}, snapshot_name(step)
         if self._checkpoints:
             step, url = self._checkpoints[-1]
             return step, {"url": url}, f"the checkpoint of step {step}"

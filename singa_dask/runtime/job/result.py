@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.names import SIGNAL_CODES
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.units.learning import facts_of_workers
@@ -114,25 +115,9 @@ class Result:
         return facts
 
 
-def summarise(
-    name: str,
-    job_id: str,
-    layout: Layout,
-    over: Mapping[str, Any],
-) -> Result:
-    """Combine the reports of a job into its result.
-
-    Parameters
-    ----------
-    layout : Layout
-        Of the job file.
-    over : mapping
-        Last event of the job: ``reports`` of each unit; ``failure``, the first one or None, with ``reason``,
-        ``exit_code``, ``error``, ``expected``; ``signal``, the name of the one that stopped the job, and ``by``, who
-        sent it, if not its client; ``processes``, the units of each; ``restarts``, ``recomputed_steps``, ``lost_s``;
-        ``latest``, the last metrics of each phase; ``seconds``.
-    """
-    reports, failure, latest = over["reports"], over["failure"], over["latest"]
+def summarise(name: str, job_id: str, layout: Layout, over: JobEnd) -> Result:
+    """Combine the reports of a job into its result; ``layout`` is that of the job file."""
+    reports, failure, latest = over.reports, over.failure, over.latest
     workers = [report for report in reports.values() if "step_ms" in report]
     first = [report for report in workers if report["unit"].startswith("worker-0-")]
     state, steps, reason = outcome(over)
@@ -141,9 +126,9 @@ def summarise(
         id=job_id,
         state=state,
         steps=steps,
-        seconds=round(over["seconds"], 3),
-        topology={**layout.describe(), "processes": over["processes"]},
-        restarts=over["restarts"],
+        seconds=round(over.seconds, 3),
+        topology={**layout.describe(), "processes": over.processes},
+        restarts=over.restarts,
         train=dict(latest.get("train", {})),
         test=dict(latest.get("test", {})),
         validation=dict(latest.get("validation", {})),
@@ -151,11 +136,11 @@ def summarise(
         samples_per_s=round(sum(report["samples"] / max(report["seconds"], 1e-9) for report in workers), 1),
         wait_ms={key: _average(report["wait_ms"][key] for report in first) for key in ("data", "params", "cores")},
         bytes={
-            **{key: sum(_bytes(reports, units, key) for units in over["processes"]) for key in ("sent", "received")},
+            **{key: sum(_bytes(reports, units, key) for units in over.processes) for key in ("sent", "received")},
             **{key: sum(int(report["read"][key]) for report in workers) for key in ("local", "remote")},
         },
-        recomputed_steps=over["recomputed_steps"],
-        lost_s=over["lost_s"],
+        recomputed_steps=over.recomputed_steps,
+        lost_s=over.lost_s,
         ops=next((str(report["ops"]) for report in first), ""),
         devices={report["unit"]: f"{report['device']} ({report['ops']})" for report in workers},
         threads=next((int(report["threads"]) for report in first), 0),
@@ -172,25 +157,25 @@ def summarise(
     )
 
 
-def exit_code_of(state: str, over: Mapping[str, Any]) -> int:
-    """Return the exit code of a job that has ended in this state, from its last event (see `summarise`)."""
+def exit_code_of(state: str, over: JobEnd) -> int:
+    """Return the exit code of a job that has ended in this state."""
     if state == "stopped":
-        return SIGNAL_CODES.get(over["signal"], 1)
-    return int(over["failure"].get("exit_code", 1)) if over["failure"] else 0
+        return SIGNAL_CODES.get(over.signal, 1)
+    return int(over.failure.get("exit_code", 1)) if over.failure else 0
 
 
-def outcome(over: Mapping[str, Any]) -> tuple[str, int, str]:
-    """Return how a job ended, from its last event (see `summarise`): state, number of steps, and the reason."""
-    reports, failure = over["reports"], over["failure"]
+def outcome(over: JobEnd) -> tuple[str, int, str]:
+    """Return how a job ended: state, number of steps, and the reason."""
+    reports, failure = over.reports, over.failure
     workers = [report for report in reports.values() if "step_ms" in report]
     step = max((int(report.get("step", -1)) for report in reports.values()), default=-1)
     if failure:
         last = f" Last step: {step}." if failure.get("exit_code") == 4 else ""
         return "failed", max(step, 0), _reason_of(failure, reports) + last
-    waited = bool(over["signal"]) and any(report["state"] != "done" for report in reports.values())
+    waited = bool(over.signal) and any(report["state"] != "done" for report in reports.values())
     if waited or any(report["stopped"] for report in workers):
         # units stop without a signal where their Dask worker closes, and nobody places them anew
-        what = f"stopped by {over.get('by') or over['signal'] or 'a Dask worker that has closed'}"
+        what = f"stopped by {over.by or over.signal or 'a Dask worker that has closed'}"
         return "stopped", max(step, 0), f"{what} while it waited for Dask workers" if waited else what
     return "done", max(step, 0), next((report["ended"] for report in workers if report.get("ended")), "")
 

@@ -11,7 +11,7 @@ from singa_dask.runtime.job.cluster import AT_ONCE, Patience
 from singa_dask.runtime.job.follower import RemoteJobs
 from singa_dask.runtime.job.install import install_jobs
 from singa_dask.runtime.planning.layout import Layout
-from singa_dask.runtime.planning.placement import WorkerFacts, place
+from singa_dask.runtime.planning.worker_choice import WorkerFacts, place
 
 
 def wait_for_room(client: Client, layout: Layout, patience: Patience = AT_ONCE, beside_tasks: bool = True) -> None:

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,8 +25,9 @@ from singa_dask.comm.shared import segment_bytes
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.conf.cluster import ListenConf
-from singa_dask.errors import ConfigError, LostUnitError, SingaError, is_out_of_memory, text_of
+from singa_dask.errors import ConfigError, DataError, LostUnitError, SingaError, is_out_of_memory, text_of
 from singa_dask.fs.daemon_threads import DaemonThreads
+from singa_dask.observe.trace_file import write_spans
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
 from singa_dask.runtime.job.clock import Clock, SteadyTimers, measure_clock
@@ -37,6 +38,7 @@ from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.locality import host_names_of
 from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, PLACEMENT, SITE, Op
 from singa_dask.runtime.job.part_files import PartFiles
+from singa_dask.runtime.job.restarts import snapshot_name
 from singa_dask.runtime.units.job_of_thread import in_job
 
 logger = logging.getLogger(__name__)
@@ -100,7 +102,7 @@ class Site(WorkerPlugin):
                 why = "does not answer" if is_late else f"cannot be reached: {text_of(error)}"
                 logger.warning("this Dask worker closes, and the scheduler %s: units stop with a checkpoint", why)
                 for hosting in hostings:
-                    hosting.host.request("stop")
+                    hosting.request("stop")
             for hosting in hostings:
                 await self._in_thread(hosting.wait, limit("has-ended"))
             with suppress(Exception):  # what is kept here may be read until then
@@ -150,59 +152,61 @@ class Site(WorkerPlugin):
         told = await self.shared(job_id, f"{life} {PLACEMENT}", leader)
         if not told:
             return {"error": f"life {life} of the job is over"}
-        placement = json.loads(told)
         own = {"job_id": job_id, "life": life, "process": process, "buddy": buddy, "token": token}
-        hosting = Hosting({**placement, **own})
-        for before in self._of(hosting.job_id):
-            if before.life < placement["term"] or (before.key == key and before.life < hosting.life):
+        placement = {**json.loads(told), **own}
+        for before in self._of(job_id):
+            if before.life < placement["term"] or (before.key == key and before.life < life):
                 await self._close(before, "a newer life of the job begins")
         try:
-            await self._in_thread(self._build, hosting)
+            hosting: Hosting = await self._in_thread(self._build, placement)
         except Exception as error:
-            hosting.mounts.close()
             problem = modules.blame(error)
             if problem is None and not isinstance(error, SingaError) and not is_out_of_memory(error):
                 raise
             why = f"{problem.place}: {problem.text}" if problem else text_of(error)
-            return {"error": f"process {hosting.process} at {self.worker.address}: {why}", "final": True}
+            return {"error": f"process {process} at {self.worker.address}: {why}", "final": True}
         # meanwhile it was ended, another life has begun, or the job is over and forgotten
-        if hosting.life < self._oldest.get(key, hosting.life + 1):
+        if life < self._oldest.get(key, life + 1):
             await self._in_thread(hosting.end, "this life is over")
-            return {"error": f"life {hosting.life} of the job is over"}
-        if hosting.host.trace is not None:
+            return {"error": f"life {life} of the job is over"}
+        if hosting.trace is not None:
             self._clock = await measure_clock(self.worker.scheduler.singa_dask_clock)
         self.hostings[key] = hosting
-        to_client = LogToClient(hosting.host)
+        to_client = LogToClient(hosting)
         to_client.attach()
         hosting.mounts.callback(to_client.detach)
-        return {"endpoint": hosting.host.address, "threads": hosting.threads}
+        return {"endpoint": hosting.address, "threads": hosting.n_threads}
 
     def _of(self, job_id: str) -> list[Hosting]:
         return [hosting for hosting in self.hostings.values() if hosting.job_id == job_id]
 
-    def _build(self, hosting: Hosting) -> None:
-        self._check_modules(hosting)
-        modules.load(hosting.sources, REGISTRIES.values())
-        placement, mine = hosting.placement, get_address_host(self.worker.address)
-        hosting.mounts.enter_context(self._files.reading(placement["datasets"]))
-        job = JobConf.from_json(placement["job"], REGISTRIES)
+    def _build(self, placement: Mapping[str, Any]) -> Hosting:
+        sources = [modules.Source(*source) for source in placement["sources"]]
+        self._check_modules(sources)
+        modules.load(sources, REGISTRIES.values())
+        job, mine = JobConf.from_json(placement["job"], REGISTRIES), get_address_host(self.worker.address)
         neighbours = [i for i, worker in enumerate(placement["workers"]) if get_address_host(worker) == mine]
         limit, n_peers = self.worker.memory_manager.memory_limit, len(neighbours) - 1
         shared_bytes = segment_bytes(n_peers, limit) if job.cluster.listen.shared_memory else 0
-        transport = partial(self._transport(hosting, job.cluster.listen), shared_bytes=shared_bytes)
-        hosting.build(
-            job,
-            transport=transport if len(placement["workers"]) > 1 else None,
-            emit=partial(self._emit, hosting.job_id, hosting.life),
-            host_names=host_names_of(self.worker),
-            neighbours=neighbours,
-            keep=partial(self._keep_part, hosting),
-            memory_limit=limit and limit - 2 * n_peers * shared_bytes,
-        )
+        transport = partial(self._transport(placement, job.cluster.listen), shared_bytes=shared_bytes)
+        with ExitStack() as mounts:
+            mounts.enter_context(self._files.reading(placement["datasets"]))
+            hosting: Hosting = Hosting(
+                placement,
+                job,
+                transport=transport if len(placement["workers"]) > 1 else None,
+                emit=partial(self._emit, placement),
+                host_names=host_names_of(self.worker),
+                neighbours=neighbours,
+                keep=lambda *part: self._keep_part(hosting, *part),
+                memory_limit=limit and limit - 2 * n_peers * shared_bytes,
+            )
+            hosting.mounts = mounts.pop_all()
+        return hosting
 
-    def _check_modules(self, hosting: Hosting) -> None:
+    def _check_modules(self, sources: Sequence[modules.Source]) -> None:
         """Refuse modules of which a running job in this process has others of the same names."""
-        texts = {source.name: source for source in hosting.sources}
+        texts = {source.name: source for source in sources}
         for other in list(self.hostings.values()):  # the event loop adds and removes some meanwhile
             changed = [source.file for source in other.sources if texts.get(source.name, source) != source]
             if changed:
@@ -211,21 +215,21 @@ class Site(WorkerPlugin):
                     "Rename the file, or wait for that job."
                 )
 
-    def _transport(self, hosting: Hosting, conf: ListenConf) -> Callable[..., Transport]:
+    def _transport(self, placement: Mapping[str, Any], conf: ListenConf) -> Callable[..., Transport]:
         scheme, _, endpoint = self.worker.address.partition("://")
         security = self.worker.security
         return partial(
             Transport,
             f"{scheme}://{endpoint.rpartition(':')[0]}",
-            life=hosting.placement["term"],  # processes that were replaced are of a newer life than the others
-            retry_s=hosting.placement["silent_s"],
-            timeout_s=min(CONNECT_S, hosting.placement["silent_s"] / 3),
-            token=hosting.placement["token"],
+            life=placement["term"],  # processes that were replaced are of a newer life than the others
+            retry_s=placement["silent_s"],
+            timeout_s=min(CONNECT_S, placement["silent_s"] / 3),
+            token=placement["token"],
             interface=conf.interface,
             ports=conf.port_range,
             listen_args=security.get_listen_args("worker"),
             connect_args=security.get_connection_args("worker"),
-            name=f"transport-{hosting.job_id}",
+            name=f"transport-{placement['job_id']}",
         )
 
     async def _end(
@@ -251,7 +255,7 @@ class Site(WorkerPlugin):
         hosting = self.hostings.get((job_id, process))
         if hosting is None or hosting.life != life:
             return {"error": f"process {process} of the job is not on {self.worker.address}"}
-        return {"applied": hosting.host.cut(processes, groups)}
+        return {"applied": hosting.cut(processes, groups)}
 
     def _join(
         self,
@@ -267,9 +271,7 @@ class Site(WorkerPlugin):
         if hosting is None or hosting.life != life:
             return {"error": f"process {process} of the job is not on {self.worker.address}"}
         hosting.buddy = buddy
-        hosting.host.router.join(
-            {int(p): address for p, address in endpoints.items()}, {Address(*unit) for unit in left}
-        )
+        hosting.router.join({int(p): address for p, address in endpoints.items()}, {Address(*unit) for unit in left})
         return {}
 
     async def _close(self, hosting: Hosting, reason: str) -> None:
@@ -282,32 +284,40 @@ class Site(WorkerPlugin):
     def _request(self, job_id: str, what: str) -> None:
         """Ask units of a job for what an `ev.Request` says."""
         for hosting in self._of(job_id):
-            hosting.host.request(what)
+            hosting.request(what)
 
     # -- what is told ------------------------------------------------------------------------------------------------
 
     def _metrics(self, worker: Worker) -> dict[str, Any]:
         progress: dict[str, list[dict[str, Any]]] = {job_id: [] for job_id in list(self.store.jobs)}
         for hosting in list(self.hostings.values()):
-            waits = {unit: wait for unit, wait in hosting.host.waits().items() if wait[1] > LONG_WAIT_S}
-            facts = {"process": hosting.process, "life": hosting.life, "steps": hosting.host.steps(), "waits": waits}
-            progress.setdefault(hosting.job_id, []).append({**facts, **hosting.host.progress()})
+            waits = {unit: wait for unit, wait in hosting.waits().items() if wait[1] > LONG_WAIT_S}
+            facts = {"process": hosting.process, "life": hosting.life, "steps": hosting.steps(), "waits": waits}
+            progress.setdefault(hosting.job_id, []).append({**facts, **hosting.progress()})
         return progress
 
-    def _emit(self, job_id: str, life: int, event: Mapping[str, Any]) -> Future[Any] | None:
+    def _emit(self, placement: Mapping[str, Any], event: Mapping[str, Any]) -> Future[Any] | None:
         """Send an event of a unit to `Jobs`, which passes on what people see; called from any thread.
 
         The future of a snapshot is done once `Jobs` has it.
         """
+        facts = {"job_id": placement["job_id"], "life": placement["life"], "what": dict(event)}
         if event["event"] == "snapshot":
             there = Future[Any]()
-            self.worker.loop.add_callback(self._tell, there, job_id=job_id, life=life, what=dict(event))
+            self.worker.loop.add_callback(self._tell, there, **facts)
             return there
         if event["event"] == "profile":
-            event = {**event, "host": get_address_host(self.worker.address), **self._clock._asdict()}
-        message = {"op": EVENTS, "job_id": job_id, "life": life, "what": dict(event)}
-        self.worker.loop.add_callback(self.worker.batched_send, message)
+            self._write_spans(placement, event)
+            facts["what"] = {"event": "profile", "process": event["process"]}
+        self.worker.loop.add_callback(self.worker.batched_send, {"op": EVENTS, **facts})
         return None
+
+    def _write_spans(self, placement: Mapping[str, Any], event: Mapping[str, Any]) -> None:
+        host = {"life": placement["life"], "host": get_address_host(self.worker.address), **self._clock._asdict()}
+        try:
+            write_spans(placement["run_url"], {**event, **host})
+        except DataError as error:
+            logger.warning("%s The trace of the job lacks what process %d has recorded.", error, event["process"])
 
     async def _tell(self, there: Future[Any], **facts: Any) -> None:
         try:
@@ -347,7 +357,7 @@ class Site(WorkerPlugin):
             url: str | None = start.get("url")
             return url
         parts = {part["file"]: part for part in (*manifest["parts"], *manifest.get("states", ()))}
-        name = f"the snapshot of step {manifest['step']}"
+        name = snapshot_name(manifest["step"])
         return Checkpoint.from_manifest(manifest, lambda file: self._read_part(hosting.job_id, file, parts[file]), name)
 
     def _read_part(self, job_id: str, file: str, part: Mapping[str, Any]) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import pickle
-import re
 from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from pkgutil import resolve_name
@@ -13,6 +12,8 @@ from typing import Any
 
 from distributed import Scheduler
 from distributed.comm.addressing import get_address_host
+from distributed.core import clean_exception
+from distributed.protocol.serialize import Serialize, Serialized, deserialize
 from distributed.utils import wait_for
 from tornado import gen, util
 from tornado.locks import Lock
@@ -25,11 +26,6 @@ from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import DRIVERS, PLACEMENT, SITE, Op
 from singa_dask.runtime.job.record import JobRecord
-
-RESTART_TIMEOUT_S = 10.0
-# a process may send its first snapshot soon; a buddy that hangs holds up its start no longer than this
-BUDDY_TIMEOUT_S = 2.0
-
 
 PLUGINS = {SITE: "singa_dask.runtime.job.site:Site", DRIVERS: "singa_dask.runtime.job.detached:DriverHost"}
 """Where the plug-ins of Dask workers are, by name; loaded when they are first needed, as drivers build on this file."""
@@ -70,7 +66,7 @@ class Sites:
             return error
         answer = answers[worker]
         if isinstance(answer, dict) and answer.get("status") == "error":  # as Dask's own handlers report one
-            return RuntimeError(answer["exception_text"])
+            return _error_of(answer["exception"])
         return answer
 
     async def ask_all(self, workers: Iterable[str], timeout_s: float, op: str, **arguments: Any) -> dict[str, Any]:
@@ -81,7 +77,7 @@ class Sites:
 
     def share(self, record: JobRecord, action: ev.Host) -> None:
         """Have ready what all processes of a life are told, and choose who asks for it on each host."""
-        keys = ("job", "assignments", "sources", "checkpoint_url", "init_from", "datasets", "scalings")
+        keys = ("job", "assignments", "sources", "run_url", "init_from", "datasets", "scalings")
         facts = {**{key: getattr(record.spec, key) for key in keys}, **action.placement}
         record.shared = {f"{action.life} {PLACEMENT}": json.dumps(facts)}
         # the first of a host is the last to be put here; some may be gone, as their processes are done
@@ -103,8 +99,8 @@ class Sites:
             return {"error": f"life {action.life} of the job is over"}
         if buddy := action.placement["buddy"]:
             ready = gen.convert_yielded(self.install(buddy))
-            with contextlib.suppress(util.TimeoutError):
-                await gen.with_timeout(timedelta(seconds=BUDDY_TIMEOUT_S), ready)
+            with contextlib.suppress(util.TimeoutError):  # it holds up the start no longer
+                await gen.with_timeout(timedelta(seconds=limit("buddy")), ready)
         facts = {"job_id": record.spec.job_id, "life": action.life, "process": action.process, "buddy": buddy}
         facts |= {"leader": leader, "token": record.token}
         answer = await self.ask(action.worker, limit("host"), Op.HOST, **facts)
@@ -120,9 +116,10 @@ class Sites:
         async with self._installing.setdefault(worker, Lock()):
             for message in () if worker in installed else (loading_message(plugin.__module__), add):
                 answer = await self.ask(worker, limit("host"), **message)  # loading takes seconds on a busy machine
+                if isinstance(answer, ImportError):
+                    return UnloadableError(cannot_load("Dask worker", answer))
                 if isinstance(answer, BaseException):
-                    why = re.search(r"(?:ImportError|ModuleNotFoundError)\((.*)\)", str(answer))
-                    return UnloadableError(cannot_load("Dask worker", why[1][1:-1])) if why else answer
+                    return answer
             installed.add(worker)
         return None
 
@@ -164,8 +161,20 @@ class Sites:
             if address in known and known[address].nanny and not (known[address].processing or known[address].has_what)
         ]
         await self._scheduler.restart_workers(
-            alone, timeout=RESTART_TIMEOUT_S, wait_for_workers=False, on_error="return", stimulus_id="units-do-not-end"
+            alone,
+            timeout=limit("question"),
+            wait_for_workers=False,
+            on_error="return",
+            stimulus_id="units-do-not-end",
         )
+
+
+def _error_of(packed: Any) -> BaseException:
+    """Return the exception in an answer of one of Dask's own handlers, which the scheduler passes on as it is."""
+    if isinstance(packed, Serialized):
+        packed = deserialize(packed.header, packed.frames)
+    _, error, _ = clean_exception(packed.data if isinstance(packed, Serialize) else packed)
+    return error or RuntimeError("an unknown error")
 
 
 def _explain(error: BaseException) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import Scheduler
 
-from singa_dask.observe.progress import event_text, log_text, stack_text
+from singa_dask.observe.event_texts import event_text, log_text, stack_text
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.activity import Activity
 from singa_dask.runtime.job import events as ev

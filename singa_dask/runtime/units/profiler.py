@@ -5,12 +5,9 @@ A `Trace` collects what the units of one process do in them.
 
 from __future__ import annotations
 
-import base64
-import json
 import logging
 import threading
 import time
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -29,13 +26,13 @@ logger = logging.getLogger(__name__)
 
 DIRECTIONS = ("forward", "backward")
 MAX_SPANS = 50_000
-"""Spans that a process keeps until it sends them; those after them are counted and dropped."""
+"""Spans that a process keeps; those after them are counted and dropped."""
 
 Span = list[Any]
 
 
 class Trace:
-    """Collects spans of time of one process, and sends them as events ``profile``.
+    """Collects spans of time of one process, and passes them on as an event ``profile``.
 
     Times are those of ``time.monotonic_ns``, in nanoseconds. A span is a list: track, name, kind, start and duration in
     nanoseconds, arguments, and the end of an arrow, ``"out <id>"`` or ``"in <id>"``, or nothing. All methods are called
@@ -45,16 +42,16 @@ class Trace:
     ----------
     process : int
     emit : callable
-        Takes an event, a dict that msgpack can serialise. ``profile`` has ``process``; ``began``, seconds since the
-        epoch at which ``time.monotonic_ns`` was 0 on the clock of this host; ``spans``, JSON that zlib has compressed,
-        as base64; ``recorded``, how many spans there were, with those that were dropped.
+        Takes an event. ``profile`` has ``process``; ``began``, seconds since the epoch at which ``time.monotonic_ns``
+        was 0 on the clock of this host; ``spans``, all of them, also those that an event before it had; ``recorded``,
+        how many there were, with those that were dropped.
     """
 
     def __init__(self, process: int, emit: Callable[[dict[str, Any]], object]) -> None:
         self._process = process
         self._emit = emit
         self._spans: list[Span] = []
-        self._n_dropped = 0
+        self._n_recorded = self._n_passed_on = 0
         # replaced, never changed: others look at it without the lock
         self._windows: frozenset[range] = frozenset()
         self._n_recording = 0
@@ -63,6 +60,7 @@ class Trace:
         self._n_received: Counter[int] = Counter()
         self._lock = threading.Lock()
         self._sending = threading.Lock()
+        self._flushing = threading.Lock()
 
     def open(self, window: range) -> None:
         """Record what belongs to these steps of a worker group."""
@@ -92,10 +90,9 @@ class Trace:
 
     def _add(self, span: Span) -> None:
         with self._lock:
+            self._n_recorded += 1
             if len(self._spans) < MAX_SPANS:
                 self._spans.append(span)
-            else:
-                self._n_dropped += 1
 
     # -- messages ------------------------------------------------------------------------------------------
 
@@ -135,24 +132,14 @@ class Trace:
     # -- the end -------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send what is there."""
-        with self._lock:
-            spans, self._spans = self._spans, []
-            n_dropped, self._n_dropped = self._n_dropped, 0
-        if not spans:
-            return
-        # one short text: the scheduler keeps it, passes it on, and must not be held up by it
-        content = base64.b64encode(zlib.compress(json.dumps(spans, separators=(",", ":")).encode(), 1)).decode()
-        began = time.time() - time.monotonic()
-        self._emit(
-            {
-                "event": "profile",
-                "process": self._process,
-                "began": began,
-                "recorded": len(spans) + n_dropped,
-                "spans": content,
-            }
-        )
+        """Pass on what is there, if anything is new."""
+        with self._flushing:
+            with self._lock:
+                spans, n_before, self._n_passed_on = list(self._spans), self._n_passed_on, self._n_recorded
+            if self._n_passed_on > n_before:
+                began = time.time() - time.monotonic()
+                facts = {"began": began, "recorded": self._n_passed_on, "spans": spans}
+                self._emit({"event": "profile", "process": self._process, **facts})
 
 
 SHORTEST_NS = 10_000

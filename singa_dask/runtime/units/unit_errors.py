@@ -43,7 +43,8 @@ def explain(address: Address, unit: Worker | Server | None, error: BaseException
     -------
     dict
         ``reason``: one line that says where; ``cause``: the same without the unit; ``error``: the traceback;
-        ``exit_code``; ``expected``: whether the line says it all; ``retry``: see `may_succeed_again`.
+        ``exit_code``; ``expected``: whether the line says it all; ``retry``: see `may_succeed_again`; ``unreadable``:
+        URL or name of a checkpoint that cannot be read.
     """
     where = str(address)
     if isinstance(unit, Worker):
@@ -66,6 +67,7 @@ def explain(address: Address, unit: Worker | Server | None, error: BaseException
         "exit_code": error.exit_code if isinstance(error, SingaError) else 1,
         "expected": isinstance(error, SingaError) or is_out_of_memory(error),
         "retry": may_succeed_again(error),
+        "unreadable": getattr(error, "unreadable", ""),
     }
 
 

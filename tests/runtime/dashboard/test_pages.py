@@ -136,7 +136,6 @@ def test_an_error_in_our_metrics_leaves_those_of_dask(caplog: pytest.LogCaptureF
 
 def test_answers_for_many_jobs_and_units_are_small() -> None:
     records = [full(f"job-{i}", 300 if i == 7 else 1) for i in range(50)]
-    records[7].add_event({"event": "profile", "recorded": 9, "spans": "x" * 100_000})
     source = shown(records, n_ended=1000)
     overview = source.overview()
     assert len(overview["jobs"]) == 100

@@ -38,7 +38,7 @@ class SimulatedJob(SimulatedCluster):
         self.told: list[Mapping[str, Any]] = []
         self.delivered: list[Any] = []
         self.done_actions: list[Any] = []
-        self.snapshots: list[ev.Said] = []
+        self.snapshots: list[ev.Snapshotted] = []
         self.is_scheduled = True  # snapshots are taken also where nobody asks for one
         self.lives: dict[int, int] = {}  # of each process: newest life that was hosted
         self.hosts: dict[int, ev.Host] = {}
@@ -90,7 +90,7 @@ class SimulatedJob(SimulatedCluster):
                 if not self.state.roster.has(each.process, each.life) or self.over:
                     self.soon(lambda node=node, each=each: self._end(node, each.life, each.process))  # type: ignore[misc]
         if steps and steps != self.state.steps:
-            self.deliver(ev.Said(self.state.life, {"event": "steps", "steps": steps}))
+            self.deliver(ev.Stepped(self.state.life, steps))
         self.deliver(ev.Tick())
 
     # -- events ------------------------------------------------------------------------------------------------------
@@ -102,14 +102,14 @@ class SimulatedJob(SimulatedCluster):
                 self.drops.remove(kind)
                 self.log.append(f"{self.now - 1000:.2f} LOST {event}")
                 return
-        if not isinstance(event, ev.Tick) and not (isinstance(event, ev.Said) and event.what["event"] == "steps"):
+        if not isinstance(event, ev.Tick | ev.Stepped):
             self.log.append(f"{self.now - 1000:.2f} {event}"[:300])
         if isinstance(event, ev.Hosted) and not event.error:
             self.endpoints[event.process, event.life] = event.endpoint
         if isinstance(event, ev.Joined) and not event.error:
             self.joined.add((event.process, self.state.life))
         self.delivered.append(event)
-        if isinstance(event, ev.Said) and event.what["event"] == "snapshot" and event.life in self.state.roster.lives:
+        if isinstance(event, ev.Snapshotted) and event.life in self.state.roster.lives:
             self.snapshots.append(event)
         actions = self.state.handle(event, self.now, self.facts())
         assert not (self.over and actions), f"after the end: {actions}"
@@ -205,7 +205,7 @@ class SimulatedJob(SimulatedCluster):
                     self._say(node, each, {"event": "unit", "unit": str(unit)})
 
     def _say(self, node: Node, each: Hosting, what: Mapping[str, Any]) -> None:
-        self.soon(lambda: None if node.is_dead else self.deliver(ev.Said(each.life, what)))
+        self.soon(lambda: None if node.is_dead else self.deliver(ev.decisive(each.life, what)))
 
     def report(self, node: Node, each: Hosting, unit: Address, **report: Any) -> None:
         """Let a unit end."""
@@ -358,7 +358,7 @@ class SimulatedJob(SimulatedCluster):
         if not self.trains(0, where):
             return
         step = self.position[0]
-        known = self.snapshots[-1].what["step"] if self.snapshots else 0
+        known = self.snapshots[-1].step if self.snapshots else 0
         taker, first = where[Address.worker(0, 0)]
         holders = {}
         for unit in [each for each in where if each.kind == "worker" or each.group == 0]:

@@ -243,7 +243,7 @@ def test_so_is_one_that_another_job_leaves_no_room_for_or_has_the_id_of(client: 
 def test_a_job_that_dask_starts_in_part_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tasks take the threads between the look at the cluster and the start."""
     monkeypatch.setitem(LIMITS, "start", Limit("all units have begun", "1s"))
-    monkeypatch.setattr("singa_dask.runtime.job.placing.place", lambda layout, workers: list(workers))
+    monkeypatch.setattr("singa_dask.runtime.job.locality.place", lambda layout, workers: list(workers))
     monkeypatch.setattr("singa_dask.runtime.job.jobs.place_again", lambda *args, **given: None)
     with embedded_cluster(plan_processes(digits("single").cluster)) as client:
         gate = Event("gate", client=client)
@@ -345,7 +345,7 @@ def endpoint_of(job_id: str, dask_worker: Worker) -> str:
     site = dask_worker.plugins[SITE]
     assert isinstance(site, Site)
     (hosting,) = (each for each in site.hostings.values() if each.job_id == job_id)
-    return hosting.host.address
+    return hosting.address
 
 
 def drop_client_certificate(dask_scheduler: Any = None, dask_worker: Any = None) -> None:

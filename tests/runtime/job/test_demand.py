@@ -13,7 +13,7 @@ from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
 from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.demand import count_demand
-from singa_dask.runtime.planning.placement import WorkerFacts
+from singa_dask.runtime.planning.worker_choice import WorkerFacts
 from tests.runtime.job.test_detached import ask, detach, facts_of, has_ended
 from tests.runtime.processes import Driven, digits, small_cluster, wait_until
 

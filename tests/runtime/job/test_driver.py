@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
@@ -133,7 +134,7 @@ def test_a_driver_leaves_the_job_to_those_who_go_on_with_it(
     driver = Driver(digits("single"), client, on_event=lambda event: None, lease=lease, **given)
     follower = cast("Any", driver._follower)
     nothing = follower._give_up("the scheduler has not answered for 60 s")
-    over = {"another driver": None, "nothing": nothing, "the end": {**nothing, "event": "over"}}[heard]
+    over = {"another driver": None, "nothing": nothing, "the end": replace(nothing, is_heard=True)}[heard]
     follower.follow_to_its_end = lambda: over
     if error is None:
         assert driver.run().state == "failed"

@@ -27,6 +27,7 @@ from singa_dask.runtime.job.events import Host, Hosted
 from singa_dask.runtime.job.history import History
 from singa_dask.runtime.job.job_run import JobRun
 from singa_dask.runtime.job.jobs import Jobs
+from singa_dask.runtime.job.limits import LIMITS, Limit
 from singa_dask.runtime.job.line import Waiting
 from singa_dask.runtime.job.names import Op
 from tests.runtime.processes import digits
@@ -186,7 +187,7 @@ def test_a_job_without_a_dask_worker_for_its_driver_is_refused(monkeypatch: pyte
     world = World()
     world.detach()
     assert world.drivers.detached("job") == {"state": "starting"}
-    monkeypatch.setattr(module, "NO_WORKER_S", 0.0)
+    monkeypatch.setitem(LIMITS, "driver", Limit("there is a Dask worker", "0s"))
     world.drivers.tick()
     found = world.drivers.detached("job")
     assert (found["state"], found["failure"]["exit_code"]) == ("refused", 3)

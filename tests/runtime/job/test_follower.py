@@ -12,10 +12,10 @@ import pytest
 from distributed import Client
 
 from singa_dask.errors import ClusterError
-from singa_dask.runtime.job import event_log
 from singa_dask.runtime.job import follower as module
 from singa_dask.runtime.job.event_log import PAGE, EventLog
 from singa_dask.runtime.job.follower import Follower, ask_jobs
+from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.names import JOBS, Op
 from tests.runtime.processes import Driven, digits
 
@@ -51,26 +51,6 @@ def test_warnings_outlive_the_metrics_of_a_day() -> None:
     assert len(kept.newest(10).after(-1)) == 20
 
 
-def sizes(log: EventLog) -> list[int]:
-    return [len(event["spans"]) for event in log.after(-1)]
-
-
-def test_spans_of_a_profile_are_limited_by_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_log, "KEPT_SPAN_BYTES", 250)
-    log = EventLog(1000)
-    for n in range(6):
-        log.append({"event": "profile", "recorded": 7, "spans": "x" * 100, "n": n})
-    assert sizes(log) == [0, 0, 0, 0, 100, 100]
-    assert [(event["recorded"], event["n"]) for event in log.after(-1)] == [(7, n) for n in range(6)]
-    # of a job whose driver has had them
-    given = log.after(-1)
-    had = [len(event["spans"]) for event in given]
-    assert any(had)
-    assert sizes(log.newest(10)) == [0] * 6
-    # a client in this process that has not read them yet
-    assert [len(event["spans"]) for event in given] == had
-
-
 class FakeClient:
     """A client of a scheduler that has some events of a job, and gives two of them at a time."""
 
@@ -97,11 +77,11 @@ class FakeClient:
 
 
 def test_events_come_in_order_each_once() -> None:
-    events = [{"event": "log", "n": n} for n in range(7)] + [{"event": "over", "n": 7}]
+    events = [{"event": "log", "n": n} for n in range(7)] + [{"event": "over", "n": 7, "signal": "SIGINT"}]
     got: list[dict[str, Any]] = []
     client: Any = FakeClient(events)
     follower = Follower(client, "job", got.append)
-    assert follower.follow() == events[-1]
+    assert follower.follow() == JobEnd(signal="SIGINT")
     assert got == [{"event": "log"}] * 7
     assert follower.n == 7
 
@@ -202,7 +182,7 @@ def test_a_lost_connection_may_come_back(monkeypatch: pytest.MonkeyPatch) -> Non
     got: list[dict[str, Any]] = []
     client: Any = CutOffClient(events, 50)
     with dask.config.set({"distributed.singa-dask.answer": "0s"}):
-        assert Follower(client, "job", got.append).follow() == events[-1]
+        assert Follower(client, "job", got.append).follow() == JobEnd()
     assert [each.get("message") for each in got] == [
         "the connection to the scheduler is lost. Units that run train on meanwhile; waiting 60 s for it.",
         "the scheduler answers again.",
@@ -211,7 +191,7 @@ def test_a_lost_connection_may_come_back(monkeypatch: pytest.MonkeyPatch) -> Non
     client = CutOffClient(events, 10**6)
     with dask.config.set({"distributed.singa-dask.client": "0s"}):
         over = Follower(client, "job", got.append).follow()
-    assert over is not None and over["failure"]["reason"].startswith("the scheduler could not be reached again")
+    assert over is not None and over.reason.startswith("the scheduler could not be reached again")
 
 
 class SilentClient(FakeClient):
@@ -270,7 +250,7 @@ def test_a_scheduler_is_waited_for_that_is_busy_when_its_connection_is_back(monk
     events = [{"event": "log", "n": 0}, {"event": "over", "n": 1}]
     said: list[dict[str, Any]] = []
     client: Any = BusyClient(events, 50)
-    assert Follower(client, "job", said.append).follow() == events[-1]
+    assert Follower(client, "job", said.append).follow() == JobEnd()
     assert [each.get("message", "").split(".")[0] for each in said] == [
         "the scheduler does not answer", "the scheduler answers again", ""
     ]  # fmt: skip

@@ -289,10 +289,10 @@ def test_a_checkpoint_that_is_asked_for_is_asked_for_again_after_a_loss() -> Non
     world = running("hogwild", 2)
     world.deliver(ev.CheckpointAsked())
     assert len(world.asked_for_checkpoints) == 1
-    world.deliver(ev.Said(0, {"event": "unit", "unit": "worker-0-0"}))
+    world.deliver(ev.Began(0, "worker-0-0"))
     assert len(world.asked_for_checkpoints) == 2
-    world.deliver(ev.Said(0, {"event": "checkpoint", "step": 30, "url": "file:///run/step-30"}))
-    world.deliver(ev.Said(0, {"event": "unit", "unit": "worker-0-0"}))
+    world.deliver(ev.Saved(0, 30, "file:///run/step-30"))
+    world.deliver(ev.Began(0, "worker-0-0"))
     assert len(world.asked_for_checkpoints) == 2
 
 
@@ -410,12 +410,12 @@ def test_a_loss_counts_once_where_a_group_cannot_start_again_alone() -> None:
 
 def test_a_snapshot_that_nobody_has_any_more_is_not_tried_again() -> None:
     world = running("allreduce", 2)
-    newest = world.snapshots[-1].what
+    newest = world.snapshots[-1]
     for node in world.nodes.values():
-        node.parts = {file: what for file, what in node.parts.items() if what[0] != newest["step"]}
-    cause = f"{newest['manifest']['parts'][0]['file']}: nobody has it any more."
-    report = {"state": "failed", "reason": cause, "cause": cause, "exit_code": 4, "retry": True, "step": -1}
+        node.parts = {file: what for file, what in node.parts.items() if what[0] != newest.step}
+    report = {"state": "failed", "reason": "nobody has it any more.", "exit_code": 4, "retry": True, "step": -1}
+    report["unreadable"] = f"the snapshot of step {newest.step}"
     world.deliver(ev.Reported(0, Address.worker(0, 0), report))
     world.run(3.0)
     assert world.hosts[0].life == 1
-    assert world.hosts[0].placement["start"]["manifest"]["step"] < newest["step"]
+    assert world.hosts[0].placement["start"]["manifest"]["step"] < newest.step

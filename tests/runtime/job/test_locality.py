@@ -14,7 +14,7 @@ from singa_dask.errors import CheckpointError
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.checkpoints import checkpoint, lookup
 from singa_dask.runtime.job.locality import Locality, Surveyed, reads_remote_stores, survey
-from singa_dask.runtime.planning.placement import WorkerFacts, place
+from singa_dask.runtime.planning.worker_choice import WorkerFacts, place
 from tests.runtime.harness import Outcome, mlp
 
 HOSTS = ["a", "b", "c"]

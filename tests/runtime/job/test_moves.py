@@ -21,7 +21,7 @@ def test_a_move_to_more_dask_workers_waits_for_a_snapshot_or_a_checkpoint() -> N
     assert world.state.life == 0, "it would start from the beginning"
     assert world.asked_for_checkpoints
     step = world.position[0]
-    world.deliver(ev.Said(0, {"event": "checkpoint", "step": step, "url": f"step-{step}"}))
+    world.deliver(ev.Saved(0, step, f"step-{step}"))
     world.run(2.0)
     assert (world.state.life, len(set(world.state.workers))) == (1, 2)
     assert world.position[0] >= step

@@ -14,7 +14,7 @@ from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.fs.host_files import Catalog, PartFile, mounted
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.job.locality import Locality, reads_remote_stores, survey
-from singa_dask.runtime.planning.placement import WorkerFacts, place
+from singa_dask.runtime.planning.worker_choice import WorkerFacts, place
 from tests.runtime.harness import mlp
 
 WORKERS = {f"tcp://10.0.0.{i}:1": WorkerFacts(2, 0, "", name) for i, name in enumerate("xyz")}

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
-from singa_dask.runtime.job.placer import Placer, Roster, buddies_of, place_again, share
+from singa_dask.runtime.job.placer import Placer, Roster, buddies_of
 from singa_dask.runtime.job.replacement import processes_to_replace
 from singa_dask.runtime.job.restarts import RestartPoints, Restarts
 from singa_dask.runtime.job.suspects import Suspects
 from singa_dask.runtime.planning.layout import Layout, plan_processes
-from singa_dask.runtime.planning.placement import WorkerFacts, place
+from singa_dask.runtime.planning.worker_choice import WorkerFacts, place, place_again, share
 from tests.runtime.job.test_job_state import CLUSTERS
 from tests.selection import few_examples
 
@@ -260,7 +260,8 @@ def test_a_snapshot_that_nobody_has_is_not_tried_again() -> None:
     points = RestartPoints(None)
     points.add_snapshot(10, snapshot(10, ["a"]), {"a"})
     points.add_snapshot(20, snapshot(20, ["a"]), {"a"})
-    points.drop_named("step-20/part-0 of a snapshot of job: nobody has it any more.")
+    assert points.drop("the snapshot of step 20")
+    assert not points.drop("")
     assert points.newest({"a"})[0] == 10
 
 
@@ -268,9 +269,9 @@ def test_an_older_checkpoint_is_tried_where_one_cannot_be_read() -> None:
     points = RestartPoints("file:///before")
     for step in (9, 1, 19):
         points.add_checkpoint(step, f"file:///step-{step}")
-    points.drop_named("file:///step-19/manifest.json: cannot be read: it is not there.")
+    points.drop("file:///step-19")
     assert points.newest([])[:2] == (9, {"url": "file:///step-9"})
-    points.drop_named("file:///step-9/part-0-of-1.safetensors: damaged.")
+    points.drop("file:///step-9")
     assert points.newest([])[:2] == (1, {"url": "file:///step-1"})
 
 

@@ -186,7 +186,7 @@ def test_those_who_follow_a_job_in_line_hear_of_its_start(client: Client, tmp_pa
     thread.join()
     assert states == ["done"]
     assert events[0][0]["event"] == "placed"
-    assert events[0][-1]["event"] == "over"
+    assert events[0][-1].is_heard
 
 
 def test_ctrl_c_leaves_the_line(client: Client, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_ctrl_c_leaves_the_line(client: Client, tmp_path: Path) -> None:
     with ExitStack() as stack:
         assert Driven(long("allreduce"), client, tmp_path, wait_and_leave).result.state == "stopped"
     ((over,),) = seen
-    assert over["failure"]["reason"] == "the scheduler does not know the job any more."
+    assert over.reason == "the scheduler does not know the job any more."
     assert said[0].startswith("first in line: ")
     assert "0 of 2" in said[0]
     assert ask(client, facts_of, "waits")["ended"] <= time.time()

@@ -13,7 +13,7 @@ from singa_dask.runtime.job.life import Life
 from singa_dask.runtime.job.placer import Placer, Roster
 from singa_dask.runtime.job.replacement import Replacement
 from singa_dask.runtime.job.restarts import RestartPoints
-from singa_dask.runtime.planning.placement import WorkerFacts
+from singa_dask.runtime.planning.worker_choice import WorkerFacts
 
 CLUSTER = ClusterConf.model_validate({"nworker_groups": 3, "server_worker_separate": True})
 LAYOUT = plan_processes(CLUSTER)

@@ -40,7 +40,7 @@ def mapped(dask_worker: Worker) -> list[int]:
 def limit_of_job(dask_worker: Worker) -> Any:
     plugin: Any = dask_worker.plugins[SITE]
     (hosting,) = plugin.hostings.values()
-    return hosting.host.memory_limit
+    return hosting.memory_limit
 
 
 def test_bits_and_memory_with_and_without(client: Client, tmp_path: Path) -> None:

@@ -61,16 +61,16 @@ def test_a_process_whose_job_ends_while_it_is_built_does_not_stay(monkeypatch: p
     site.worker = cast("Any", Dask(json.dumps({"sources": [], "term": 0})))
     site.store, site.hostings, site._oldest, site._shared = SnapshotStore(), {}, {}, {}
 
-    async def in_thread(do: Callable[..., Any], *given: Any) -> None:
+    async def in_thread(do: Callable[..., Any], *given: Any) -> Any:
         if do == site._build:
             await site._end("job", 0, "the job was killed", forget=True)
-        else:
-            ended.append(do.__name__)
+            return SimpleNamespace(end="the end")
+        ended.append(do)
 
     monkeypatch.setattr(site, "_in_thread", in_thread)
     answer = asyncio.run(site._host("job", 0, 0, "", "", "token"))
     assert answer == {"error": "life 0 of the job is over"}
-    assert (ended, site.hostings) == (["end"], {})
+    assert (ended, site.hostings) == (["the end"], {})
 
 
 def test_a_task_of_a_life_that_is_over_runs_no_unit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,9 +102,8 @@ def test_a_dask_worker_that_closes_says_whether_the_scheduler_is_late_or_gone(
     monkeypatch.setitem(LIMITS, "leaving", Limit("the scheduler has heard of it", "50ms"))
     monkeypatch.setitem(LIMITS, "has-ended", Limit("it has answered", "50ms"))
     asked: list[str] = []
-    host = SimpleNamespace(request=asked.append)
-    hosting: Any = SimpleNamespace(host=host, wait=lambda timeout_s: True, end=lambda reason: True, key=("job", 0))
-    hosting.job_id = "job"
+    hosting: Any = SimpleNamespace(wait=lambda timeout_s: True, end=lambda reason: True, key=("job", 0))
+    hosting.job_id, hosting.request = "job", asked.append
 
     async def close() -> None:
         site, scheduler = Site(), SimpleNamespace(singa_dask_leaving=ask, singa_dask_left=ask)

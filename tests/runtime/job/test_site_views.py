@@ -24,10 +24,9 @@ def test_stacks_of_units_that_are_stuck_and_that_have_ended() -> None:
         ended = threading.Thread(target=lambda: None)
         ended.start()
         ended.join()
-        host: Any = SimpleNamespace(
+        hosting: Any = SimpleNamespace(
             threads={"worker-0-0": stuck, "server-0-0": ended}, waits=lambda: {"worker-0-0": ("a lock", 1.5)}
         )
-        hosting: Any = SimpleNamespace(job_id="mine", host=host)
         found = stacks_of([hosting])
     stuck.join()
     assert found["server-0-0"] == {"error": "it has ended"}

@@ -234,7 +234,7 @@ def test_a_job_hears_of_what_it_depends_on_and_of_nothing_else(monkeypatch: pyte
             here.jobs._on_event("sound", 3, what, worker=WORKER)
 
     assert on_a_scheduler(test).said("sound") == ["hello"]
-    assert heard == [ev.Said(3, checkpoint)]
+    assert heard == [ev.Saved(3, 5, "run/checkpoint/step-5")]
 
 
 def test_a_late_question_is_answered_quietly() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from singa_dask.comm.message import Address
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.planning.placement import WorkerFacts
+from singa_dask.runtime.planning.worker_choice import WorkerFacts
 from tests.runtime.job.simulated_job import RESUME, SimulatedJob
 
 
@@ -87,12 +87,10 @@ class World(SimulatedJob):
     def _possible_starts(self) -> list[Mapping[str, Any]]:
         """Return what a life could start from, as far as the job has been told of it."""
         found: list[Mapping[str, Any]] = [{"url": RESUME}]
-        for event in self.delivered:
-            if isinstance(event, ev.Said) and event.what["event"] == "checkpoint":
-                found.append({"url": event.what["url"]})
+        found += [{"url": event.url} for event in self.delivered if isinstance(event, ev.Saved)]
         facts = self.facts()
         for event in self.snapshots[-1:]:
-            manifest = event.what["manifest"]
+            manifest = event.manifest
             parts = [*manifest["parts"], *manifest["states"]]
             if all(
                 any(h in facts and facts[h].usable and part["file"] in self.nodes[h].parts for h in part["holders"])
@@ -126,14 +124,7 @@ class World(SimulatedJob):
             if {each["state"] for each in what["reports"].values()} != {"done"}:
                 # it was stopped while it waited, and no other life could have saved more than there is
                 assert what["signal"], self.history()
-                saved = max(
-                    (
-                        each.what["step"]
-                        for each in self.delivered
-                        if isinstance(each, ev.Said) and each.what["event"] == "checkpoint"
-                    ),
-                    default=-1,
-                )
+                saved = max((each.step for each in self.delivered if isinstance(each, ev.Saved)), default=-1)
                 left = [each["manifest"]["step"] for each in self._possible_starts() if "manifest" in each]
                 assert all(step <= saved for step in left), self.history()
                 return

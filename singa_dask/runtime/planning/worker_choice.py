@@ -1,4 +1,4 @@
-"""Choose a Dask worker for each process of a job."""
+"""Choose Dask workers for the processes of a job, by their free threads."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
-from singa_dask.runtime.planning.layout import Layout
+from singa_dask.runtime.planning.layout import Layout, pack
 from singa_dask.shown import plural
 
 Gain = Callable[[Sequence[int], Sequence[str], Mapping[int, str]], np.ndarray]
@@ -123,3 +124,93 @@ def _prefer(
         waiting.remove(process)
         left.remove(address)
     return chosen
+
+
+def share(layout: Layout, workers: Mapping[str, WorkerFacts], others: Mapping[str, int]) -> list[str]:
+    """Choose a Dask worker for each process, with a thread for each unit; several may be on the same.
+
+    Parameters
+    ----------
+    layout : Layout
+        Processes to place.
+    workers : mapping of str to WorkerFacts
+        The Dask workers that can be used.
+    others : mapping of str to int
+        Number of units that run there already.
+
+    Raises
+    ------
+    ClusterError
+        There are too few threads.
+    """
+    room = {address: known.nthreads - known.busy - others.get(address, 0) for address, known in workers.items()}
+    chosen = []
+    for units in layout.processes:
+        fitting = [address for address in room if room[address] >= len(units)]
+        if not fitting:
+            raise ClusterError(f"no Dask worker has {len(units)} free threads.")
+        address = min(fitting, key=lambda other: (other in chosen, other in others, -room[other], other))
+        room[address] -= len(units)
+        chosen.append(address)
+    return chosen
+
+
+def limits_of(cluster: ClusterConf, layout: Layout) -> tuple[int, int]:
+    """Return the smallest and the largest number of processes of a job; ``layout`` is that of the job file."""
+    n, elastic = len(layout.processes), cluster.elastic
+    return elastic.min_processes, min(elastic.max_processes or n, n)
+
+
+def place_again(
+    layout: Layout,
+    workers: Mapping[str, WorkerFacts],
+    before: Sequence[str],
+    limits: tuple[int, int],
+    packed: bool,
+) -> tuple[Layout, tuple[str, ...]]:
+    """Choose Dask workers for all units; processes stay where they are if they can.
+
+    Parameters
+    ----------
+    layout : Layout
+        Of the job file.
+    workers : mapping of str to WorkerFacts
+        The Dask workers that can be used.
+    before : sequence of str
+        Dask workers that have units of the job, or had them in its last life.
+    limits : tuple of int
+        Smallest and largest number of processes.
+    packed : bool
+        Also use fewer processes than the largest number, as many as possible; their units share threads.
+
+    Raises
+    ------
+    ClusterError
+        There are too few.
+    """
+    low, high = limits
+    if high < len(layout.processes):
+        layout = pack(layout, high)
+    stays = frozenset(before)
+    try:
+        return layout, tuple(place(layout, workers, kept=stays))
+    except ClusterError:
+        free = {address: known.nthreads - known.busy for address, known in workers.items()}
+        roomy = [address for address in free if free[address] > 0]
+        roomy.sort(key=lambda address: (address not in stays, -free[address], address))
+        n = min(len(roomy), len(layout.processes))
+        if not packed or n < low:
+            raise
+        return pack(layout, n), tuple(roomy[:n])
+
+
+def place_first(layout: Layout, workers: Mapping[str, WorkerFacts]) -> tuple[Layout, tuple[str, ...]]:
+    """Choose Dask workers for a job that begins; for an elastic one fewer than it has processes, if need be.
+
+    Raises
+    ------
+    ClusterError
+        There are too few.
+    """
+    limits, packed = limits_of(layout.cluster, layout), bool(layout.cluster.elastic.max_processes)
+    return place_again(layout, workers, (), limits, packed)

@@ -15,7 +15,7 @@ from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.planning.layout import Layout, pack
-from singa_dask.runtime.planning.placement import WorkerFacts, place
+from singa_dask.runtime.planning.worker_choice import WorkerFacts, place
 from tests.selection import few_examples
 
 
