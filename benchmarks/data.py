@@ -21,7 +21,7 @@ from singa_dask.cli.reading_speed import measure
 from singa_dask.data.codecs import protobuf
 from singa_dask.data.codecs.protobuf import BYTES, VARINT
 from singa_dask.data.stores import STORES, open_store
-from singa_dask.data.stores.lmdb import write_environment
+from singa_dask.data.stores.messages.lmdb import write_environment
 from singa_dask.data.types import Arrays
 
 BATCH = 256

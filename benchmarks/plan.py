@@ -35,8 +35,8 @@ from singa_dask.planner.loop import Loop
 from singa_dask.planner.model import Cluster, Link, Prediction
 from singa_dask.planner.search import partitions_of, with_dims
 from singa_dask.planner.simulation import simulate
-from singa_dask.runtime.job.cluster import embedded_cluster
-from singa_dask.runtime.job.driver import Driver
+from singa_dask.runtime.job.client.cluster import embedded_cluster
+from singa_dask.runtime.job.client.driver import Driver
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.layout import plan_processes
 from singa_dask.runtime.planning.nets import build_nets

@@ -30,9 +30,9 @@ from distributed.protocol.pickle import dumps as pickled
 from distributed.scheduler import heartbeat_interval
 from distributed.versions import get_versions
 
-from singa_dask.runtime.job.events import JobSpec
-from singa_dask.runtime.job.jobs import TICK_S, Jobs
 from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, PLACEMENT, SITE, Op
+from singa_dask.runtime.job.scheduler.jobs import TICK_S, Jobs
+from singa_dask.runtime.job.state.events import JobSpec
 from tests.runtime.harness import mlp
 
 SIZES = (125, 250, 500, 1000)

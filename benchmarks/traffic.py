@@ -21,7 +21,7 @@ from benchmarks.exchange import raw_exchange, raw_open, ready
 from benchmarks.jobs import job_on_made_records
 from singa_dask.conf import JobConf
 from singa_dask.runtime import Driver, plan_processes
-from singa_dask.runtime.job.cluster import present_workers
+from singa_dask.runtime.job.client.cluster import present_workers
 from singa_dask.runtime.planning.job_plan import JobPlan
 
 CLUSTER = {"nworkers_per_group": 2, "nservers_per_group": 2}

@@ -14,7 +14,7 @@ from tests.test_layering import LEVELS, ROOT
         ("singa_dask/runtime/units/server.py", "runtime", "tests/faults"),
         ("singa_dask/comm/stub.py", "comm", "tests/faults"),
         ("singa_dask/ops/numpy/linear.py", "ops", "tests/contracts"),
-        ("singa_dask/data/stores/lmdb.py", "data", "tests/fuzz"),
+        ("singa_dask/data/stores/messages/lmdb.py", "data", "tests/fuzz"),
         ("tests/contracts/test_ops.py", "ops", "tests/contracts"),
         ("tests/net/test_partition.py", "net", "tests/oracles"),
     ],

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from singa_dask.cli.init.columns import head_lines
 from singa_dask.data.stores import open_store
-from singa_dask.data.stores.vocabulary import read_words
+from singa_dask.data.stores.texts.vocabulary import read_words
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.exports.importing import read_map
 from singa_dask.jobs.job import load

@@ -23,7 +23,7 @@ from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 from singa_dask.data.stores import STORES, Store
 from singa_dask.data.stores.label_match import find_label, has_several_labels, label_columns
 from singa_dask.data.stores.manifest_writer import check_manifests
-from singa_dask.data.stores.table import TableStore
+from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.data.types import Arrays, TableColumn
 from singa_dask.errors import DataError, listed
 from singa_dask.shown import plural

@@ -38,7 +38,7 @@ from singa_dask.observe.observers import Observers
 from singa_dask.observe.progress import Progress
 from singa_dask.observe.run_directory import first_command
 from singa_dask.runtime import Driver, Patience, Result, local_cluster, plan_processes, wait_for_room
-from singa_dask.runtime.job.cluster import present_workers
+from singa_dask.runtime.job.client.cluster import present_workers
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.planning.machine import cpu_count
 from singa_dask.runtime.planning.nets import build_nets

@@ -1,6 +1,6 @@
 """Warnings about a valid job: keys that nothing reads, and likely mistakes.
 
-Each is a `Problem` whose message states the fact first and then what to do. `runtime.job.checks` has those that
+Each is a `Problem` whose message states the fact first and then what to do. `runtime.job.client.checks` has those that
 need nets.
 """
 

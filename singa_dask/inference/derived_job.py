@@ -10,8 +10,8 @@ from singa_dask import fs
 from singa_dask.conf import ClusterConf, JobConf, LayerConf, Phase
 from singa_dask.conf.wiring_rules import check_phases, read_wiring
 from singa_dask.data.stores import STORES, detect
-from singa_dask.data.stores.image_decoding import IMAGE_SUFFIXES
-from singa_dask.data.stores.table import NAMING, TableStore
+from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES
+from singa_dask.data.stores.tables.table import NAMING, TableStore
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.inference.predicted_layers import compares_targets, traits_of
 from singa_dask.inputs import StoreInput

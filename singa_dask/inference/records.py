@@ -21,7 +21,7 @@ from singa_dask.data.codecs.table_encoder import TableEncoder
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.codecs.values import is_numeric, value_name
-from singa_dask.data.stores.image_decoding import decode_image, image_pixels
+from singa_dask.data.stores.images.image_decoding import decode_image, image_pixels
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError, listed
 from singa_dask.inference.net import TrainedNet

@@ -11,7 +11,7 @@ import numpy as np
 
 from singa_dask.arrays import Array
 from singa_dask.conf import ClusterConf, JobConf, LayerConf, NetConf, Phase
-from singa_dask.data.stores.vocabulary import encode_text
+from singa_dask.data.stores.texts.vocabulary import encode_text
 from singa_dask.errors import ConfigError
 from singa_dask.inference.net import fill
 from singa_dask.inputs import text

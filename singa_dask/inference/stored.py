@@ -29,7 +29,7 @@ from singa_dask.data.convert import backend_of
 from singa_dask.data.convert.tasks import report
 from singa_dask.data.stores import STORES, Store, open_store
 from singa_dask.data.stores.class_names import write_options
-from singa_dask.data.stores.table import read_columns
+from singa_dask.data.stores.tables.table import read_columns
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, SingaError, listed
 from singa_dask.fs.outputs import check_output

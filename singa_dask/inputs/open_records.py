@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores import STORES, Store, detect, open_store
-from singa_dask.data.stores.image_decoding import ImageOptions
+from singa_dask.data.stores.images.image_decoding import ImageOptions
 from singa_dask.data.stores.store import backends_holding
-from singa_dask.data.stores.table import NAMING, NamedColumns, TableStore
-from singa_dask.data.stores.table_csv import CsvPart
-from singa_dask.data.stores.table_files import table_files
+from singa_dask.data.stores.tables.table import NAMING, NamedColumns, TableStore
+from singa_dask.data.stores.tables.table_csv import CsvPart
+from singa_dask.data.stores.tables.table_files import table_files
 from singa_dask.errors import DataError
 from singa_dask.fs.patterns import is_pattern
 from singa_dask.inputs.record_shapes import check_shape, in_layout, same_shape, stored_shape

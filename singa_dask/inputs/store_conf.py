@@ -11,9 +11,9 @@ from singa_dask.conf.findings import PLAIN, Finding, problem
 from singa_dask.conf.kinds import Count, Field, Many, Positive, RegisteredName, Size
 from singa_dask.conf.parts import read_options
 from singa_dask.data.stores import STORES
-from singa_dask.data.stores.image_decoding import ImageOptions
+from singa_dask.data.stores.images.image_decoding import ImageOptions
 from singa_dask.data.stores.split import SplitConf
-from singa_dask.data.stores.table import NAMING, NamedColumns, TableStore
+from singa_dask.data.stores.tables.table import NAMING, NamedColumns, TableStore
 from singa_dask.errors import ConfigError
 from singa_dask.fs.decompression import DEFAULT_LIMIT_MB
 from singa_dask.inputs.augmentation import AugmentConf

@@ -12,7 +12,7 @@ from distributed import Client
 from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError, ConfigError
 from singa_dask.runtime import Patience, connect, plan_processes, wait_for_room
-from singa_dask.runtime.job.cluster import embedded_cluster
+from singa_dask.runtime.job.client.cluster import embedded_cluster
 
 
 def check_client(client: Client | str | None, call: str) -> None:

@@ -20,7 +20,7 @@ from singa_dask.planner.model import Cluster
 from singa_dask.planner.report import Plan
 from singa_dask.planner.search import Candidate, search
 from singa_dask.planner.simulation import MAX_PROCESSES, simulate
-from singa_dask.runtime.job.checks import absent_records
+from singa_dask.runtime.job.client.checks import absent_records
 from singa_dask.runtime.planning.job_plan import JobPlan
 
 

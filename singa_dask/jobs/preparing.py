@@ -22,7 +22,7 @@ from singa_dask.observe.stored_run import StoredRun, differences, flatten, shown
 from singa_dask.runtime import JobRun
 from singa_dask.runtime.checkpoints.lookup import find as find_checkpoint
 from singa_dask.runtime.checkpoints.lookup import first_steps, has_checkpoints
-from singa_dask.runtime.job.checks import missing_gpus
+from singa_dask.runtime.job.client.checks import missing_gpus
 from singa_dask.runtime.job.names import this_user
 from singa_dask.version import __version__
 

@@ -24,7 +24,7 @@ from singa_dask.jobs.preparing import changes_of, prepare_run
 from singa_dask.jobs.run import Run, Training
 from singa_dask.observe import start_progress
 from singa_dask.runtime import Result, plan_processes
-from singa_dask.runtime.job.cluster import check_processes
+from singa_dask.runtime.job.client.cluster import check_processes
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -165,8 +165,8 @@ def list_runs(url: str) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        See `singa_dask.runtime.job.jobs.Views.list`. ``state`` is also ``"lost"``: there is no summary, and nobody
-        writes to the run. On other than local disks it cannot be told whether somebody does.
+        See `singa_dask.runtime.job.scheduler.views.Views.list`. ``state`` is also ``"lost"``: there is no summary, and
+        nobody writes to the run. On other than local disks it cannot be told whether somebody does.
 
     Raises
     ------

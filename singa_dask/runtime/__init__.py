@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 from singa_dask.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from singa_dask.runtime.job.checks import absent_records
-    from singa_dask.runtime.job.cluster import Patience, connect, local_cluster, threads_by_host
-    from singa_dask.runtime.job.dask_tasks import Runner, check_wanted, on_dask, on_each_worker, run_here
-    from singa_dask.runtime.job.detached import detach, remote_hosts
-    from singa_dask.runtime.job.driver import Driver
-    from singa_dask.runtime.job.follower import Follower, RemoteJobs
+    from singa_dask.runtime.job.client.checks import absent_records
+    from singa_dask.runtime.job.client.cluster import Patience, connect, local_cluster, threads_by_host
+    from singa_dask.runtime.job.client.dask_tasks import Runner, check_wanted, on_dask, on_each_worker, run_here
+    from singa_dask.runtime.job.client.detached import detach, remote_hosts
+    from singa_dask.runtime.job.client.driver import Driver
+    from singa_dask.runtime.job.client.follower import Follower, RemoteJobs
+    from singa_dask.runtime.job.client.job_run import JobRun
+    from singa_dask.runtime.job.client.result import Result
+    from singa_dask.runtime.job.client.room import wait_for_room
+    from singa_dask.runtime.job.client.seen_files import check_seen, files_of
     from singa_dask.runtime.job.job_end import JobEnd
-    from singa_dask.runtime.job.job_run import JobRun
-    from singa_dask.runtime.job.jobs import dask_setup
     from singa_dask.runtime.job.names import NOTICES, STOPS, this_user
-    from singa_dask.runtime.job.result import Result
-    from singa_dask.runtime.job.room import wait_for_room
-    from singa_dask.runtime.job.seen_files import check_seen, files_of
+    from singa_dask.runtime.job.scheduler.jobs import dask_setup
     from singa_dask.runtime.planning.layout import plan_processes
     from singa_dask.runtime.planning.machine import n_threads
 
@@ -58,19 +58,19 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "job.checks": ["absent_records"],
-        "job.cluster": ["Patience", "connect", "local_cluster", "threads_by_host"],
-        "job.dask_tasks": ["Runner", "check_wanted", "on_dask", "on_each_worker", "run_here"],
-        "job.detached": ["detach", "remote_hosts"],
-        "job.driver": ["Driver"],
+        "job.client.checks": ["absent_records"],
+        "job.client.cluster": ["Patience", "connect", "local_cluster", "threads_by_host"],
+        "job.client.dask_tasks": ["Runner", "check_wanted", "on_dask", "on_each_worker", "run_here"],
+        "job.client.detached": ["detach", "remote_hosts"],
+        "job.client.driver": ["Driver"],
         "job.job_end": ["JobEnd"],
-        "job.follower": ["Follower", "RemoteJobs"],
-        "job.job_run": ["JobRun"],
+        "job.client.follower": ["Follower", "RemoteJobs"],
+        "job.client.job_run": ["JobRun"],
         "job.names": ["NOTICES", "STOPS", "this_user"],
-        "job.jobs": ["dask_setup"],
-        "job.result": ["Result"],
-        "job.room": ["wait_for_room"],
-        "job.seen_files": ["check_seen", "files_of"],
+        "job.scheduler.jobs": ["dask_setup"],
+        "job.client.result": ["Result"],
+        "job.client.room": ["wait_for_room"],
+        "job.client.seen_files": ["check_seen", "files_of"],
         "planning.layout": ["plan_processes"],
         "planning.machine": ["n_threads"],
     },

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from singa_dask.arrays import Array
-from singa_dask.data.stores.image_decoding import image_size
-from singa_dask.data.stores.npy import NPY_DAMAGE, decode_npy
+from singa_dask.data.stores.arrays.npy import NPY_DAMAGE, decode_npy
+from singa_dask.data.stores.images.image_decoding import image_size
 from singa_dask.serving.batcher import Limits
 from singa_dask.texts import unique_keys
 

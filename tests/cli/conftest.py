@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from singa_dask.cli import main, tasks
-from singa_dask.data.stores import open_store, table
+from singa_dask.data.stores import open_store
+from singa_dask.data.stores.tables import table
 from tests.contracts.records import read_all
 
 ROOT = Path(__file__).parents[2]

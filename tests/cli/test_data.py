@@ -11,7 +11,7 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.data.stores import open_store
-from singa_dask.data.stores.arrow import ArrowStore
+from singa_dask.data.stores.arrow.arrow import ArrowStore
 from tests.cli.conftest import Call
 from tests.contracts.foreign import write_foreign
 from tests.contracts.records import floats, pixels, written

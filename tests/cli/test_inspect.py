@@ -17,8 +17,9 @@ from singa_dask.cli import findings, inspection
 from singa_dask.cli import picture_sheet as sheet
 from singa_dask.cli.inspection import inspect_store
 from singa_dask.cli.inspection_text import inspection_lines
-from singa_dask.data.stores import STORES, image_decoding, open_store
+from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.stores.blocks import rows_per_block
+from singa_dask.data.stores.images import image_decoding
 from singa_dask.data.types import Arrays, TableColumn
 from singa_dask.lazy import LazyModule
 from tests.cli.conftest import DIGITS, Call, Made
@@ -107,7 +108,7 @@ def test_labels_of_pictures_are_counted_without_reading_these(
     url = any_store(tmp_path, "image-folder")
     (tmp_path / "classes" / "empty").mkdir()
     monkeypatch.setattr(inspection, "SAMPLE_BYTES", 1)
-    monkeypatch.setattr("singa_dask.data.stores.image.BLOCK_BYTES", 3072 * 10)
+    monkeypatch.setattr("singa_dask.data.stores.images.image.BLOCK_BYTES", 3072 * 10)
     found = told(call, url)
     assert (found["files"], found["records_seen"], found["labels_seen"]) == (40, 10, 40)
     assert [(each["name"], each["count"]) for each in found["class_counts"]] == [

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.data.stores.arrow import ArrowStore
+from singa_dask.data.stores.arrow.arrow import ArrowStore
 from singa_dask.runtime import local_cluster
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.cli.conftest import BATCH, DIGITS, ROOT, Call, digits, read

@@ -17,7 +17,7 @@ import pytest
 
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import Result
-from singa_dask.runtime.job.checks import prepare
+from singa_dask.runtime.job.client.checks import prepare
 from tests.cli.conftest import ROOT, Call
 
 SUMMARY_KEYS = {
@@ -94,7 +94,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> type[FakeDriver]:
     def cluster(*args: Any, patience: Any = None, **given: Any) -> Iterator[tuple[Any, ...]]:
         yield (*args, *given.values())
 
-    monkeypatch.setattr("singa_dask.runtime.job.job_run.Driver", Driver)
+    monkeypatch.setattr("singa_dask.runtime.job.client.job_run.Driver", Driver)
     for name in ("connect", "embedded_cluster"):
         monkeypatch.setattr(f"singa_dask.jobs.cluster.{name}", cluster)
     return Driver

@@ -14,10 +14,10 @@ import psutil
 from distributed import Client, Scheduler
 
 from singa_dask.runtime import Patience, connect
-from singa_dask.runtime.job.cluster import present_workers
-from singa_dask.runtime.job.heartbeats import Heartbeats
-from singa_dask.runtime.job.jobs import Jobs
+from singa_dask.runtime.job.client.cluster import present_workers
 from singa_dask.runtime.job.names import JOBS
+from singa_dask.runtime.job.scheduler.heartbeats import Heartbeats
+from singa_dask.runtime.job.scheduler.jobs import Jobs
 from tests.runtime.processes import TIMEOUT_S, Cluster, kill_group, residue, wait_until
 
 NANNY: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ HOLD = "TESTS_HOLD_LOADING"
 
 class _Finder(MetaPathFinder):
     def find_spec(self, name: str, path: Any, target: Any = None) -> None:
-        while name == "singa_dask.runtime.job.site" and Path(os.environ[HOLD]).exists():
+        while name == "singa_dask.runtime.job.dask_worker.site" and Path(os.environ[HOLD]).exists():
             time.sleep(0.05)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from singa_dask.errors import ConfigError
 from singa_dask.runtime import RemoteJobs
-from singa_dask.runtime.job.cluster import present_workers
+from singa_dask.runtime.job.client.cluster import present_workers
 from singa_dask.runtime.job.names import JOBS, Op
 from tests.faults.jobs import job
 from tests.faults.machines import Machines
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.cluster
 # A client that is killed before or after it asks the scheduler for the first time to do something.
 KILLED = """
 import os, signal
-from singa_dask.runtime.job import detached as detaching
+from singa_dask.runtime.job.client import detached as detaching
 ask = detaching.ask_jobs
 def ask_and_die(client, op, /, **given):
     answer = ask(client, op, **given) if op != {op!r} or {after} else None

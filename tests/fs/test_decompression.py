@@ -18,7 +18,7 @@ from PIL import Image
 
 from singa_dask import fs
 from singa_dask.data.stores import STORES, open_store
-from singa_dask.data.stores.image_decoding import decode_image
+from singa_dask.data.stores.images.image_decoding import decode_image
 from singa_dask.errors import DataError
 from singa_dask.fs import decompression
 from singa_dask.fs.decompression import gunzip, limit_of, read_member

@@ -11,9 +11,10 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.data.loading.locality import Locations
-from singa_dask.data.stores import open_store, table
-from singa_dask.data.stores.arrow import ArrowStore
-from singa_dask.data.stores.table import TableStore
+from singa_dask.data.stores import open_store
+from singa_dask.data.stores.arrow.arrow import ArrowStore
+from singa_dask.data.stores.tables import table
+from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import DataError
 from singa_dask.fs import range_reader
 from singa_dask.fs.host_files import Catalog, PartFile, dataset_of, mounted

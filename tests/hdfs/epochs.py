@@ -11,7 +11,7 @@ import numpy as np
 from singa_dask.data.loading import Loader
 from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import open_store
-from singa_dask.data.stores.arrow import ArrowStore
+from singa_dask.data.stores.arrow.arrow import ArrowStore
 from tests.contracts.records import pixels
 
 __all__ = ["check_epoch"]

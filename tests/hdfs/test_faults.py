@@ -16,7 +16,7 @@ from singa_dask import fs
 from singa_dask.data.loading import BadPolicy, Loader
 from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import open_store
-from singa_dask.data.stores.arrow import ArrowStore
+from singa_dask.data.stores.arrow.arrow import ArrowStore
 from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import RangeReader
 from tests.contracts.records import pixels

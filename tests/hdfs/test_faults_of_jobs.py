@@ -16,7 +16,7 @@ from distributed import Client
 
 from singa_dask import fs
 from singa_dask.conf import JobConf
-from singa_dask.data.stores.arrow import ArrowStore
+from singa_dask.data.stores.arrow.arrow import ArrowStore
 from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import RangeReader
 from singa_dask.runtime import Driver, Patience, connect

@@ -20,7 +20,7 @@ from pyarrow.parquet import write_table
 import singa_dask as sd
 from singa_dask.cli import main
 from singa_dask.data.stores import STORES
-from singa_dask.data.stores.table import TableStore
+from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.inference.stored import StoredRecords
 from tests.contracts.records import read_all
 from tests.jobs.conftest import DIGITS, KEYS, digits_net

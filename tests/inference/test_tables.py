@@ -21,8 +21,8 @@ from singa_dask.inference.predicted_layers import label_layer
 from singa_dask.inference.stored import LayerValues, Predicted
 from singa_dask.inference.tasks import InferenceTask, inspect_net, plan_tasks
 from singa_dask.runtime.checkpoints import lookup
-from singa_dask.runtime.job import dask_tasks
-from singa_dask.runtime.job.checks import prepare
+from singa_dask.runtime.job.client import dask_tasks
+from singa_dask.runtime.job.client.checks import prepare
 from singa_dask.runtime.planning.nets import build_nets
 from tests.runtime.harness import Outcome
 from tests.runtime.processes import small_cluster

@@ -12,7 +12,7 @@ from singa_dask.conf import LayerConf, Phase
 from singa_dask.data.codecs.record import encode_record
 from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import STORES
-from singa_dask.data.stores.kvfile import write_pairs
+from singa_dask.data.stores.messages.kvfile import write_pairs
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inputs import InputContext, InputLayer
 from singa_dask.inputs.input import StoreInput

@@ -12,7 +12,7 @@ import pytest
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.data.codecs.record import encode_record
 from singa_dask.data.stores import Store, open_store
-from singa_dask.data.stores.kvfile import KVFileWriter
+from singa_dask.data.stores.messages.kvfile import KVFileWriter
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inputs import InputContext, StoreInput

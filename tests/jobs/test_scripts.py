@@ -14,7 +14,7 @@ import pytest
 import singa_dask as sd
 from singa_dask.errors import ClusterError
 from singa_dask.jobs import starting
-from singa_dask.runtime.job.cluster import check_processes, local_cluster
+from singa_dask.runtime.job.client.cluster import check_processes, local_cluster
 from tests.runtime.harness import ALLREDUCE
 
 SCRIPT = """

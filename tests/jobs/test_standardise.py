@@ -22,11 +22,11 @@ from sklearn.preprocessing import StandardScaler
 import singa_dask as sd
 from singa_dask.cli import main
 from singa_dask.data.stores import STORES
-from singa_dask.data.stores import table as table_store
-from singa_dask.data.stores.table_part import OpenRuns
+from singa_dask.data.stores.tables import table as table_store
+from singa_dask.data.stores.tables.table_part import OpenRuns
 from singa_dask.errors import CheckpointError, ConfigError, DataError, LeftLineError
 from singa_dask.runtime import local_cluster
-from singa_dask.runtime.job import dask_tasks, record_scaling
+from singa_dask.runtime.job.client import dask_tasks, record_scaling
 from tests.jobs.conftest import KEYS
 from tests.selection import circles, mostly_long
 

@@ -20,9 +20,9 @@ from distributed import Client, LocalCluster, Scheduler, Worker
 
 from singa_dask.conf import JobConf, load
 from singa_dask.runtime import Driver, Patience, Result, connect
-from singa_dask.runtime.job.jobs import Jobs
+from singa_dask.runtime.job.dask_worker.site import Site
 from singa_dask.runtime.job.names import DRIVERS, EVENTS, JOBS, SITE
-from singa_dask.runtime.job.site import Site
+from singa_dask.runtime.job.scheduler.jobs import Jobs
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 240

@@ -17,7 +17,7 @@ from singa_dask.cli.init.columns import ColumnSurvey, TableSurvey, show_value
 from singa_dask.cli.init.records import InitOptions, UnsureError
 from singa_dask.data.codecs.columns import as_texts
 from singa_dask.data.codecs.numbers import BLANK, MISSING, NumberForm, Spelling
-from singa_dask.data.stores.table_csv import CsvPart
+from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.errors import DataError
 
 PLAIN, IN_POINTS = NumberForm(), NumberForm(".", ",")

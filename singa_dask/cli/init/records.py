@@ -15,7 +15,7 @@ import numpy.typing as npt
 from singa_dask import fs
 from singa_dask.data.codecs.tokens import TextMeasure
 from singa_dask.data.stores import Store
-from singa_dask.data.stores.arrow import ArrowStore
+from singa_dask.data.stores.arrow.arrow import ArrowStore
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.errors import DataError

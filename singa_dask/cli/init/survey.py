@@ -28,15 +28,15 @@ from singa_dask.cli.init.tables import count_test, survey_table
 from singa_dask.data.codecs.columns import is_number
 from singa_dask.data.codecs.labels import LABEL_NAMES, is_point, labels_among
 from singa_dask.data.stores import STORES, Store, detect, open_store
-from singa_dask.data.stores.image_decoding import IMAGE_SUFFIXES, image_size
+from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES, image_size
 from singa_dask.data.stores.label_match import check_label, has_several_labels
+from singa_dask.data.stores.messages.tfrecord import example_features
 from singa_dask.data.stores.opening import no_store
 from singa_dask.data.stores.shards import shard_urls
 from singa_dask.data.stores.store import backends_holding
-from singa_dask.data.stores.table import open_part
-from singa_dask.data.stores.table_files import table_files
-from singa_dask.data.stores.tfrecord import example_features
-from singa_dask.data.stores.vocabulary import vocabulary_of
+from singa_dask.data.stores.tables.table import open_part
+from singa_dask.data.stores.tables.table_files import table_files
+from singa_dask.data.stores.texts.vocabulary import vocabulary_of
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.fs.patterns import is_pattern

@@ -51,10 +51,10 @@ from singa_dask.data.codecs.numbers import MISSING, Spelling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 from singa_dask.data.stores import open_store
-from singa_dask.data.stores.image_decoding import IMAGE_SUFFIXES
+from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES
 from singa_dask.data.stores.label_match import label_table
 from singa_dask.data.stores.split import SplitConf
-from singa_dask.data.stores.table_csv import CsvPart
+from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.errors import DataError, listed
 from singa_dask.registry import suggest
 from singa_dask.shown import plural

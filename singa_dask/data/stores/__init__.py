@@ -1,6 +1,6 @@
 """Stores: records at a URL as blocks of arrays, one file a format.
 
-A new store is a file in this directory, and its name below: the file is imported when the format is asked for.
+A new store is a file in a folder of formats, and its name below: the file is imported when the format is asked for.
 
 What all stores share
     `store`: the base class and the registry. `range_store`: blocks that are ranges of files. `blocks`: how many records
@@ -10,23 +10,8 @@ From a URL to a store
     directories that others write. `manifest`, `manifest_writer`: descriptions of stores.
 Labels
     `class_names`: their names. `label_match`: labels of one store as those of another.
-Arrays
-    `column`: base of `idx`, `cifar`, `npy` and `npz`. `array_store`: base of `hdf5` and `zarr`.
-Arrow
-    `arrow` and `parquet`, with `arrow_columns` for both. `row_groups`: those of a Parquet file. `columnar`: Feather and
-    ORC, read as Parquet.
-Messages
-    `kvfile`, `lmdb`, `tfrecord`.
-Images
-    `image`: folders and lists. `tar`: webdataset. `image_decoding`: pixels.
-Tables
-    `table`: columns by name, of the files in `table_files`. `text`: columns by place, the label first. `jsonl`: a
-    column of arrays. `table_part`: a file of a table; its classes are in `table_csv` and `table_lines`, with
-    `csv_records`, `table_json`, with `json_text`, `table_parquet` and `table_whole`. `open_parts`: files that stay
-    open.
-    `table_index`: what was learned of a table.
-Texts
-    `lines`: bytes. `vocabulary`: words.
+Formats
+    A folder for each kind: `tables`, `arrays`, `arrow`, `images`, `texts`, `messages`.
 """
 
 from singa_dask.data.stores.detection import detect
@@ -39,23 +24,23 @@ __all__ = ["STORES", "Store", "detect", "open_store", "write_manifest"]
 STORES.add_modules(
     __name__,
     {
-        "arrow": "arrow",
-        "cifar": "cifar",
-        "hdf5": "hdf5",
-        "idx": "idx",
-        "image": "image-folder image-list",
-        "jsonl": "jsonl",
-        "kvfile": "kvfile",
-        "lines": "lines",
-        "lmdb": "lmdb",
-        "npy": "npy",
-        "npz": "npz",
-        "parquet": "image-parquet parquet",
+        "arrays.cifar": "cifar",
+        "arrays.hdf5": "hdf5",
+        "arrays.idx": "idx",
+        "arrays.npy": "npy",
+        "arrays.npz": "npz",
+        "arrays.zarr": "zarr",
+        "arrow.arrow": "arrow",
+        "arrow.parquet": "image-parquet parquet",
+        "images.image": "image-folder image-list",
+        "messages.kvfile": "kvfile",
+        "messages.lmdb": "lmdb",
+        "messages.tar": "webdataset",
+        "messages.tfrecord": "tfrecord",
         "sharded_store": "shards",
-        "table": "table",
-        "tar": "webdataset",
-        "text": "csv textfile",
-        "tfrecord": "tfrecord",
-        "zarr": "zarr",
+        "tables.jsonl": "jsonl",
+        "tables.table": "table",
+        "tables.text": "csv textfile",
+        "texts.lines": "lines",
     },
 )

@@ -8,8 +8,8 @@ from collections.abc import Collection
 
 from singa_dask import fs
 from singa_dask.data.stores.hugging_face import MAX_LOOKED_AT, README, saved_files
-from singa_dask.data.stores.image import entries_of
-from singa_dask.data.stores.image_decoding import IMAGE_SUFFIXES
+from singa_dask.data.stores.images.image import entries_of
+from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES
 from singa_dask.data.stores.store import STORES
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.open_bytes import refuse_compressed

@@ -28,13 +28,13 @@ from singa_dask.jobs.datasets.binding import fit_to_data, readers, with_urls
 from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.jobs.datasets.records import Dataset, WritePart
 from singa_dask.runtime import JobRun, plan_processes, wait_for_room
-from singa_dask.runtime.job.cluster import present_workers
-from singa_dask.runtime.job.dask_tasks import next_ended, result_of
-from singa_dask.runtime.job.follower import ask_jobs
-from singa_dask.runtime.job.install import install_jobs
+from singa_dask.runtime.job.client.cluster import present_workers
+from singa_dask.runtime.job.client.dask_tasks import next_ended, result_of
+from singa_dask.runtime.job.client.follower import ask_jobs
+from singa_dask.runtime.job.client.install import install_jobs
+from singa_dask.runtime.job.dask_worker.part_files import part_folders
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import Op
-from singa_dask.runtime.job.part_files import part_folders
 
 # of values in the memory of this process, sent at the same time
 SENT_AT_ONCE = 4

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data.stores.csv_records import cut_records, read_header, record_starts
+from singa_dask.data.stores.tables.csv_records import cut_records, read_header, record_starts
 from singa_dask.errors import DataError
 from tests.selection import few_examples
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from singa_dask.data.stores import image_decoding, open_store
-from singa_dask.data.stores.image_decoding import FORMATS, IMAGE_SUFFIXES, decode_image, image_size, is_image
+from singa_dask.data.stores import open_store
+from singa_dask.data.stores.images import image_decoding
+from singa_dask.data.stores.images.image_decoding import FORMATS, IMAGE_SUFFIXES, decode_image, image_size, is_image
 from singa_dask.errors import DataError
 
 GREY = np.random.default_rng(0).integers(0, 256, (5, 7)).astype(np.uint8)

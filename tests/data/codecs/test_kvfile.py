@@ -9,7 +9,7 @@ import pytest
 
 from singa_dask.data.codecs.record import encode_record
 from singa_dask.data.stores import STORES, open_store
-from singa_dask.data.stores.kvfile import KVFile, KVFileWriter, write_pairs
+from singa_dask.data.stores.messages.kvfile import KVFile, KVFileWriter, write_pairs
 from singa_dask.errors import DataError
 from tests.contracts.records import pixels, read_all, written
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from singa_dask.data.stores.npy import decode_npy
+from singa_dask.data.stores.arrays.npy import decode_npy
 
 
 @pytest.fixture

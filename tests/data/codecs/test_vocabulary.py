@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data.stores import vocabulary
-from singa_dask.data.stores.vocabulary import encode_text, vocabulary_of
+from singa_dask.data.stores.texts import vocabulary
+from singa_dask.data.stores.texts.vocabulary import encode_text, vocabulary_of
 from singa_dask.errors import DataError
 from singa_dask.fs.open_bytes import decode_text
 

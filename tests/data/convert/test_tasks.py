@@ -21,7 +21,8 @@ from singa_dask import fs
 from singa_dask.data.convert import convert, tasks
 from singa_dask.data.convert import plan as convert_plan
 from singa_dask.data.convert.tasks import Task
-from singa_dask.data.stores import image, open_store
+from singa_dask.data.stores import open_store
+from singa_dask.data.stores.images import image
 from singa_dask.errors import DataError
 from tests.contracts.foreign import write_foreign
 from tests.contracts.records import assert_same, floats, pixels, read_all, written

@@ -20,7 +20,7 @@ from singa_dask.data.loading import BadPolicy, Loader
 from singa_dask.data.random import draw
 from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import Store, open_store, write_manifest
-from singa_dask.data.stores.kvfile import write_pairs
+from singa_dask.data.stores.messages.kvfile import write_pairs
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from tests.contracts.foreign import example, frame, png, tar, write_foreign
@@ -105,7 +105,7 @@ def damaged_foreign(folder: Path, backend: str) -> Damaged:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make several blocks of a few records."""
-    monkeypatch.setattr("singa_dask.data.stores.image.BLOCK_BYTES", 500)
+    monkeypatch.setattr("singa_dask.data.stores.images.image.BLOCK_BYTES", 500)
     monkeypatch.setattr("singa_dask.data.stores.blocks.cut_blocks.__defaults__", (400,))
 
 

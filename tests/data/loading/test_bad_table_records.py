@@ -13,7 +13,7 @@ import pytest
 from singa_dask.data.convert import convert
 from singa_dask.data.loading import BadPolicy, Loader
 from singa_dask.data.sampler import Sampler
-from singa_dask.data.stores.table import TableStore
+from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import DataError
 
 N, BATCH = 40, 4

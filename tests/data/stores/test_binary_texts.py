@@ -13,7 +13,7 @@ import pytest
 
 from singa_dask.data.codecs.data_frames import as_table
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.stores.table import TableStore
+from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import DataError
 from singa_dask.inference.records import as_records
 from singa_dask.inputs.store_conf import StoreConf

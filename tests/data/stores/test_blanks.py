@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.stores.csv_records import without_blanks
-from singa_dask.data.stores.table import TableStore
+from singa_dask.data.stores.tables.csv_records import without_blanks
+from singa_dask.data.stores.tables.table import TableStore
 from tests.contracts.records import read_all
 
 ADULT = """\

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from singa_dask.data.stores import image_decoding, open_store
+from singa_dask.data.stores import open_store
+from singa_dask.data.stores.images import image_decoding
 from singa_dask.errors import DataError
 from singa_dask.fs import checksums
 from singa_dask.lazy import LazyModule

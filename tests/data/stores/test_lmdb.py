@@ -17,7 +17,7 @@ from singa_dask.data.codecs.record import encode_record
 from singa_dask.data.loading import Loader
 from singa_dask.data.sampler import Sampler
 from singa_dask.data.stores import open_store, write_manifest
-from singa_dask.data.stores.lmdb import INFO_KEY, KEY, write_environment
+from singa_dask.data.stores.messages.lmdb import INFO_KEY, KEY, write_environment
 from singa_dask.errors import DataError
 from singa_dask.fs.cache import open_cache
 from tests.contracts.records import assert_same, floats, pixels, read_all, stored, written

@@ -12,9 +12,10 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.data.codecs.record import encode_record
-from singa_dask.data.stores import Store, npz, open_store, write_manifest
-from singa_dask.data.stores.kvfile import KVFile, write_pairs
+from singa_dask.data.stores import Store, open_store, write_manifest
+from singa_dask.data.stores.arrays import npz
 from singa_dask.data.stores.manifest import manifest_url
+from singa_dask.data.stores.messages.kvfile import KVFile, write_pairs
 from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import RangeReader
 from tests.contracts.foreign import shape_of, write_foreign

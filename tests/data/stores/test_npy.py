@@ -34,7 +34,7 @@ def test_numbers_of_all_types(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["local", "memory"])
 @pytest.mark.parametrize("pack", [np.asfortranarray, np.ascontiguousarray])
 def test_orders_and_blocks(url: str, pack: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("singa_dask.data.stores.column.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("singa_dask.data.stores.arrays.column.BLOCK_BYTES", 1000)
     np.save(tmp_path / "X_train.npy", pack(VALUES))
     np.save(tmp_path / "y_train.npy", LABELS[:, None].astype(float))
     folder = str(tmp_path)

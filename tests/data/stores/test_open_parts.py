@@ -14,9 +14,9 @@ import pytest
 from singa_dask import fs
 from singa_dask.data.loading import Loader
 from singa_dask.data.sampler import Sampler
-from singa_dask.data.stores import table as table_module
-from singa_dask.data.stores.open_parts import OpenParts
-from singa_dask.data.stores.table import TableStore
+from singa_dask.data.stores.tables import table as table_module
+from singa_dask.data.stores.tables.open_parts import OpenParts
+from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import RangeReader
 from tests.contracts.records import read_all

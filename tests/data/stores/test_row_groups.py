@@ -12,9 +12,10 @@ import pytest
 from singa_dask import fs
 from singa_dask.data.loading import Loader
 from singa_dask.data.sampler import Sampler
-from singa_dask.data.stores import open_store, row_groups
+from singa_dask.data.stores import open_store
+from singa_dask.data.stores.arrow import row_groups
+from singa_dask.data.stores.arrow.row_groups import RowGroups
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.row_groups import RowGroups
 from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import RangeReader
 from tests.contracts.records import assert_same, pixels, read_all, written

@@ -16,7 +16,7 @@ from PIL import Image
 
 from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.split import SplitConf, SplitStore
-from singa_dask.data.stores.table import TableStore
+from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError
 from tests.contracts.records import SUFFIX, floats, read_all, written

@@ -20,9 +20,9 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.data.codecs.columns import key_texts
-from singa_dask.data.stores import table as tables
 from singa_dask.data.stores.split import SplitConf, SplitStore
-from singa_dask.data.stores.table import TableStore
+from singa_dask.data.stores.tables import table as tables
+from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import ConfigError, DataError
 from tests.contracts.records import floats, read_all, stored
 

@@ -19,9 +19,9 @@ from singa_dask import fs
 from singa_dask.data.codecs.table_encoder import TableEncoder
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
-from singa_dask.data.stores import table as table_module
-from singa_dask.data.stores import table_parquet
-from singa_dask.data.stores.table import TableStore
+from singa_dask.data.stores.tables import table as table_module
+from singa_dask.data.stores.tables import table_parquet
+from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import DataError
 from tests.contracts.records import read_all
 

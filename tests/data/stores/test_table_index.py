@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from singa_dask import fs
-from singa_dask.data.stores import table, table_index
-from singa_dask.data.stores.table import TableStore
+from singa_dask.data.stores.tables import table, table_index
+from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.fs.cache import open_cache
 from tests.contracts.records import assert_same, read_all
 

@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 from singa_dask.data.stores import open_store
-from singa_dask.data.stores.table_csv import CsvPart
-from singa_dask.data.stores.table_json import JsonPart
-from singa_dask.data.stores.table_scan import UnscannedError, scans_apart
+from singa_dask.data.stores.tables.table_csv import CsvPart
+from singa_dask.data.stores.tables.table_json import JsonPart
+from singa_dask.data.stores.tables.table_scan import UnscannedError, scans_apart
 from singa_dask.errors import DataError
 from tests.contracts.records import assert_same, read_all
 

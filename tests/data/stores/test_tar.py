@@ -15,7 +15,7 @@ import pytest
 from singa_dask import fs
 from singa_dask.data.stores import open_store, write_manifest
 from singa_dask.data.stores.manifest import manifest_url
-from singa_dask.data.stores.tar import Member, TarIndex
+from singa_dask.data.stores.messages.tar import Member, TarIndex
 from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import RangeReader
 from tests.contracts.foreign import png, tar
@@ -140,7 +140,7 @@ def test_headers_are_not_scanned_if_there_is_a_manifest(monkeypatch: pytest.Monk
     with open_store(url) as store:
         fingerprint = store.fingerprint
     assert write_manifest(url) == [manifest_url(url)]
-    monkeypatch.setattr("singa_dask.data.stores.tar.scan_tar", None)
+    monkeypatch.setattr("singa_dask.data.stores.messages.tar.scan_tar", None)
     with open_store(url) as store:
         assert store.fingerprint == fingerprint
         assert store.blocks[0].crc is not None

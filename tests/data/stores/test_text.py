@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from singa_dask import fs
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.class_names import ClassNames
-from singa_dask.data.stores.text import TextStore
+from singa_dask.data.stores.tables.text import TextStore
 from singa_dask.errors import DataError
 from tests.contracts.records import read_all
 from tests.selection import few_examples

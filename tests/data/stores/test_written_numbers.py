@@ -13,7 +13,7 @@ import pytest
 
 from singa_dask.data.codecs.numbers import NumberConf, NumberForm
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.stores.table import TableStore
+from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import DataError
 from tests.contracts.records import read_all
 

@@ -25,8 +25,8 @@ from singa_dask.jobs.datasets import hosts
 from singa_dask.jobs.datasets.hosts import drop_from_hosts, place_on_hosts
 from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.runtime.checkpoints.lookup import load_values
-from singa_dask.runtime.job import part_files
-from singa_dask.runtime.job.part_files import part_folders
+from singa_dask.runtime.job.dask_worker import part_files
+from singa_dask.runtime.job.dask_worker.part_files import part_folders
 from tests.jobs.conftest import KEYS
 from tests.runtime.processes import small_cluster, wait_until
 

@@ -15,7 +15,7 @@ import pytest
 
 import singa_dask as sd
 from singa_dask.conf import Phase
-from singa_dask.data.stores.arrow import ArrowStore
+from singa_dask.data.stores.arrow.arrow import ArrowStore
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.hosts import local_parts
 from singa_dask.jobs.datasets.making import as_dataset

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from singa_dask.conf import JobConf
-from singa_dask.runtime.job.drivers import Drivers
-from singa_dask.runtime.job.events import JobSpec
-from singa_dask.runtime.job.history import History
-from singa_dask.runtime.job.line import Waiting
 from singa_dask.runtime.job.names import SITE
-from singa_dask.runtime.job.record import JobRecord
-from singa_dask.runtime.job.views import Views
+from singa_dask.runtime.job.scheduler.drivers import Drivers
+from singa_dask.runtime.job.scheduler.history import History
+from singa_dask.runtime.job.scheduler.line import Waiting
+from singa_dask.runtime.job.scheduler.record import JobRecord
+from singa_dask.runtime.job.scheduler.views import Views
+from singa_dask.runtime.job.state.events import JobSpec
 from tests.runtime.processes import digits
 
 __all__ = ["full", "shown"]

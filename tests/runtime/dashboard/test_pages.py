@@ -19,9 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from singa_dask.runtime.dashboard.activity import Activity
 from singa_dask.runtime.dashboard.pages import add_dashboard, add_page, as_json
 from singa_dask.runtime.dashboard.prometheus import JobsCollector
-from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.names import JOBS
-from singa_dask.runtime.job.views import SHOWN_LINES
+from singa_dask.runtime.job.scheduler.jobs import Jobs
+from singa_dask.runtime.job.scheduler.views import SHOWN_LINES
 from tests.runtime.dashboard.jobs import full, shown
 
 NASTY = '<script>x</script> "a\\b\n'

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from singa_dask.comm.message import Address
-from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.job.state import events as ev
 from singa_dask.runtime.planning.worker_choice import WorkerFacts
 
 SILENT_S = 5.0

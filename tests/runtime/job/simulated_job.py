@@ -8,9 +8,9 @@ from typing import Any
 
 from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf
-from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.events import JobSpec
-from singa_dask.runtime.job.job_state import JobState
+from singa_dask.runtime.job.state import events as ev
+from singa_dask.runtime.job.state.events import JobSpec
+from singa_dask.runtime.job.state.job_state import JobState
 from singa_dask.runtime.planning.layout import Layout, plan_processes
 from tests.runtime.job.simulated_cluster import Hosting, Node, SimulatedCluster
 

@@ -8,8 +8,8 @@ import time
 import pytest
 from distributed import Client
 
-from singa_dask.runtime.job.clock import measure_clock, read_clock
-from singa_dask.runtime.job.site import Site
+from singa_dask.runtime.job.dask_worker.clock import measure_clock, read_clock
+from singa_dask.runtime.job.dask_worker.site import Site
 from tests.runtime.processes import small_cluster, wait_until
 
 

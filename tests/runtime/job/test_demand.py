@@ -11,8 +11,8 @@ from distributed import Client, LocalCluster
 
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
-from singa_dask.runtime.job.cluster import present_workers
-from singa_dask.runtime.job.demand import count_demand
+from singa_dask.runtime.job.client.cluster import present_workers
+from singa_dask.runtime.job.scheduler.demand import count_demand
 from singa_dask.runtime.planning.worker_choice import WorkerFacts
 from tests.runtime.job.test_detached import ask, detach, facts_of, has_ended
 from tests.runtime.processes import Driven, digits, small_cluster, wait_until

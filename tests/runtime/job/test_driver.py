@@ -12,12 +12,12 @@ from typing import Any, cast
 import pytest
 
 from singa_dask.errors import ReplacedError, SingaError, UnitError
-from singa_dask.runtime.job import detached, job_run
-from singa_dask.runtime.job.detached import DriverHost
-from singa_dask.runtime.job.driver import Driver, Lease, UnheardError
-from singa_dask.runtime.job.job_run import JobRun
+from singa_dask.runtime.job.client import detached, job_run
+from singa_dask.runtime.job.client.detached import DriverHost
+from singa_dask.runtime.job.client.driver import Driver, Lease, UnheardError
+from singa_dask.runtime.job.client.job_run import JobRun
+from singa_dask.runtime.job.client.result import Result
 from singa_dask.runtime.job.names import Op
-from singa_dask.runtime.job.result import Result
 from tests.runtime.processes import digits
 
 LOST = "stderr cannot be written: its reader is gone."

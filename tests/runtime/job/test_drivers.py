@@ -18,18 +18,18 @@ from tornado.ioloop import IOLoop
 
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError, DataError, TakenOverError, UnloadableError
-from singa_dask.runtime.job import detached
-from singa_dask.runtime.job import drivers as module
-from singa_dask.runtime.job.detached import DriverHost
-from singa_dask.runtime.job.driver import Lease, UnheardError
-from singa_dask.runtime.job.drivers import Drivers
-from singa_dask.runtime.job.events import Host, Hosted
-from singa_dask.runtime.job.history import History
-from singa_dask.runtime.job.job_run import JobRun
-from singa_dask.runtime.job.jobs import Jobs
+from singa_dask.runtime.job.client import detached
+from singa_dask.runtime.job.client.detached import DriverHost
+from singa_dask.runtime.job.client.driver import Lease, UnheardError
+from singa_dask.runtime.job.client.job_run import JobRun
 from singa_dask.runtime.job.limits import LIMITS, Limit
-from singa_dask.runtime.job.line import Waiting
 from singa_dask.runtime.job.names import Op
+from singa_dask.runtime.job.scheduler import drivers as module
+from singa_dask.runtime.job.scheduler.drivers import Drivers
+from singa_dask.runtime.job.scheduler.history import History
+from singa_dask.runtime.job.scheduler.jobs import Jobs
+from singa_dask.runtime.job.scheduler.line import Waiting
+from singa_dask.runtime.job.state.events import Host, Hosted
 from tests.runtime.processes import digits
 
 

@@ -12,11 +12,11 @@ import pytest
 from distributed import Client
 
 from singa_dask.errors import ClusterError
-from singa_dask.runtime.job import follower as module
-from singa_dask.runtime.job.event_log import PAGE, EventLog
-from singa_dask.runtime.job.follower import Follower, ask_jobs
+from singa_dask.runtime.job.client import follower as module
+from singa_dask.runtime.job.client.follower import Follower, ask_jobs
 from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.names import JOBS, Op
+from singa_dask.runtime.job.scheduler.event_log import PAGE, EventLog
 from tests.runtime.processes import Driven, digits
 
 pytestmark = pytest.mark.cluster

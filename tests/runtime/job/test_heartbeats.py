@@ -10,8 +10,8 @@ from typing import Any
 import dask.config
 import pytest
 
-from singa_dask.runtime.job import heartbeats as module
-from singa_dask.runtime.job.heartbeats import Heartbeats
+from singa_dask.runtime.job.scheduler import heartbeats as module
+from singa_dask.runtime.job.scheduler.heartbeats import Heartbeats
 
 
 class Scheduler:

@@ -11,12 +11,12 @@ from distributed import Client
 
 from singa_dask.errors import ClusterError, DataError, SingaError, UnloadableError
 from singa_dask.runtime import Driver
-from singa_dask.runtime.job import detached
-from singa_dask.runtime.job import driver as module
-from singa_dask.runtime.job.dask_tasks import on_dask
-from singa_dask.runtime.job.detached import DriverHost
-from singa_dask.runtime.job.driver import Lease
-from singa_dask.runtime.job.job_run import JobRun
+from singa_dask.runtime.job.client import detached
+from singa_dask.runtime.job.client import driver as module
+from singa_dask.runtime.job.client.dask_tasks import on_dask
+from singa_dask.runtime.job.client.detached import DriverHost
+from singa_dask.runtime.job.client.driver import Lease
+from singa_dask.runtime.job.client.job_run import JobRun
 from singa_dask.runtime.job.names import Op
 from tests.runtime.processes import digits
 

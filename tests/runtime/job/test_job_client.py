@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.job_state import JobState
+from singa_dask.runtime.job.state import events as ev
+from singa_dask.runtime.job.state.job_state import JobState
 from tests.runtime.job.test_job_state import running
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from singa_dask.runtime.job import history as module
-from singa_dask.runtime.job.evidence import Evidence
-from singa_dask.runtime.job.history import EVENTS_OF_A_JOB, JOBS_WITH_EVENTS, History
+from singa_dask.runtime.job.client.result import outcome
 from singa_dask.runtime.job.job_end import JobEnd
-from singa_dask.runtime.job.result import outcome
-from singa_dask.runtime.job.stalls import Stalls
+from singa_dask.runtime.job.scheduler import history as module
+from singa_dask.runtime.job.scheduler.evidence import Evidence
+from singa_dask.runtime.job.scheduler.history import EVENTS_OF_A_JOB, JOBS_WITH_EVENTS, History
+from singa_dask.runtime.job.scheduler.stalls import Stalls
 from tests.runtime.dashboard.jobs import full
 
 

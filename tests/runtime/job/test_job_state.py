@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf
-from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.job_state import JobState
+from singa_dask.runtime.job.state import events as ev
+from singa_dask.runtime.job.state.job_state import JobState
 from tests.runtime.job.simulated_cluster import Node
 from tests.runtime.job.world import World
 from tests.selection import few_examples

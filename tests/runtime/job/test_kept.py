@@ -13,10 +13,10 @@ import dask.config
 import pytest
 from distributed import Scheduler
 
-from singa_dask.runtime.job.job_run import JobRun
-from singa_dask.runtime.job.jobs import dask_setup
+from singa_dask.runtime.job.client.job_run import JobRun
 from singa_dask.runtime.job.names import JOBS
-from singa_dask.runtime.job.views import Views
+from singa_dask.runtime.job.scheduler.jobs import dask_setup
+from singa_dask.runtime.job.scheduler.views import Views
 from tests.runtime.job.test_drivers import World
 from tests.runtime.processes import digits
 

@@ -13,9 +13,9 @@ import pytest
 from singa_dask.comm.transport import Transport
 from singa_dask.errors import ConfigError
 from singa_dask.runtime import local_cluster
-from singa_dask.runtime.job import site
-from singa_dask.runtime.job.jobs import Jobs
+from singa_dask.runtime.job.dask_worker import site
 from singa_dask.runtime.job.limits import LIMITS, check_limits, limit
+from singa_dask.runtime.job.scheduler.jobs import Jobs
 from tests.runtime.processes import ROOT, Driven, digits, small_cluster
 
 KEY = "distributed.singa-dask"

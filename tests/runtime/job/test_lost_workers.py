@@ -9,7 +9,7 @@ import dask
 import pytest
 
 from singa_dask.errors import LostUnitError
-from singa_dask.runtime.job import dask_tasks
+from singa_dask.runtime.job.client import dask_tasks
 
 WORKERS = {"tcp://127.0.0.1:1": {}}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from singa_dask.comm.message import Address
-from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.job.state import events as ev
 from tests.runtime.job.simulated_cluster import Node
 from tests.runtime.job.test_job_state import running, world_of
 from tests.runtime.job.world import World

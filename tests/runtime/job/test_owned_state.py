@@ -16,7 +16,7 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from singa_dask import fs
-from singa_dask.runtime.job.kept import KeptJobs
+from singa_dask.runtime.job.scheduler.kept import KeptJobs
 from tests.runtime.job.test_kept import run_of
 
 

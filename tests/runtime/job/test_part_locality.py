@@ -10,10 +10,10 @@ import pytest
 
 from singa_dask.conf import JobConf
 from singa_dask.data.loading import host_names
-from singa_dask.data.stores.arrow import ArrowStore
+from singa_dask.data.stores.arrow.arrow import ArrowStore
 from singa_dask.fs.host_files import Catalog, PartFile, mounted
 from singa_dask.runtime import plan_processes
-from singa_dask.runtime.job.locality import Locality, reads_remote_stores, survey
+from singa_dask.runtime.job.client.locality import Locality, reads_remote_stores, survey
 from singa_dask.runtime.planning.worker_choice import WorkerFacts, place
 from tests.runtime.harness import mlp
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
-from singa_dask.runtime.job.placer import Placer, Roster, buddies_of
-from singa_dask.runtime.job.replacement import processes_to_replace
-from singa_dask.runtime.job.restarts import RestartPoints, Restarts
-from singa_dask.runtime.job.suspects import Suspects
+from singa_dask.runtime.job.state.placer import Placer, Roster, buddies_of
+from singa_dask.runtime.job.state.replacement import processes_to_replace
+from singa_dask.runtime.job.state.restarts import RestartPoints, Restarts
+from singa_dask.runtime.job.state.suspects import Suspects
 from singa_dask.runtime.planning.layout import Layout, plan_processes
 from singa_dask.runtime.planning.worker_choice import WorkerFacts, place, place_again, share
 from tests.runtime.job.test_job_state import CLUSTERS

@@ -17,7 +17,7 @@ from distributed import Client
 
 from singa_dask.errors import ClusterError, LeftLineError
 from singa_dask.runtime import Driver
-from singa_dask.runtime.job.follower import Follower
+from singa_dask.runtime.job.client.follower import Follower
 from singa_dask.runtime.job.limits import LIMITS
 from singa_dask.runtime.job.names import JOBS
 from tests.runtime.job.test_detached import arguments, ask, detach, driver_pid, facts_of, has_ended

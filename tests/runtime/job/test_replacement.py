@@ -8,11 +8,11 @@ from typing import Any
 from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.runtime import plan_processes
-from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.life import Life
-from singa_dask.runtime.job.placer import Placer, Roster
-from singa_dask.runtime.job.replacement import Replacement
-from singa_dask.runtime.job.restarts import RestartPoints
+from singa_dask.runtime.job.state import events as ev
+from singa_dask.runtime.job.state.life import Life
+from singa_dask.runtime.job.state.placer import Placer, Roster
+from singa_dask.runtime.job.state.replacement import Replacement
+from singa_dask.runtime.job.state.restarts import RestartPoints
 from singa_dask.runtime.planning.worker_choice import WorkerFacts
 
 CLUSTER = ClusterConf.model_validate({"nworker_groups": 3, "server_worker_separate": True})

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from singa_dask.errors import DataError
-from singa_dask.runtime.job.seen_files import _unseen, check_seen, files_of
+from singa_dask.runtime.job.client.seen_files import _unseen, check_seen, files_of
 from singa_dask.runtime.planning.nets import with_stores
 from tests.runtime.harness import mlp
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from distributed import Client
 
-from singa_dask.runtime.job.install import install_jobs
+from singa_dask.runtime.job.client.install import install_jobs
 from singa_dask.runtime.job.names import Op
 from tests.runtime.harness import mlp
 from tests.runtime.processes import Driven, small_cluster

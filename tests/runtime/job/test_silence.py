@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf
-from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.job.state import events as ev
 from tests.runtime.job.test_job_state import CLUSTERS, FAULTS, inflict, running, world_of
 from tests.runtime.job.world import World
 from tests.selection import few_examples

@@ -6,7 +6,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from singa_dask.runtime.job.hosting import stacks_of
+from singa_dask.runtime.job.dask_worker.hosting import stacks_of
 
 
 def test_stacks_of_units_that_are_stuck_and_that_have_ended() -> None:

@@ -11,10 +11,10 @@ from distributed import Client
 from singa_dask.errors import ReplacedError, TakenOverError
 from singa_dask.observe.run_directory import RunDirectory
 from singa_dask.runtime import Driver, RemoteJobs
-from singa_dask.runtime.job.driver import Lease
-from singa_dask.runtime.job.drivers import _Driven
-from singa_dask.runtime.job.install import install_jobs
+from singa_dask.runtime.job.client.driver import Lease
+from singa_dask.runtime.job.client.install import install_jobs
 from singa_dask.runtime.job.names import JOBS
+from singa_dask.runtime.job.scheduler.drivers import _Driven
 from tests.runtime.processes import digits, wait_until
 
 pytestmark = pytest.mark.cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.job.state import events as ev
 from tests.runtime.job.simulated_cluster import Node
 from tests.runtime.job.test_job_state import world_of
 

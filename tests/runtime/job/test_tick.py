@@ -13,12 +13,12 @@ import pytest
 from distributed import Status
 from tornado.ioloop import IOLoop
 
-from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.events import JobSpec
-from singa_dask.runtime.job.job_state import JobState
-from singa_dask.runtime.job.jobs import RETIRE, Jobs
 from singa_dask.runtime.job.names import SITE
-from singa_dask.runtime.job.record import JobRecord
+from singa_dask.runtime.job.scheduler.jobs import RETIRE, Jobs
+from singa_dask.runtime.job.scheduler.record import JobRecord
+from singa_dask.runtime.job.state import events as ev
+from singa_dask.runtime.job.state.events import JobSpec
+from singa_dask.runtime.job.state.job_state import JobState
 from tests.runtime.processes import digits
 
 WORKER = "tcp://127.0.0.1:1"
@@ -70,7 +70,7 @@ def on_a_scheduler(test: Callable[[Here], Awaitable[None]]) -> Here:
 @pytest.fixture(autouse=True)
 def no_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """Show nothing to browsers."""
-    monkeypatch.setattr("singa_dask.runtime.job.jobs.add_dashboard", lambda scheduler, views: lambda: None)
+    monkeypatch.setattr("singa_dask.runtime.job.scheduler.jobs.add_dashboard", lambda scheduler, views: lambda: None)
 
 
 def broken(*given: Any, **named: Any) -> Any:
@@ -262,7 +262,7 @@ def test_an_error_in_a_look_at_all_jobs_is_told_once_and_time_goes_on(
             "room": (jobs.drivers, "start_next"),
         }
         if part == "limit":
-            monkeypatch.setattr("singa_dask.runtime.job.jobs.limit", broken)
+            monkeypatch.setattr("singa_dask.runtime.job.scheduler.jobs.limit", broken)
         else:
             monkeypatch.setattr(*where[part], broken)
         for _ in range(3):

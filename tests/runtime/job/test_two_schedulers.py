@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from singa_dask.runtime.job.kept import KeptJobs
+from singa_dask.runtime.job.scheduler.kept import KeptJobs
 from tests.runtime.job.test_kept import run_of
 from tests.selection import circles
 

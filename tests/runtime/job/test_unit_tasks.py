@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from distributed import Client, Scheduler
 
-from singa_dask.runtime.job.unit_tasks import MAX_CONNECTS, UnitTasks
+from singa_dask.runtime.job.scheduler.unit_tasks import MAX_CONNECTS, UnitTasks
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, n_interrupted: int) -> list[Client]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from singa_dask.runtime.job.views import ROW, Views, _line_of, row_of
+from singa_dask.runtime.job.scheduler.views import ROW, Views, _line_of, row_of
 
 HERE, THERE = "tcp://127.0.0.1:1", "tcp://127.0.0.1:2"
 

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.runtime.job.history import History
-from singa_dask.runtime.job.line import Waiting
+from singa_dask.runtime.job.scheduler.history import History
+from singa_dask.runtime.job.scheduler.line import Waiting
 from tests.selection import few_examples
 
 

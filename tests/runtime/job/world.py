@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from singa_dask.comm.message import Address
-from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.job.state import events as ev
 from singa_dask.runtime.planning.worker_choice import WorkerFacts
 from tests.runtime.job.simulated_job import RESUME, SimulatedJob
 

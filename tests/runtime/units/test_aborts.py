@@ -13,7 +13,7 @@ import pytest
 
 from singa_dask.comm.message import Address, Message
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.stores.arrow import ArrowStore
+from singa_dask.data.stores.arrow.arrow import ArrowStore
 from singa_dask.inputs import StoreInput
 from singa_dask.layers import LAYERS, Layer
 from singa_dask.runtime.units import unit_task

@@ -1,0 +1,262 @@
+"""ArrayStore: records in arrays that are stored in chunks, and found by name. The base of HDF5 and Zarr.
+
+Labels are read when the store is opened. The other values are read block by block: a block consists of whole chunks.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data.codecs.category_names import NameNumbers, distinct_names
+from singa_dask.data.codecs.labels import as_labels
+from singa_dask.data.codecs.values import as_values, is_rounded, value_name
+from singa_dask.data.stores.arrays.npy import check_array
+from singa_dask.data.stores.blocks import BLOCK_BYTES, even_blocks, rows_per_block
+from singa_dask.data.stores.class_names import parse_names
+from singa_dask.data.stores.range_store import RangeStore
+from singa_dask.data.stores.store import ADVICE, StoreOptions
+from singa_dask.data.types import Arrays, Block, Field
+from singa_dask.errors import DataError, listed
+from singa_dask.fs.checksums import checksum_of
+from singa_dask.fs.decompression import check_decompressed, limit_of
+from singa_dask.fs.sources import Range
+
+VALUE_NAMES = ("images", "image", "pixel", "pixels", "data", "x", "features")
+CLASS_NAMES = ("class_names", "classes", "names")
+# attributes of arrays whose values stand for others
+PACKED = ("scale_factor", "add_offset")
+# more blocks are a damaged shape
+MAX_BLOCKS = 10_000_000
+MAX_CLASSES = 10_000
+
+
+class StoredArray(ABC):
+    """An array in a file. The first axis is that of records.
+
+    Attributes
+    ----------
+    kind : dtype
+        Dtype in the file: numbers, or text.
+    shape : tuple of int
+    chunk_rows : int
+        Number of records of a chunk; 1 if the array is not stored in chunks.
+    attributes : mapping
+    is_view : bool
+        Whether `decode` returns a view of the bytes.
+    """
+
+    kind: np.dtype[Any]
+    shape: tuple[int, ...]
+    chunk_rows: int = 1
+    attributes: Mapping[str, Any]
+    is_view: bool = False
+
+    @abstractmethod
+    def ranges(self, first: int, n: int) -> tuple[Range, ...]:
+        """Return the ranges that hold ``n`` records; ``first`` is the first one of a chunk."""
+
+    @abstractmethod
+    def decode(self, first: int, n: int, data: Sequence[memoryview]) -> npt.NDArray[Any]:
+        """Return ``n`` records from the bytes of their ``ranges``: (n, *shape[1:]) of ``kind``."""
+
+    def texts(self) -> npt.NDArray[Any] | None:
+        """Return all values as an array of str; None if they are not text."""
+        if self.kind.kind not in "SUT":
+            return None
+        values = [each for piece in self.pieces() for each in piece.reshape(-1).tolist()]
+        return np.array([each.decode() if isinstance(each, bytes) else self.text_of(each) for each in values], str)
+
+    def text_of(self, value: Any) -> str:
+        """Return the text that a value of text stands for."""
+        return str(value)
+
+    def pieces(self) -> Iterator[npt.NDArray[Any]]:
+        """Yield all records, those of a block at a time, bypassing the cache."""
+        count = self.shape[0] if self.shape else 0
+        for first in range(0, count, step := self.rows_per_block()):
+            n = min(step, count - first)
+            data = [source.scan(offset, length) for source, offset, length in self.ranges(first, n)]
+            yield self.decode(first, n, data)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a record."""
+        return math.prod(self.shape[1:]) * self.kind.itemsize
+
+    def rows_per_block(self) -> int:
+        """Return the number of records of a block: whole chunks, of about 1 MiB together if they are smaller."""
+        if self.chunk_rows == 1:
+            return rows_per_block(self.row_bytes)
+        return self.chunk_rows * max(1, BLOCK_BYTES // max(1, self.chunk_rows * self.row_bytes))
+
+
+class ArrayOptions(StoreOptions):
+    """Options of arrays by name."""
+
+    features: str = ""
+    """Name of the array of images or data, e.g. ``train/images``. By default the only one of images, image, pixel,
+    pixels, data, x or features, in upper or lower case."""
+    label: str = ""
+    """Name of the array of labels. By default the only one beside it called label, labels, y, class, target or
+    targets."""
+
+
+class ArrayStore(RangeStore):
+    """Records of arrays that are stored in chunks; subclasses list the arrays in `list_arrays`, and open them.
+
+    Arrays of uint8 become ``pixel``, other numbers ``data``, rounded to float32. Labels are integers, or text: then the
+    ``class_names`` are all labels, sorted. Otherwise they are in an attribute ``class_names``, classes or names of
+    the labels or of the file, or in an array of this name.
+    """
+
+    block = ArrayOptions
+    block_options = ("features", "label")
+    labels_apart = True
+
+    @abstractmethod
+    def list_arrays(self) -> tuple[Sequence[str], Mapping[str, Any]]:
+        """Open the file, and return the names of the arrays, and the attributes of the file.
+
+        The first source is the one whose length the manifest states.
+        """
+
+    @abstractmethod
+    def open_array(self, name: str) -> StoredArray:
+        """Open an array."""
+
+    def index(self) -> None:
+        self._names, self._attributes = self.list_arrays()
+        name = self._values_name()
+        label = self._label_name(name)
+        self._values = self._open(name, False)
+        self._labels = self._read_labels(label) if label else None
+        field = value_name(self._values.kind)
+        kind = np.dtype(np.uint8 if field == "pixel" else np.float32)
+        self.schema = {field: Field(kind, self._values.shape[1:])}
+        self.rounds_data = is_rounded(self._values.kind)
+        if self._labels is not None:
+            self.schema["label"] = Field(np.dtype(np.int32))
+            if len(self._labels) != self._values.shape[0]:
+                lengths = {name: self._values.shape[0], label: len(self._labels)}
+                raise DataError(f"{self.url}: arrays of different lengths: {lengths}.")
+        self.mapped = self.is_local and self._values.is_view and self._values.kind == kind
+        self.blocks = self._cut()
+        self._compare_labels()
+
+    def _cut(self) -> tuple[Block, ...]:
+        """Return the blocks. Their offsets and lengths are those of the values that are not compressed."""
+        count, size, n = self._values.shape[0], self._values.row_bytes, self._values.rows_per_block()
+        if count > n * MAX_BLOCKS:
+            raise DataError(f"{self.url}: an array of shape {self._values.shape} in chunks of {n} records: damaged.")
+        check_decompressed(f"{self.url}, block 0", min(n, count) * size, limit_of(self.storage_options))
+        return even_blocks(self.url, count, n, size)
+
+    def _compare_labels(self) -> None:
+        """Compare the labels, which are in no block, with the manifest."""
+        if self.manifest_blocks() and self.manifest and self.manifest.opening.get("labels") != self._labels_crc():
+            raise DataError(f"{self.url}: other labels than those of its manifest: {ADVICE}")
+
+    def _labels_crc(self) -> int | None:
+        return None if self._labels is None else checksum_of(memoryview(self._labels).cast("B"))
+
+    def manifest_info(self) -> dict[str, Any]:
+        return {**super().manifest_info(), "labels": self._labels_crc()}
+
+    # -- arrays by name ----------------------------------------------------------------------------------
+
+    def _values_name(self) -> str:
+        """Return the name of the array of images or data."""
+        given, names = str(self.options["features"]).strip("/"), self._names
+        if names == [""] and not given:
+            # a single array
+            return ""
+        found = [name for name in names if name == given or (not given and name.lower() in VALUE_NAMES)]
+        if len(found) == 1:
+            return found[0]
+        fault = f"no array called {repr(given) if given else ' or '.join(VALUE_NAMES)}"
+        fault = f"{' and '.join(found)} could each be the images or data" if found else fault
+        hint = "" if given else " Give the options features and label: names of arrays."
+        raise DataError(f"{self.url}: {fault}. Arrays: {listed(names) or 'none'}.{hint}")
+
+    def _label_name(self, values: str) -> str:
+        """Return the name of the array of labels, which is beside the values unless it is given; empty if none is."""
+        given = str(self.options["label"]).strip("/")
+        if given:
+            if given in self._names:
+                self.label_name = given
+                return given
+            raise DataError(f"{self.url}: no array called {given!r}. Arrays: {listed(self._names)}.")
+        folder = f"{values.rpartition('/')[0]}/".lstrip("/")
+        beside = [name[len(folder) :] for name in self._names if name.startswith(folder) and name != values]
+        self.other_fields = tuple(name for name in beside if "/" not in name)
+        found = self.choose_label(self.other_fields)
+        return found and folder + found
+
+    def _open(self, name: str, is_label: bool) -> StoredArray:
+        array = self.open_array(name)
+        packed = [each for each in PACKED if each in array.attributes]
+        if packed:
+            raise DataError(f"{self.url}: {name}: values with {packed[0]}, which is not applied. Store them unpacked.")
+        check_array(self.url, name or "the array", array.kind, array.shape, is_label)
+        if 0 in array.shape:
+            raise DataError(f"{self.url}: {name}: no records, or no values: the shape is {array.shape}.")
+        return array
+
+    # -- labels ------------------------------------------------------------------------------------------
+
+    def _read_labels(self, name: str) -> npt.NDArray[np.int32]:
+        texts = self.open_array(name).texts()
+        if texts is not None:
+            names, labels = np.unique(texts.reshape(-1), return_inverse=True)
+            if len(names) > MAX_CLASSES:
+                raise DataError(f"{self.url}: {name}: {len(names)} different labels. Expected names of classes.")
+            self.class_names = tuple(sorted(distinct_names(map(str, names))))
+            numbers = NameNumbers(self.class_names)
+            return np.array([numbers[str(name)] for name in names], np.int32)[labels]
+        array = self._open(name, True)
+        self._find_class_names(name, array)
+        where = f"{self.url}, {name}"
+        check_decompressed(where, array.shape[0] * array.row_bytes, limit_of(self.storage_options))
+        parts, first = [], 0
+        for piece in array.pieces():
+            parts.append(as_labels(piece.reshape(len(piece)), where, first))
+            first += len(piece)
+        return np.ascontiguousarray(np.concatenate(parts))
+
+    def _find_class_names(self, label: str, array: StoredArray) -> None:
+        found = [each.get(name) for each in (array.attributes, self._attributes) for name in CLASS_NAMES]
+        folder, slash, _ = label.rpartition("/")
+        beside = f"{folder}{slash}{CLASS_NAMES[0]}"
+        found += [self.open_array(beside).texts()] if beside in self._names else []
+        self.class_names = next(filter(None, map(_as_names, found)), ())
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def ranges(self, block_id: int) -> tuple[Range, ...]:
+        return self._values.ranges(int(self.starts[block_id]), self.blocks[block_id].n)
+
+    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
+        first, n = int(self.starts[block_id]), self.blocks[block_id].n
+        values = self._values.decode(first, n, data)
+        name, field = next(iter(self.schema.items()))
+        arrays = {name: as_values(values, self.url, first, field.dtype)}
+        return arrays if self._labels is None else {**arrays, "label": self._labels[first : first + n]}
+
+    def read_labels(self, block_id: int) -> npt.NDArray[Any]:
+        if self._labels is None:
+            return super().read_labels(block_id)
+        return self._labels[int(self.starts[block_id]) : int(self.starts[block_id + 1])]
+
+
+def _as_names(value: Any) -> tuple[str, ...]:
+    """Return class names from an attribute or array of text; empty if it has none."""
+    plain = value.reshape(-1).tolist() if isinstance(value, np.ndarray) else value
+    if isinstance(plain, (list, tuple)):
+        plain = [each.decode("utf-8", "replace") if isinstance(each, bytes) else each for each in plain]
+    return parse_names(plain)

@@ -1,0 +1,418 @@
+"""Records in HDF5: an array of images or data, and one of labels, in one file.
+
+The library h5py reads what is in the file, and where. The values are then read by ranges, without it. Gzip and shuffle
+are undone here, and lengths compared; the library does other filters. It does not compare the decoded length of a chunk
+with that of its values: of a damaged chunk it returns memory that nothing was written to.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.data.stores.arrays.array_store import CLASS_NAMES, PACKED, ArrayStore, StoredArray
+from singa_dask.data.stores.store import STORES
+from singa_dask.errors import DataError
+from singa_dask.fs.range_file import RangeFile
+from singa_dask.fs.sources import Bytes, BytesInMemory, Range
+from singa_dask.lazy import require
+
+GZIP, SHUFFLE, FLETCHER32, SZIP, NBIT, SCALE_OFFSET = 1, 2, 3, 4, 5, 6
+# filters of the library that may read beyond damaged data
+REFUSED = {SZIP: "szip", NBIT: "nbit", SCALE_OFFSET: "scaleoffset"}
+CHECKSUM_BYTES = 4
+
+
+class Filter(NamedTuple):
+    """A filter that chunks went through when they were written.
+
+    Attributes
+    ----------
+    id : int
+    flags : int
+    values : tuple of int
+        Its parameters.
+    name : str
+    """
+
+    id: int
+    flags: int
+    values: tuple[int, ...]
+    name: str
+
+
+def decode_chunk(data: memoryview, n_bytes: int, itemsize: int, filters: Sequence[Filter], mask: int) -> Any:
+    """Return the values of a chunk, as bytes.
+
+    Parameters
+    ----------
+    data : memoryview
+        The chunk as stored.
+    n_bytes, itemsize : int
+        Length of all its values, and of one.
+    filters : sequence of Filter
+        In the order of writing.
+    mask : int
+        Bit i is set if the chunk did not go through filter i.
+
+    Raises
+    ------
+    ValueError
+        The chunk is damaged.
+    """
+    found: Any = data
+    applied = [each for i, each in enumerate(filters) if not mask >> i & 1]
+    for each in reversed(applied):
+        if each.id == GZIP:
+            found = _inflate(found, n_bytes)
+        elif each.id == SHUFFLE:
+            found = _unshuffle(found, itemsize)
+        elif each.id == FLETCHER32:
+            found = _by_library(found, len(found) - CHECKSUM_BYTES, each)
+        else:
+            found = _by_library(found, n_bytes, each)
+    if len(found) != n_bytes:
+        raise ValueError(f"a chunk has {len(found)} bytes of values, expected {n_bytes}")
+    return found
+
+
+def _inflate(data: Any, n_bytes: int) -> bytes:
+    # a checksum may follow the values
+    stream = zlib.decompressobj()
+    try:
+        found = stream.decompress(data, n_bytes + CHECKSUM_BYTES)
+        if not stream.eof:
+            # the end may need another call
+            found += stream.decompress(stream.unconsumed_tail, 1)
+    except zlib.error as error:
+        raise ValueError(f"a damaged chunk: {error}") from error
+    if not stream.eof:
+        raise ValueError(f"a chunk that is truncated, or has more than {n_bytes} bytes of values")
+    return found
+
+
+def _unshuffle(data: Any, itemsize: int) -> Any:
+    """Undo a shuffle, which puts the first byte of all values first, and so on."""
+    if itemsize == 1:
+        return data
+    n = len(data) // itemsize
+    values = np.frombuffer(data, np.uint8)
+    rows = values[: n * itemsize].reshape(itemsize, n).T
+    return np.concatenate([rows.reshape(-1), values[n * itemsize :]])
+
+
+def _by_library(data: Any, n_bytes: int, each: Filter) -> Any:
+    """Undo one filter by a file in memory that has this chunk only."""
+    h5py = require("h5py", "hdf5", "")
+    if n_bytes < 1:
+        raise ValueError(f"a chunk of {len(data)} bytes")
+    with h5py.File("chunk", "w", driver="core", backing_store=False) as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((n_bytes,))
+        plist.set_filter(each.id, each.flags, each.values)
+        space = h5py.h5s.create_simple((n_bytes,))
+        dataset = h5py.h5d.create(file.id, b"chunk", h5py.h5t.NATIVE_UINT8, space, plist)
+        dataset.write_direct_chunk((0,), bytes(data))
+        found = np.empty(n_bytes, np.uint8)
+        try:
+            dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, found)
+        except OSError as error:
+            raise ValueError(f"a damaged chunk, says the filter {each.name or each.id}") from error
+        return found
+
+
+MAGIC = b"\x89HDF\r\n\x1a\n"
+HEAP_MAGIC = b"GCOL"
+# bytes before the objects of a heap, and before each of them
+HEAP_HEADER = 16
+# where a text is
+TEXT = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
+# attribute of arrays that MATLAB wrote
+MATLAB = "MATLAB_class"
+# what h5py raises for damaged files
+DAMAGE = (
+    AttributeError,
+    EOFError,
+    IndexError,
+    KeyError,
+    MemoryError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    SystemError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+# h5py reads a remote file by these
+PAGE_BYTES, MAX_PAGES = 1 << 16, 256
+# ranges that are closer than this are read together
+GAP_BYTES = 1 << 12
+
+
+@STORES.register("hdf5")
+class HDF5Store(ArrayStore):
+    """Records of an HDF5 file, in chunks or not, with gzip, lzf, shuffle and fletcher32 (``singa-dask[hdf5]``).
+
+    Arrays of uint8 become ``pixel``, other numbers ``data``, rounded to float32. Labels are integers, or text: then the
+    ``class_names`` are all labels, sorted. Otherwise they are in an attribute ``class_names``, classes or names of
+    the labels or of the file, or in an array of this name.
+
+    Raises
+    ------
+    DataError
+        The file is damaged, chunks of an array are missing, or its values are not numbers of a standard type.
+    """
+
+    magic = MAGIC
+    title = "an HDF5 file"
+    suffixes = (".h5", ".hdf5")
+    damage = DAMAGE
+
+    def index(self) -> None:
+        source = self.open_source()
+        if not source.size:
+            raise ValueError("it is empty")
+        self._h5py = require("h5py", "hdf5", self.url)
+        read = source.read if source.is_local else _Pages(source).read
+        with self._h5py.File(RangeFile(read, source.size), "r") as self._file:
+            super().index()
+        del self._file
+
+    def list_arrays(self) -> tuple[Sequence[str], Mapping[str, Any]]:
+        if self._file.userblock_size:
+            raise DataError(f"{self.url}: a file with a user block, which is not read. Write it without one.")
+        names: list[str] = []
+
+        def add(name: str, item: Any) -> None:
+            if isinstance(item, self._h5py.Dataset):
+                names.append(name)
+
+        self._file.visititems(add)
+        return names, _attributes(self._file)
+
+    def open_array(self, name: str) -> StoredArray:
+        dataset = self._file[name]
+        where = f"{self.url}, {name}"
+        attributes = _attributes(dataset)
+        if MATLAB in attributes:
+            raise DataError(f"{where}: MATLAB stores the axes of arrays in reverse order. Write the file with h5py.")
+        if dataset.is_virtual or dataset.external:
+            raise DataError(f"{where}: its values are in other files. Copy them into one, or name one of those.")
+        kind, shape = dataset.dtype, dataset.shape
+        if shape is None:
+            raise DataError(f"{where}: an empty array.")
+        if kind.kind in "iuf" and not self._h5py.h5t.py_create(kind).equal(dataset.id.get_type()):
+            raise DataError(f"{where}: numbers of a type that NumPy does not have. Store them as {kind}.")
+        text = self._h5py.check_string_dtype(kind)
+        if text is None:
+            return self._located(name, dataset, kind, attributes)
+        references = self._located(name, dataset, TEXT if text.length is None else kind, attributes)
+        return _Text(references, _Heaps(self.sources[0]))
+
+    def _located(self, name: str, dataset: Any, kind: np.dtype[Any], attributes: Mapping[str, Any]) -> StoredArray:
+        """Return an array whose values are of a dtype."""
+        where, shape = f"{self.url}, {name}", dataset.shape
+        if dataset.chunks is not None:
+            return self._chunked(where, dataset, kind, attributes)
+        offset, n_bytes = dataset.id.get_offset(), dataset.size * kind.itemsize
+        if offset is None and n_bytes:
+            # values within the header
+            if dataset.id.get_storage_size() != n_bytes:
+                raise DataError(f"{where}: its values were never written.")
+            if kind == TEXT:
+                raise DataError(f"{where}: texts within the header, which are not read. Write the file with h5py.")
+            data = np.ascontiguousarray(dataset[()]).tobytes()
+            return _Contiguous(kind, shape, attributes, BytesInMemory(self.url, data), 0)
+        if offset is not None and offset + n_bytes > self.sources[0].size:
+            raise ValueError(f"{name}: {n_bytes} bytes from {offset} on in a file of {self.sources[0].size}")
+        return _Contiguous(kind, shape, attributes, self.sources[0], offset or 0)
+
+    def _chunked(self, where: str, dataset: Any, kind: np.dtype[Any], attributes: Mapping[str, Any]) -> StoredArray:
+        plist = dataset.id.get_create_plist()
+        filters = []
+        for i in range(plist.get_nfilters()):
+            number, flags, values, name = plist.get_filter(i)
+            filters.append(Filter(number, flags, values, name.decode("ascii", "replace")))
+            if number in REFUSED:
+                raise ValueError(f"its chunks went through {REFUSED[number]}, which is not read. Store them with gzip")
+            if not self._h5py.h5z.filter_avail(number):
+                called = filters[-1].name or f"number {number}"
+                raise ValueError(f"its chunks went through the filter {called}, which h5py lacks. Store them with gzip")
+        found: list[tuple[int, ...]] = []
+        dataset.id.chunk_iter(
+            lambda each: found.append((*each.chunk_offset, each.byte_offset, each.size, each.filter_mask))
+        )
+        chunks, shape = dataset.chunks, dataset.shape
+        expected = int(np.prod([-(-extent // n) for extent, n in zip(shape, chunks, strict=True)], dtype=object))
+        table = np.array(sorted(set(found)), np.int64).reshape(len(set(found)), len(chunks) + 3)
+        grid = np.unique(table[:, : len(chunks)], axis=0)
+        if len(found) != expected or len(grid) != expected or (table[:, : len(chunks)] % chunks).any():
+            text = f"{len(found)} of {expected} chunks are there" if len(found) < expected else "a damaged index"
+            raise DataError(f"{where}: {text}. The others were never written, or the file is damaged.")
+        if int(table[:, -2].sum()) > self.sources[0].size:
+            raise ValueError(f"chunks of more bytes than the file has, in the index of {where}")
+        return _Chunked(kind, shape, attributes, self.sources[0], tuple(chunks), tuple(filters), table)
+
+
+class _Pages:
+    """Serves the small reads of h5py from pages of the file."""
+
+    def __init__(self, source: Bytes) -> None:
+        self._source, self.size = source, source.size
+        self._page = functools.lru_cache(MAX_PAGES)(self._read_page)
+
+    def _read_page(self, i: int) -> memoryview:
+        return self._source.scan(i * PAGE_BYTES, min(PAGE_BYTES, self.size - i * PAGE_BYTES))
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return ``length`` bytes from ``offset`` on."""
+        first, last = offset // PAGE_BYTES, (offset + length - 1) // PAGE_BYTES
+        data = b"".join(self._page(i) for i in range(first, last + 1))
+        return data[offset - first * PAGE_BYTES :][:length]
+
+
+class _Heaps:
+    """The heaps of a file, which hold texts of different lengths.
+
+    The library would believe a length of 4 GiB that a damaged file states, and might not end.
+    """
+
+    def __init__(self, source: Bytes) -> None:
+        self._source = source
+        self._objects = functools.lru_cache(MAX_PAGES)(self._read)
+
+    def text(self, length: int, address: int, index: int) -> str:
+        """Return a text: object ``index`` of the heap at ``address``."""
+        if not length:
+            return ""
+        found = self._objects(address).get(index, b"")
+        if length > len(found):
+            raise ValueError(f"a text of {length} bytes in an object of {len(found)}")
+        return found[:length].decode()
+
+    def _read(self, address: int) -> dict[int, bytes]:
+        """Return the objects of a heap."""
+        head = bytes(self._source.scan(address, HEAP_HEADER))
+        n_bytes = int.from_bytes(head[8:16], "little")
+        if not head.startswith(HEAP_MAGIC) or n_bytes > self._source.size - address:
+            raise ValueError(f"no heap at {address}")
+        heap, at, found = bytes(self._source.scan(address, n_bytes)), HEAP_HEADER, {}
+        while at + HEAP_HEADER <= n_bytes:
+            index, size = struct.unpack_from("<H6xQ", heap, at)
+            if not index:
+                # what follows is free
+                break
+            at += HEAP_HEADER
+            found[index] = heap[at : at + size]
+            at += -(-size // 8) * 8
+        return found
+
+
+def _attributes(item: Any) -> dict[str, Any]:
+    """Return the attributes that mean something here; of those that are only refused, none is read."""
+    found = {name: item.attrs[name] for name in CLASS_NAMES if name in item.attrs}
+    return found | {name: True for name in (*PACKED, MATLAB) if name in item.attrs}
+
+
+class _Text(StoredArray):
+    """An array of texts, given by the array of what is in their place: references to heaps, or padded bytes."""
+
+    def __init__(self, references: StoredArray, heaps: _Heaps) -> None:
+        self.kind, self.shape, self.attributes = np.dtype(str), references.shape, references.attributes
+        self._references, self._heaps = references, heaps
+
+    def text_of(self, value: tuple[int, int, int]) -> str:
+        return self._heaps.text(*value)
+
+    def pieces(self) -> Iterator[npt.NDArray[Any]]:
+        return self._references.pieces()
+
+    def ranges(self, first: int, n: int) -> tuple[Range, ...]:
+        return self._references.ranges(first, n)
+
+    def decode(self, first: int, n: int, data: Sequence[memoryview]) -> npt.NDArray[Any]:
+        return self._references.decode(first, n, data)
+
+
+@dataclass
+class _Contiguous(StoredArray):
+    """An array whose values are one after another in the file, or in memory."""
+
+    kind: np.dtype[Any]
+    shape: tuple[int, ...]
+    attributes: Mapping[str, Any]
+    source: Bytes
+    offset: int
+    is_view = True
+
+    def ranges(self, first: int, n: int) -> tuple[Range, ...]:
+        return (Range(self.source, self.offset + first * self.row_bytes, n * self.row_bytes),)
+
+    def decode(self, first: int, n: int, data: Sequence[memoryview]) -> npt.NDArray[Any]:
+        return np.ndarray((n, *self.shape[1:]), self.kind, data[0])
+
+
+@dataclass
+class _Chunked(StoredArray):
+    """An array in chunks.
+
+    Attributes
+    ----------
+    source : Bytes
+    chunks : tuple of int
+        Shape of a chunk.
+    filters : tuple of Filter
+    table : (n_chunks, n_axes + 3) int64
+        By position: position of the first value, offset in the file, length, and filter mask of each chunk.
+    """
+
+    kind: np.dtype[Any]
+    shape: tuple[int, ...]
+    attributes: Mapping[str, Any]
+    source: Bytes
+    chunks: tuple[int, ...]
+    filters: tuple[Filter, ...]
+    table: npt.NDArray[np.int64] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        self.chunk_rows = self.chunks[0]
+
+    def _rows(self, first: int, n: int) -> npt.NDArray[np.int64]:
+        """Return the part of the table for ``n`` records."""
+        found = np.searchsorted(self.table[:, 0], [first, first + n])
+        return self.table[found[0] : found[1]]
+
+    def ranges(self, first: int, n: int) -> tuple[Range, ...]:
+        offsets, sizes = self._rows(first, n)[:, -3:-1].T
+        order = np.argsort(offsets)
+        starts, ends = offsets[order], np.maximum.accumulate((offsets + sizes)[order])
+        begins = np.flatnonzero(np.concatenate([[True], starts[1:] > ends[:-1] + GAP_BYTES]))
+        stops = np.append(begins[1:], len(starts)) - 1
+        return tuple(
+            Range(self.source, int(starts[i]), int(ends[j] - starts[i])) for i, j in zip(begins, stops, strict=True)
+        )
+
+    def decode(self, first: int, n: int, data: Sequence[memoryview]) -> npt.NDArray[Any]:
+        begins = np.array([each.offset for each in self.ranges(first, n)])
+        out = np.empty((n, *self.shape[1:]), self.kind)
+        n_bytes = int(np.prod(self.chunks, dtype=np.int64)) * self.kind.itemsize
+        for row in self._rows(first, n):
+            place, (offset, size, mask) = row[:-3], row[-3:].tolist()
+            i = int(np.searchsorted(begins, offset, side="right")) - 1
+            at = offset - int(begins[i])
+            found = decode_chunk(data[i][at : at + size], n_bytes, self.kind.itemsize, self.filters, mask)
+            values: npt.NDArray[Any] = np.ndarray(self.chunks, self.kind, found)
+            place = place - [first, *[0] * (len(place) - 1)]
+            # the last chunks of an axis may extend beyond the array
+            kept = tuple(slice(0, end - at) for at, end in zip(place.tolist(), out.shape, strict=True))
+            target = tuple(slice(at, at + size) for at, size in zip(place.tolist(), self.chunks, strict=True))
+            out[target] = values[kept]
+        return out

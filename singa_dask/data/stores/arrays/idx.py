@@ -1,0 +1,130 @@
+"""Records in MNIST's idx files: one of images, and one of labels."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask import fs
+from singa_dask.data.stores.arrays.column import ColumnStore, FieldColumn
+from singa_dask.data.stores.store import STORES, StoreOptions
+from singa_dask.data.types import Arrays, Field
+from singa_dask.errors import DataError
+from singa_dask.fs.open_bytes import open_bytes
+from singa_dask.fs.sources import Bytes
+
+BYTE_MAGIC = b"\0\0\x08"
+
+
+class IdxOptions(StoreOptions):
+    """Options of idx files."""
+
+    labels: str = ""
+    """URL of the labels. By default the name of the images with ``labels-idx1`` instead of ``images-idx3``, or
+    ``labels`` instead of ``images``, if that file exists."""
+
+
+@STORES.register("idx")
+class IdxStore(ColumnStore):
+    """Images of an idx file, gzipped or not.
+
+    Parameters
+    ----------
+    url : str
+        The images, e.g. ``train-images-idx3-ubyte.gz``.
+
+    Raises
+    ------
+    DataError
+        A header or a length is wrong, or the number of labels is not that of images.
+    """
+
+    block = IdxOptions
+    magic = BYTE_MAGIC
+    title = "an idx file"
+    gzipped = True
+    suffixes = (".idx", ".idx.gz", "-ubyte", "-ubyte.gz")
+
+    def open_columns(self) -> tuple[dict[str, FieldColumn], int]:
+        images = self.open_source()
+        shape = idx_shape(images)
+        if len(shape) < 2:
+            raise DataError(f"{self.url}: not a file of images. Expected an idx header of 3 or more dimensions.")
+        columns = {"pixel": _idx_column(images, shape, np.dtype(np.uint8))}
+        url = self.options["labels"] or self.file_beside(_idx_labels)
+        if url:
+            labels = self.open_source(url)
+            found = idx_shape(labels)
+            if found != shape[:1]:
+                raise DataError(f"{self.url}: {shape[0]} images, but {url} has labels of shape {found}.")
+            columns["label"] = _idx_column(labels, found, np.dtype(np.int32))
+        return columns, shape[0]
+
+
+def _idx_labels(images: str) -> str:
+    return images.replace("images-idx3", "labels-idx1").replace("images", "labels")
+
+
+def idx_shape(source: Bytes) -> tuple[int, ...]:
+    """Read the shape in the header of an idx file of bytes, and check the length of the file.
+
+    Raises
+    ------
+    DataError
+        The file is not of this format, or truncated.
+    """
+    url = source.url
+    head = bytes(source.read(0, min(4, source.size)))
+    if len(head) < 4 or not head.startswith(BYTE_MAGIC) or not head[3]:
+        raise DataError(
+            f"{url}: not an idx file of bytes: it begins with {head.hex(' ') or 'nothing, it is empty'}, "
+            "expected 00 00 08 and the dimensions."
+        )
+    n_dims = head[3]
+    if source.size < 4 + 4 * n_dims:
+        raise DataError(f"{url}: truncated within an idx header of {n_dims} dimensions.")
+    shape = struct.unpack(f">{n_dims}I", source.read(4, 4 * n_dims))
+    body = source.size - 4 - 4 * n_dims
+    if body != np.prod(shape, dtype=np.int64):
+        raise DataError(f"{url}: {body} bytes after the header, expected those of the shape {shape}.")
+    return shape
+
+
+def read_idx(urls: Sequence[str], storage_options: fs.Options = None) -> Arrays:
+    """Read files of images and of labels in any order: they are distinguished by their headers.
+
+    Several files of images, or of labels, are concatenated in the given order.
+
+    Raises
+    ------
+    DataError
+        A header or a length is wrong, or the number of labels is not that of images.
+    """
+    where, images, labels = ", ".join(urls), list[npt.NDArray[Any]](), list[npt.NDArray[Any]]()
+    for url in urls:
+        source = open_bytes(url, storage_options)
+        shape = idx_shape(source)
+        start = 4 + 4 * len(shape)
+        values = np.frombuffer(source.read(start, source.size - start), np.uint8).reshape(shape)
+        (images if len(shape) > 1 else labels).append(values)
+    if len({each.shape[1:] for each in images}) > 1:
+        raise DataError(f"{where}: records of different shapes: {[each.shape[1:] for each in images]}.")
+    if not any(map(len, images)):
+        raise DataError(f"{where}: no file of images. Expected an idx header of 3 or more dimensions.")
+    # of one file the array is a view of the map
+    pixels = np.concatenate(images) if len(images) > 1 else images[0]
+    if not labels:
+        return {"pixel": pixels}
+    kinds = np.concatenate(labels).astype(np.int32)
+    if len(kinds) != len(pixels):
+        raise DataError(f"{where}: {len(pixels)} images but {len(kinds)} labels.")
+    return {"pixel": pixels, "label": kinds}
+
+
+def _idx_column(source: Bytes, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> FieldColumn:
+    stride = int(np.prod(shape[1:], dtype=np.int64))
+    return FieldColumn(source, np.dtype(np.uint8), Field(dtype, shape[1:]), 4 + 4 * len(shape), stride)

@@ -1,0 +1,253 @@
+"""Records in NumPy's npy files: one of images or data, and one beside it of labels."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import threading
+import tokenize
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib import format as npy_format
+
+from singa_dask import fs
+from singa_dask.data.codecs.values import is_numeric, value_name
+from singa_dask.data.stores.arrays.column import ColumnStore, FieldColumn
+from singa_dask.data.stores.store import STORES, StoreOptions
+from singa_dask.data.types import Field
+from singa_dask.errors import DataError
+from singa_dask.fs.sources import Bytes, BytesInMemory
+
+# a word of a file's name -> the word in the name of the labels
+LABEL_WORDS = {"x": "y", "X": "y", "images": "labels", "image": "label", "features": "labels", "data": "labels"}
+WORD = re.compile(rf"(?<![A-Za-z])({'|'.join(LABEL_WORDS)})(?![A-Za-z])")
+NPY_MAGIC = npy_format.MAGIC_PREFIX
+# errors that damaged headers cause in numpy
+NPY_DAMAGE = (
+    EOFError,
+    MemoryError,
+    OverflowError,
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    tokenize.TokenError,
+)
+# numpy refuses longer headers
+MAX_HEADER_BYTES = 10_000 + npy_format.MAGIC_LEN + 4
+# numpy parses headers by ast.literal_eval, and two threads at once break that of Python 3.11
+# (https://github.com/python/cpython/issues/106905)
+_PARSING = threading.Lock()
+
+
+@dataclass(frozen=True)
+class NpyArray:
+    """Where the values of an array are.
+
+    Attributes
+    ----------
+    source : Bytes
+    name : str
+        For errors: in the archive, or the URL.
+    kind : dtype
+    shape : tuple of int
+    fortran : bool
+        Whether the first axis changes fastest.
+    offset : int
+        Offset of the first value.
+    """
+
+    source: Bytes
+    name: str
+    kind: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran: bool
+    offset: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all values."""
+        return math.prod(self.shape) * self.kind.itemsize
+
+
+def locate_npy(source: Bytes, start: int = 0, name: str = "") -> NpyArray:
+    """Parse the header of an npy file that begins at ``start``.
+
+    Raises
+    ------
+    ValueError and others of NPY_DAMAGE
+        It is not an npy file, or the header is damaged.
+    """
+    head = bytes(source.read(start, min(MAX_HEADER_BYTES, source.size - start)))
+    if not head.startswith(NPY_MAGIC):
+        raise ValueError("not an npy file")
+    file = io.BytesIO(head)
+    version = npy_format.read_magic(file)
+    if version > (3, 0):
+        raise ValueError(f"an npy file of version {'.'.join(map(str, version))}, expected at most 3.0")
+    # version 3 differs in the names of structured types only
+    read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+    with _PARSING:
+        shape, fortran, kind = read(file)
+    return NpyArray(source, name or source.url, kind, shape, fortran and len(shape) > 1, start + file.tell())
+
+
+def decode_npy(data: bytes | bytearray | memoryview) -> npt.NDArray[Any]:
+    """Return the array of a whole npy file, as a view of its bytes.
+
+    Raises
+    ------
+    ValueError and others of NPY_DAMAGE
+        It is damaged, or its values are objects.
+    """
+    npy = locate_npy(BytesInMemory("", data))
+    if npy.kind.hasobject:
+        raise ValueError(f"an array of {npy.kind}, expected numbers")
+    if len(data) - npy.offset != npy.size_bytes:
+        raise ValueError(f"{len(data) - npy.offset} bytes of values, expected {npy.size_bytes}")
+    array: npt.NDArray[Any] = np.frombuffer(data, npy.kind, offset=npy.offset)
+    return array.reshape(npy.shape, order="F" if npy.fortran else "C")
+
+
+class NpyOptions(StoreOptions):
+    """Options of npy files."""
+
+    labels: str = ""
+    """URL of the labels. By default the file beside it with ``y`` in place of the word ``X`` or ``x``, or with
+    ``labels`` in place of ``images``, ``features`` or ``data``, if it exists."""
+
+
+@STORES.register("npy")
+class NpyStore(ColumnStore):
+    """Records of an npy file; the first axis is that of records. Local files are memory-mapped.
+
+    Arrays of uint8 become ``pixel``; other numbers become ``data``, rounded to float32. Values that are too large for
+    float32, and labels that are not 32-bit integers, are errors. Arrays in Fortran order can be read too; on a remote
+    filesystem they are read into memory as a whole.
+
+    Parameters
+    ----------
+    url : str
+        The images or data, e.g. ``X_train.npy``.
+
+    Raises
+    ------
+    DataError
+        A file is damaged or truncated, has no numbers, or the number of labels is not that of records.
+    """
+
+    block = NpyOptions
+    magic = NPY_MAGIC
+    title = "an npy file"
+    gzipped = True
+    suffixes = (".npy",)
+
+    def open_columns(self) -> tuple[dict[str, FieldColumn], int]:
+        labels = self.options["labels"] or self.file_beside(_npy_labels)
+        return npy_columns(self.url, self._open(self.url), self._open(labels) if labels else None)
+
+    def _open(self, url: str) -> NpyArray:
+        source = self.open_source(url)
+        try:
+            array = locate_npy(source)
+        except NPY_DAMAGE as error:
+            empty = "it is empty" if not source.size else str(error)
+            raise DataError(f"{url}: not an npy file, or a damaged one: {empty}.") from error
+        found = source.size - array.offset
+        if is_numeric(array.kind) and found != array.size_bytes:
+            raise DataError(
+                f"{url}: {found} bytes of values, expected {array.size_bytes} for {array.shape} {array.kind}: "
+                "truncated or damaged."
+            )
+        return array
+
+
+def _npy_labels(values: str) -> str:
+    return WORD.sub(lambda match: LABEL_WORDS[match[0]], values)
+
+
+def npy_columns(url: str, values: NpyArray, labels: NpyArray | None = None) -> tuple[dict[str, FieldColumn], int]:
+    """Return the columns, values first, and the number of records of npy arrays.
+
+    Raises
+    ------
+    DataError
+        An array is not of numbers, has no axis of records, or the lengths differ.
+    """
+    arrays, columns = [values, *([labels] if labels else [])], dict[str, FieldColumn]()
+    for array in arrays:
+        check_array(url, array.name, array.kind, array.shape, array is labels)
+        name = "label" if array is labels else value_name(array.kind)
+        columns[name] = _column(array, name)
+    lengths = {array.name: array.shape[0] for array in arrays}
+    if len(set(lengths.values())) > 1:
+        raise DataError(f"{url}: arrays of different lengths: {lengths}.")
+    return columns, values.shape[0]
+
+
+def check_array(url: str, name: str, kind: np.dtype[Any], shape: tuple[int, ...], is_label: bool) -> None:
+    """Check that an array can be values or labels of records.
+
+    Parameters
+    ----------
+    url, name : str
+        URL of the file, and name of the array in it or the URL again, for errors.
+    kind : dtype
+    shape : tuple of int
+    is_label : bool
+
+    Raises
+    ------
+    DataError
+        It is not of numbers, has no axis of records, or is of labels that are not one number each.
+    """
+    where = url if name == url else f"{url}: {name}"
+    if not is_numeric(kind):
+        hint = f"numpy.unique({name}, return_inverse=True) returns class_names to save, and labels."
+        expected = f"integers. {hint}" if is_label else "numbers."
+        raise DataError(f"{where}: values of type {kind}, expected {expected}")
+    if not shape:
+        raise DataError(f"{where}: a single number, expected an array with a row for each record.")
+    width = int(np.prod(shape[1:], dtype=np.int64))
+    if is_label and width != 1:
+        one_hot = " If they are one-hot, write labels.argmax(1)." if len(shape) == 2 and width > 2 else ""
+        raise DataError(f"{url}: labels of shape {shape}, expected one per record.{one_hot}")
+
+
+def _column(array: NpyArray, name: str) -> FieldColumn:
+    dtype = np.dtype(np.int32 if name == "label" else np.uint8 if name == "pixel" else np.float32)
+    field = Field(dtype, () if name == "label" else array.shape[1:])
+    stride = int(np.prod(array.shape[1:], dtype=np.int64)) * array.kind.itemsize
+    if not array.fortran:
+        return FieldColumn(array.source, array.kind, field, array.offset, stride)
+    source = array.source
+    if fs.local_path(source.url) is None and not isinstance(source, BytesInMemory):
+        # from the start, so that the header is among what a manifest has checksums of
+        data = source.read(0, array.offset + array.size_bytes)
+        source.close()
+        array = replace(array, source=BytesInMemory(source.url, data))
+    return _FortranColumn(array.source, array.kind, field, array.offset, stride, array.shape)
+
+
+@dataclass(frozen=True)
+class _FortranColumn(FieldColumn):
+    """A column whose first axis, that of records, changes fastest: values of a record are not adjacent.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Shape of the array.
+    """
+
+    shape: tuple[int, ...]
+
+    def part(self, first: int, n: int) -> tuple[int, int]:
+        return self.offset, int(np.prod(self.shape, dtype=np.int64)) * self.kind.itemsize
+
+    def take(self, data: memoryview, first: int, n: int) -> npt.NDArray[Any]:
+        array: npt.NDArray[Any] = np.ndarray(self.shape, self.kind, data, order="F")
+        return np.ascontiguousarray(array[first : first + n]).reshape(n, *self.field.shape)

@@ -1,0 +1,176 @@
+"""Records in a NumPy npz file, which holds images or data, and labels.
+
+Uncompressed arrays, as `numpy.savez` writes them, are read in place; others are decompressed into memory.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Sequence
+from typing import IO
+
+import numpy as np
+
+from singa_dask import fs
+from singa_dask.data.codecs.values import is_numeric
+from singa_dask.data.stores.arrays.column import ColumnStore, FieldColumn
+from singa_dask.data.stores.arrays.npy import NPY_DAMAGE, NpyArray, decode_npy, locate_npy, npy_columns
+from singa_dask.data.stores.blocks import rows_per_block
+from singa_dask.data.stores.class_names import parse_names
+from singa_dask.data.stores.range_store import describe
+from singa_dask.data.stores.rechunker import Rechunker
+from singa_dask.data.stores.store import STORES, LabelOptions
+from singa_dask.data.types import Records
+from singa_dask.errors import DataError, listed
+from singa_dask.fs.decompression import limit_of, read_member
+from singa_dask.fs.sources import Bytes, BytesInMemory
+
+ZIP_MAGIC = b"PK\x03\x04"
+LOCAL_HEADER_BYTES = 30
+# the record at the end of an archive, where the number of members is in it, and what stands for more than fit there
+END_MAGIC = b"PK\5\6"
+END_BYTES, COUNT_OFFSET, MANY_MEMBERS = 22, 10, 0xFFFF
+# archives with more bytes of arrays are not compared with their checksums when they are opened: it takes a second a GB
+MAX_CHECKED_BYTES = 1 << 26
+CHUNK_BYTES = 1 << 20
+# errors raised by zipfile, zlib, and the parsing of a header
+NPZ_DAMAGE = (
+    *NPY_DAMAGE,
+    KeyError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+IMAGE_NAMES = ("images", "image", "pixel", "data", "features", "x")
+CLASS_NAMES = "class_names"
+
+
+@STORES.register("npz")
+class NpzStore(ColumnStore):
+    """Records of an npz file with an array of ``images`` (or image, pixel, data, x) and of ``labels``.
+
+    Arrays of uint8 become ``pixel``, others ``data`` (float32). An array ``class_names`` of text has the class names.
+
+    Parameters
+    ----------
+    url : str
+    storage_options : mapping, optional
+
+    Notes
+    -----
+    Arrays of a local archive up to 64 MiB without a manifest are compared with the checksums in the archive when it is
+    opened; those of others by `check_whole`.
+    """
+
+    block = LabelOptions
+    title = "an npz file"
+    suffixes = (".npz",)
+    damage = NPZ_DAMAGE
+    write_options = ("class_names",)
+
+    @classmethod
+    def matches(cls, url: str, head: bytes) -> bool:
+        # Excel's files are archives, too
+        is_sheet = url.lower().endswith(".xlsx")
+        return (head.startswith(ZIP_MAGIC) and not is_sheet) or super().matches(url, head)
+
+    @classmethod
+    def write(
+        cls, url: str, records: Records, storage_options: fs.Options = None, class_names: Sequence[str] = ()
+    ) -> None:
+        """Write an array per field, and one of class names, with `numpy.savez`. All records are held in memory."""
+        rows = Rechunker(url, records)
+        blocks = list(rows.chunks(rows_per_block(rows.record_bytes)))
+        arrays = {name: np.concatenate([block[name] for block in blocks]) for name in rows.schema}
+        if class_names:
+            arrays[CLASS_NAMES] = np.array(class_names)
+        with fs.staged(url, storage_options) as path, path.open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+
+    def open_columns(self) -> tuple[dict[str, FieldColumn], int]:
+        reader = self.open_source()
+        with fs.open(self.url, storage_options=self.storage_options) as file, zipfile.ZipFile(file) as archive:
+            _check_count(file, archive)
+            members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+            chosen = [members[name] for name in self._choose(members)]
+            arrays = [self._locate(reader, archive, member) for member in chosen]
+            if CLASS_NAMES in members:
+                known = decode_npy(self._read(archive, members[CLASS_NAMES]))
+                self.class_names = parse_names(known.tolist())
+            stored = [member for member in chosen if member.compress_type == zipfile.ZIP_STORED]
+            self._stored = {member.filename for member in stored}
+            n_bytes = sum(member.file_size for member in stored)
+            if reader.is_local and n_bytes <= MAX_CHECKED_BYTES and self.manifest is None:
+                self._check_sums(archive)
+        return npy_columns(self.url, *arrays)
+
+    def _read(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytearray:
+        return read_member(archive, member, f"{self.url}, {member.filename}", limit_of(self.storage_options))
+
+    def check_whole(self) -> None:
+        try:
+            with fs.open(self.url, storage_options=self.storage_options) as file, zipfile.ZipFile(file) as archive:
+                self._check_sums(archive)
+        except self.damage as error:
+            raise DataError(f"{self.url}: not {self.title}, or a damaged one: {describe(error)}.") from error
+
+    def _check_sums(self, archive: zipfile.ZipFile) -> None:
+        """Compare names of arrays, and the arrays that are read in place, with what the archive has of both."""
+        for member in archive.infolist():
+            # compares the name before the array with that in the directory
+            with archive.open(member) as file:
+                while member.filename in self._stored and file.read(CHUNK_BYTES):
+                    pass
+
+    def _choose(self, members: dict[str, zipfile.ZipInfo]) -> list[str]:
+        """Return the names of the members with images and, if there are any, labels."""
+        found = [each for name in IMAGE_NAMES for each in members if each.lower() == name]
+        if len(found) > 1:
+            raise DataError(f"{self.url}: {' and '.join(found)} could each be the images or data. Expected one array.")
+        if not found and not any(member.filename.endswith(".npy") for member in members.values()):
+            raise DataError(f"{self.url}: a zip archive of {listed(list(members)) or 'nothing'}. Unpack it.")
+        if not found:
+            message = f"{self.url}: no array called {' or '.join(IMAGE_NAMES)}. Arrays: {', '.join(members)}."
+            raise DataError(f"{message}{_advice(list(members))}")
+        self.other_fields = tuple(name for name in members if name not in (*found, CLASS_NAMES))
+        label = self.choose_label(self.other_fields)
+        return [found[0], label] if label else found
+
+    def _locate(self, reader: Bytes, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NpyArray:
+        """Return where an array's values are."""
+        source: Bytes
+        if member.compress_type == zipfile.ZIP_STORED:
+            header = bytes(reader.read(member.header_offset, LOCAL_HEADER_BYTES))
+            source, start = reader, member.header_offset + LOCAL_HEADER_BYTES + sum(struct.unpack("<HH", header[26:]))
+        else:
+            source, start = BytesInMemory(self.url, self._read(archive, member)), 0
+        array = locate_npy(source, start, member.filename.removesuffix(".npy"))
+        size = array.offset - start + array.size_bytes
+        if is_numeric(array.kind) and size != member.file_size:
+            raise ValueError(f"{member.filename} has {member.file_size} bytes, not {size}")
+        return array
+
+
+def _check_count(file: IO[bytes], archive: zipfile.ZipFile) -> None:
+    """Compare the number of members with that at the end of the archive, which zipfile does not."""
+    file.seek(-END_BYTES - len(archive.comment), io.SEEK_END)
+    end, found = file.read(END_BYTES), len(archive.infolist())
+    (stated,) = struct.unpack_from("<H", end, COUNT_OFFSET)
+    # something else may follow it
+    if end.startswith(END_MAGIC) and stated not in (found, MANY_MEMBERS):
+        raise zipfile.BadZipFile(f"it has {found} members, not {stated}")
+
+
+def _advice(names: Sequence[str]) -> str:
+    """Return a hint for a file whose arrays have names of other programs."""
+    parts = [name for name in names if name.lower().endswith("train")]
+    if not parts:
+        return ""
+    arrays = f"images={parts[0]}" + (f", labels={parts[1]}" if len(parts) > 1 else "")
+    return f" Write a file for each part: numpy.savez('train.npz', {arrays}), and the others as test.npz."

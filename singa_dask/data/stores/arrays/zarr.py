@@ -1,0 +1,211 @@
+"""Records in Zarr, version 2 or 3: a group with an array of images or data and one of labels, or a single array."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask import fs
+from singa_dask.data.stores.arrays.array_store import ArrayStore, StoredArray
+from singa_dask.data.stores.manifest import name_of
+from singa_dask.data.stores.store import STORES
+from singa_dask.data.types import FileSum
+from singa_dask.errors import DataError
+from singa_dask.fs.checksums import checksum_of
+from singa_dask.fs.decompression import check_decompressed, limit_of
+from singa_dask.fs.range_reader import RangeReader
+from singa_dask.fs.sources import BytesInMemory, Range
+from singa_dask.lazy import require
+
+# metadata of arrays and of groups, in versions 3 and 2; the attributes of version 2 are in a file of their own
+ARRAY_FILES = ("zarr.json", ".zarray")
+GROUP_FILES = ("zarr.json", ".zgroup")
+ATTRIBUTES = ".zattrs"
+# what zarr and numcodecs raise for damaged metadata and chunks
+DAMAGE = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    IndexError,
+    KeyError,
+    MemoryError,
+    NotImplementedError,
+    OSError,
+    RecursionError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    zlib.error,
+)
+# deflate makes data at most this many times smaller
+MAX_DEFLATE = 1032
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+@STORES.register("zarr")
+class ZarrStore(ArrayStore):
+    """Records of a Zarr group or array, version 2 or 3, with any codec that the library has (``singa-dask[zarr]``).
+
+    Arrays of uint8 become ``pixel``, other numbers ``data``, rounded to float32. Labels are integers, or text: then the
+    ``class_names`` are all labels, sorted. Otherwise they are in an attribute ``class_names``, classes or names of
+    the labels or of the group, or in an array of this name.
+
+    Chunks that are missing have the fill value, as Zarr defines. Shards are read as a whole.
+
+    Parameters
+    ----------
+    url : str
+        A group, or an array, which has no labels.
+
+    Raises
+    ------
+    DataError
+        Metadata or a chunk is damaged, or the values are not numbers.
+    """
+
+    title = "Zarr"
+    suffixes = (".zarr",)
+    directory_files = (*ARRAY_FILES, *GROUP_FILES)
+    damage = DAMAGE
+
+    def list_arrays(self) -> tuple[Sequence[str], Mapping[str, Any]]:
+        if not fs.exists(self.url, self.storage_options):
+            raise DataError(f"{self.url}: no such file or directory.")
+        if not fs.is_dir(self.url, self.storage_options):
+            empty = "" if fs.size(self.url, self.storage_options) else " that is empty"
+            raise DataError(f"{self.url}: expected a directory of Zarr, got a file{empty}.")
+        names = fs.ls(self.url, self.storage_options)
+        found = next((name for name in (*ARRAY_FILES, *GROUP_FILES) if name in names), None)
+        if found is None:
+            raise DataError(f"{self.url}: neither a group nor an array of Zarr: no zarr.json, .zarray or .zgroup.")
+        described = json.loads(self._read_metadata(fs.join(self.url, found)))
+        self._zarr = require("zarr", "zarr", self.url)
+        attributes = described.get("attributes") or {}
+        if ATTRIBUTES in names:
+            attributes = json.loads(self._read_metadata(fs.join(self.url, ATTRIBUTES)))
+        # an array that is the whole store is called ''
+        is_array = described.get("node_type") == "array" or ".zarray" in names
+        arrays = [""] if is_array else [name for name in names if not name.startswith((".", "_", "zarr.json"))]
+        return arrays, attributes
+
+    def open_array(self, name: str) -> StoredArray:
+        url = fs.join(self.url, name) if name else self.url
+        names = fs.ls(url, self.storage_options) if fs.is_dir(url, self.storage_options) else []
+        files = [each for each in (*ARRAY_FILES, ATTRIBUTES) if each in names]
+        if not files or files == [ATTRIBUTES]:
+            raise DataError(f"{url}: no array of Zarr. Expected zarr.json or .zarray in it.")
+        metadata = {each: self._read_metadata(fs.join(url, each)) for each in files}
+        return _ZarrArray(self._zarr, url, self.storage_options, metadata)
+
+    def _read_metadata(self, url: str) -> bytes:
+        """Read a file, which the manifest then has as one of the sources."""
+        known = next((source for source in self.sources if source.url == url), None)
+        source = known or self.open_source(url)
+        return bytes(source.read(0, source.size))
+
+    def is_cached(self, block_id: int) -> bool:
+        # to ask the cache takes a request for each chunk
+        return self.is_local
+
+    def file_sums(self) -> list[FileSum]:
+        # chunks are files of their own, and metadata is in no block
+        return [
+            FileSum(name_of(source.url, self.url), source.size, checksum_of(source.read(0, source.size)))
+            for source in self.sources
+        ]
+
+
+class _ZarrArray(StoredArray):
+    """An array, of which chunks in memory are decoded by the library."""
+
+    def __init__(self, zarr: Any, url: str, storage_options: fs.Options, metadata: Mapping[str, bytes]) -> None:
+        self._url, self._storage_options, self._limit = url, storage_options, limit_of(storage_options)
+        self._to_buffer = zarr.core.buffer.cpu.Buffer.from_bytes
+        self._chunks = {name: self._to_buffer(data) for name, data in metadata.items()}
+        self._array = array = zarr.open_array(store=zarr.storage.MemoryStore(self._chunks), mode="r")
+        self.kind, self.shape, self.attributes = np.dtype(array.dtype), tuple(array.shape), dict(array.attrs)
+        self._shape_of_chunks = tuple(array.shards or array.chunks)
+        if self.shape:
+            self.chunk_rows = self._shape_of_chunks[0]
+        self._key = array.metadata.encode_chunk_key
+        self._codecs = _codecs(array)
+
+    def _keys(self, first: int, n: int) -> Iterator[str]:
+        rows = range(first // self.chunk_rows, -(-(first + n) // self.chunk_rows))
+        others = zip(self.shape[1:], self._shape_of_chunks[1:], strict=True)
+        for place in itertools.product(rows, *(range(-(-extent // size)) for extent, size in others)):
+            yield self._key(place)
+
+    def ranges(self, first: int, n: int) -> tuple[Range, ...]:
+        return tuple(self._range(fs.join(self._url, key)) for key in self._keys(first, n))
+
+    def _range(self, url: str) -> Range:
+        """Return the whole file of a chunk; nothing if it is missing."""
+        try:
+            source = RangeReader(url, self._storage_options)
+        except DataError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return Range(BytesInMemory(url, b""), 0, 0)
+            raise
+        if not source.size:
+            raise DataError(f"{url}: a chunk that is empty: truncated or damaged.")
+        return Range(source, 0, source.size)
+
+    def decode(self, first: int, n: int, data: Sequence[memoryview]) -> npt.NDArray[Any]:
+        n_bytes = int(np.prod(self._shape_of_chunks, dtype=object)) * self.kind.itemsize
+        added = {}
+        for key, part in zip(self._keys(first, n), data, strict=True):
+            if len(part):
+                self._check_size(f"{self._url}, chunk {key}", part, n_bytes)
+                added[key] = self._to_buffer(bytes(part))
+        self._chunks.update(added)
+        try:
+            found: npt.NDArray[Any] = np.asarray(self._array[first : first + n])
+        finally:
+            for key in added:
+                del self._chunks[key]
+        return found
+
+    def _check_size(self, where: str, data: memoryview, n_bytes: int) -> None:
+        """Raise an error if a chunk would decompress to more than its values."""
+        outermost = self._codecs[-1] if self._codecs else ""
+        stated = _stated_bytes(outermost, bytes(data[:32]))
+        if stated is not None and stated > n_bytes and self.kind.kind != "T":
+            raise DataError(f"{where}: decompresses to {stated} bytes, expected {n_bytes}: damaged.")
+        if outermost in ("gzip", "zlib") and len(data) * MAX_DEFLATE > self._limit:
+            stream, n, rest = zlib.decompressobj(zlib.MAX_WBITS | 32), 0, bytes(data)
+            while rest and not stream.eof:
+                n += len(stream.decompress(rest, 1 << 20))
+                rest = stream.unconsumed_tail
+                check_decompressed(where, n, self._limit)
+
+
+def _codecs(array: Any) -> list[str]:
+    """Return the names of all codecs of an array, the one applied last at the end."""
+    if array.metadata.zarr_format == 2:
+        found = [*(array.metadata.filters or ()), array.metadata.compressor]
+        return [str(each.codec_id) for each in found if each is not None]
+    return [str(each.to_dict().get("name")) for each in array.metadata.codecs]
+
+
+def _stated_bytes(codec: str, head: bytes) -> int | None:
+    """Return the decompressed length that the first bytes of a chunk state; None if they state none."""
+    if codec == "blosc":
+        return int.from_bytes(head[4:8], "little")
+    if codec == "lz4":
+        return int.from_bytes(head[:4], "little")
+    if codec != "zstd" or not head.startswith(ZSTD_MAGIC) or len(head) < 5:
+        return None
+    flags = head[4]
+    single = flags >> 5 & 1
+    size = (single, 2, 4, 8)[flags >> 6]
+    start = 5 + (1 - single) + (0, 1, 2, 4)[flags & 3]
+    if not size:
+        return None
+    return int.from_bytes(head[start : start + size], "little") + (256 if size == 2 else 0)

@@ -1,0 +1,336 @@
+"""Records in Parquet: columns of fixed-size binary, or lists of numbers of equal length, or encoded images.
+
+A row group is a block. Lists of numbers are about 15 times slower to read than fixed-size binary, which our converters
+write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from singa_dask import fs
+from singa_dask.data.codecs.columns import check_label_type
+from singa_dask.data.codecs.record_schema import fields_of
+from singa_dask.data.codecs.salvage import salvage_rows
+from singa_dask.data.codecs.values import as_values, flat_lists, holds_numbers, is_list
+from singa_dask.data.stores.arrow.arrow_columns import (
+    check_described,
+    column_array,
+    metadata_of,
+    record_batch,
+    schema_for,
+)
+from singa_dask.data.stores.arrow.columnar import is_columnar, open_columns
+from singa_dask.data.stores.arrow.row_groups import RowGroups
+from singa_dask.data.stores.blocks import BLOCK_BYTES
+from singa_dask.data.stores.class_names import hugging_face_names, parse_names
+from singa_dask.data.stores.images.image_decoding import ImageOptions, decode_image
+from singa_dask.data.stores.range_store import RangeStore
+from singa_dask.data.stores.rechunker import Rechunker
+from singa_dask.data.stores.store import STORES, LabelOptions
+from singa_dask.data.types import Arrays, Block, Field, Records
+from singa_dask.errors import DataError
+from singa_dask.fs.decompression import check_decompressed, limit_of
+from singa_dask.fs.sources import Range
+from singa_dask.lazy import LazyModule
+
+pq = LazyModule("pyarrow.parquet")
+
+PARQUET_MAGIC = b"PAR1"
+VALUE_NAMES = ("image", "images", "img", "pixel", "data", "x")
+
+
+class ParquetOptions(LabelOptions, ImageOptions):
+    """Options of Parquet files of arrays or images."""
+
+    features: str = ""
+    """Column of arrays, or of images. By default the only one, or the only one called image, images, img, pixel, data
+    or x."""
+
+
+@STORES.register("parquet")
+class ParquetStore(RangeStore):
+    """Records of a Parquet file.
+
+    A column of fixed-size binary holds arrays described in the metadata, as our converters write it, or flat uint8. A
+    column of lists of uint8 is ``pixel``, one of lists of other numbers ``data``. If there are no arrays, a column of
+    Hugging Face's images is decoded.
+
+    Feather, other files and streams of Arrow, and ORC are read as Parquet that is held in memory.
+    """
+
+    block = ParquetOptions
+    write_options = ("block_bytes", "compression", "class_names", "table_facts")
+    magic = PARQUET_MAGIC
+    title = "a Parquet file"
+    table_format = "parquet"
+    decodes_ahead = True
+    suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
+    damage = (pa.ArrowException, KeyError, OSError, TypeError, ValueError)
+
+    @classmethod
+    def matches(cls, url: str, head: bytes) -> bool:
+        return super().matches(url, head) or bool(cls.magic and is_columnar(url, head))
+
+    def index(self) -> None:
+        self._images, self._axes = "", dict[str, tuple[int, ...]]()
+        self.sources.append(open_columns(self.url, self.storage_options))
+        # a clearer error for an empty file than that of pyarrow
+        if not self.sources[0].size:
+            raise DataError(f"{self.url}: not a Parquet file: it is empty.")
+        self._groups = RowGroups(self.sources[0])
+        schema, metadata = self._groups.schema, self._groups.metadata
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        self.blocks = tuple(
+            Block(i, group.num_rows, self.url, *self._groups.extent(i)) for i, group in enumerate(groups)
+        )
+        if not self.count:
+            return
+        described = metadata_of(schema)
+        self.schema = self._fields(schema, described.get("fields", {}))
+        self.class_names = parse_names(described.get("class_names"))
+        if "label" in self._columns and not self.class_names:
+            self.class_names = hugging_face_names(schema.metadata, self._columns["label"])
+        self.is_converted = bool(described)
+        self.set_table_facts(described.get("table"))
+        self._ranges = [self._groups.ranges(i, list(self._columns.values())) for i in range(len(groups))]
+        self._check_sizes([group.total_byte_size for group in groups])
+
+    def _check_sizes(self, group_bytes: Sequence[int]) -> None:
+        """Raise a `DataError` if a row group decompresses, or its dictionaries and runs expand, to too much."""
+        for block, n_bytes in zip(self.blocks, group_bytes, strict=True):
+            where = f"{self.url}, block {block.id}"
+            check_decompressed(where, max(n_bytes, block.n * self.record_bytes), limit_of(self.storage_options))
+
+    def ranges(self, block_id: int) -> tuple[Range, ...]:
+        return self._ranges[block_id]
+
+    def fetch_bytes(self, block_id: int) -> int:
+        return sum(each.length for each in self._ranges[block_id])
+
+    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
+        where = f"{self.url}, block {block_id}"
+        table = self._table(block_id, data)
+        images = self._decoded(table, block_id) if self._images else {}
+        first = int(self.starts[block_id])
+        return images | {
+            name: self._values(_joined(table.column(self._columns[name])), name, where, first)
+            for name in self.schema
+            if name not in images
+        }
+
+    def _values(self, column: pa.Array, name: str, where: str, first: int) -> npt.NDArray[Any]:
+        """Return the values of a field."""
+        return _array(column, self.schema[name], f"{where}, {self._columns[name]}", first, self._axes.get(name, ()))
+
+    def _table(self, block_id: int, data: Sequence[memoryview]) -> pa.Table:
+        is_checked = self.blocks[block_id].crc is not None
+        return self._groups.read(block_id, list(self._columns.values()), self._ranges[block_id], data, is_checked)
+
+    # -- encoded images --------------------------------------------------------------------------------
+
+    def _decoded(self, table: pa.Table, block_id: int) -> Arrays:
+        """Decode the images of a block."""
+        first, (shape, where) = int(self.starts[block_id]), (self.schema["pixel"].shape, self.url)
+        images = self._decode_images(table, first)
+        for i, image in enumerate(images, first):
+            if image.shape != shape:
+                raise DataError(
+                    f"{where}, record {i}: an image of {image.shape}, expected {shape} like the first. Give resize: "
+                    "[height, width] with backend: image-parquet."
+                )
+        return {"pixel": np.stack(images)}
+
+    def _decode_images(self, table: pa.Table, first: int) -> list[npt.NDArray[np.uint8]]:
+        """Decode a column of images; ``first`` is the index of the first record, for errors."""
+        images = []
+        for i, data in enumerate(_joined(table.column(self._images)).field("bytes"), first):
+            where = f"{self.url}, record {i}"
+            if not data.is_valid:
+                raise DataError(
+                    f"{where}: has no bytes of an image, at most its path. Write the images themselves, as "
+                    "Dataset.push_to_hub and datasets.table.embed_table_storage do."
+                )
+            images.append(decode_image(data.as_buffer(), where, self.options["resize"], self.options["channels"]))
+        return images
+
+    def _image_field(self) -> Field:
+        """Return the field of a column of images, of which the first is decoded."""
+        batch = next(self._groups.reader().batches([self._images], 1))
+        (first,) = self._decode_images(pa.Table.from_batches([batch]), 0)
+        return Field(first.dtype, first.shape)
+
+    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        if not self._images:
+            return super().salvage(block_id)
+        first, table = int(self.starts[block_id]), self._table(block_id, self.fetch(block_id))
+
+        def read_row(row: int) -> Arrays:
+            record: Arrays = {"pixel": self._decode_images(table.slice(row, 1), first + row)[0]}
+            if "label" in self.schema:
+                column = _joined(table.column(self._columns["label"]).slice(row, 1))
+                record["label"] = self._values(column, "label", self.url, first + row)[0]
+            return record
+
+        return salvage_rows(self.blocks[block_id].n, self.schema, read_row)
+
+    def _fields(self, schema: pa.Schema, described: Mapping[str, Any]) -> dict[str, Field]:
+        """Return the fields, as our converters described them or by the columns, and set the column of each."""
+        if described:
+            self._columns = {name: name for name in described}
+            fields = fields_of(described)
+            check_described(self.url, schema, fields)
+            return fields
+        arrays = [column.name for column in schema if holds_numbers(_stored(column.type))]
+        images = [column.name for column in schema if _is_image(column.type)]
+        if self.options["features"] in images or not arrays:
+            self._images = value = self._choose_values(images, "images")
+        else:
+            value = self._choose_values(arrays, "arrays")
+        if not value:
+            names = ", ".join(schema.names)
+            raise DataError(f"{self.url}: no column of fixed-size binary or lists of numbers. Columns: {names}.")
+        field, axes = (self._image_field(), ()) if self._images else self._field(schema.field(value))
+        kept = "pixel" if field.dtype == np.uint8 else "data"
+        self._columns, fields, self._axes = {kept: value}, {kept: field}, {kept: axes}
+        self.other_fields = tuple(name for name in schema.names if name not in (*arrays, value))
+        label = self.choose_label([name for name in schema.names if name != value])
+        if label:
+            check_label_type(self.url, schema.field(label))
+            self._columns["label"], fields["label"] = label, Field(np.dtype(np.int32))
+        return fields
+
+    def _choose_values(self, found: Sequence[str], what: str) -> str:
+        """Return which of the columns of arrays, or images, is read; empty if there are none."""
+        given = self.options["features"]
+        chosen = [name for name in found if name == given or (not given and name in VALUE_NAMES)]
+        chosen = chosen or ([] if given else list(found))
+        if len(chosen) == 1 or (not found and not given):
+            return "".join(chosen)
+        fault = f"no {what} in {given!r}" if given else f"{' and '.join(chosen)} are {what}"
+        raise DataError(f"{self.url}: {fault}. Name one in user_conf: {{features: ...}}. Columns: {', '.join(found)}.")
+
+    def _field(self, column: pa.Field) -> tuple[Field, tuple[int, ...]]:
+        """Return the field of a column of arrays without our metadata, and the order of its axes in the file.
+
+        The shape is that of the type, or else that of the first record.
+        """
+        kind = _stored(column.type)
+        if pa.types.is_fixed_size_binary(kind):
+            return Field(np.dtype(np.uint8), (kind.byte_width,)), ()
+        sizes, leaf = list[int](), kind
+        while is_list(leaf):
+            sizes.append(leaf.list_size if pa.types.is_fixed_size_list(leaf) else 0)
+            leaf = leaf.value_type
+        self.rounds_data = leaf not in (pa.uint8(), pa.float32())
+        dtype = np.dtype(np.uint8 if leaf == pa.uint8() else np.float32)
+        if isinstance(column.type, pa.FixedShapeTensorType):
+            stored = column.type.shape
+            axes = tuple(column.type.permutation or range(len(stored)))
+            shapes = [tuple(stored[i] for i in order) for order in (axes, np.argsort(axes))]
+            # pyarrow writes the inverse of the permutation that the specification defines
+            if any(axes[axis] != i for i, axis in enumerate(axes)):
+                raise DataError(
+                    f"{self.url}: column {column.name!r} has permuted axes, {list(axes)}: records of {shapes[0]} by "
+                    f"the specification of Arrow, {shapes[1]} as pyarrow writes them. Write them in order."
+                )
+            return Field(dtype, shapes[0]), axes
+        if 0 in sizes:
+            first = _joined(pa.Table.from_batches([next(self._groups.reader().batches([column.name], 1))]).column(0))
+            inner = first[0].as_py()
+            for i in range(len(sizes)):
+                if not inner:
+                    raise DataError(f"{self.url}, {column.name}, record 0: no values, so the shape is not known.")
+                sizes[i], inner = len(inner), inner[0]
+        return Field(dtype, tuple(sizes)), ()
+
+    @classmethod
+    def write(
+        cls,
+        url: str,
+        records: Records,
+        storage_options: fs.Options = None,
+        block_bytes: int = BLOCK_BYTES,
+        compression: str | None = None,
+        class_names: Sequence[str] = (),
+        table_facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write records in row groups of ``block_bytes``, with page checksums.
+
+        Parameters
+        ----------
+        compression : {None, "zstd", "snappy", "lz4"}
+            Compressed files are smaller, but slower to read.
+        class_names : sequence of str
+            Written to the schema's metadata.
+        table_facts : mapping, optional
+            `TableFacts.to_dict` of a table that the records are from, written there too.
+        """
+        rows = Rechunker(url, records)
+        schema = schema_for(rows.schema, class_names, table_facts)
+        per_group = max(1, block_bytes // max(rows.record_bytes, 1))
+        with fs.staged(url, storage_options) as path, path.open("wb") as file:
+            writer = pq.ParquetWriter(
+                file,
+                schema,
+                compression=compression or "none",
+                use_dictionary=False,
+                write_statistics=False,
+                write_page_checksum=True,
+            )
+            with writer:
+                for group in rows.chunks(per_group):
+                    writer.write_table(pa.Table.from_batches([record_batch(group, schema)]), row_group_size=per_group)
+
+
+@STORES.register("image-parquet")
+class ImageParquetStore(ParquetStore):
+    """Encoded images in a Parquet file, as Hugging Face's datasets write them: structs of bytes and path."""
+
+    holds = "images"
+    table_format = ""
+    # files of records are written by its base class
+    suffixes = ()
+    magic = b""
+
+    def index(self) -> None:
+        super().index()
+        if self.count and not self._images:
+            raise DataError(f"{self.url}: no column of encoded images, structs of bytes and path. Leave backend out.")
+
+
+def _is_image(kind: pa.DataType) -> bool:
+    """Return whether values are structs with ``bytes``."""
+    is_struct = pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0
+    return is_struct and kind.field("bytes").type in (pa.binary(), pa.large_binary())
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    chunks = column.chunks
+    array = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+    return array.storage if isinstance(array, pa.ExtensionArray) else array
+
+
+def _array(column: pa.Array, field: Field, where: str, first: int, axes: tuple[int, ...] = ()) -> npt.NDArray[Any]:
+    """Return the values of a column, whose ``first`` record this is in the file; ``axes`` is their order there."""
+    if not field.shape or pa.types.is_fixed_size_binary(column.type):
+        return column_array(column, field, where, first)
+    # a tensor is one list
+    is_tensor = not is_list(column.type.value_type)
+    flat = flat_lists(column, [field.size_bytes // field.dtype.itemsize] if is_tensor else field.shape, where, first)
+    numbers = flat.cast(pa.uint8()) if pa.types.is_boolean(flat.type) else flat
+    shape = [field.shape[axis] for axis in axes] or field.shape
+    values = np.from_dlpack(numbers).reshape(len(column), *shape)
+    if axes:
+        values = np.ascontiguousarray(values.transpose(0, *(axis + 1 for axis in axes)))
+    # raises an error for what is too large for float32
+    return as_values(values, where, first, np.promote_types(field.dtype, np.float32)).astype(field.dtype, copy=False)

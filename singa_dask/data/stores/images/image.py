@@ -1,0 +1,335 @@
+"""Image files: a folder of images, a folder per class, or a list of names and labels."""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask import fs
+from singa_dask.conf.kinds import Field as KeyField
+from singa_dask.conf.kinds import Many
+from singa_dask.data.codecs.category_names import NameNumbers, distinct_names
+from singa_dask.data.codecs.salvage import salvage_rows
+from singa_dask.data.stores.blocks import BLOCK_BYTES
+from singa_dask.data.stores.class_names import read_classes
+from singa_dask.data.stores.images.image_decoding import (
+    HEAD_BYTES,
+    IMAGE_SUFFIXES,
+    ImageOptions,
+    decode_image,
+    is_image,
+)
+from singa_dask.data.stores.manifest import find_manifest, name_of, plain
+from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, SPLIT, STORES, Store, StoreOptions
+from singa_dask.data.types import Arrays, Block, Field, FileSum
+from singa_dask.errors import DataError, MissingPackageError, listed
+from singa_dask.fs.checksums import checksum_of
+from singa_dask.fs.io_threads import decode_threads, map_ahead
+from singa_dask.fs.open_bytes import decode_text
+from singa_dask.redaction import readable
+from singa_dask.shown import plural
+from singa_dask.texts import split_lines
+
+logger = logging.getLogger(__name__)
+
+
+INT32 = np.iinfo(np.int32)
+DECODED_TOGETHER = 8
+"""Number of image files that a thread decodes before it takes others."""
+OF_SYSTEMS = "__MACOSX", "Thumbs.db", "desktop.ini"
+"""What operating systems leave beside images, apart from hidden files."""
+
+
+class ImageFileOptions(ImageOptions, StoreOptions):
+    """Options of image files. Without ``resize`` all images must have the same size."""
+
+
+class _ImageStore(Store):
+    """Image files, with or without labels. Small files are slow on any filesystem: consider converting them."""
+
+    block = ImageFileOptions
+    holds = "images"
+    labels_apart = True
+
+    def __init__(self, url: str, storage_options: fs.Options = None, **options: Any) -> None:
+        super().__init__(url, storage_options, **options)
+        self._files, self._labels = self.list_images()
+        if not self._files:
+            raise DataError(f"{url}: no images ({', '.join(IMAGE_SUFFIXES)}).")
+        self._sums: dict[str, FileSum] = {}
+        first = self._decode(self._files[0])
+        self.schema = {"pixel": Field(first.dtype, first.shape)}
+        if self._labels:
+            self.schema["label"] = Field(np.dtype(np.int32))
+        n, count = max(1, BLOCK_BYTES // first.size), len(self._files)
+        self.blocks = tuple(
+            Block(i, min(n, count - start), url, start, min(n, count - start) * first.size)
+            for i, start in enumerate(range(0, count, n))
+        )
+        self._use_manifest()
+
+    @abstractmethod
+    def list_images(self) -> tuple[list[str], list[int]]:
+        """Return URL and label of each image; an empty list of labels if there are none."""
+
+    def _decode(self, url: str) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+        data = self._read(url)
+        try:
+            return decode_image(data, url, self.options["resize"], self.options["channels"])
+        except MissingPackageError:
+            raise
+        except DataError as error:
+            raise DataError(f"{error} Remove the file. Training passes over such files with on_error: skip.") from error
+
+    def _read(self, url: str) -> bytes:
+        """Return the content of a file; compare it with the manifest, if there is one."""
+        data = fs.read_bytes(url, storage_options=self.storage_options)
+        known = self._sums.get(name_of(url, self.url)) if self._sums else None
+        if known is not None and (len(data), crc := checksum_of(data)) != known[1:]:
+            at = self._files.index(url) if url in self._files else None
+            block = f", block {np.searchsorted(self.starts, at, 'right') - 1}" if at is not None else ""
+            raise DataError(
+                f"{url}{block}: {len(data)} bytes, crc32c {crc:08x}, expected {known.n_bytes} and {known.crc:08x}: "
+                f"{ADVICE}"
+            )
+        return data
+
+    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        first, n = int(self.starts[block_id]), self.blocks[block_id].n
+
+        def read_row(row: int) -> Arrays:
+            record: Arrays = {"pixel": self._decode(self._files[first + row])}
+            if self._labels:
+                record["label"] = np.array(self._labels[first + row], np.int32)
+            return record
+
+        return salvage_rows(n, self.schema, read_row)
+
+    def read_block(self, block_id: int) -> Arrays:
+        return self.read_rows(block_id, np.arange(self.blocks[block_id].n))
+
+    def read_rows(self, block_id: int, rows: npt.NDArray[np.int64]) -> Arrays:
+        pixels = np.empty((len(rows), *self.schema["pixel"].shape), np.uint8)
+        numbers = (self.starts[block_id] + rows).tolist()
+
+        def decode(first: int) -> None:
+            for row in range(first, min(first + DECODED_TOGETHER, len(numbers))):
+                url = self._files[numbers[row]]
+                image = self._decode(url)
+                if image.shape != pixels.shape[1:]:
+                    raise DataError(
+                        f"{url}: an image of {image.shape}, expected {pixels.shape[1:]} like the first. "
+                        "Give --resize HxW, or resize: [H, W] in a job."
+                    )
+                pixels[row] = image
+
+        threads = decode_threads()
+        for _ in map_ahead(decode, range(0, len(numbers), DECODED_TOGETHER), threads, 2 * threads.n):
+            pass
+        if not self._labels:
+            return {"pixel": pixels}
+        return {"pixel": pixels, "label": self.read_labels(block_id)[rows]}
+
+    def read_labels(self, block_id: int) -> npt.NDArray[np.int32]:
+        first = int(self.starts[block_id])
+        return np.array(self._labels[first : first + self.blocks[block_id].n], np.int32)
+
+    # -- the manifest: it has checksums of files, since an image can be read alone ------------------------
+
+    def list_file(self) -> str:
+        """Return the URL of the file that lists the images; empty if a directory does."""
+        return ""
+
+    def _use_manifest(self) -> None:
+        manifest = find_manifest(self.url, self.backend_name(), self.url, 0, self.storage_options)
+        if manifest is None:
+            return
+        if not manifest.files:
+            manifest.dismiss()
+            return
+        self.class_names = self.class_names or manifest.class_names
+        manifest.check_files(self, self._all_files())
+        if manifest.options == plain(self.options):
+            manifest.check_described(self.url, self.schema, self.class_names)
+        self._sums = {each.name: each for each in manifest.files}
+        self.blocks = tuple(replace(block, crc=checksum_of(self.block_bytes(block.id))) for block in self.blocks)
+        if self.list_file():
+            self._read(self.list_file())
+
+    def _all_files(self) -> list[str]:
+        # a list may name an image twice
+        return list(dict.fromkeys([*self._files, *filter(None, [self.list_file()])]))
+
+    def manifest_info(self) -> dict[str, Any]:
+        return {"bytes": 0}
+
+    def file_sums(self) -> list[FileSum]:
+        self._sums = {}
+        for url in self._all_files():
+            name, data = name_of(url, self.url), self._read(url)
+            self._sums[name] = FileSum(name, len(data), checksum_of(data))
+        return list(self._sums.values())
+
+    def block_bytes(self, block_id: int) -> bytes:
+        """Return the checksums of the files of a block."""
+        files = self._files[int(self.starts[block_id]) : int(self.starts[block_id + 1])]
+        return np.array([self._sums[name_of(url, self.url)].crc for url in files], "<u4").tobytes()
+
+    def record_files(self, first: int, stop: int) -> list[str]:
+        return self._files[first:stop]
+
+    def close(self) -> None:
+        pass
+
+
+class ImageFolderOptions(ImageFileOptions):
+    """Options of folders of images."""
+
+    class_folder: Literal["", "first", "last"] = ""
+    """Which folder is the class of an image in folders within folders: the first, ``cat`` of ``cat/tabby/1.png``, or
+    the last, ``tabby``. Needed if there are such images."""
+
+
+@STORES.register("image-folder")
+class ImageFolderStore(_ImageStore):
+    """Images by class: ``folder/<class>/<name>.png``; labels are the indices of the sorted class names.
+
+    The names of the folders are the ``class_names``. Images in folders within these are refused unless ``class_folder``
+    says which of their folders is the class. Without such folders, the images in the folder itself are records
+    without labels. Hidden files are ignored; other files that are no images, and folders without images, are named in
+    a warning. The URL of an image is a store of one record.
+    """
+
+    block = ImageFolderOptions
+
+    @classmethod
+    def matches(cls, url: str, head: bytes) -> bool:
+        return is_image(head)
+
+    def list_images(self) -> tuple[list[str], list[int]]:
+        if not fs.is_dir(self.url, self.storage_options):
+            if not fs.exists(self.url, self.storage_options):
+                raise DataError(f"{self.url}: no such file or directory.")
+            n_bytes = min(HEAD_BYTES, fs.size(self.url, self.storage_options))
+            if not is_image(fs.read_bytes(self.url, 0, n_bytes, self.storage_options)):
+                raise DataError(f"{self.url}: neither a directory of images nor an image.")
+            return [self.url], []
+        entries = entries_of(self.url, self.storage_options)
+        folders = [name for name in entries if fs.is_dir(fs.join(self.url, name), self.storage_options)]
+        files, texts = list[str](), list[str]()
+        others, which = [name for name in entries if name not in folders], self.options["class_folder"]
+        for name in folders:
+            found, rest = self._inside(name)
+            others += rest if found else [f"{name}/"]
+            nested = next((each for each in found if each.count("/") > 1), "")
+            splits = [each for each in folders if SPLIT.fullmatch(each.lower())] if nested else []
+            if len(splits) > 1:
+                raise DataError(f"{self.url}: splits {listed(splits)}, which are not read as one. Name one of them.")
+            if nested and not which:
+                first, last = nested.split("/")[0], nested.split("/")[-2]
+                raise DataError(
+                    f"{self.url}: {nested}, an image in folders within folders. Is its class {first} or {last}? Set "
+                    "class_folder: first, or last."
+                )
+            files += [fs.join(self.url, each) for each in found]
+            texts += [each.split("/")[-2 if which == "last" else 0] for each in found]
+        # a class may have no images yet
+        classes = sorted(distinct_names(texts if which == "last" else folders))
+        if files:
+            self.class_names = tuple(map(readable, classes))
+        else:
+            files = [fs.join(self.url, name) for name in entries if _has_suffix(name)]
+            others = [name for name in others if not _has_suffix(name)]
+        if files and others:
+            where = " in folders of classes" if self.class_names else ""
+            left = plural(len(others), "file or folder", "files or folders")
+            logger.warning("%s: left out: %s: %s. Expected images%s, whose names end in %s.",
+                        self.url, left, listed(others), where, ", ".join(IMAGE_SUFFIXES))  # fmt: skip
+        numbers = NameNumbers(classes)
+        return files, [numbers[text] for text in texts]
+
+    def _inside(self, folder: str) -> tuple[list[str], list[str]]:
+        """Return the images in a folder and those within it, and other files there, by path from the store on."""
+        found, others = list[str](), list[str]()
+        for name, is_folder, _ in fs.entries(fs.join(self.url, folder), self.storage_options):
+            if is_theirs(name):
+                continue
+            path = f"{folder}/{name}"
+            inside = self._inside(path) if is_folder else ([path], []) if _has_suffix(name) else ([], [path])
+            found += inside[0]
+            others += inside[1]
+        return found, others
+
+
+def is_theirs(name: str) -> bool:
+    """Return whether a name in a folder is of none that somebody has put there."""
+    return name[0] == "." or name in (MANIFEST_DIR, *OF_SYSTEMS)
+
+
+def entries_of(folder: str, storage_options: fs.Options) -> list[str]:
+    """Return the names in a folder but for those that nobody has put there."""
+    return [name for name, _, _ in fs.entries(folder, storage_options) if not is_theirs(name)]
+
+
+def _has_suffix(name: str) -> bool:
+    return name.lower().endswith(IMAGE_SUFFIXES)
+
+
+class ImageListOptions(ImageFileOptions):
+    """Options of a list of images."""
+
+    classes: str | Many[str] = KeyField(default=[])
+    """Names of the classes, by label; or the URL of a text file with a name in each line, ``cat`` or ``0:cat``."""
+
+
+@STORES.register("image-list")
+class ImageListStore(_ImageStore):
+    """Images of a list: lines of ``name label``, a blank or a tab between them; names relative to the directory of it.
+
+    Labels are integers, or names of classes: all of them, sorted, if ``classes`` are not given.
+    """
+
+    block = ImageListOptions
+
+    def list_file(self) -> str:
+        return self.url
+
+    def list_images(self) -> tuple[list[str], list[int]]:
+        self.class_names = read_classes(self.url, self.options["classes"], self.storage_options)
+        text = decode_text(self.url, self.storage_options)
+        entries = [(number, line.strip()) for number, line in enumerate(split_lines(text), 1) if line.strip()]
+        files, texts = list[str](), list[str]()
+        for number, line in entries:
+            name, _, label = line.rpartition("\t" if "\t" in line else " ")
+            if not name or label.lower().endswith(IMAGE_SUFFIXES):
+                raise DataError(f"{self.url}, line {number}: {line!r}, expected a name and a label.")
+            files.append(name.strip() if "://" in name else fs.join(posixpath.dirname(self.url), name.strip()))
+            texts.append(label)
+        if texts and not self.class_names and not any(map(_is_integer, texts)):
+            self.class_names = tuple(sorted(distinct_names(texts)))
+        numbers = NameNumbers(self.class_names)
+        return files, [self._label(label, numbers, line) for label, (line, _) in zip(texts, entries, strict=True)]
+
+    def _label(self, text: str, numbers: NameNumbers, line: int) -> int:
+        where, names = f"{self.url}, line {line}", self.class_names
+        if (number := numbers[text]) >= 0:
+            return number
+        if not _is_integer(text):
+            expected = f"one of the classes {listed(names)}" if names else "a name and a label"
+            raise DataError(f"{where}: the label {text!r}, expected {expected}.")
+        label = int(text)
+        if names and not 0 <= label < len(names):
+            raise DataError(f"{where}: the label {label} has no class name. Expected 0 to {len(names) - 1}.")
+        if not INT32.min <= label <= INT32.max:
+            raise DataError(f"{where}: the label {label} does not fit in 32 bits.")
+        return label
+
+
+def _is_integer(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()

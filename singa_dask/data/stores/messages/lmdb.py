@@ -1,0 +1,504 @@
+"""Records in LMDB: Caffe's Datum, SINGA's RecordProto, or blocks of raw arrays as our converters write them.
+
+Files are read through a memory map of our own, without locks, so read-only disks work. The library LMDB only writes: it
+trusts what a file says, where a wrong byte in a page would end the process, and must not be used after a fork.
+
+A file begins with two meta pages. The newer one has the number of the root page. Branch pages refer to other pages,
+leaf pages contain keys and values, or refer to the pages of a long value (after LMDB's mdb.c, version 0.9).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import lmdb
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask import fs
+from singa_dask.data.codecs import record, record_schema
+from singa_dask.data.stores.blocks import rows_per_block
+from singa_dask.data.stores.class_names import parse_names
+from singa_dask.data.stores.images.image_decoding import ImageOptions, decode_image
+from singa_dask.data.stores.manifest import find_manifest, plain
+from singa_dask.data.stores.rechunker import Rechunker
+from singa_dask.data.stores.store import STORES, Store, StoreOptions
+from singa_dask.data.types import Arrays, Block, Records
+from singa_dask.errors import DataError, MissingPackageError
+from singa_dask.fs.cache import CachedFile, key_of, open_cache
+from singa_dask.fs.mapped_file import note_read
+from singa_dask.fs.range_reader import RangeReader
+from singa_dask.fs.sources import Bytes
+from singa_dask.fs.versions import version
+
+MAGIC = struct.pack("<I", 0xBEEFC0DE)
+MAGIC_AT = 16
+META_PAGES = 2
+PAGE_SIZES = {1 << i for i in range(9, 17)}
+NO_PAGE = (1 << 64) - 1
+# flags of a page: its kind, without those that concern a writer
+BRANCH, LEAF, KIND = 0x01, 0x02, 0x6F
+# flags of a tree that do not change its layout: order of bytes in keys, integers as keys
+KEY_ORDERS = 0x02 | 0x08
+# flags of a value: on pages of its own, a named database
+LONG, NAMED = 0x01, 0x02
+PAGE_HEAD_BYTES, NODE_HEAD_BYTES = 16, 8
+MAX_DEPTH = 32
+PAGES_AT_A_TIME = 1 << 12
+
+Numbers = npt.NDArray[np.int64]
+HEAD_BYTES = META_PAGES << 16
+
+
+class Meta(NamedTuple):
+    """What the newer meta page says of the file, and of the tree of records in it."""
+
+    transaction: int
+    page_bytes: int
+    last_page: int
+    flags: int
+    depth: int
+    entries: int
+    root: int
+
+
+def _newest_meta(url: str, head: bytes, length: int) -> Meta:
+    """Return the newer meta page of a file, given its first pages, after a check of the length of the file."""
+    if head[MAGIC_AT : MAGIC_AT + 4] != MAGIC:
+        raise DataError(f"{url}: not an LMDB file.")
+    metas = []
+    try:
+        (page_bytes,) = struct.unpack_from("<I", head, MAGIC_AT + 24)
+        if page_bytes not in PAGE_SIZES:
+            raise DataError(f"{url}: not an LMDB file, or a damaged one: invalid page size.")
+        for at in (MAGIC_AT, page_bytes + MAGIC_AT):
+            flags, depth = struct.unpack_from("<HH", head, at + 76)
+            entries, root, last_page, transaction = struct.unpack_from("<QQQQ", head, at + 104)
+            if head[at : at + 4] == MAGIC:
+                metas.append(Meta(transaction, page_bytes, last_page, flags, depth, entries, root))
+    except struct.error as error:
+        raise DataError(f"{url}: {length} bytes, the file is truncated.") from error
+    # of two equal ones the library takes the first
+    meta = max(metas, key=lambda meta: meta.transaction)
+    needed = (meta.last_page + 1) * meta.page_bytes
+    if length < needed:
+        raise DataError(f"{url}: {length} bytes, but {needed} according to its header: the file is truncated.")
+    return meta
+
+
+class LMDBFile:
+    """The values of an LMDB file, in the order of their keys.
+
+    Parameters
+    ----------
+    url : str
+        For errors.
+    path : Path
+    length : int
+        Bytes of the file that belong to LMDB.
+
+    Attributes
+    ----------
+    offsets, lengths : (n,) int64
+        Of each value in the file.
+    last_key : bytes
+
+    Raises
+    ------
+    DataError
+        The file is not an LMDB file, is truncated, or its tree is damaged: a page is not of the expected kind, or
+        refers to something outside of itself or of the file.
+    """
+
+    def __init__(self, url: str, path: Path, length: int) -> None:
+        self._url, self.source = url, RangeReader(str(path))
+        self._data = self.source.scan(0, self.source.size)
+        meta = _newest_meta(url, bytes(self._data[: min(HEAD_BYTES, length)]), length)
+        self._n, self._bytes = meta.last_page + 1, meta.page_bytes
+        raw = self._data[: self._n * self._bytes]
+        self._raw, self._halves = np.frombuffer(raw, np.uint8), np.frombuffer(raw, "<u2")
+        self._numbers = np.frombuffer(raw, "<u8")[:: self._bytes // 8]
+        self.offsets, self.lengths, self.last_key = self._find_values(meta)
+
+    def value(self, index: int) -> memoryview:
+        """Return one value, a view of the map."""
+        return self.source.scan(int(self.offsets[index]), int(self.lengths[index]))
+
+    def rows(self, offsets: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint8]:
+        """Copy values of one length: (n, length)."""
+        self.source.check_unchanged()
+        note_read(len(offsets) * length)
+        # every offset of the file is an element of this array, so one call copies all values
+        everywhere = np.ndarray((len(self._data) - length + 1,), f"V{length}", self._data, strides=(1,))
+        return everywhere[offsets].view(np.uint8).reshape(len(offsets), length)
+
+    # -- the tree: its pages as arrays, level by level ------------------------------------------------------
+
+    def _find_values(self, meta: Meta) -> tuple[Numbers, Numbers, bytes]:
+        """Return offsets and lengths of the values, and the last key."""
+        if meta.root == NO_PAGE:
+            return np.empty(0, np.int64), np.empty(0, np.int64), b""
+        if meta.flags & ~KEY_ORDERS or not 1 <= meta.depth <= MAX_DEPTH:
+            raise self._damaged(f"flags {meta.flags:#x}, depth {meta.depth} in its header")
+        numbers, seen = np.array([min(meta.root, self._n)], np.int64), 0
+        for _ in range(meta.depth - 1):
+            seen += len(numbers)
+            numbers = self._children(numbers)
+            if seen + len(numbers) > meta.last_page:
+                raise self._damaged("more pages in the tree than in the file")
+        parts = []
+        for first in range(0, len(numbers), PAGES_AT_A_TIME):
+            parts.append(self._values(numbers[first : first + PAGES_AT_A_TIME]))
+            note_read(PAGES_AT_A_TIME * self._bytes)
+        offsets, lengths = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        if len(offsets) != meta.entries:
+            raise self._damaged(f"{len(offsets)} values, but {meta.entries} according to its header")
+        return offsets, lengths, parts[-1][2]
+
+    def _children(self, numbers: Numbers) -> Numbers:
+        """Return the pages that branch pages refer to."""
+        pages, at = self._nodes(numbers, BRANCH)
+        low, high, top, key_bytes = self._heads(at)
+        children = low | high << 16 | top << 32
+        inside = at % self._bytes + NODE_HEAD_BYTES + key_bytes <= self._bytes
+        self._check(pages, inside & (children >= META_PAGES) & (children < self._n))
+        return children
+
+    def _values(self, numbers: Numbers) -> tuple[Numbers, Numbers, bytes]:
+        """Return offsets and lengths of the values of leaf pages, and the last key."""
+        pages, at = self._nodes(numbers, LEAF)
+        low, high, flags, key_bytes = self._heads(at)
+        length = low | high << 16
+        is_long = (flags & LONG) > 0
+        start = at + NODE_HEAD_BYTES + key_bytes
+        end = start % self._bytes + np.where(is_long, 8, length)
+        inside = (start // self._bytes == pages) & (end <= self._bytes)
+        self._check(pages, inside & (flags & ~(LONG | NAMED) == 0))
+        last = slice(int(at[-1]) + NODE_HEAD_BYTES, int(start[-1]))
+        first = self._raw[start[is_long][:, None] + np.arange(8)].view("<u8")[:, 0]
+        n = -(-(length[is_long] + PAGE_HEAD_BYTES) // self._bytes)
+        fits = (first >= META_PAGES) & (first < self._n)
+        self._check(pages[is_long], fits & (np.where(fits, first, 0).astype(np.int64) + n <= self._n))
+        start[is_long] = first.astype(np.int64) * self._bytes + PAGE_HEAD_BYTES
+        return start, length, self._raw[last].tobytes()
+
+    def _nodes(self, numbers: Numbers, kind: int) -> tuple[Numbers, Numbers]:
+        """Return page and offset in the file of each node in some pages, after a check of the heads of the pages."""
+        self._check(numbers, numbers < self._n)
+        at = numbers * (self._bytes // 2)
+        flags, lower, upper = (self._halves[at + i].astype(np.int64) for i in (5, 6, 7))
+        counts = (lower - PAGE_HEAD_BYTES) // 2
+        right = (self._numbers[numbers] == numbers.astype(np.uint64)) & (flags & KIND == kind) & (lower % 2 == 0)
+        right &= (counts >= (2 if kind == BRANCH else 1)) & (lower <= upper) & (upper <= self._bytes)
+        self._check(numbers, right)
+        pages = np.repeat(numbers, counts)
+        index = np.arange(len(pages)) - np.repeat(np.cumsum(counts) - counts, counts)
+        offsets = self._halves[pages * (self._bytes // 2) + PAGE_HEAD_BYTES // 2 + index].astype(np.int64)
+        right = (offsets >= np.repeat(upper, counts)) & (offsets % 2 == 0) & (offsets + NODE_HEAD_BYTES <= self._bytes)
+        self._check(pages, right)
+        return pages, pages * self._bytes + offsets
+
+    def _heads(self, at: Numbers) -> tuple[Numbers, ...]:
+        return tuple(self._halves[at // 2 + i].astype(np.int64) for i in range(4))
+
+    def _check(self, pages: Numbers, right: npt.NDArray[Any]) -> None:
+        if not right.all():
+            raise self._damaged(f"page {pages[int(right.argmin())]} is invalid")
+
+    def _damaged(self, what: str) -> DataError:
+        return DataError(f"{self._url}: a damaged LMDB file: {what}.")
+
+
+# key of the description of our records; sorts after all other keys
+INFO_KEY = b"__singa_dask__"
+KEY = b"%012d"
+DATA_FILE = "data.mdb"
+FETCH_BYTES = 1 << 22
+FIRST_MAP_BYTES = 1 << 24
+TRANSACTION_BYTES = 1 << 23
+TRANSACTION_PAIRS = 1000
+
+
+class LMDBOptions(ImageOptions, StoreOptions):
+    """Options of LMDB: size and channels of Caffe's encoded images."""
+
+
+@STORES.register("lmdb")
+class LMDBStore(Store):
+    """Records of an LMDB directory, or of its data file. A remote file is first downloaded to the cache.
+
+    Encoded images of Caffe are decoded with their channels in Caffe's order, blue first, as its other images have them.
+
+    Raises
+    ------
+    DataError
+        The file is missing, truncated, larger than the limit of the cache, or its values are not records; or there are
+        options for images, but no encoded ones.
+    """
+
+    block = LMDBOptions
+    write_options = ("records_per_value", "class_names")
+    suffixes = (".lmdb", ".mdb")
+    directory_files = (DATA_FILE,)
+
+    def __init__(self, url: str, storage_options: fs.Options = None, **options: Any) -> None:
+        super().__init__(url, storage_options, **options)
+        self._file: LMDBFile | None = None
+        self._cached: CachedFile | None = None
+        self._version = ""  # of a remote file
+        self._decoder: record.Decoder | None = None
+        try:
+            file, path, self._bytes = self._locate()
+            self._file = LMDBFile(file, path, self._bytes)
+            self._file.source.url, self._file.source.common_version = file, self._version
+            self._open_records(self._file)
+            manifest = find_manifest(url, "lmdb", url, self._bytes, storage_options)
+            if manifest is not None:
+                self.blocks = manifest.attach(self.blocks)
+                if manifest.options == plain(self.options):
+                    manifest.check_described(url, self.schema, self.class_names)
+                self.class_names = self.class_names or manifest.class_names
+        except BaseException:
+            self.close()
+            raise
+
+    def _locate(self) -> tuple[str, Path, int]:
+        """Return URL, local path and length of the data file; downloads it if it is remote."""
+        local = fs.local_path(self.url)
+        if local is not None:
+            path = local / DATA_FILE if local.is_dir() else local
+            return str(path), path, path.stat().st_size if path.exists() else 0
+        options = self.storage_options
+        url = fs.join(self.url, DATA_FILE) if fs.is_dir(self.url, options) else self.url
+        n_bytes = fs.size(url, options)
+
+        def chunks() -> Iterator[bytes]:
+            with fs.open(url, storage_options=options) as file:
+                while chunk := file.read(FETCH_BYTES):
+                    yield chunk
+            if version(url, options) != known:
+                raise DataError(f"{url}: the file was replaced while it was read.")
+
+        self._version = known = version(url, options)
+        key = key_of("file", url, n_bytes, known)
+        # the cached file is longer by the seal of the cache
+        self._cached = open_cache(options.get(fs.CACHE)).file(key, n_bytes, chunks)
+        return url, self._cached.path, n_bytes
+
+    @classmethod
+    def matches(cls, url: str, head: bytes) -> bool:
+        return head[MAGIC_AT : MAGIC_AT + 4] == MAGIC or super().matches(url, head)
+
+    def _open_records(self, file: LMDBFile) -> None:
+        count = len(file.offsets)
+        if not count:
+            raise DataError(f"{self.url}: no records.")
+        first = bytes(file.value(0))
+        resize, channels = self.options["resize"], self.options["channels"]
+        has_pictures = file.last_key != INFO_KEY and _has_picture(first)
+        if (resize or channels != 3) and not has_pictures:
+            raise DataError(f"{self.url}: resize and channels are for encoded images, and there are none.")
+        if file.last_key == INFO_KEY:
+            self._open_raw(count - 1, *self._read_info(bytes(file.value(count - 1))))
+            return
+        self._decoder, arrays = _recognise(self.url, first, partial(_picture, resize=resize, channels=channels))
+        self.schema = record_schema.schema_of(arrays)
+        n = rows_per_block(len(first))
+        self.blocks = tuple(
+            Block(i, min(n, count - start), self.url, start, n * len(first))
+            for i, start in enumerate(range(0, count, n))
+        )
+
+    def _read_info(self, info: bytes) -> tuple[int, int]:
+        """Set the schema from our converters' description; return the number of records, and of those per value."""
+        try:
+            described = json.loads(info)
+            self.schema = record_schema.fields_of(described["fields"])
+            self.class_names = parse_names(described.get("class_names"))
+            count, n = int(described["count"]), int(described["records_per_value"])
+            n_bytes = count * self.record_bytes
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{self.url}: a damaged value of {INFO_KEY!r}: {type(error).__name__}: {error}.") from error
+        if count < 1 or n < 1 or not 0 < n_bytes <= self._bytes:
+            text = f"{count} records, {n} per value, of {n_bytes} bytes in a file of {self._bytes}"
+            raise DataError(f"{self.url}: a damaged value of {INFO_KEY!r}: {text}.")
+        return count, n
+
+    def _open_raw(self, n_values: int, count: int, n: int) -> None:
+        self.blocks = tuple(
+            Block(i, min(n, count - first), self.url, first, min(n, count - first) * self.record_bytes)
+            for i, first in enumerate(range(0, count, n))
+        )
+        if n_values != len(self.blocks):
+            raise DataError(f"{self.url}: {n_values} values of records, expected {len(self.blocks)}.")
+        self.mapped = True
+
+    def read_block(self, block_id: int) -> Arrays:
+        block, where = self.blocks[block_id], f"{self.url}, block {block_id}"
+        if self._decoder is None:
+            return self._split(self.block_bytes(block_id), block.n, where)
+        if block.crc is not None and block_id not in self._verified:
+            self.block_bytes(block_id)
+        try:
+            arrays = self._decode_together(block) or record.decode_values(self._values(block_id), self._decoder)
+        except ValueError as error:
+            raise DataError(f"{where} (records from {block.offset} on): {error}.") from error
+        return record_schema.check_schema(arrays, self.schema, where)
+
+    @property
+    def _opened(self) -> LMDBFile:
+        if self._file is None:
+            raise DataError(f"{self.url}: closed.")
+        return self._file
+
+    def _decode_together(self, block: Block) -> Arrays | None:
+        """Decode the records of a block; None if they have different layouts, or one of them is wrong."""
+        file, span = self._opened, slice(block.offset, block.offset + block.n)
+        offsets, lengths = file.offsets[span], file.lengths[span]
+        if self._decoder is None or (lengths != lengths[0]).any():
+            return None
+        try:
+            return self._decoder(file.rows(offsets, int(lengths[0])))
+        except ValueError:
+            # reported for a single record when they are decoded one by one
+            return None
+
+    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        if self._decoder is None:
+            return super().salvage(block_id)
+        self.block_bytes(block_id)
+        return record.salvage_values(self._values(block_id), self.schema, self._decoder)
+
+    def block_bytes(self, block_id: int) -> memoryview:
+        values = self._values(block_id)
+        return self.verify_crc(block_id, values[0] if len(values) == 1 else memoryview(b"".join(values)))
+
+    def open_sources(self) -> Sequence[Bytes]:
+        return (self._opened.source,)
+
+    def manifest_info(self) -> dict[str, Any]:
+        return {"bytes": self._bytes}
+
+    def _values(self, block_id: int) -> list[memoryview]:
+        """Return the values of a block: one, or one for each record."""
+        block, file = self.blocks[block_id], self._opened
+        if self._decoder is None:
+            return [file.value(block_id)]
+        return [file.value(i) for i in range(block.offset, block.offset + block.n)]
+
+    def _split(self, value: bytes | memoryview, n: int, where: str) -> Arrays:
+        if len(value) != n * self.record_bytes:
+            raise DataError(f"{where}: {len(value)} bytes, expected those of {n} records.")
+        arrays, at = {}, 0
+        for name, field in self.schema.items():
+            size = n * field.size_bytes
+            arrays[name] = np.frombuffer(value[at : at + size], field.dtype).reshape(n, *field.shape)
+            at += size
+        return arrays
+
+    @classmethod
+    def write(
+        cls,
+        url: str,
+        records: Records,
+        storage_options: fs.Options = None,
+        records_per_value: int = 256,
+        class_names: Sequence[str] = (),
+    ) -> None:
+        """Write a new LMDB directory of raw arrays.
+
+        Parameters
+        ----------
+        records_per_value : int
+            Number of records per value, which holds the arrays of the fields one after the other.
+        class_names : sequence of str
+            Written to the description of the records.
+        """
+        if fs.local_path(url) is None:
+            raise DataError(f"{url}: LMDB can only be written to a local disk.")
+        write_environment(url, _raw_pairs(Rechunker(url, records), records_per_value, class_names))
+
+    def close(self) -> None:
+        if self._cached is not None:
+            self._cached.close()
+        self._cached = self._file = None
+
+
+def write_environment(url: str, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+    """Write pairs, sorted by key, as a new LMDB directory, atomically."""
+    with fs.staged(fs.join(url, DATA_FILE)) as path:
+        with lmdb.open(bytes(path), subdir=False, lock=False, map_size=FIRST_MAP_BYTES, sync=False) as environment:
+            for batch in _batches(pairs):
+                _put(environment, batch)
+            environment.sync(True)
+
+
+def _batches(pairs: Iterable[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Yield the pairs of one transaction at a time."""
+    batch: list[tuple[bytes, bytes]] = []
+    n_bytes = 0
+    for pair in pairs:
+        batch.append(pair)
+        n_bytes += len(pair[1])
+        if n_bytes >= TRANSACTION_BYTES or len(batch) == TRANSACTION_PAIRS:
+            yield batch
+            batch, n_bytes = [], 0
+    yield batch
+
+
+def _put(environment: Any, batch: list[tuple[bytes, bytes]]) -> None:
+    while True:
+        try:
+            with environment.begin(write=True) as transaction:
+                for key, value in batch:
+                    transaction.put(key, value, append=True)
+            return
+        except lmdb.MapFullError:
+            environment.set_mapsize(2 * environment.info()["map_size"])
+
+
+def _raw_pairs(rows: Rechunker, n: int, class_names: Sequence[str]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield a pair for each ``n`` records, and finally their description."""
+    for first, block in zip(itertools.count(0, n), rows.chunks(n), strict=False):
+        yield KEY % first, b"".join(block[name].tobytes() for name in rows.schema)
+    info: dict[str, Any] = {"version": 1, "count": rows.taken, "records_per_value": n}
+    info["fields"] = record_schema.describe_fields(rows.schema)
+    if class_names:
+        info["class_names"] = list(class_names)
+    yield INFO_KEY, json.dumps(info).encode()
+
+
+def _picture(data: bytes, resize: Sequence[int] | None, channels: int) -> npt.NDArray[np.uint8]:
+    """Decode an image of Caffe, blue first; raise a `ValueError` if it is damaged."""
+    try:
+        return decode_image(data, "its image", resize, channels)[::-1]
+    except MissingPackageError:
+        raise
+    except DataError as error:
+        raise ValueError(str(error).rstrip(".")) from error
+
+
+def _has_picture(value: bytes) -> bool:
+    try:
+        return record.holds_pictures(np.frombuffer(value, np.uint8)[None])
+    except ValueError:
+        return False
+
+
+def _recognise(url: str, value: bytes, picture: Callable[[bytes], Any]) -> tuple[record.Decoder, Arrays]:
+    """Detect by the first value whether the records are Datum or RecordProto."""
+    reasons = []
+    # field 4 of a Datum has pixels, that of a RecordProto has packed floats: only one fits the shape
+    decoders: list[record.Decoder] = [record.decode_records, partial(record.decode_datums, picture=picture)]
+    for decoder in decoders:
+        try:
+            return decoder, record.decode_values([value], decoder)
+        except ValueError as error:
+            reasons.append(str(error))
+    raise DataError(f"{url}: neither records of SINGA ({reasons[0]}) nor of Caffe ({reasons[1]}).")

@@ -1,0 +1,209 @@
+"""Records in JSON lines, an object per line, such as ``{"x": [0.5, 1.5], "label": 3}``: a table of arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, cast
+
+import numpy as np
+import pyarrow as pa
+
+from singa_dask import fs
+from singa_dask.conf.kinds import Field as KeyField
+from singa_dask.conf.kinds import Many, Size
+from singa_dask.data.codecs.columns import whole
+from singa_dask.data.codecs.labels import label_field
+from singa_dask.data.codecs.table_encoder import TableEncoder, Where
+from singa_dask.data.codecs.table_spec import TableSpec
+from singa_dask.data.codecs.values import flat_lists
+from singa_dask.data.stores.blocks import BLOCK_BYTES
+from singa_dask.data.stores.store import STORES, LabelOptions
+from singa_dask.data.stores.tables.json_text import load_object
+from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_files import TableFile
+from singa_dask.data.stores.tables.table_json import JsonPart
+from singa_dask.data.types import Arrays, Field, RecordRun
+from singa_dask.errors import DataError, listed
+
+PIXEL_KEYS = ("pixel", "pixels", "image", "images")
+VALUE_KEYS = ("features", "data", "x", *PIXEL_KEYS)
+
+
+class ArraysPart(JsonPart):
+    """A file of JSON lines, each with an array, or with numbers that are the values of a record in a row.
+
+    The first line says which keys these are, and the shape of the values.
+
+    Attributes
+    ----------
+    keys : tuple of str
+        The key of the array, a nested list; or the keys of the numbers.
+    shape : tuple of int
+        Shape of the values of a record.
+    is_row : bool
+        Whether the values are numbers of keys, not an array.
+    is_pixel : bool
+        Whether the values are integers from 0 to 255.
+    label : str
+        Key of the label; empty if there is none.
+
+    Raises
+    ------
+    DataError
+        The file is empty, or its first line is not such a record.
+    """
+
+    def __init__(self, url: str, storage_options: fs.Options, options: Mapping[str, Any]) -> None:
+        super().__init__(url, storage_options, options["block_bytes"], tolerant=True)
+        if not self._first:
+            raise DataError(f"{url}: no lines. The file is empty.")
+        try:
+            self._choose(load_object(self._first.split(b"\n", 1)[0]), options)
+        except ValueError as error:
+            raise DataError(f"{url}, line 1: {error}.") from None
+
+    def _choose(self, found: dict[str, Any], options: Mapping[str, Any]) -> None:
+        features, dtype = options["features"], options["dtype"]
+        self.label = options["label"] or label_field([key for key in found if key not in features])
+        self.keys = keys = tuple(features) or _value_keys(found, self.label)
+        if self.label in keys:
+            raise ValueError(f"{self.label} is both a feature and the label")
+        if self.label:
+            _value(found, self.label)
+        values = [_value(found, key) for key in keys]
+        self.is_row = len(keys) > 1 or not isinstance(values[0], list)
+        for key, value in zip(keys, values, strict=True) if self.is_row else ():
+            if not isinstance(value, int | float):
+                raise ValueError(f"{key} is {value!r:.40}, expected a number")
+        try:
+            array = np.array(values if self.is_row else values[0])
+        except (OverflowError, ValueError):
+            raise ValueError(f"the lists of {keys[0]} have different lengths") from None
+        if array.dtype.kind not in "biuf" or not array.size:
+            raise ValueError(f"{keys[0]} is not a list of numbers")
+        is_whole = array.dtype.kind in "iu" and array.min() >= 0 and array.max() <= 255
+        is_pixel = not dtype and not self.is_row and keys[0] in PIXEL_KEYS and bool(is_whole)
+        self.shape, self.is_pixel = array.shape, dtype == "uint8" or is_pixel
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        return {**super().kinds, **({} if self.is_row else {self.keys[0]: "vector"})}
+
+    def width(self, column: str) -> int:
+        return math.prod(self.shape)
+
+    def _schema(self, kinds: Mapping[str, str]) -> pa.Schema:
+        schema, [key, *_] = super()._schema(kinds), self.keys
+        if key in kinds and not self.is_row:
+            nested: pa.DataType = pa.float64()
+            for _ in self.shape:
+                nested = pa.list_(nested)
+            schema = schema.set(schema.get_field_index(key), pa.field(key, nested))
+        return schema
+
+    def decode(self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
+        table, [key, *_] = super().decode(run, kinds, data), self.keys
+        if key in kinds and len(self.shape) > 1:
+            flat = flat_lists(whole(table.column(key)), self.shape, f"{self.url}, {key}")
+            arrays = pa.FixedSizeListArray.from_arrays(flat, math.prod(self.shape))
+            table = table.set_column(table.column_names.index(key), key, arrays)
+        return table
+
+
+class PixelEncoder(TableEncoder):
+    """Makes records of pixels from an array of each row."""
+
+    def encode(self, table: pa.Table, where: Where) -> Arrays:
+        arrays = super().encode(table, where)
+        values = arrays.pop("data")
+        pixels = values.astype(np.uint8)
+        if (wrong := pixels != values).any():
+            row, name = int(wrong.reshape(len(wrong), -1).any(axis=1).argmax()), self._spec.features[0]
+            raise DataError(
+                f"{where(row)}: {name} has other values than integers from 0 to 255, unlike the first line. Set dtype: "
+                "float32."
+            )
+        return {"pixel": pixels, **arrays}
+
+
+def _value_keys(found: dict[str, Any], label: str) -> tuple[str, ...]:
+    chosen = tuple(key for key in VALUE_KEYS if key != label and isinstance(found.get(key), list))
+    if len(chosen) > 1:
+        raise ValueError(f"{' and '.join(chosen)} could each be the values of a record. Set features")
+    if chosen:
+        return chosen
+    numbers = tuple(key for key, value in found.items() if key != label and isinstance(value, int | float))
+    others = [key for key in found if key != label and key not in numbers]
+    if others or not numbers:
+        known = listed([*numbers, *others])
+        raise ValueError(f"has no key {', '.join(VALUE_KEYS)} of a list of numbers. Give features, of the keys {known}")
+    return numbers
+
+
+def _value(found: dict[str, Any], key: str) -> Any:
+    value = found.get(key)
+    if value is None:
+        known = listed(list(found))
+        raise ValueError(
+            f"{key} is null, expected a value" if key in found else f"column {key!r} is missing. Columns: {known}"
+        )
+    return value
+
+
+class JsonLinesOptions(LabelOptions):
+    """Options of JSON lines."""
+
+    features: Many[str] = KeyField(default=[])
+    """Key of a list of numbers, nested for records of several dimensions; or keys of numbers. By default features,
+    data, x, pixel, pixels, image or images, or else all keys if they are of numbers."""
+    dtype: Literal["", "uint8", "float32"] = ""
+    """By default uint8 for the keys pixel, pixels, image and images if the first line has integers from 0 to 255, and
+    float32 otherwise."""
+    classes: Many[str] = KeyField(default=[])
+    """Names of the classes, by label, if labels are text. By default the file is searched for them at opening, unless a
+    manifest lists them."""
+    block_bytes: Size = BLOCK_BYTES
+    """Approximate length of a block."""
+
+
+@STORES.register("jsonl")
+class JsonLinesStore(TableStore):
+    """Records of a file of JSON lines, gzipped or not.
+
+    All lines have the same keys as the first. Values become ``data`` (float32), or ``pixel`` (uint8). Labels are
+    integers, or text: then the ``class_names`` are all labels of the file, in order.
+
+    Raises
+    ------
+    DataError
+        The file is missing or empty, or its first line is not such a record. `read_block` names the line of a wrong
+        record.
+    """
+
+    block = JsonLinesOptions
+    table_format = "jsonl"
+    column_options = ("features", "label")
+    lists_files = False
+    suffixes = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
+    block_options = ("block_bytes",)
+
+    def index(self) -> None:
+        self._format, self._block_bytes, self._tolerant = "jsonl", self.options["block_bytes"], True
+        self._use_files([TableFile(self.url)])
+        part = cast(ArraysPart, self._parts(0))
+        classes = self.options["classes"] or (self.manifest.class_names if self.manifest else ())
+        is_text = part.kinds.get(part.label) == "string"
+        categories = {part.label: tuple(classes)} if classes and is_text else {}
+        self._spec = TableSpec(part.keys, (part.label,) if part.label else (), categories=categories)
+        self._use(self._scan(self._known_runs(1)))
+        if not part.is_row:
+            self.table_facts, self.table_columns = None, ()
+        if part.is_pixel:
+            self._encoder = PixelEncoder(self._spec, self._index.facts)
+            labels = {name: field for name, field in self.schema.items() if name != "data"}
+            self.schema = {"pixel": Field(np.dtype(np.uint8), part.shape), **labels}
+        self._encoder.schema["data"] = Field(np.dtype(np.float32), part.shape)
+
+    def _open_part(self, file: int) -> ArraysPart:
+        return ArraysPart(self.url, self.storage_options, self.options)

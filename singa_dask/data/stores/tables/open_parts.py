@@ -1,0 +1,115 @@
+"""OpenParts: the parts of a table, of which those that were used last stay open."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+
+from singa_dask.data.codecs.columns import show_columns
+from singa_dask.data.stores.tables.table_files import TableFile, with_keys
+from singa_dask.data.stores.tables.table_part import OpenRuns, TablePart
+from singa_dask.data.types import RecordRun
+from singa_dask.errors import DataError
+from singa_dask.fs.sources import Bytes
+
+# local files, which are mapped, and files that are held in memory
+MAX_LOCAL = 8
+MAX_REMOTE = 256
+
+
+class _Slot:
+    """A file, and the lock of the thread that opens it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.part: TablePart | None = None
+
+
+def check_columns(part: TablePart, form: str, wanted: Mapping[str, str], first: str, *of_any: str) -> None:
+    """Check that a file has columns of the ``first`` one, of the same kinds but for those ``of_any`` kind."""
+    # of CSV, kinds are a guess from the first records; values of other kinds are found when they are read
+    names = (part.kinds if form == "parquet" else {}) or dict.fromkeys(part.names, "empty")
+    for name, kind in wanted.items():
+        if name not in names:
+            raise DataError(f"{part.url}: no column {name!r}, unlike {first}. {show_columns(names)}")
+        found = "string" if kind == "string" and part.is_text(name) else names[name]
+        if found not in (kind, "empty") and name not in of_any:
+            raise DataError(f"{part.url}: column {name!r} of type {found}, in {first} {kind}.")
+
+
+class OpenParts:
+    """The parts of a table, of which those that were used last stay open, read with the columns of their directories.
+
+    Any thread may use it; several can open files at the same time. Parts that are no longer kept are closed when nobody
+    uses them or views of them.
+
+    Parameters
+    ----------
+    files : sequence of TableFile
+    open_part : callable
+        Index of a file -> `TablePart`.
+
+    Attributes
+    ----------
+    open_runs : OpenRuns
+        Of all files.
+    """
+
+    def __init__(self, files: Sequence[TableFile], open_part: Callable[[int], TablePart]) -> None:
+        self.files, self._open = files, open_part
+        self._lock = threading.Lock()
+        self._slots: OrderedDict[int, _Slot] = OrderedDict()
+        self.open_runs = OpenRuns()
+
+    def __call__(self, file: int) -> TablePart:
+        """Return a part, opened if it is not open."""
+        with self._lock:
+            slot = self._slots.setdefault(file, _Slot())
+            self._slots.move_to_end(file)
+        with slot.lock:
+            if slot.part is None:
+                slot.part = self._open(file)
+                slot.part.open_runs = self.open_runs
+                self._limit(MAX_LOCAL if slot.part.source.is_local else MAX_REMOTE)
+            return slot.part
+
+    def find(self, file: int) -> TablePart | None:
+        """Return a part if it is open; does not wait."""
+        with self._lock:
+            slot = self._slots.get(file)
+        return slot.part if slot else None
+
+    def open_sources(self) -> list[Bytes]:
+        """Return the files that are open."""
+        with self._lock:
+            return [slot.part.source for slot in self._slots.values() if slot.part is not None]
+
+    def _limit(self, n: int) -> None:
+        with self._lock:
+            while len(self._slots) > n:
+                self._slots.popitem(last=False)
+
+    def close(self) -> None:
+        """Keep no part."""
+        self.open_runs.clear()
+        with self._lock:
+            self._slots.clear()
+
+    def in_file(self, file: int, wanted: Mapping[str, str]) -> dict[str, str]:
+        """Return the columns, with their kinds, that a file holds, without those that its directories give."""
+        keys = dict(self.files[file].keys)
+        return {name: kind for name, kind in wanted.items() if name not in keys}
+
+    def decode(self, file: int, run: RecordRun, wanted: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
+        """Return the rows of a run from its bytes."""
+        return with_keys(self(file).decode(run, self.in_file(file, wanted), data), self.files[file], wanted)
+
+    def rows(
+        self, file: int, run: RecordRun, wanted: Mapping[str, str], data: Sequence[memoryview]
+    ) -> Callable[[int, int], pa.Table]:
+        """Return a function: first, stop -> some rows of a run for which `decode` fails; it raises if one is bad."""
+        rows = self(file).rows(run, self.in_file(file, wanted), data)
+        return lambda first, stop: with_keys(rows(first, stop), self.files[file], wanted)

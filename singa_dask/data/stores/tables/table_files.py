@@ -1,0 +1,147 @@
+"""Files of a table, as pandas, Spark, Dask and Hive write them: which they are, and their format.
+
+Names of directories ``key=value`` give columns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from singa_dask import fs
+from singa_dask.data.codecs.columns import is_number
+from singa_dask.data.stores.arrow.columnar import ARROW_MAGIC, PARQUET_SUFFIXES, is_columnar
+from singa_dask.data.stores.arrow.parquet import PARQUET_MAGIC
+from singa_dask.data.stores.hugging_face import README, name_sets, saved_files
+from singa_dask.data.stores.lakes import refuse_lake
+from singa_dask.data.stores.shards import check_splits, shard_urls
+from singa_dask.errors import DataError
+from singa_dask.fs.open_bytes import MARK_BYTES, refuse_compressed
+from singa_dask.fs.patterns import is_pattern
+
+WHOLE_SUFFIXES = (".json", ".json.gz", ".xlsx")
+JSON_LINES = (".jsonl", ".ndjson")
+CSV_SUFFIXES = (".csv", ".tsv", ".txt", ".data")
+PACKED = ".gz"
+# directory of Spark's unfinished tasks
+UNFINISHED = "_temporary"
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+MAX_DEPTH = 16
+DIGITS = re.compile(r"(\d+)")
+
+
+class TableFile(NamedTuple):
+    """A file, and the columns that the names of its directories give: name and value, None for no value."""
+
+    url: str
+    keys: tuple[tuple[str, str | None], ...] = ()
+
+
+def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]:
+    """Return the files of a table, in order: names are sorted, numbers in them by their value.
+
+    In a directory, names that begin with ``_`` or ``.``, README.md and empty files are left out; directories
+    ``key=value`` give columns.
+
+    Raises
+    ------
+    DataError
+        There are none, or the directory is not complete.
+    """
+    if is_pattern(url, storage_options):
+        return [TableFile(each) for each in sorted(shard_urls(url, storage_options), key=_natural)]
+    if not fs.exists(url, storage_options):
+        raise DataError(f"{url}: no such file or directory.")
+    if not fs.is_dir(url, storage_options):
+        return [TableFile(url)]
+    saved = saved_files(url, fs.ls(url, storage_options), storage_options)
+    found = [TableFile(each) for each in saved] or _inside(url.rstrip("/"), (), storage_options)
+    if not found:
+        raise DataError(f"{url}: no files of a table in this directory.")
+    check_splits(url, [each.url for each in found], is_dir=True)
+    keys = [name for name, _ in found[0].keys]
+    for each in found:
+        if [name for name, _ in each.keys] != keys:
+            raise DataError(f"{each.url}: expected directories {'/'.join(f'{key}=...' for key in keys) or url}.")
+    return found
+
+
+def _inside(url: str, keys: tuple[tuple[str, str | None], ...], storage_options: fs.Options) -> list[TableFile]:
+    entries = {name: (is_folder, n_bytes) for name, is_folder, n_bytes in fs.entries(url, storage_options)}
+    refuse_lake(url, entries, storage_options)
+    if UNFINISHED in entries:
+        raise DataError(f"{url}: has a directory {UNFINISHED}: a job that writes it has not ended, or has failed.")
+    found: list[TableFile] = []
+    for name in sorted(entries, key=_natural):
+        place, (is_folder, n_bytes) = fs.join(url, name), entries[name]
+        if name[0] in "._":
+            continue
+        if is_folder:
+            key, equals, value = name.partition("=")
+            if not equals or len(keys) == MAX_DEPTH:
+                how = name_sets(url, storage_options) or "Expected files, or directories named key=value."
+                raise DataError(f"{place}: a directory in a table. {how}")
+            text = None if value == HIVE_NULL else unquote(value)
+            found += _inside(place, (*keys, (unquote(key), text)), storage_options)
+        elif n_bytes and name != README:
+            found.append(TableFile(place, keys))
+    return found
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts ``part.2`` before ``part.10``."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in DIGITS.split(name)]
+
+
+def format_of(files: Sequence[TableFile], storage_options: fs.Options = None) -> str:
+    """Return ``csv``, ``parquet``, ``jsonl``, or ``whole`` for files that are read as a whole.
+
+    Raises
+    ------
+    DataError
+        A file is neither, or the files differ.
+    """
+    first = _format(files[0].url, storage_options)
+    for each in files[1:]:
+        if each.url.lower().endswith((*CSV_SUFFIXES, *PARQUET_SUFFIXES, *JSON_LINES)) and _format(each.url) != first:
+            raise DataError(f"{each.url}: not {first}, unlike {files[0].url}.")
+    return first
+
+
+def _format(url: str, storage_options: fs.Options = None) -> str:
+    if url.lower().endswith(WHOLE_SUFFIXES):
+        return "whole"
+    name = url.lower().removesuffix(PACKED)
+    if name.endswith(PARQUET_SUFFIXES):
+        return "parquet"
+    if name.endswith(CSV_SUFFIXES):
+        return "csv"
+    if name.endswith(JSON_LINES):
+        return "jsonl"
+    head = fs.read_bytes(url, 0, min(MARK_BYTES, fs.size(url, storage_options)), storage_options)
+    refuse_compressed(url, head)
+    if head.startswith((PARQUET_MAGIC, ARROW_MAGIC)) or is_columnar(url, head):
+        return "parquet"
+    raise DataError(
+        f"{url}: neither CSV, Parquet, Arrow, ORC nor JSON lines. Columns have names there; give backend if it is one."
+    )
+
+
+def kind_of_key(files: Sequence[TableFile], i: int) -> str:
+    """Return the kind of the i-th column that directories give: ``number`` or ``string``."""
+    texts = [each.keys[i][1] for each in files]
+    return "number" if all(text is None or is_number(text) for text in texts) else "string"
+
+
+def with_keys(table: pa.Table, file: TableFile, wanted: Mapping[str, str]) -> pa.Table:
+    """Return the rows of a file with the columns that its directories give, of those that are wanted."""
+    keys = dict(file.keys)
+    for name in wanted.keys() & keys.keys():
+        kind = pa.float64() if wanted[name] == "number" else pa.string()
+        value = float(keys[name] or "nan") if wanted[name] == "number" else keys[name]
+        table = table.append_column(name, pa.repeat(pa.scalar(value, kind), len(table)))
+    return table

@@ -1,0 +1,185 @@
+"""JsonPart: a file of JSON lines of a table."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json
+
+from singa_dask import fs
+from singa_dask.data.codecs.columns import column_kind
+from singa_dask.data.stores.blocks import BLOCK_BYTES, cut_lines
+from singa_dask.data.stores.tables.json_text import after_mark, load_object, parse_lines
+from singa_dask.data.stores.tables.table_part import TablePart
+from singa_dask.data.types import RecordRun
+from singa_dask.errors import DataError
+from singa_dask.fs.open_bytes import open_bytes
+from singa_dask.fs.sources import Range
+from singa_dask.lazy import LazyModule
+
+pc = LazyModule("pyarrow.compute")
+
+# types of columns, by kind; others are numbers
+KINDS = {"string": pa.string(), "boolean": pa.bool_(), "vector": pa.list_(pa.float64())}
+
+
+class JsonPart(TablePart):
+    """A file of JSON lines as a table, gzipped or not: keys are columns, and a key that a line lacks has no value.
+
+    Columns and their kinds are those of the first ``block_bytes``; if wrong records are to be skipped, a column has the
+    kind of most of its values there.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        storage_options: fs.Options = None,
+        block_bytes: int = BLOCK_BYTES,
+        tolerant: bool = False,
+        na_values: Sequence[str] = (),
+        listed: Mapping[str, Collection[str]] = MappingProxyType({}),
+    ) -> None:
+        self.url, self.source = url, open_bytes(url, storage_options)
+        self._na_values, self._listed = na_values, listed
+        self.start = after_mark(self.source)
+        first = next(self.runs(block_bytes, 0), None)
+        self._first = bytes(self.source.read(first.offset, first.length)) if first else b""
+        if na_values and parse_lines(self._first, None) is None:
+            self._first = self._without_words(self._first)
+        self._types = _types_of(self._first)
+        self.names = tuple(self._types)
+        if first and not tolerant and parse_lines(self._first, None) is None:
+            raise self._error(self._first, first, self.kinds)
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        return {name: column_kind(found) for name, found in self._types.items()}
+
+    def width(self, column: str) -> int:
+        table = parse_lines(self._first, self._schema({column: "vector"}))
+        lengths = [] if table is None else pc.list_value_length(table[column]).drop_null().to_pylist()
+        return int(next(iter(lengths), 0))
+
+    def _schema(self, kinds: Mapping[str, str]) -> pa.Schema:
+        """Return the types of columns; what is wanted as strings may be numbers or booleans, which are read as such."""
+        types = {name: KINDS.get(kind, pa.float64()) for name, kind in kinds.items()}
+        given = {name: found for name, found in self._types.items() if column_kind(found) in ("number", "boolean")}
+        return pa.schema(
+            {name: given.get(name, found) if found == pa.string() else found for name, found in types.items()}
+        )
+
+    def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
+        line = 1
+        for block in cut_lines(self.source, self.start, block_bytes):
+            yield RecordRun(block.offset, block.length, block.n, line)
+            line += block.n
+
+    def ranges(self, run: RecordRun, kinds: Mapping[str, str]) -> tuple[Range, ...]:
+        return (Range(self.source, run.offset, run.length),)
+
+    def decode(self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
+        text, schema = data[0], self._schema(kinds)
+        table = parse_lines(text, schema)
+        if table is None and self._na_values:
+            text = memoryview(self._without_words(bytes(text)))
+            table = parse_lines(text, schema)
+        if table is None or len(table) != run.n:
+            raise self._error(bytes(text), run, kinds)
+        return table.select(list(kinds))
+
+    def _without_words(self, text: bytes) -> bytes:
+        """Return lines with null in place of words for missing values, which columns of numbers could not hold."""
+        words = {
+            json.dumps(word, ensure_ascii=is_ascii).encode() for word in self._na_values for is_ascii in (False, True)
+        }
+        lines = text.split(b"\n")
+        found = [i for i, line in enumerate(lines) if any(word in line for word in words)]
+        for i in found:
+            with contextlib.suppress(ValueError):
+                record = load_object(lines[i])
+                for key, value in record.items():
+                    if value in self._na_values and value not in self._listed.get(key, ()):
+                        record[key] = None
+                lines[i] = json.dumps(record).encode()
+        return b"\n".join(lines)
+
+    def rows(
+        self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]
+    ) -> Callable[[int, int], pa.Table]:
+        lines = bytes(data[0]).split(b"\n")
+
+        def decode(first: int, stop: int) -> pa.Table:
+            text = b"\n".join(lines[first:stop])
+            return self.decode(RecordRun(0, len(text), stop - first, run.line + first), kinds, [memoryview(text)])
+
+        return decode
+
+    def _error(self, text: bytes, run: RecordRun, kinds: Mapping[str, str]) -> DataError:
+        """Return the error of the first wrong line of a run."""
+        schema = self._schema(kinds)
+        for line, record in enumerate(text.split(b"\n"), run.line):
+            table = parse_lines(record, schema)
+            if table is None or len(table) != 1:
+                return DataError(f"{self.url}, line {line}: {_fault_of(record, schema)}.")
+        return DataError(f"{self.url}, lines from {run.line} on: columns with values of several kinds.")
+
+    def place(self, run: RecordRun, data: Sequence[memoryview]) -> Callable[[int], str]:
+        return lambda row: f"{self.url}, line {run.line + row}"
+
+
+def _types_of(text: bytes) -> dict[str, pa.DataType]:
+    """Return the type of each column: of all values, or if they differ, or lines are wrong, of most values."""
+    table = parse_lines(text, None)
+    if table is not None:
+        types = dict(zip(table.schema.names, table.schema.types, strict=True))
+        # integers that are no int64 keep their digits, which may be the name of a category
+        floats = [name for name, kind in types.items() if kind == pa.float64()]
+        for name in [name for name in floats if 2.0**63 <= (pc.max(table[name]).as_py() or 0) <= 2.0**64]:
+            if parse_lines(text, pa.schema({name: pa.uint64()})) is not None:
+                types[name] = pa.uint64()
+        return types
+    found = defaultdict[str, dict[str, list[Any]]](dict)
+    for line in text.split(b"\n"):
+        with contextlib.suppress(ValueError):
+            for key, value in load_object(line).items():
+                found[key].setdefault(column_kind(_type_of([value])), []).append(value)
+    return {
+        key: _type_of(max(kinds.values(), key=lambda each: (each[0] is not None, len(each))))
+        for key, kinds in found.items()
+    }
+
+
+def _type_of(values: Sequence[Any]) -> pa.DataType:
+    try:
+        return pa.array(values).type
+    except (pa.ArrowException, OverflowError):
+        return pa.float64() if isinstance(values[0], int) else pa.struct([])
+
+
+def _kind_of(kind: pa.DataType) -> str:
+    """Return the kind of a column, in which integers of nested lists are floats."""
+    return column_kind(kind).replace(str(pa.int64()), str(pa.float64()))
+
+
+def _fault_of(line: bytes, schema: pa.Schema) -> str:
+    """Return why a line is no record of columns of such types."""
+    try:
+        found = load_object(line)
+    except ValueError as error:
+        return str(error)
+    for name, wanted in zip(schema.names, schema.types, strict=True):
+        kind, value = _kind_of(wanted), found.get(name)
+        if isinstance(value, int | float) and abs(value) > sys.float_info.max:
+            return f"column {name!r}: {value!r:.40} does not fit in a float of 32 bits"
+        if value is not None and _kind_of(_type_of([value])) != kind:
+            said = f"column {name!r} is {value!r:.40}, expected a {kind}, as in most of the first lines"
+            is_word = kind == "number" and isinstance(value, str)
+            return f"{said}. Set na_values: [{value:.40}] if it means a missing value" if is_word else said
+    return "a key occurs twice, or a text is not Unicode, or a number is no integer as those of the first lines"

@@ -1,0 +1,209 @@
+"""ParquetPart: a Parquet file of a table."""
+
+from __future__ import annotations
+
+import json
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import cache
+from itertools import chain
+from weakref import WeakValueDictionary
+
+import pyarrow as pa
+
+from singa_dask import fs
+from singa_dask.data.codecs.columns import column_kind, refuse_twice
+from singa_dask.data.stores.arrow.columnar import open_columns
+from singa_dask.data.stores.arrow.row_groups import RowGroups
+from singa_dask.data.stores.class_names import hugging_face_names
+from singa_dask.data.stores.range_store import read_ranges
+from singa_dask.data.stores.tables.table_part import OpenRun, OpenRuns, TablePart
+from singa_dask.data.types import RecordRun
+from singa_dask.errors import DataError
+from singa_dask.fs.sources import Bytes, Range
+from singa_dask.lazy import LazyModule
+
+pc = LazyModule("pyarrow.compute")
+
+# kinds of columns of bytes, which may be texts
+BYTES = ("binary", "large_binary")
+# rows that are read at a time to find a vector
+WIDTH_ROWS = 64
+# rows of a row group that are decoded at a time
+BATCH_ROWS = 1 << 13
+
+
+class ParquetPart(TablePart):
+    """A Parquet file.
+
+    A run is a row group, or some rows of a large one. Its ``line`` is the index of its first record in the file.
+    """
+
+    def __init__(self, url: str, storage_options: fs.Options, source: Bytes | None = None) -> None:
+        self.url = url
+        self.open_runs = OpenRuns()
+        self._shared = _SharedReads()
+        self.source = source or open_columns(url, storage_options)
+        if not self.source.size:
+            raise DataError(f"{url}: not a Parquet file: it is empty.")
+        try:
+            self._groups = RowGroups(self.source)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise DataError(f"{url}: not a Parquet file, or a damaged one: {error}") from error
+        schema = self._groups.schema
+        refuse_twice(schema.names, url)
+        self._kinds = {column.name: column_kind(column.type) for column in schema}
+        self.names = tuple(self._kinds)
+        self.index = _index_columns(schema)
+        self._starts = self._groups.starts
+        self._ranges = cache(self._groups.ranges)
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        return dict(self._kinds) if self._starts[-1] else {}
+
+    def class_names(self, column: str) -> tuple[str, ...]:
+        is_number = self._kinds.get(column) == "number"
+        return hugging_face_names(self._groups.schema.metadata, column) if is_number else ()
+
+    def is_text(self, column: str) -> bool:
+        if self._kinds.get(column) not in BYTES:
+            return super().is_text(column)
+        try:
+            return len(self._first_values(column).cast(pa.string())) > 0
+        except pa.ArrowInvalid:
+            return False
+
+    def width(self, column: str) -> int:
+        values = self._first_values(column)
+        return int(pc.list_value_length(values)[0].as_py()) if len(values) else 0
+
+    def _first_values(self, column: str) -> pa.Array:
+        """Return the first values of a column, without missing ones."""
+        try:
+            for batch in self._groups.reader().batches([column], WIDTH_ROWS):
+                if len(values := batch.column(0).drop_null()):
+                    return values
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise DataError(f"{self.url}, column {column!r}: damaged: {error}") from error
+        return pa.nulls(0)
+
+    def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
+        size = max(1, block_bytes // max(row_bytes, 1))
+        for i, (start, stop) in enumerate(zip(self._starts, self._starts[1:], strict=False)):
+            offset, length = self._groups.extent(i)
+            # to decode a row group in parts costs more than a block that is somewhat larger
+            rows = size if stop - start > 4 * size else stop - start
+            for first in range(start, stop, rows or 1):
+                n = min(rows, stop - first)
+                yield RecordRun(offset, length * n // (stop - start), n, first)
+
+    def _group(self, run: RecordRun) -> int:
+        return bisect_right(self._starts, run.line) - 1
+
+    def _share(self, run: RecordRun) -> Fraction:
+        """Return which part of its row group a run is."""
+        group = self._group(run)
+        return Fraction(run.n, self._starts[group + 1] - self._starts[group])
+
+    def ranges(self, run: RecordRun, kinds: Mapping[str, str]) -> tuple[Range, ...]:
+        return self._ranges(self._group(run), tuple(kinds))
+
+    def fetch_bytes(self, run: RecordRun, kinds: Mapping[str, str]) -> int:
+        return int(super().fetch_bytes(run, kinds) * self._share(run))
+
+    def fetch(self, run: RecordRun, kinds: Mapping[str, str], again: bool = False) -> list[memoryview]:
+        if again or self.source.is_local or self._share(run) == 1:
+            return super().fetch(run, kinds, again)
+        ranges = self.ranges(run, kinds)
+        return self._shared.get(ranges, lambda: read_ranges(ranges))
+
+    def decode(self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
+        table = self._decoded(run, tuple(kinds), data)
+        for i, (column, kind) in enumerate(kinds.items()):
+            if kind == "string" and (names := self.class_names(column)):
+                table = table.set_column(i, column, _named(table.column(column), names, f"{self.url}, {column}"))
+            elif kind == "string" and self._kinds[column] in BYTES:
+                try:
+                    table = table.set_column(i, column, table.column(column).cast(pa.string()))
+                except pa.ArrowInvalid:
+                    raise DataError(f"{self.url}, column {column!r}: bytes that are not UTF-8.") from None
+        return table
+
+    def _decoded(self, run: RecordRun, columns: tuple[str, ...], data: Sequence[memoryview]) -> pa.Table:
+        group = self._group(run)
+        try:
+            if self._share(run) == 1:
+                return self._groups.read(group, columns, self._ranges(group, columns), data)
+            return self._read_rows(run, group, columns, data)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise DataError(f"{self.url}, row group {group}: damaged: {error}") from error
+
+    def _read_rows(self, run: RecordRun, group: int, columns: tuple[str, ...], data: Sequence[memoryview]) -> pa.Table:
+        """Read rows of a row group; those that follow the rows read last of this row group are decoded once."""
+        key = (self.url, group, columns)
+        stream = self.open_runs.take(key, run.line)
+        if stream is None:
+            reader = self._groups.reader()
+            reader.take_from(self._ranges(group, columns), data)
+            stream = OpenRun(self._starts[group], reader.batches(columns, min(BATCH_ROWS, run.n), group), data)
+        kept: list[pa.RecordBatch] = []
+        at, batches, stop, missing = stream.at, stream.batches, run.line + run.n, run.n
+        while missing:
+            batch = next(batches)
+            first, last = max(run.line - at, 0), min(stop - at, len(batch))
+            if first < last:
+                kept.append(batch.slice(first, last - first))
+                missing -= last - first
+            at += len(batch)
+        if at > stop:
+            batches = chain([batch.slice(len(batch) - (at - stop))], batches)
+        if stop < self._starts[group + 1]:
+            self.open_runs.keep(key, OpenRun(stop, batches, stream.data))
+        return pa.Table.from_batches(kept)
+
+    def place(self, run: RecordRun, data: Sequence[memoryview]) -> Callable[[int], str]:
+        group = self._group(run)
+        return lambda row: f"{self.url}, row group {group}, record {run.line + row}"
+
+
+class _Reads(list[memoryview]):
+    """What was read; unlike a list it can be referenced weakly."""
+
+
+class _SharedReads:
+    """Reads the same ranges once for several threads, as long as one of them holds the bytes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._locks: dict[tuple[Range, ...], threading.Lock] = {}
+        self._held: WeakValueDictionary[tuple[Range, ...], _Reads] = WeakValueDictionary()
+
+    def get(self, ranges: tuple[Range, ...], read: Callable[[], list[memoryview]]) -> list[memoryview]:
+        """Return the bytes of some ranges, by calling ``read`` if nobody holds them."""
+        with self._lock:
+            lock = self._locks.setdefault(ranges, threading.Lock())
+        with lock:
+            found = self._held.get(ranges)
+            if found is None:
+                found = self._held[ranges] = _Reads(read())
+            return found
+
+
+def _named(column: pa.ChunkedArray, names: Sequence[str], where: str) -> pa.ChunkedArray:
+    """Return the names of classes in place of their numbers; -1 stands for none."""
+    high = pc.max(column).as_py()
+    if high is not None and high >= len(names):
+        raise DataError(f"{where}: label {high} has no class name. The file has names for 0 to {len(names) - 1}.")
+    return pc.take(pa.array(names), pc.if_else(pc.less(column, 0), None, column))
+
+
+def _index_columns(schema: pa.Schema) -> tuple[str, ...]:
+    """Return the columns that pandas or Dask wrote for the index of a frame."""
+    try:
+        found = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+    except ValueError:
+        found = []
+    return tuple(name for name in schema.names if name in found or name.startswith("__"))

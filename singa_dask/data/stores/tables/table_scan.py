@@ -1,0 +1,89 @@
+"""TableScan: where records begin in the files of a large table of text, found by several processes for all hosts."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+
+from singa_dask.data.stores.tables.table_index import write_cached
+from singa_dask.data.stores.tables.table_part import TablePart
+from singa_dask.data.types import RecordRun
+
+_LEAST_BYTES: ContextVar[float] = ContextVar("least_bytes", default=float("inf"))
+
+
+@dataclass(frozen=True)
+class TableScan:
+    """The scan of a table that was not scanned yet.
+
+    Attributes
+    ----------
+    url : str
+        Of the table.
+    files : tuple of str
+        URLs of its files, in order.
+    open_part : callable
+        Opens one of them.
+    block_bytes : int
+        Length of a block, about.
+    folder : callable
+        Returns the directory for indices of tables in the cache of the host that calls it.
+    name : str
+        Of the file there.
+    """
+
+    url: str
+    files: tuple[str, ...]
+    open_part: Callable[[str], TablePart]
+    block_bytes: int
+    folder: Callable[[], Path]
+    name: str
+
+    def runs(self, file: int, check: Callable[[], None] = lambda: None) -> list[RecordRun]:
+        """Return the runs of the file of this index; ``check`` is called after each.
+
+        Raises
+        ------
+        DataError
+            The file cannot be read.
+        """
+        part, found = self.open_part(self.files[file]), list[RecordRun]()
+        for run in part.runs(self.block_bytes, 0):
+            found.append(run)
+            check()
+        return found
+
+    def keep(self, runs: Sequence[Sequence[RecordRun]]) -> None:
+        """Store the runs of all files in the cache of this host, where `TableStore` looks for them."""
+        found = [(file, *run) for file, of_file in enumerate(runs) for run in of_file]
+        write_cached({self.folder() / self.name: found}, self.url)
+
+
+class UnscannedError(Exception):
+    """A large table would have to be scanned, which `scans_apart` forbids."""
+
+    def __init__(self, scan: TableScan) -> None:
+        super().__init__(f"{scan.url}: not scanned")
+        self.scan = scan
+
+
+@contextlib.contextmanager
+def scans_apart(least_bytes: float) -> Iterator[None]:
+    """Let this thread open no table of text, of at least so many bytes, whose scan is not in the cache.
+
+    Opening such a table raises `UnscannedError`.
+    """
+    token = _LEAST_BYTES.set(least_bytes)
+    try:
+        yield
+    finally:
+        _LEAST_BYTES.reset(token)
+
+
+def refuse_scan(n_bytes: int, scan: Callable[[], TableScan]) -> None:
+    """Raise `UnscannedError` if a table of so many bytes is not to be scanned by this thread."""
+    if n_bytes >= _LEAST_BYTES.get():
+        raise UnscannedError(scan())

@@ -1,0 +1,145 @@
+"""Records as text: one record per line, numbers separated by separators, the label first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from singa_dask import fs
+from singa_dask.conf.kinds import Field as KeyField
+from singa_dask.conf.kinds import Many, Size
+from singa_dask.data.codecs.table_spec import TableSpec
+from singa_dask.data.stores.blocks import BLOCK_BYTES, rows_per_block
+from singa_dask.data.stores.rechunker import Rechunker
+from singa_dask.data.stores.store import STORES, StoreOptions
+from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table_files import TableFile
+from singa_dask.data.stores.tables.table_index import TableIndex
+from singa_dask.data.stores.tables.table_lines import LinesPart
+from singa_dask.data.types import Arrays, Field, Records
+from singa_dask.errors import DataError
+
+
+class TextOptions(StoreOptions):
+    """Options of lines of numbers."""
+
+    separator: str = KeyField(default=",", min_length=1)
+    """Characters that separate two numbers, each of them; see `LinesPart`."""
+    has_label: bool = True
+    """Whether the first number of a line is its label, an integer."""
+    shape: Many[Size] = KeyField(default=[])
+    """Shape of one record; flat by default, with as many numbers as the first line."""
+    header: bool | None = None
+    """Whether the first line has the names of the columns. Detected if not given: a header has no numbers, or numbers
+    that count the columns next to a name (``label,0,1,2``)."""
+    block_bytes: Size = BLOCK_BYTES
+    """Approximate length of a block."""
+    truncated: bool = False
+    """Open a file that ends within a line, without that line. A line in which only the last number is truncated looks
+    complete."""
+
+
+@STORES.register("csv", "textfile")
+class TextStore(TableStore):
+    """Records of a text file: a table whose columns are known by their places.
+
+    ``table_facts`` has the names of the columns if the first line is a header, so that files with other columns, or in
+    another order, are not taken for the same; else it is None.
+
+    Raises
+    ------
+    DataError
+        The file is missing or empty, or its first lines are invalid. `read_block` names URL, line and column of an
+        invalid record.
+    """
+
+    block = TextOptions
+    write_options = ("separator",)
+    holds = "text"
+    table_format = "csv"
+    lists_files = False
+    suffixes = (".csv", ".csv.gz", ".txt", ".tsv", ".tsv.gz")
+    block_options = ("block_bytes",)
+
+    def index(self) -> None:
+        options, self._format = self.options, self.table_format
+        self._block_bytes, self._tolerant = options["block_bytes"], False
+        shape, n_labels = tuple(options["shape"]), int(options["has_label"])
+        self._use_files([TableFile(self.url)])
+        part = self._lines
+        self._spec = TableSpec(part.names[n_labels:], part.names[:n_labels])
+        index = self._scan(self._known_runs(part.first_line))
+        self._use(self._without_torn_line(index) if options["truncated"] else index)
+        self.schema["data"] = Field(np.dtype(np.float32), shape or (len(self._spec.features),))
+        if not part.titles:
+            # names are places, which any other file has, too
+            self.table_facts, self.table_columns, self.label_name = None, (), ""
+        if not options["truncated"]:
+            run = self._pieces[0].run
+            data = [part.source.scan(run.offset, run.length)]
+            self._encoder.encode(part.rows(run, self._columns, data)(0, 1), part.place(run, data))
+
+    @property
+    def _lines(self) -> LinesPart:
+        return cast(LinesPart, self._parts(0))
+
+    def _open_part(self, file: int) -> LinesPart:
+        options = {name: self.options[name] for name in ("separator", "header", "block_bytes", "has_label", "shape")}
+        return LinesPart(self.url, self.storage_options, **options)
+
+    def _without_torn_line(self, index: TableIndex) -> TableIndex:
+        """Return an index without the last line of the file, if that is incomplete."""
+        part, run = self._lines, index.pieces[-1].run
+        text = bytes(part.source.read(run.offset, part.source.size - run.offset))
+        before, end, line = text[: run.length].rpartition(b"\n")
+        wrong = part.find_wrong(line, part.names)
+        if not wrong or text.endswith(b"\n"):
+            return index
+        if not end and len(index.pieces) == 1:
+            raise DataError(f"{self.url}: no complete line.")
+        self.truncation = f"truncated in line {run.line + (before + end).count(end)}{wrong[1]}"
+        rest = run._replace(n=run.n - 1, length=run.length - len(line))
+        last = index.pieces[-1]._replace(run=rest, n=rest.n, kept=rest.n)
+        return replace(index, pieces=(*index.pieces[:-1], last))
+
+    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
+        field, rows = self.schema["data"], self._lines.numbers(self._pieces[block_id].run, data[0])
+        if rows is None:
+            return super().decode(block_id, data)
+        labels: Arrays = {"label": rows[:, 0].astype(np.int32)} if "label" in self.schema else {}
+        values = rows[:, len(self._spec.label) :].astype(field.dtype)
+        return {"data": values.reshape(len(rows), *field.shape), **labels}
+
+    @classmethod
+    def write(
+        cls,
+        url: str,
+        records: Records,
+        storage_options: fs.Options = None,
+        separator: str = ",",
+    ) -> None:
+        """Write one line per record, with enough digits to restore the numbers exactly.
+
+        Parameters
+        ----------
+        separator : str
+            One character.
+        """
+        rows = Rechunker(url, records)
+        options: Any = pyarrow.csv.WriteOptions(include_header=False, delimiter=separator, quoting_style="none")
+        with fs.staged(url, storage_options) as path, path.open("wb") as file:
+            for block in rows.chunks(rows_per_block(rows.record_bytes)):
+                pyarrow.csv.write_csv(_table(block), file, options)
+
+
+def _table(records: Arrays) -> pa.Table:
+    values = records["data"] if "data" in records else records["pixel"]
+    columns = list(values.reshape(len(values), -1).T)
+    if "label" in records:
+        columns.insert(0, records["label"])
+    return pa.table({str(i): np.ascontiguousarray(column) for i, column in enumerate(columns)})

@@ -1,0 +1,159 @@
+"""Run functions as tasks on Dask workers, or one after the other in this thread."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+from distributed import Client, Future, KilledWorker, get_worker
+from distributed.client import FutureCancelledError
+from distributed.protocol.pickle import dumps, loads
+
+from singa_dask.comm.remote_import import Guarded
+from singa_dask.errors import Aborted, LostUnitError, UnloadableError
+from singa_dask.runtime.job.client.cluster import present_workers
+from singa_dask.runtime.job.dask_worker.part_files import reading
+from singa_dask.runtime.job.limits import limit
+
+LOOK_S = 2.0
+"""Interval of checks for Dask workers."""
+
+T = TypeVar("T")
+
+
+class Runner(Protocol):
+    """Runs tasks in any order, and yields their results."""
+
+    def __call__(self, tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
+        """Run the tasks."""
+
+
+def run_here(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
+    """Run tasks one after the other in this thread."""
+    return (task() for task in tasks)
+
+
+def on_dask(
+    client: Client,
+    datasets: Sequence[Sequence[Any]] = (),
+    workers: Sequence[str] | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> Runner:
+    """Return a runner on a cluster; when a task fails, those that have not started are cancelled.
+
+    Tasks can read the part files of ``datasets``, catalogs as plain values. They run on ``workers`` while these are
+    there. ``check`` is called every few seconds; if it raises an error, the tasks are cancelled.
+    """
+
+    def run(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
+        call = Guarded(partial(_call, datasets=datasets))
+        where: Any = {"workers": workers, "allow_other_workers": workers is not None}
+        futures = client.map(call, list(map(dumps, tasks)), key="singa-dask-task", pure=False, **where)
+        done: SimpleQueue[Future[T]] = SimpleQueue()
+        for future in futures:
+            future.add_done_callback(done.put)
+        try:
+            for _ in futures:
+                yield result_of(next_ended(client, done, check))
+        finally:
+            client.cancel(futures)
+
+    return run
+
+
+def on_each_worker(
+    client: Client, workers: Sequence[str] | None = None
+) -> Callable[[Callable[[], T]], Mapping[str, T]]:
+    """Return a function that calls another one on Dask workers, all by default, and returns what they answer.
+
+    Those that do not answer soon are left out.
+    """
+
+    def call(function: Callable[[], T]) -> Mapping[str, T]:
+        with contextlib.suppress(TimeoutError, OSError):
+            where: Any = {"workers": workers, "on_error": "ignore", "callback_timeout": limit("question")}
+            answers: Mapping[str, T] = client.run(function, **where)
+            return answers
+        return {}
+
+    return call
+
+
+def next_ended(client: Client, done: SimpleQueue[Future[T]], check: Callable[[], None]) -> Future[T]:
+    """Wait for a task to end, as long as there are Dask workers or they may come back.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    done : SimpleQueue of Future
+        Gets the tasks that have ended.
+    check : callable
+        Called every few seconds.
+
+    Raises
+    ------
+    LostUnitError
+        There are no Dask workers any more.
+    """
+    since = time.monotonic()
+    while True:
+        try:
+            return done.get(timeout=LOOK_S)
+        except Empty:
+            check()
+            if present_workers(client):
+                since = time.monotonic()
+            elif time.monotonic() - since > limit("workers"):
+                raise _lost("none is left") from None
+
+
+def result_of(ended: Future[T]) -> T:
+    """Return the result of a task that has ended; `LostUnitError` or `UnloadableError` where it could not run."""
+    try:
+        return ended.result()
+    except ImportError as error:
+        raise UnloadableError(str(error)) from error
+    except KilledWorker as error:
+        raise _lost(str(error)) from error
+    except FutureCancelledError as error:
+        raise _lost("their scheduler is gone or was restarted") from error
+
+
+def _lost(why: str) -> LostUnitError:
+    return LostUnitError(f"Dask workers were lost: {why}. Give the same command again.")
+
+
+def _call(task: bytes, datasets: Sequence[Sequence[Any]]) -> Any:
+    with reading(datasets):
+        return loads(task)()
+
+
+def task_memory() -> int | None:
+    """Return the bytes that this task may take: its part of the memory of its Dask worker, None if that is unknown."""
+    try:
+        worker = get_worker()
+    except ValueError:
+        return None
+    limit_bytes = worker.memory_manager.memory_limit
+    return limit_bytes and limit_bytes // worker.state.nthreads
+
+
+def check_wanted() -> None:
+    """Raise an error if Dask does not need the result of this task any more.
+
+    Raises
+    ------
+    Aborted
+        The task was cancelled.
+    """
+    try:
+        worker = get_worker()
+    except ValueError:
+        return
+    task = worker.state.tasks.get(worker.get_current_task())
+    if task is None or task.state != "executing":
+        raise Aborted("the task was cancelled")

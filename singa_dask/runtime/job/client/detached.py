@@ -1,0 +1,165 @@
+"""Drive detached jobs on Dask workers, and leave a run to them."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from contextvars import copy_context
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from distributed import Client, Worker, WorkerPlugin
+from distributed.comm.addressing import get_address_host
+from distributed.utils import sync
+
+from singa_dask import fs
+from singa_dask.cancellation import pause
+from singa_dask.errors import A_BUG, ClusterError, DataError, ReplacedError, SingaError
+from singa_dask.redaction import redact
+from singa_dask.runtime.job.client.client_security import as_client
+from singa_dask.runtime.job.client.cluster import present_workers
+from singa_dask.runtime.job.client.driver import ELSEWHERE, Driver, Lease, UnheardError, needs_room
+from singa_dask.runtime.job.client.follower import GONE, ask_jobs
+from singa_dask.runtime.job.client.install import install_jobs
+from singa_dask.runtime.job.client.job_run import JobRun
+from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.job.names import DRIVERS, Op
+from singa_dask.runtime.units.job_of_thread import in_job
+
+logger = logging.getLogger(__name__)
+
+TELL_AGAIN_S = 1.0
+
+
+class DriverHost(WorkerPlugin):
+    """Runs drivers of detached jobs on a Dask worker. One instance serves all jobs."""
+
+    name = DRIVERS
+
+    def setup(self, worker: Worker) -> None:
+        """Take calls of `Jobs`."""
+        self.worker = worker
+        self._drivers: dict[threading.Thread, Driver | None] = {}
+        self._leaving = threading.Event()
+        handlers: dict[str, Callable[..., Any]] = {Op.DRIVE: self._drive}
+        worker.handlers.update(handlers)
+
+    async def teardown(self, worker: Worker) -> None:
+        """Leave the jobs: the scheduler starts their drivers on other Dask workers."""
+        worker.handlers.pop(Op.DRIVE, None)
+        self._leaving.set()
+        for driver in list(self._drivers.values()):
+            if driver is not None:
+                driver.leave()
+        for thread in list(self._drivers):
+            await worker.loop.run_in_executor(None, thread.join, limit("driver-left"))
+
+    def _drive(self, run: Mapping[str, Any], **lease_fields: Any) -> dict[str, Any]:
+        """Start a driver; ``run`` are the fields of a `JobRun`, the others those of its `Lease`."""
+        job_run, lease = JobRun(**run), Lease(**lease_fields)
+        with in_job(job_run.job_id):
+            drive = partial(copy_context().run, self._run, job_run, lease)
+        thread = threading.Thread(target=drive, name=f"driver-{job_run.job_id}", daemon=True)
+        self._drivers[thread] = None
+        thread.start()
+        return {}
+
+    def _run(self, run: JobRun, lease: Lease) -> None:
+        """Drive a job to its end, and tell the scheduler how that went, again until it answers."""
+        failure: dict[str, Any] = {}
+        try:
+            self._carry_out(run, lease)
+        except UnheardError as error:
+            failure = {"reason": str(error), "elsewhere": True}
+        except ReplacedError:
+            return
+        except SingaError as error:
+            failure = {"reason": str(error), "exit_code": error.exit_code, "error": ""}
+            failure["elsewhere"] = isinstance(error, DataError) and lease.has_begun
+            failure["again"] = needs_room(error)
+        except Exception as error:
+            logger.exception("the driver of %s", run.job_id)
+            failure = {"reason": f"the driver of the job: {error!r}", "exit_code": 1}
+            failure["error"] = redact(traceback.format_exc()) + A_BUG
+        finally:
+            self._drivers.pop(threading.current_thread(), None)
+        facts = {"job_id": run.job_id, "number": lease.number, "failure": failure}
+        ask = getattr(self.worker.scheduler, Op.DRIVEN)
+        while True:  # a Dask worker whose scheduler is gone closes
+            with suppress(*GONE):
+                sync(self.worker.loop, ask, **facts, callback_timeout=limit("question"))
+                return
+            if self._leaving.wait(TELL_AGAIN_S):
+                return
+
+    def _carry_out(self, run: JobRun, lease: Lease) -> None:
+        if lease.first_life and not lease.has_begun:
+            run = run.going_on()
+        directory = run.directory(lease.number)
+        try:
+            directory.check_writable()
+        except DataError as error:
+            where = f"{socket.gethostname()} ({self.worker.address})"
+            message = f"{where}: the driver of the job runs there, and cannot write the run directory: {error}"
+            raise DataError(message) from error
+        options = {"security": as_client(self.worker.security, "worker"), "set_as_default": False}
+        with Client(self.worker.scheduler.address, name=f"driver-{run.job_id}", **options) as client:
+            run.carry_out(client, directory, run.observers(), on_driver=self._on_driver, lease=lease)
+
+    def _on_driver(self, driver: Driver) -> None:
+        self._drivers[threading.current_thread()] = driver
+        if self._leaving.is_set():
+            raise ReplacedError(ELSEWHERE)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+DETACH_LOOK_S = 0.2
+
+
+def detach(client: Client, run: JobRun) -> dict[str, Any]:
+    """Leave a run to the cluster; return how it goes when the job has started, waits in line, or was refused.
+
+    Returns
+    -------
+    dict
+        See `Drivers.detached`.
+
+    Raises
+    ------
+    ClusterError
+        A job of this id runs already, or the scheduler is gone.
+    """
+    install_jobs(client)
+    try:
+        refused = ask_jobs(client, Op.DETACH, run=asdict(run), client=client.id)
+        if refused:
+            raise ClusterError(refused["refused"])
+        while (progress := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":
+            pause(DETACH_LOOK_S)
+    except (KeyboardInterrupt, SystemExit):  # nobody knows the id yet
+        with suppress(*GONE):
+            for _ in range(2):
+                ask_jobs(client, Op.SIGNAL, job_id=run.job_id, name="SIGINT")
+        raise
+    except GONE as error:
+        raise ClusterError(f"the scheduler is gone, or does not answer: {error!r}. The job may run.") from error
+    if progress["state"] == "unknown":
+        raise ClusterError("the scheduler does not know the job any more. It may have been restarted.")
+    return dict(progress)
+
+
+def remote_hosts(client: Client, run_url: str) -> list[str]:
+    """Return the hosts of Dask workers that may not see a run directory on a local disk of this host."""
+    workers = present_workers(client).values()
+    comm: Any = client.scheduler_comm
+    if fs.local_path(run_url) is None or comm is None:
+        return []
+    here = {get_address_host(comm.comm.local_address), "127.0.0.1"}
+    return sorted({each["host"] for each in workers} - here)

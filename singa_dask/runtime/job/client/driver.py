@@ -1,0 +1,295 @@
+"""Driver: submits a job to the `Jobs` of a Dask cluster, and follows its events to the end."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from distributed import Client
+
+from singa_dask import fs, modules
+from singa_dask.conf import JobConf
+from singa_dask.errors import ClusterError, LeftLineError, ReplacedError, UnitError, UnloadableError, listed, text_of
+from singa_dask.runtime.job.client.dask_tasks import Runner, on_dask
+from singa_dask.runtime.job.client.epochs import steps_by_task
+from singa_dask.runtime.job.client.follower import GONE, Follower, ask_jobs
+from singa_dask.runtime.job.client.install import install_jobs
+from singa_dask.runtime.job.client.locality import Placed, place_on_cluster
+from singa_dask.runtime.job.client.record_scaling import compute_scalings
+from singa_dask.runtime.job.client.result import Result, summarise
+from singa_dask.runtime.job.client.room import worker_facts
+from singa_dask.runtime.job.client.table_scans import share_scans
+from singa_dask.runtime.job.job_end import JobEnd
+from singa_dask.runtime.job.names import SIGNAL_CODES, Op, in_use, this_user
+from singa_dask.runtime.job.scheduler.record import facts_in_line
+from singa_dask.runtime.job.state.events import Submission
+from singa_dask.runtime.planning.absolute_paths import absolute_paths
+from singa_dask.runtime.planning.layout import plan_processes
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right of a driver on the cluster to drive a job, which may have several drivers, one after the other.
+
+    Attributes
+    ----------
+    number : int
+        Of the driver: 1 for the first.
+    has_begun : bool
+        Whether one before it has submitted the job.
+    first_life : int
+        Of the job; if it is not 0, an earlier scheduler has begun the job, and it goes on from its newest checkpoint.
+    is_kept : bool
+        Whether the scheduler keeps the job for one that is started after it.
+    """
+
+    number: int
+    has_begun: bool
+    first_life: int = 0
+    is_kept: bool = False
+
+
+class UnheardError(ReplacedError):
+    """The scheduler has not answered a driver of a kept job: the scheduler, or the next one, starts another driver."""
+
+
+ELSEWHERE = "another driver drives the job by now."
+LINE_LOOK_S = 0.5
+SHOWN = 3
+
+
+class Driver:
+    """Runs one job on a Dask cluster.
+
+    Parameters
+    ----------
+    job : JobConf
+    client : distributed.Client
+    on_event : callable
+        Takes each event, a dict, in the thread of `run`. Metrics are means over the workers of a group.
+    lease : Lease, optional
+        Of a driver on the cluster, which another one may replace. If one before it has submitted the job, this one
+        follows it only.
+    queue : bool
+        Wait in line if there is no room for the job. A job with a lease has waited there already.
+    **submission
+        Other fields of `Submission`. By default the ``owner`` is the user of this process, and the ``sources`` are read
+        from the files that the job names.
+    """
+
+    def __init__(
+        self,
+        job: JobConf,
+        client: Client,
+        *,
+        on_event: Callable[[dict[str, Any]], None],
+        lease: Lease | None = None,
+        queue: bool = False,
+        **submission: Any,
+    ) -> None:
+        self.job = absolute_paths(job)
+        given = Submission(job="", **submission)
+        self._submission = replace(
+            given,
+            sources=given.sources or modules.read(job.modules),
+            run_url=fs.absolute(given.run_url),
+            owner=given.owner or this_user(),
+            init_from=[fs.absolute(url) for url in given.init_from],
+        )
+        self._lease = lease
+        self._client = client
+        self._publish = on_event
+        self._layout = plan_processes(job.cluster)
+        self._follower = Follower(client, given.job_id, on_event, driver=lease.number if lease else 0)
+        self._stopped_by = ""
+        self._has_started = False
+        self._scalings: Mapping[str, Mapping[str, Any]] | None = None
+        self._queue = queue
+
+    def stop(self, signal_name: str = "SIGINT", by: str = "") -> None:
+        """Stop the job with a checkpoint; if called again, end it at once. Safe in a signal handler.
+
+        A job that waits in line leaves it. ``by``: what stops it, if not the user.
+        """
+        self._stopped_by = signal_name
+        self._follower.signal(signal_name, by)
+
+    def warn(self, message: str) -> None:
+        """Show a warning to the user, and add it to the log of the run; called in the thread of `run`."""
+        self._follower.warn(message)
+
+    def leave(self) -> None:
+        """End `run`, and ask nothing of the job."""
+        self._follower.leave()
+
+    def run(self) -> Result:
+        """Run the job to its end.
+
+        Raises
+        ------
+        ClusterError
+            The job does not fit the cluster; nothing was started.
+        LeftLineError
+            It was stopped while it waited in line.
+        UnitError
+            A process cannot host its units, as a module of the user cannot be loaded there.
+        ReplacedError
+            Another driver does the rest.
+        TakenOverError
+            Another run has taken the run directory. The job is stopped.
+        """
+        if self._lease is not None and self._lease.has_begun:
+            self._publish({**self._started(), "begun": True})
+        elif self._queue and self._lease is None:
+            self._prepare()
+            self._begin_in_line()
+        else:
+            self._begin()
+        over = self._follower.follow_to_its_end()
+        if over is None:
+            raise ReplacedError(ELSEWHERE)
+        if not over.is_heard and self._lease is not None and self._lease.is_kept:
+            raise UnheardError(over.reason)
+        return self._result(over)
+
+    def _begin_in_line(self) -> None:
+        """Begin the job when it is its turn and there is room."""
+        run = {**asdict(self._submission), "job": self.job.to_json()}
+        asked = {"facts": facts_in_line(run), "priority": run["priority"], "client": self._client.id}
+        asked |= {"ticket": secrets.token_hex(8), "cluster": self.job.cluster.model_dump(mode="json")}
+        why = said = ""
+        while True:
+            answer = self._follower.ask(Op.TURN, wait=self._wait_for_signal, **asked, why=why)
+            if answer["end"]:
+                self._leave_line(answer["end"])
+            ahead = answer["ahead"]
+            if not ahead:
+                try:
+                    self._begin()
+                    return
+                except Exception as error:
+                    if not needs_room(error):
+                        self._tell_left({"reason": text_of(error), "exit_code": getattr(error, "exit_code", 1)})
+                        raise
+                    why = str(error)
+            message = _describe_line(ahead) if ahead else f"first in line: {why}"
+            if message != said:
+                said = message
+                self._publish({"event": "queued", "place": len(ahead) + 1, "message": message, "time": time.time()})
+            self._wait_for_signal()
+
+    def _wait_for_signal(self) -> None:
+        """Leave the line if somebody asks for that within a moment."""
+        request = self._follower.next_request(LINE_LOOK_S)
+        if request is None:
+            return
+        name, by = request
+        reason = f"{by or name}: the job has left the line, and was not started."
+        self._leave_line({"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1)})
+
+    def _tell_left(self, failure: Mapping[str, Any]) -> None:
+        """Let those behind the job go on."""
+        with suppress(*GONE):  # the scheduler drops those who do not ask any more
+            ask_jobs(self._client, Op.LEAVE, job_id=self._submission.job_id, failure=dict(failure))
+
+    def _leave_line(self, failure: Mapping[str, Any]) -> None:
+        self._tell_left(failure)
+        raise LeftLineError(failure["reason"], failure["exit_code"])
+
+    def _begin(self) -> None:
+        """Choose Dask workers, and submit the job."""
+        given = self._submission
+        sources = [modules.Source(*source) for source in given.sources]
+        resume, datasets = given.resume, given.datasets
+        if self._lease is None and not self._queue:
+            self._prepare()
+        room = self._follower.ask(Op.ROOM, wanted=self.job.cluster.workers.model_dump(mode="json"))
+        facts = worker_facts(room)
+        placed = place_on_cluster(
+            self._client, self.job, self._layout, facts, sources, resume, datasets, self._share_scans
+        )
+        run = self._on_workers(placed.workers)
+        self.job = steps_by_task(self.job, sources, resume, run)
+        if self._scalings is None and resume is None:  # a checkpoint of the run has them already
+            self._scalings = compute_scalings(self.job, sources, given.init_from, run, self._follower.warn)
+        self._submit(placed)
+
+    def _on_workers(self, workers: Sequence[str]) -> Runner:
+        return on_dask(self._client, self._submission.datasets, list(workers), self._check_stopped)
+
+    def _share_scans(self, workers: Sequence[str]) -> None:
+        """Let the Dask workers of the job scan its large tables, before they look for its records."""
+
+        def say(line: str) -> None:
+            self._publish({"event": "notice", "unit": "driver", "level": "INFO", "time": time.time(), "message": line})
+
+        sources = [modules.Source(*source) for source in self._submission.sources]
+        share_scans(self._client, self.job, sources, self._on_workers(workers), say)
+
+    def _check_stopped(self) -> None:
+        if self._stopped_by:
+            reason = f"{self._stopped_by}: stopped while the training records were looked at."
+            raise LeftLineError(reason, SIGNAL_CODES.get(self._stopped_by, 1))
+
+    def _prepare(self) -> None:
+        """Make sure that the scheduler has `Jobs`, and no job of this id."""
+        install_jobs(self._client)
+        job_id = self._submission.job_id
+        if self._follower.ask(Op.HAS, job_id=job_id):
+            raise ClusterError(in_use(job_id))
+
+    def _result(self, over: JobEnd) -> Result:
+        failure = over.failure
+        if failure and failure.get("hosting"):
+            kind = ClusterError if failure["exit_code"] == ClusterError.exit_code else UnitError
+            raise kind(over.reason)
+        if over.stuck:
+            self._follower.warn(
+                f"units that do not end: {', '.join(over.stuck)}; they hold threads of their Dask workers"
+            )
+        if not over.reports:  # nothing more is heard of the job
+            lost = {"state": "lost", "step": over.last_step}
+            reports = {str(unit): {"unit": str(unit), **lost} for unit in self._layout.units}
+            over = replace(over, reports=reports, processes=self._layout.describe()["processes"])
+        return summarise(self.job.name, self._submission.job_id, self._layout, over)
+
+    def _started(self) -> dict[str, Any]:
+        facts = {"topology": self._layout.describe(), "train_steps": self.job.train_steps}
+        return {"event": "started", "job": self._submission.job_id, "time": time.time(), **facts}
+
+    def _submit(self, placed: Placed) -> None:
+        if not self._has_started:  # before any unit writes to the run directory
+            lease, job_id = self._lease, self._submission.job_id
+            if lease is not None and not self._follower.ask(Op.RENEW, job_id=job_id, number=lease.number):
+                raise ReplacedError(ELSEWHERE)  # the run directory is another driver's by now
+            self._publish(self._started())
+            self._has_started = True
+        spec = {
+            **asdict(self._submission),
+            "job": self.job.to_json(),
+            "workers": list(placed.workers),
+            "assignments": {name: list(map(int, order)) for name, order in placed.assignments.items()},
+            "sources": [list(source) for source in self._submission.sources],
+            "client": self._client.id,
+            "driver": self._lease.number if self._lease else 0,
+            "first_life": self._lease.first_life if self._lease else 0,
+            "scalings": self._scalings or {},
+        }
+        refused = self._follower.ask(Op.SUBMIT, spec=spec)
+        if refused:
+            raise ClusterError(refused["refused"])
+        for note in placed.notes:
+            self._follower.log("INFO", note)
+
+
+def needs_room(error: Exception) -> bool:
+    """Return whether a job that could not begin may do so later: nothing but room on the cluster is missing."""
+    return isinstance(error, ClusterError) and not isinstance(error, LeftLineError | UnloadableError)
+
+
+def _describe_line(ahead: Sequence[str]) -> str:
+    return f"in line, place {len(ahead) + 1}, behind {listed([*ahead[-SHOWN:], *ahead[:-SHOWN]], SHOWN)}"

@@ -1,0 +1,75 @@
+"""Count the steps of a job that says epochs, by its training records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING
+
+from singa_dask import modules
+from singa_dask.api import REGISTRIES
+from singa_dask.conf import JobConf, Phase
+from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.inputs import InputLayer
+from singa_dask.net import NeuralNet
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.planning.nets import build_nets
+
+if TYPE_CHECKING:
+    from singa_dask.runtime.job.client.dask_tasks import Runner
+
+
+INSTEAD = "Say train_steps, the number of batches, in place of epochs."
+
+
+def with_steps(job: JobConf, net: NeuralNet, resume: str | None = None) -> JobConf:
+    """Return the job with train_steps in place of epochs, by the records that its training net reads.
+
+    If it goes on from the checkpoint ``resume``, whose batches may have had another size, by those that are left.
+
+    Raises
+    ------
+    ConfigError
+        There are none, or layers read different numbers of them, or they cannot be counted.
+    """
+    if job.epochs is None:
+        return job
+    layers = {layer.conf_name: layer for layer in net.all_layers if isinstance(layer, InputLayer)}
+    try:
+        counted = {name: steps for name, layer in layers.items() if (steps := layer.steps_per_epoch()) is not None}
+    except DataError as error:
+        raise ConfigError(Problem(("epochs",), f"the training records cannot be counted: {error}")) from error
+    if not counted:
+        raise ConfigError(Problem(("epochs",), f"no layer of the training net reads records of a store. {INSTEAD}"))
+    if len(set(counted.values())) > 1:
+        numbers = ", ".join(f"{name} in {float(steps):g}" for name, steps in counted.items())
+        message = f"layers read their records once in different numbers of batches: {numbers}. {INSTEAD}"
+        raise ConfigError(Problem(("epochs",), message))
+    name, per_epoch = next(iter(counted.items()))
+    # 0.1 is a tenth, and not the binary number nearest to it
+    left, n_done = Fraction(repr(job.epochs)), 0
+    groups = Checkpoint(resume).groups if resume else {}
+    seen = groups[0]["cursors"].get("train", {}).get(name, {}) if len(groups) == job.cluster.nworker_groups else {}
+    if "samples_seen" in seen:
+        n_done, size = int(groups[0]["step"]), seen["batch_size"]
+        rows_per_epoch = (layers[name].steps_per_epoch(size) or per_epoch) * size
+        left -= seen["samples_seen"] / rows_per_epoch
+    n_steps = n_done + math.ceil(left * per_epoch)
+    return job.model_copy(update={"train_steps": n_steps, "epochs": None})
+
+
+def steps_by_task(job: JobConf, sources: Sequence[modules.Source], resume: str | None, run: Runner) -> JobConf:
+    """Return what `with_steps` does, counted by a task, where only Dask workers may reach the records."""
+    if job.epochs is None:
+        return job
+    (n_steps,) = run([partial(_count_steps, job.to_json(), sources, resume)])
+    return job.model_copy(update={"train_steps": n_steps, "epochs": None})
+
+
+def _count_steps(job: str, sources: Sequence[modules.Source], resume: str | None) -> int:
+    """Return the train_steps of a job with the user's own modules."""
+    modules.load(sources, REGISTRIES.values())
+    conf = JobConf.from_json(job, REGISTRIES)
+    return with_steps(conf, build_nets(conf)[Phase.TRAIN], resume).train_steps

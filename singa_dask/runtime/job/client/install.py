@@ -1,0 +1,20 @@
+"""Install `Jobs` on the scheduler of a Dask cluster."""
+
+from __future__ import annotations
+
+from distributed import Client
+
+from singa_dask.comm.remote_import import load_on_scheduler
+from singa_dask.errors import ClusterError
+from singa_dask.runtime.job.client.follower import GONE
+from singa_dask.runtime.job.names import JOBS
+from singa_dask.runtime.job.scheduler.jobs import Jobs
+
+
+def install_jobs(client: Client) -> None:
+    """Make sure that the scheduler has `Jobs`."""
+    load_on_scheduler(client, Jobs.__module__)
+    try:
+        client.register_plugin(Jobs(), name=JOBS)
+    except GONE as error:
+        raise ClusterError(f"the scheduler is gone, or does not answer: {error!r}.") from error

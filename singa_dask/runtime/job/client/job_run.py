@@ -1,0 +1,155 @@
+"""Carry out a run: drive its job to its end, and write its run directory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from distributed import Client
+
+from singa_dask import modules
+from singa_dask.conf import ClusterConf, JobConf
+from singa_dask.errors import ConfigError, SingaError, UnitError
+from singa_dask.observe.observers import Observers, open_observers
+from singa_dask.observe.run_directory import RunDirectory
+from singa_dask.redaction import readable
+from singa_dask.runtime.checkpoints.lookup import find, first_steps, has_checkpoints
+from singa_dask.runtime.job.client.driver import Driver, Lease
+from singa_dask.runtime.job.client.result import Result
+from singa_dask.runtime.job.state.events import Submission
+from singa_dask.runtime.planning.absolute_paths import absolute_paths
+from singa_dask.runtime.units.job_of_thread import in_job
+from singa_dask.shown import STDERR
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRun(Submission):
+    """A run of a job, checked and ready to be submitted.
+
+    Attributes
+    ----------
+    recording : mapping
+        Arguments of `RunDirectory` beside its URL.
+    queue : bool
+        Wait in line if there is no room.
+    """
+
+    recording: Mapping[str, Any]
+    queue: bool = False
+
+    @classmethod
+    def of(cls, job: JobConf, **fields: Any) -> JobRun:
+        """Make one from a job on the client: reads the user's own modules."""
+        sources = [list(source) for source in modules.read(job.modules)]
+        return cls(job=absolute_paths(job).to_json(), sources=sources, **fields)
+
+    @property
+    def cluster(self) -> ClusterConf:
+        """The ``cluster`` block of the job."""
+        return JobConf.from_json(self.job).cluster
+
+    def directory(self, driver: int = 0) -> RunDirectory:
+        """Return the run directory, for the ``driver`` of this number.
+
+        Raises
+        ------
+        ConfigError
+            Another run is there.
+        """
+        return RunDirectory(self.run_url, **self.recording, job_id=self.job_id, driver=driver)
+
+    def going_on(self) -> JobRun:
+        """Return the run as it goes on from its newest checkpoint; without one it starts over."""
+        checkpoint = find(self.run_url) if has_checkpoints(self.run_url) else None
+        goes_on = {"goes_on": checkpoint is not None, "replaces": checkpoint is None}
+        command = {**self.recording["command"], "time": time.time(), "resume": checkpoint or self.resume}
+        recording = {**self.recording, **goes_on, "command": command, "steps": first_steps(checkpoint)}
+        return replace(self, resume=checkpoint or self.resume, recording=recording)
+
+    def observers(self) -> Observers:
+        """Return what passes events on to other programs.
+
+        Raises
+        ------
+        ConfigError
+            A package is missing.
+        """
+        job = JobConf.from_json(self.job)
+        return open_observers(self.run_url, job.tensorboard, job.mlflow)
+
+    def carry_out(
+        self,
+        client: Client,
+        directory: RunDirectory,
+        observers: Observers,
+        on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+        on_driver: Callable[[Driver], None] = lambda driver: None,
+        lease: Lease | None = None,
+        judge: Callable[[Result], Result] = lambda result: result,
+    ) -> tuple[Result, dict[str, Any]]:
+        """Run the job to its end, and write the run directory; return the result, and what ``summary.json`` has.
+
+        Parameters
+        ----------
+        client : distributed.Client
+        directory, observers : RunDirectory, Observers
+            See `directory` and `observers`.
+        on_event : callable
+            Takes each event too, after it was recorded. An error of it stops the job with a checkpoint, and is raised
+            at the end.
+        on_driver : callable
+            Gets the driver before it runs.
+        lease : Lease, optional
+            Of a driver on the cluster.
+        judge : callable
+            Takes the result, and returns the one that is written.
+        """
+        if self.run_url != readable(self.run_url) and "inproc:" not in str(getattr(client.scheduler, "address", "")):
+            raise ConfigError(f"{self.run_url}: the name is not UTF-8, so it cannot be sent. Choose another --run-dir.")
+        errors: list[BaseException] = []
+        warned = False
+
+        def record(event: dict[str, Any]) -> None:
+            nonlocal warned
+            directory.on_event(event)
+            observers.on_event(event)
+            tell(event)
+            if STDERR.lost and not warned and event["event"] != "queued":
+                warned = True
+                driver.warn(STDERR.lost)
+
+        def tell(event: dict[str, Any]) -> None:
+            if errors:
+                return
+            try:
+                on_event(event)
+            except BaseException as error:
+                errors.append(error)
+                driver.stop("SIGTERM", by=f"{error!r} in on_event")
+
+        driver = Driver(
+            JobConf.from_json(self.job),
+            client,
+            on_event=record,
+            lease=lease,
+            queue=self.queue,
+            **{each.name: getattr(self, each.name) for each in fields(Submission) if each.name != "job"},
+        )
+        on_driver(driver)
+        with in_job(self.job_id), observers, directory:  # observers end after the directory, and read it
+            try:
+                result = judge(driver.run())
+            except SingaError:
+                if not errors:
+                    raise
+                raise errors[0] from errors[0].__cause__
+            if errors and result.state == "stopped":
+                result = replace(result, state="failed", exit_code=UnitError.exit_code)
+            summary = directory.finish(result.summary())
+            for line in summary.get("learning", {}).get("sentences", ()):
+                tell({"event": "notice", "unit": "driver", "level": "INFO", "message": line})
+            if errors:
+                raise errors[0]
+            return result, summary

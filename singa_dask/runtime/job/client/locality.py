@@ -1,0 +1,322 @@
+"""Find the hosts that store a job's records, and choose Dask workers and assign blocks by them."""
+
+from __future__ import annotations
+
+import time
+import urllib.parse
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import wait
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from distributed import Client, Worker
+
+from singa_dask import fs, modules
+from singa_dask.api import REGISTRIES
+from singa_dask.comm.message import Address
+from singa_dask.conf import JobConf, Phase
+from singa_dask.data.loading import HostSpan, Survey, assign_by_host, host_names, same_host
+from singa_dask.data.order import keep_runs
+from singa_dask.data.sampler import Sampler
+from singa_dask.errors import ClusterError
+from singa_dask.fs.daemon_threads import DaemonThreads
+from singa_dask.inputs import StoreInput
+from singa_dask.inputs.store_conf import StoreConf
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.job.client.dask_tasks import on_dask
+from singa_dask.runtime.job.client.seen_files import check_seen, files_of
+from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.planning.layout import Layout
+from singa_dask.runtime.planning.nets import build_nets
+from singa_dask.runtime.planning.worker_choice import WorkerFacts, place, place_first
+
+
+class Surveyed(NamedTuple):
+    """Hosts of the training records of a job.
+
+    Attributes
+    ----------
+    stores : dict of str to Survey
+        Hosts of blocks by input layer, if the filesystem reports them.
+    silent : list of str
+        Input layers whose filesystem should report hosts but does not.
+    assignments : dict of str to list of int
+        Those of the checkpoint that the job continues from.
+    """
+
+    stores: dict[str, Survey]
+    silent: list[str]
+    assignments: dict[str, list[int]]
+
+
+def reads_remote_stores(job: JobConf) -> bool:
+    """Return whether a job may read records that only some hosts store."""
+    confs = [layer.given_block(StoreConf) for layer in job.neuralnet.layer]
+    return any(conf and conf.path and fs.local_path(conf.path) is None for conf in confs)
+
+
+def survey(job: str, resume: str | None, timeout_s: float, sources: Sequence[modules.Source] = ()) -> Surveyed:
+    """Find the hosts that store the training records of a job; runs as a task on a Dask worker.
+
+    Raises
+    ------
+    TimeoutError
+        It takes too long. The task ends nevertheless, as the job needs its thread.
+    """
+
+    def run() -> Surveyed:
+        modules.load(sources, REGISTRIES.values())
+        return _survey_stores(job, resume)
+
+    answer = DaemonThreads(1, "survey").future(run)
+    if not wait([answer], timeout_s).done:
+        raise TimeoutError(f"no answer in {timeout_s:g} s")
+    return answer.result()
+
+
+def _survey_stores(job: str, resume: str | None) -> Surveyed:
+    net = build_nets(JobConf.from_json(job, REGISTRIES))[Phase.TRAIN]
+    surveys = {layer.name: layer.survey() for layer in net.layers if isinstance(layer, StoreInput)}
+    asked = {name: survey for name, survey in surveys.items() if survey is not None}
+    located = {name: survey for name, survey in asked.items() if any(survey.hosts)}
+    assignments = Checkpoint(resume).assignments if resume else {}
+    return Surveyed(located, sorted(asked.keys() - located.keys()), assignments)
+
+
+def host_names_of(dask_worker: Worker) -> frozenset[str]:
+    """Return possible names of the host of a Dask worker, including the worker's own name; for ``Client.run``."""
+    return host_names(str(dask_worker.name), urllib.parse.urlsplit(dask_worker.address).hostname or "")
+
+
+class _Blocks:
+    """Blocks of one input layer, and the indices of the hosts that store each."""
+
+    def __init__(self, survey: Survey, numbers: Mapping[str, Collection[int]]) -> None:
+        self.survey = survey
+        self.hosts = [tuple({number for host in hosts for number in numbers[host]}) for hosts in survey.hosts]
+        self._pairs = np.array([(i, k) for i, ks in enumerate(self.hosts) for k in ks], np.int64).reshape(-1, 2)
+        self._record_bytes = np.asarray(survey.lengths) / np.maximum(survey.sizes, 1)
+
+    def held(self, rows: Any, n_hosts: int, split: bool = False) -> Any:
+        """Return the bytes that each host stores of some rows of each block; with ``split`` divided by the copies."""
+        blocks, hosts = self._pairs.T
+        n_bytes = (self._record_bytes * rows)[blocks]
+        copies = np.bincount(blocks, minlength=len(self.hosts))[blocks] if split else 1
+        return np.bincount(hosts, n_bytes / copies, n_hosts)
+
+
+class Locality:
+    """Rates Dask workers, and assigns blocks, so that many bytes are read on the host that stores them.
+
+    Parameters
+    ----------
+    job : JobConf
+    layout : Layout
+    surveyed : Surveyed
+    names : mapping of str to collection of str
+        Result of `host_names_of` for each Dask worker, by address.
+    fresh : bool
+        Whether the job does not continue another run: blocks that are shuffled may be assigned in any order.
+    """
+
+    def __init__(
+        self,
+        job: JobConf,
+        layout: Layout,
+        surveyed: Surveyed,
+        names: Mapping[str, Collection[str]],
+        fresh: bool,
+    ) -> None:
+        self._job, self._layout = job, layout
+        self._net = build_nets(job)[Phase.TRAIN]
+        self._net.context.assignments = surveyed.assignments
+        layers = {layer.name: layer for layer in self._net.layers if isinstance(layer, StoreInput)}
+        storage = sorted({host for store in surveyed.stores.values() for hosts in store.hosts for host in hosts})
+        kept_by = {address: frozenset(h for h in storage if same_host(h, names[address])) for address in names}
+        hosts = sorted({held for held in kept_by.values() if held}, key=sorted)
+        self._n_hosts = len(hosts)
+        self._host_of = {address: hosts.index(held) if held else -1 for address, held in kept_by.items()}
+        numbers = {host: [k for k, held in enumerate(hosts) if host in held] for host in storage}
+        self._layers = {
+            name: (layers[name], _Blocks(store, numbers)) for name, store in sorted(surveyed.stores.items())
+        }
+        self._assigned = [name for name in self._layers if fresh and layers[name].store_conf.shuffle == "block"]
+        self._n_workers = [sum(unit.kind == "worker" for unit in units) for units in layout.processes]
+        self._wanted = self._count_wanted()
+        self._held, self._share = self._count_assigned()
+
+    # -- where processes go ------------------------------------------------------------------------
+
+    def gain(self, processes: Sequence[int], workers: Sequence[str], chosen: Mapping[int, str]) -> np.ndarray:
+        """Return the bytes per epoch that processes would read from their own hosts on Dask workers.
+
+        Parameters
+        ----------
+        processes : sequence of int
+        workers : sequence of str
+        chosen : mapping of int to str
+            Dask workers of other processes.
+
+        Returns
+        -------
+        (processes, workers) float64
+            0 for a Dask worker on a host that stores no records.
+        """
+        there = np.zeros(self._n_hosts)
+        for other, address in chosen.items():
+            if self._host_of.get(address, -1) != -1:
+                there[self._host_of[address]] += self._n_workers[other]
+        # prefer hosts without other processes; among them copies count too
+        most = self._share * np.array([self._n_workers[process] for process in processes])[:, None]
+        free, copies = (np.clip(held - there * self._share, 0.0, most) for held in self._held)
+        # the last column is that of hosts without records, whose number is -1
+        worth = np.pad(self._wanted[processes] + free + copies / 1024, ((0, 0), (0, 1)))
+        rated: np.ndarray = worth[:, [self._host_of[address] for address in workers]]
+        return rated
+
+    def _count_wanted(self) -> Any:
+        """Return the bytes that each process reads of each host, (n_processes, n_hosts), for known orders."""
+        wanted = np.zeros((len(self._layout.processes), self._n_hosts))
+        for name, (layer, blocks) in self._layers.items():
+            if name in self._assigned:
+                continue
+            for group, order in enumerate(self._orders(layer, blocks)):
+                for i in range(self._job.cluster.nworkers_per_group):
+                    rows = order.block_rows(i, self._job.cluster.nworkers_per_group)
+                    process = self._layout.process_of[Address.worker(group, i)]
+                    wanted[process] += blocks.held(rows, self._n_hosts)
+        return wanted
+
+    def _count_assigned(self) -> tuple[Any, float]:
+        """Return the bytes of blocks to assign on each host, without and with copies; and the share of a worker."""
+        held = np.zeros((2, self._n_hosts))
+        n_bytes = 0
+        for name in self._assigned:
+            _, blocks = self._layers[name]
+            sizes = np.asarray(blocks.survey.sizes)
+            held += [blocks.held(sizes, self._n_hosts, split=True), blocks.held(sizes, self._n_hosts)]
+            n_bytes += sum(blocks.survey.lengths)
+        return held, n_bytes / sum(self._n_workers)
+
+    def _orders(self, layer: StoreInput, blocks: _Blocks) -> list[Sampler]:
+        """Return the sampler of each worker group."""
+        orders = []
+        for layer.context.group in range(self._job.cluster.nworker_groups):
+            orders.append(layer.make_order(blocks.survey.sizes, blocks.survey.fingerprint, blocks.survey.runs))
+        return orders
+
+    # -- who reads what ------------------------------------------------------------------------------
+
+    def assignments(self, workers: Sequence[str]) -> dict[str, list[int]]:
+        """Return the order in which to assign the blocks of each input layer, if it is free and makes a difference.
+
+        Parameters
+        ----------
+        workers : sequence of str
+            Dask worker of each process.
+        """
+        orders: dict[str, list[int]] = {}
+        for name in self._assigned:
+            layer, blocks = self._layers[name]
+            spans = []
+            for group, order in enumerate(self._orders(layer, blocks)):
+                for reader, _, high in order.spans(self._job.cluster.nworkers_per_group):
+                    process = self._layout.process_of[Address.worker(group, reader)]
+                    spans.append(HostSpan(high, self._host_of.get(workers[process], -1)))
+            if any(span.host != -1 for span in spans):
+                orders[name] = assign_by_host(blocks.survey.sizes, blocks.hosts, spans, self._job.seed)
+                if blocks.survey.runs is not None:
+                    orders[name] = keep_runs(np.asarray(orders[name]), np.asarray(blocks.survey.runs)).tolist()
+        return orders
+
+
+class Placed(NamedTuple):
+    """Placement of a job.
+
+    Attributes
+    ----------
+    workers : list of str
+        Address of the Dask worker of each process.
+    assignments : dict of str to list of int
+        By input layer: the order in which its blocks are assigned to workers, if that was chosen.
+    notes : list of str
+        What is not known, for the log of the run.
+    """
+
+    workers: list[str]
+    assignments: Mapping[str, Sequence[int]]
+    notes: list[str]
+
+
+def place_on_cluster(
+    client: Client,
+    job: JobConf,
+    layout: Layout,
+    present: Mapping[str, WorkerFacts],
+    sources: Sequence[modules.Source],
+    resume: str | None,
+    datasets: Sequence[Sequence[Any]] = (),
+    prepare: Callable[[Sequence[str]], None] = lambda _: None,
+) -> Placed:
+    """Choose a Dask worker for each process of a job, on hosts that store its records if they are known.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    job : JobConf
+    layout : Layout
+    present : mapping of str to WorkerFacts
+        Dask workers that the job may use. The scheduler has left out silent ones.
+    sources : sequence of Source
+        The user's own modules.
+    resume : str or None
+        URL of the checkpoint that the job continues from.
+    datasets : sequence
+        Catalogs of the part files that the job reads, as plain values.
+    prepare : callable
+        Called with Dask workers on which there is room for the job, before its records are looked for.
+
+    Raises
+    ------
+    ClusterError
+        The job does not fit on the cluster.
+    DataError
+        A Dask worker that it would run on does not see its records.
+    """
+    # a job that does not fit fails before any record is looked for
+    if job.cluster.elastic.max_processes:
+        _, chosen = place_first(layout, present)
+        if len(chosen) < len(layout.processes):
+            return Placed(list(chosen), {}, [f"{len(layout.processes)} processes are packed on {len(chosen)}"])
+    workers = place(layout, present)
+    check_seen(client, files_of(job), workers)
+    prepare(workers)
+    if not reads_remote_stores(job):
+        return Placed(workers, {}, [])
+    notes: list[str] = []
+    try:
+        run = on_dask(client, datasets, workers[:1], _give_up_after(limit("survey")))
+        (surveyed,) = run([partial(survey, job.to_json(), resume, limit("answer"), sources)])
+        notes += [
+            f"layer {name}: the filesystem does not report which hosts store the records" for name in surveyed.silent
+        ]
+        if not surveyed.stores:
+            return Placed(workers, {}, notes)
+        names = client.run(host_names_of, workers=list(present))
+        locality = Locality(job, layout, surveyed, names, fresh=resume is None)
+        near = place(layout, present, locality.gain)
+        return Placed(near, locality.assignments(near), notes)
+    except Exception as error:  # locality only makes a job faster; units report what is wrong
+        return Placed(workers, {}, [*notes, f"the hosts that store the records are not known: {error}"])
+
+
+def _give_up_after(seconds: float) -> Callable[[], None]:
+    """Return a check for `on_dask` that raises an error when this time is over."""
+    end = time.monotonic() + seconds
+
+    def check() -> None:
+        if time.monotonic() > end:
+            raise ClusterError(f"no answer in {seconds:g} s")
+
+    return check

@@ -1,0 +1,178 @@
+"""Compute the mean and deviation of training records, by which input layers standardise them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from singa_dask import modules
+from singa_dask.api import REGISTRIES
+from singa_dask.conf import JobConf, Phase
+from singa_dask.data.codecs.scaling import Moments, Scaling
+from singa_dask.data.loading.bad_records import BadPolicy
+from singa_dask.data.loading.reader import BlockReader
+from singa_dask.data.stores import Store
+from singa_dask.errors import DataError
+from singa_dask.inputs import StoreInput
+from singa_dask.inputs.store_conf import StoreConf
+from singa_dask.runtime.job.client.dask_tasks import Runner, check_wanted
+from singa_dask.runtime.planning.nets import build_nets
+from singa_dask.runtime.units.initial_state import InitialState
+
+NONE = Moments.of(np.empty((0, 1)))
+GROUP_BYTES, MAX_GROUPS = 8 << 20, 32
+"""Records of about so many bytes are merged in one go, whoever reads them: the results are the same bits. Of more
+groups than the maximum, some at equal distances are read: more records would not change what they say."""
+
+
+class GroupMoments(NamedTuple):
+    """Moments of some groups of blocks, from number ``first`` on; names of columns, and whether values were rounded."""
+
+    first: int
+    moments: list[Moments]
+    names: Sequence[str]
+    is_rounded: bool
+
+
+def measure(layer: StoreInput, index: int, count: int, check: Callable[[], None]) -> GroupMoments:
+    """Return the moments of part ``index`` of ``count`` parts of the records of a layer; ``check`` is called often.
+
+    Raises
+    ------
+    DataError
+        Records cannot be read, or a value is not finite.
+    """
+    conf = layer.store_conf
+    with layer.open_checked() as store:
+        # groups are far apart: no row group of Parquet is read on
+        store.limit_runs(1)
+        # blocks begin a new group where their first record is beyond so many bytes
+        numbers = store.starts[:-1] * store.record_bytes // GROUP_BYTES
+        groups = np.split(np.arange(len(numbers)), np.flatnonzero(np.diff(numbers)) + 1)
+        groups = groups[:: -(-len(groups) // MAX_GROUPS)]
+        first, stop = (part * len(groups) // count for part in (index, index + 1))
+        reader = BlockReader(store, BadPolicy(conf.on_error, labels=conf.labels))
+        moments = []
+        for blocks in groups[first:stop]:
+            moments.append(
+                reduce(Moments.merged, (_moments(layer, reader, block, check) for block in blocks.tolist()), NONE)
+            )
+        field = store.schema.get("data")
+        return GroupMoments(first, moments, _names(store), field is not None and field.dtype == np.float32)
+
+
+def _names(store: Store) -> Sequence[str]:
+    return store.table_facts.names if store.table_facts else ()
+
+
+def _moments(layer: StoreInput, reader: BlockReader, block: int, check: Callable[[], None]) -> Moments:
+    check()
+    arrays, store = reader.load(block), reader.store
+    if bad := reader.bad.get(block):
+        arrays = {name: np.delete(array, list(bad), axis=0) for name, array in arrays.items()}
+    values = layer.values_of(arrays)
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        row, *place = np.argwhere(~np.isfinite(values))[0].tolist()
+        where = f"{store.url}, record {int(store.starts[block]) + row}{_column(_names(store), *place)}"
+        raise DataError(f"{where}: the value {values[(row, *place)]}, which has no mean. Leave it out, or fill it in.")
+    return Moments.of(np.moveaxis(values, 1, -1).reshape(-1, values.shape[1]) if values.ndim == 4 else values)
+
+
+def _column(names: Sequence[str], *place: int) -> str:
+    known = repr(names[place[0]]) if len(place) == 1 and place[0] < len(names) else ", ".join(map(str, place))
+    return f", column {known}"
+
+
+def scaling_of(layer: str, parts: Sequence[GroupMoments], warn: Callable[[str], None]) -> Scaling:
+    """Return the scaling of a layer, of all parts of its records; warn if it is not exact.
+
+    Raises
+    ------
+    DataError
+        Their values are too large.
+    """
+    names, ordered = parts[0].names, sorted(parts, key=lambda part: part.first)
+    total = reduce(Moments.merged, (moments for part in ordered for moments in part.moments), NONE)
+    if not total.n:
+        raise DataError(f"layer {layer}: no records to compute mean and standard deviation of.")
+    for at in np.flatnonzero(~np.isfinite(total.squares)).tolist():
+        raise DataError(
+            f"layer {layer}{_column(names, at)}: values from {total.low[at]:g} to {total.high[at]:g}, whose standard "
+            "deviation does not fit in 64 bits. Scale the column, or leave it out."
+        )
+    scaling = Scaling.of(total)
+    for at in np.flatnonzero(scaling.needs_digits)[:1].tolist() if parts[0].is_rounded else ():
+        warn(
+            f"layer {layer}{_column(names, at)}: values of {scaling.mean[at]:g} with a standard deviation of "
+            f"{scaling.std[at]:.3g} are stored as 32-bit floats, which hold few digits of their differences. Train "
+            "with the table that they are from, or subtract a constant before you convert it."
+        )
+    return scaling
+
+
+def _measure(
+    job: str, sources: Sequence[modules.Source], init_from: Sequence[str], index: int, of: int
+) -> list[tuple[str, Scaling | GroupMoments]]:
+    """Return for each layer that standardises the moments of part ``index`` of ``of`` parts of its records.
+
+    Or the scaling of a checkpoint that the job begins with.
+    """
+    modules.load(sources, REGISTRIES.values())
+    conf = JobConf.from_json(job, REGISTRIES)
+    net = build_nets(conf)[Phase.TRAIN]
+    InitialState(conf, None, init_from).give_class_names(net)
+    parts: dict[str, Scaling | GroupMoments] = {}
+    for layer in net.all_layers:
+        if isinstance(layer, StoreInput) and layer.store_conf.standardise and layer.conf_name not in parts:
+            inherited = net.context.class_names.inherited_scalings.get(layer.conf_name)
+            fits = inherited is not None and inherited.of_shape(layer.features[0].shape[1:]) is not None
+            parts[layer.conf_name] = inherited if inherited and fits else measure(layer, index, of, check_wanted)
+    return list(parts.items())
+
+
+def compute_scalings(
+    job: JobConf,
+    sources: Sequence[modules.Source],
+    init_from: Sequence[str],
+    run: Runner,
+    warn: Callable[[str], None],
+) -> dict[str, Mapping[str, Any]]:
+    """Return the scaling of each layer of the training net that standardises, see `Scaling.to_dict`.
+
+    It is that of a checkpoint in ``init_from``, whose params were trained on such values, if that has one.
+
+    Parameters
+    ----------
+    job : JobConf
+    sources : sequence of Source
+        The user's own modules.
+    init_from : sequence of str
+        URLs of checkpoints.
+    run : Runner
+        Of one task a worker. The result does not depend on their number.
+    warn : callable
+        Takes a warning.
+
+    Raises
+    ------
+    DataError
+        Records cannot be read, or have values that are not finite or too large.
+    """
+    confs = [layer.given_block(StoreConf) for layer in job.neuralnet.layer]
+    if not (job.trains and any(conf is not None and conf.standardise for conf in confs)):
+        return {}
+    text, n_tasks = job.to_json(), job.cluster.nworker_groups * job.cluster.nworkers_per_group
+    tasks = [partial(_measure, text, sources, init_from, i, n_tasks) for i in range(n_tasks)]
+    measurements: dict[str, list[Scaling | GroupMoments]] = {}
+    for name, part in itertools.chain(*run(tasks)):
+        measurements.setdefault(name, []).append(part)
+    scalings: dict[str, Mapping[str, Any]] = {}
+    for name, parts in measurements.items():
+        measured = [part for part in parts if isinstance(part, GroupMoments)]
+        inherited = next((part for part in parts if isinstance(part, Scaling)), None)
+        scalings[name] = (inherited or scaling_of(name, measured, warn)).to_dict()
+    return scalings

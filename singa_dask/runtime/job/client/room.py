@@ -1,0 +1,45 @@
+"""Ask which Dask workers have room for a job, and wait until it fits on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from distributed import Client
+
+from singa_dask.runtime.job.client.cluster import AT_ONCE, Patience
+from singa_dask.runtime.job.client.follower import RemoteJobs
+from singa_dask.runtime.job.client.install import install_jobs
+from singa_dask.runtime.planning.layout import Layout
+from singa_dask.runtime.planning.worker_choice import WorkerFacts, place
+
+
+def wait_for_room(client: Client, layout: Layout, patience: Patience = AT_ONCE, beside_tasks: bool = True) -> None:
+    """Wait until a job fits on a cluster.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    layout : Layout
+    patience : Patience
+        By default it has to fit at once.
+    beside_tasks : bool
+        Whether tasks that run no units hold threads. Those that compute the data of the job do not.
+
+    Raises
+    ------
+    ClusterError
+        It does not fit when the time is over; the message has the numbers.
+    """
+
+    def attempt() -> None:
+        install_jobs(client)
+        room = RemoteJobs(client).room(layout.cluster.workers.model_dump(mode="json"), beside_tasks)
+        place(layout, worker_facts(room))
+
+    patience.until(attempt)
+
+
+def worker_facts(room: Mapping[str, Sequence[Any]]) -> dict[str, WorkerFacts]:
+    """Return what the scheduler says about Dask workers."""
+    return {address: WorkerFacts(*facts) for address, facts in room.items()}

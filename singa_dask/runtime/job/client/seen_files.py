@@ -1,0 +1,64 @@
+"""Check that Dask workers see the files that a job reads."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
+
+from distributed import Client
+
+from singa_dask import fs
+from singa_dask.conf import JobConf, Phase
+from singa_dask.conf.layer import PHASES
+from singa_dask.errors import DataError
+from singa_dask.fs.patterns import is_pattern, matches
+from singa_dask.runtime.job.client.dask_tasks import on_each_worker
+from singa_dask.runtime.planning.nets import store_of
+from singa_dask.runtime.planning.whole_pass import KEYS
+
+
+def files_of(job: JobConf) -> list[str]:
+    """Return the paths and URLs of the records that a job reads, in the nets that it has."""
+    tested = {phase for phase, (freq, steps) in KEYS.items() if 0 not in (getattr(job, freq), getattr(job, steps))}
+    phases = {Phase.TRAIN, *tested} if job.trains else {*PHASES.values()}
+    layers = [layer for layer in job.neuralnet.layer if any(map(layer.in_phase, phases))]
+    stores = [store for layer in layers if (store := store_of(layer))]
+    return [url for each in stores for url in (each.path, each.mean_file, each.std_file) if url]
+
+
+def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | None = None) -> None:
+    """Check that Dask workers, all by default, see files on disks. Those that do not answer soon are left out.
+
+    Raises
+    ------
+    DataError
+        One does not see a file.
+    """
+    paths = sorted({url for url in urls if fs.local_path(url) is not None})
+    if not paths:
+        return
+    asked = on_each_worker(client, sorted(set(workers)) if workers else None)(partial(_unseen, paths))
+    for address, (host, unseen) in asked.items():
+        for path in unseen:
+            who = f"{path}: the Dask worker {address} on {host}"
+            if _unseen([path])[1]:
+                raise DataError(f"{who} sees no such file or directory.")
+            raise DataError(
+                f"{who} does not see this file, which is on {socket.gethostname()}. Give a URL that all hosts reach, "
+                f"or a path in a directory that all of them mount.{_without_scheduler(client)}"
+            )
+
+
+def _without_scheduler(client: Client) -> str:
+    """Return how to do without a cluster that only the environment names."""
+    named = os.environ.get("DASK_SCHEDULER_ADDRESS")
+    is_this = named is not None and client.scheduler is not None and named == client.scheduler.address
+    return " To use no cluster, unset DASK_SCHEDULER_ADDRESS, which names this one." if is_this else ""
+
+
+def _unseen(paths: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the name of this host, and those of some paths and patterns for which nothing is there."""
+    unseen = [path for path in paths if not (fs.exists(path) or (is_pattern(path) and matches(path)))]
+    return socket.gethostname(), unseen

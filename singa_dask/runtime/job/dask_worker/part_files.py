@@ -1,0 +1,140 @@
+"""Part files of datasets on the hosts of Dask workers: served to other hosts, and read by jobs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from distributed import Worker, get_worker
+from distributed.protocol.serialize import to_serialize
+from distributed.utils import sync
+
+from singa_dask.errors import ClusterError, DataError
+from singa_dask.fs.host_files import Catalog, PartFile, mounted
+from singa_dask.fs.part_folders import PartFolders
+from singa_dask.runtime.job.client.cluster import Patience
+from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.job.names import SITE, Op
+
+
+def part_folders(worker: Worker) -> PartFolders:
+    """Return the directories of part files: in Dask's scratch space, beside the directories of Dask workers."""
+    return PartFolders(Path(worker.local_directory).parent / "singa-dask-parts")
+
+
+class PartFiles:
+    """Serves the part files of this host to others, and reads those of other hosts.
+
+    Parameters
+    ----------
+    worker : distributed.Worker
+
+    Attributes
+    ----------
+    handlers : dict of str to callable
+        By operation, for the Dask worker.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._folders = part_folders(worker)
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"{SITE}-site-files")
+        # Dask workers that serve the files of a host, by the one that wrote them
+        self._servers: dict[str, list[str]] = {}
+        self.handlers: dict[str, Callable[..., Any]] = {Op.READ: self._read, Op.DROP: self._drop}
+
+    def close(self) -> None:
+        """Serve no more."""
+        self._threads.shutdown(wait=False)
+
+    @contextlib.contextmanager
+    def reading(self, messages: Sequence[Sequence[Any]]) -> Iterator[None]:
+        """Make the files of catalogs, given as plain values, readable in this process.
+
+        What is read of other hosts is kept with the files of this one, and deleted with them.
+        """
+        catalogs = [Catalog.of(message) for message in messages]
+        for catalog in catalogs:
+            self._folders.hold(catalog.token)
+        with mounted(catalogs, self.fetch, lambda catalog: self._folders.path(catalog.token, "cache")):
+            yield
+
+    # -- serving -----------------------------------------------------------------------------------------------------
+
+    async def _read(self, token: str, name: str, offset: int, length: int) -> dict[str, Any]:
+        """Return a range of a file as ``data``, or an ``error``."""
+        try:
+            data = await self._in_thread(self._folders.read, token, name, offset, length)
+        except (OSError, ValueError) as error:
+            return {"error": getattr(error, "strerror", None) or str(error)}
+        return {"data": to_serialize(data)}
+
+    async def _drop(self, tokens: Sequence[str]) -> None:
+        """Delete files that no job reads any more."""
+        for token in tokens:
+            await self._in_thread(self._folders.drop, token)
+
+    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return await self._worker.loop.run_in_executor(self._threads, function, *arguments)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def fetch(self, catalog: Catalog, file: PartFile, offset: int, length: int) -> bytes:
+        """Read a range of a file through a Dask worker on its host; called by any thread but the event loop.
+
+        Raises
+        ------
+        DataError
+            The file is gone, or no Dask worker of its host has answered within `limit("answer")`.
+        """
+        try:
+            attempt = partial(self._attempt, catalog, file, offset, length)
+            return Patience(limit("answer")).until(attempt)
+        except ClusterError as error:
+            raise DataError(f"{error} The data of a lost host are lost. Start the job again.") from None
+
+    def _attempt(self, catalog: Catalog, file: PartFile, offset: int, length: int) -> bytes:
+        """Ask each Dask worker of a host for a range of a file, see `fetch`; `ClusterError` if none answers."""
+        where = f"dask://{catalog.token}/{file.name}: a part of dataset {catalog.dataset!r} on host {file.host}"
+        refused = why = ""
+        servers: Sequence[str] = self._servers.get(file.worker, ())
+        try:
+            servers = servers or self._call(self._worker.scheduler, Op.SERVERS, worker=file.worker)
+        except Exception as error:
+            why = f"the scheduler: {error!r}"
+        asked = {"token": catalog.token, "name": file.name, "offset": offset, "length": length}
+        for server in servers:
+            try:
+                answer: Mapping[str, Any] = self._call(self._worker.rpc(server), Op.READ, **asked)
+            except Exception as error:  # it is gone, or hangs
+                why = f"{server}: {error!r}"
+                continue
+            if "data" in answer:
+                self._servers[file.worker] = [server, *(other for other in servers if other != server)]
+                return bytes(answer["data"])
+            refused = answer["error"]
+        self._servers.pop(file.worker, None)
+        if refused and not why:
+            raise DataError(f"{where} cannot be read at {file.path}: {refused}. Start the job again.")
+        raise ClusterError(f"{where}, where no Dask worker answers ({why or 'there is none'}).")
+
+    def _call(self, server: Any, op: str, **arguments: Any) -> Any:
+        return sync(self._worker.loop, getattr(server, op), **arguments, callback_timeout=limit("part"))
+
+
+@contextlib.contextmanager
+def reading(messages: Sequence[Sequence[Any]]) -> Iterator[None]:
+    """Make the files of catalogs readable in the process of a Dask task, as long as the context lasts."""
+    if not messages:
+        yield
+        return
+    files = PartFiles(get_worker())
+    try:
+        with files.reading(messages):
+            yield
+    finally:
+        files.close()

@@ -1,0 +1,418 @@
+"""Site: hosts the units of any number of jobs on a Dask worker."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from distributed import TimeoutError as LateError
+from distributed import Worker, WorkerPlugin, get_worker
+from distributed.comm.addressing import get_address_host
+from distributed.protocol.serialize import to_serialize
+from distributed.utils import sync, wait_for
+from tornado import gen
+
+from singa_dask import modules
+from singa_dask.api import REGISTRIES
+from singa_dask.comm.message import Address
+from singa_dask.comm.shared import segment_bytes
+from singa_dask.comm.transport import Transport
+from singa_dask.conf import JobConf
+from singa_dask.conf.cluster import ListenConf
+from singa_dask.errors import ConfigError, DataError, LostUnitError, SingaError, is_out_of_memory, text_of
+from singa_dask.fs.daemon_threads import DaemonThreads
+from singa_dask.observe.trace_file import write_spans
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
+from singa_dask.runtime.job.client.locality import host_names_of
+from singa_dask.runtime.job.dask_worker.clock import Clock, SteadyTimers, measure_clock
+from singa_dask.runtime.job.dask_worker.hosting import Hosting, stacks_of
+from singa_dask.runtime.job.dask_worker.job_log import LogToClient
+from singa_dask.runtime.job.dask_worker.part_files import PartFiles
+from singa_dask.runtime.job.frames import guard_frames
+from singa_dask.runtime.job.limits import check_limits, limit
+from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, PLACEMENT, SITE, Op
+from singa_dask.runtime.job.state.restarts import snapshot_name
+from singa_dask.runtime.units.job_of_thread import in_job
+
+logger = logging.getLogger(__name__)
+
+CONNECT_S = 3.0
+"""Time for one attempt of a process to connect to another one, of which there are three at least."""
+LONG_WAIT_S = 10.0
+PART_BYTES_PER_S = 20e6
+
+
+class Site(WorkerPlugin):
+    """Hosts units on a Dask worker, and keeps parts of snapshots in its memory.
+
+    One instance serves all jobs, and stays on the Dask worker.
+    """
+
+    name = SITE
+
+    def setup(self, worker: Worker) -> None:
+        """Take messages of `Jobs` and of other sites."""
+        check_limits(f"the Dask worker at {worker.address}")
+        guard_frames()
+        self.worker = worker
+        self.store = SnapshotStore()
+        # changed by the event loop alone
+        self.hostings: dict[tuple[str, int], Hosting] = {}
+        # of each process of a job: the oldest life that may still begin here
+        self._oldest: dict[tuple[str, int], int] = {}
+        self._shared: dict[tuple[str, str], Awaitable[str]] = {}
+        self._is_leaving = False
+        self._clock = Clock()
+        self._timers = SteadyTimers(worker)
+        self._files = PartFiles(worker)
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"{SITE}-site")
+        handlers: dict[str, Callable[..., Any]] = {
+            Op.HOST: self._host,
+            Op.SHARED: self.shared,
+            Op.END: self._end,
+            Op.CUT: self._cut,
+            Op.JOIN: self._join,
+            Op.REQUEST: self._request,
+            Op.STACKS: lambda job_id: stacks_of(self._of(job_id)),
+            Op.KEEP: self.store.put,
+            Op.PART: self._part,
+            **self._files.handlers,
+        }
+        worker.handlers.update(handlers)
+        worker.metrics[SITE] = self._metrics  # goes with the heartbeat of the Dask worker
+
+    async def teardown(self, worker: Worker) -> None:
+        """Hand the units over, or stop them with a checkpoint if the scheduler is gone."""
+        worker.metrics.pop(SITE, None)
+        self._timers.close()
+        self._is_leaving = True
+        hostings = list(self.hostings.values())
+        if hostings:
+            try:
+                await wait_for(worker.scheduler.singa_dask_leaving(worker=worker.address), limit("leaving"))
+            except Exception as error:
+                is_late = isinstance(error, LateError)
+                why = "does not answer" if is_late else f"cannot be reached: {text_of(error)}"
+                logger.warning("this Dask worker closes, and the scheduler %s: units stop with a checkpoint", why)
+                for hosting in hostings:
+                    hosting.request("stop")
+            for hosting in hostings:
+                await self._in_thread(hosting.wait, limit("has-ended"))
+            with suppress(Exception):  # what is kept here may be read until then
+                await wait_for(worker.scheduler.singa_dask_left(worker=worker.address), limit("has-ended"))
+        for hosting in list(self.hostings.values()):
+            await self._close(hosting, "the Dask worker closes")
+        self._threads.shutdown(wait=False)
+        self._files.close()
+        for op in [op for op in worker.handlers if op.startswith("singa_dask_")]:
+            del worker.handlers[op]
+
+    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a function beside the event loop of the Dask worker, which it would hold up."""
+        return await self.worker.loop.run_in_executor(self._threads, partial(function, *arguments))
+
+    # -- lives -------------------------------------------------------------------------------------------------------
+
+    async def shared(self, job_id: str, what: str, leader: str = "") -> str:
+        """Return what all processes of a job are told, as JSON; nothing if that life of the job is over.
+
+        It comes from ``leader``, another Dask worker of this host, if that answers, else from the scheduler.
+        """
+        key = job_id, what
+        if key not in self._shared:
+            self._shared[key] = gen.convert_yielded(self._ask_for(leader, job_id, what))
+        told = ""
+        try:
+            told = await self._shared[key]
+        finally:
+            if not told:
+                self._shared.pop(key, None)
+        return told
+
+    async def _ask_for(self, leader: str, job_id: str, what: str) -> str:
+        facts = {"job_id": job_id, "what": what}
+        if leader not in ("", self.worker.address):
+            try:
+                return str(await wait_for(getattr(self.worker.rpc(leader), Op.SHARED)(**facts), limit("answer")))
+            except Exception as error:
+                logger.info("%s of job %s: %s does not tell it: %r", what, job_id, leader, error)
+        return str(await wait_for(getattr(self.worker.scheduler, Op.SHARED)(**facts), limit("answer")))
+
+    async def _host(self, job_id: str, life: int, process: int, buddy: str, leader: str, token: str) -> dict[str, Any]:
+        """Start to host a process of a job; return its ``endpoint``, or an ``error`` and whether it is ``final``."""
+        key = job_id, process
+        self._oldest[key] = max(life, self._oldest.get(key, 0))
+        told = await self.shared(job_id, f"{life} {PLACEMENT}", leader)
+        if not told:
+            return {"error": f"life {life} of the job is over"}
+        own = {"job_id": job_id, "life": life, "process": process, "buddy": buddy, "token": token}
+        placement = {**json.loads(told), **own}
+        for before in self._of(job_id):
+            if before.life < placement["term"] or (before.key == key and before.life < life):
+                await self._close(before, "a newer life of the job begins")
+        try:
+            hosting: Hosting = await self._in_thread(self._build, placement)
+        except Exception as error:
+            problem = modules.blame(error)
+            if problem is None and not isinstance(error, SingaError) and not is_out_of_memory(error):
+                raise
+            why = f"{problem.place}: {problem.text}" if problem else text_of(error)
+            return {"error": f"process {process} at {self.worker.address}: {why}", "final": True}
+        # meanwhile it was ended, another life has begun, or the job is over and forgotten
+        if life < self._oldest.get(key, life + 1):
+            await self._in_thread(hosting.end, "this life is over")
+            return {"error": f"life {life} of the job is over"}
+        if hosting.trace is not None:
+            self._clock = await measure_clock(self.worker.scheduler.singa_dask_clock)
+        self.hostings[key] = hosting
+        to_client = LogToClient(hosting)
+        to_client.attach()
+        hosting.mounts.callback(to_client.detach)
+        return {"endpoint": hosting.address, "threads": hosting.n_threads}
+
+    def _of(self, job_id: str) -> list[Hosting]:
+        return [hosting for hosting in self.hostings.values() if hosting.job_id == job_id]
+
+    def _build(self, placement: Mapping[str, Any]) -> Hosting:
+        sources = [modules.Source(*source) for source in placement["sources"]]
+        self._check_modules(sources)
+        modules.load(sources, REGISTRIES.values())
+        job, mine = JobConf.from_json(placement["job"], REGISTRIES), get_address_host(self.worker.address)
+        neighbours = [i for i, worker in enumerate(placement["workers"]) if get_address_host(worker) == mine]
+        limit, n_peers = self.worker.memory_manager.memory_limit, len(neighbours) - 1
+        shared_bytes = segment_bytes(n_peers, limit) if job.cluster.listen.shared_memory else 0
+        transport = partial(self._transport(placement, job.cluster.listen), shared_bytes=shared_bytes)
+        with ExitStack() as mounts:
+            mounts.enter_context(self._files.reading(placement["datasets"]))
+            hosting: Hosting = Hosting(
+                placement,
+                job,
+                transport=transport if len(placement["workers"]) > 1 else None,
+                emit=partial(self._emit, placement),
+                host_names=host_names_of(self.worker),
+                neighbours=neighbours,
+                keep=lambda *part: self._keep_part(hosting, *part),
+                memory_limit=limit and limit - 2 * n_peers * shared_bytes,
+            )
+            hosting.mounts = mounts.pop_all()
+        return hosting
+
+    def _check_modules(self, sources: Sequence[modules.Source]) -> None:
+        """Refuse modules of which a running job in this process has others of the same names."""
+        texts = {source.name: source for source in sources}
+        for other in list(self.hostings.values()):  # the event loop adds and removes some meanwhile
+            changed = [source.file for source in other.sources if texts.get(source.name, source) != source]
+            if changed:
+                raise ConfigError(
+                    f"{', '.join(changed)}: job {other.job_id} runs in this process with another version of it. "
+                    "Rename the file, or wait for that job."
+                )
+
+    def _transport(self, placement: Mapping[str, Any], conf: ListenConf) -> Callable[..., Transport]:
+        scheme, _, endpoint = self.worker.address.partition("://")
+        security = self.worker.security
+        return partial(
+            Transport,
+            f"{scheme}://{endpoint.rpartition(':')[0]}",
+            life=placement["term"],  # processes that were replaced are of a newer life than the others
+            retry_s=placement["silent_s"],
+            timeout_s=min(CONNECT_S, placement["silent_s"] / 3),
+            token=placement["token"],
+            interface=conf.interface,
+            ports=conf.port_range,
+            listen_args=security.get_listen_args("worker"),
+            connect_args=security.get_connection_args("worker"),
+            name=f"transport-{placement['job_id']}",
+        )
+
+    async def _end(
+        self, job_id: str, life: int, reason: str, forget: bool = False, process: int | None = None
+    ) -> dict[str, Any]:
+        """End a life and all before it, or one process of it; return the reports of its units."""
+        for key in [*self._oldest, *([] if process is None else [(job_id, process)])]:
+            if key[0] == job_id and process in (None, key[1]):
+                self._oldest[key] = max(life + 1, self._oldest.get(key, 0))
+        self._shared = {key: told for key, told in self._shared.items() if key[0] != job_id}
+        reports: dict[str, Any] = {}
+        for hosting in self._of(job_id):
+            if hosting.life <= life and process in (None, hosting.process):
+                await self._close(hosting, reason)
+                reports |= hosting.reports
+        if forget:
+            self.store.forget(job_id)
+            self._oldest = {key: oldest for key, oldest in self._oldest.items() if key[0] != job_id}
+        return reports
+
+    def _cut(self, job_id: str, life: int, process: int, processes: list[int], groups: list[int]) -> dict[str, Any]:
+        """Separate a process from others, see `UnitHost.cut`."""
+        hosting = self.hostings.get((job_id, process))
+        if hosting is None or hosting.life != life:
+            return {"error": f"process {process} of the job is not on {self.worker.address}"}
+        return {"applied": hosting.cut(processes, groups)}
+
+    def _join(
+        self,
+        job_id: str,
+        life: int,
+        process: int,
+        endpoints: Mapping[int, str],
+        left: Sequence[Sequence[Any]],
+        buddy: str,
+    ) -> dict[str, Any]:
+        """Tell a process of those that replace others, see `Router.join`, and of its ``buddy`` from now on."""
+        hosting = self.hostings.get((job_id, process))
+        if hosting is None or hosting.life != life:
+            return {"error": f"process {process} of the job is not on {self.worker.address}"}
+        hosting.buddy = buddy
+        hosting.router.join({int(p): address for p, address in endpoints.items()}, {Address(*unit) for unit in left})
+        return {}
+
+    async def _close(self, hosting: Hosting, reason: str) -> None:
+        if not await self._in_thread(hosting.end, reason):
+            with in_job(hosting.job_id):
+                logger.warning("units of %s on %s do not end", hosting.job_id, self.worker.address)
+        if self.hostings.get(hosting.key) is hosting:
+            del self.hostings[hosting.key]
+
+    def _request(self, job_id: str, what: str) -> None:
+        """Ask units of a job for what an `ev.Request` says."""
+        for hosting in self._of(job_id):
+            hosting.request(what)
+
+    # -- what is told ------------------------------------------------------------------------------------------------
+
+    def _metrics(self, worker: Worker) -> dict[str, Any]:
+        progress: dict[str, list[dict[str, Any]]] = {job_id: [] for job_id in list(self.store.jobs)}
+        for hosting in list(self.hostings.values()):
+            waits = {unit: wait for unit, wait in hosting.waits().items() if wait[1] > LONG_WAIT_S}
+            facts = {"process": hosting.process, "life": hosting.life, "steps": hosting.steps(), "waits": waits}
+            progress.setdefault(hosting.job_id, []).append({**facts, **hosting.progress()})
+        return progress
+
+    def _emit(self, placement: Mapping[str, Any], event: Mapping[str, Any]) -> Future[Any] | None:
+        """Send an event of a unit to `Jobs`, which passes on what people see; called from any thread.
+
+        The future of a snapshot is done once `Jobs` has it.
+        """
+        facts = {"job_id": placement["job_id"], "life": placement["life"], "what": dict(event)}
+        if event["event"] == "snapshot":
+            there = Future[Any]()
+            self.worker.loop.add_callback(self._tell, there, **facts)
+            return there
+        if event["event"] == "profile":
+            self._write_spans(placement, event)
+            facts["what"] = {"event": "profile", "process": event["process"]}
+        self.worker.loop.add_callback(self.worker.batched_send, {"op": EVENTS, **facts})
+        return None
+
+    def _write_spans(self, placement: Mapping[str, Any], event: Mapping[str, Any]) -> None:
+        host = {"life": placement["life"], "host": get_address_host(self.worker.address), **self._clock._asdict()}
+        try:
+            write_spans(placement["run_url"], {**event, **host})
+        except DataError as error:
+            logger.warning("%s The trace of the job lacks what process %d has recorded.", error, event["process"])
+
+    async def _tell(self, there: Future[Any], **facts: Any) -> None:
+        try:
+            there.set_result(await self.worker.scheduler.singa_dask_snapshot(**facts))
+        except Exception as error:
+            there.set_exception(error)
+
+    # -- snapshots ---------------------------------------------------------------------------------------------------
+
+    def _keep_part(self, hosting: Hosting, step: int, file: str, content: bytes, known: int) -> list[str]:
+        """Keep a part of a snapshot here and at the buddy; return the Dask workers that have it."""
+        self.store.put(hosting.job_id, file, step, content, known)
+        holders = [self.worker.address]
+        if hosting.buddy and not self._is_leaving:
+            try:
+                facts = {"job_id": hosting.job_id, "step": step, "file": file, "known": known}
+                self._call(hosting.buddy, len(content), Op.KEEP, content=to_serialize(content), **facts)
+                holders.append(hosting.buddy)
+            except Exception as error:
+                logger.warning("%s has no copy of the snapshot of step %d: %s", hosting.buddy, step, error)
+        return holders
+
+    def _call(self, worker: str, n_bytes: int, op: str, **arguments: Any) -> Any:
+        """Call the site of another Dask worker, to which or from which a part goes; from the threads of units."""
+        timeout_s = limit("answer") + n_bytes / PART_BYTES_PER_S
+        return sync(self.worker.loop, getattr(self.worker.rpc(worker), op), **arguments, callback_timeout=timeout_s)
+
+    def _part(self, job_id: str, file: str) -> Any:
+        content = self.store.get(job_id, file)
+        return None if content is None else to_serialize(content)
+
+    def start_point(self, hosting: Hosting) -> str | Checkpoint | None:
+        """Return what the units of a life start from."""
+        start = hosting.placement["start"]
+        manifest = start.get("manifest")
+        if manifest is None:
+            url: str | None = start.get("url")
+            return url
+        parts = {part["file"]: part for part in (*manifest["parts"], *manifest.get("states", ()))}
+        name = snapshot_name(manifest["step"])
+        return Checkpoint.from_manifest(manifest, lambda file: self._read_part(hosting.job_id, file, parts[file]), name)
+
+    def _read_part(self, job_id: str, file: str, part: Mapping[str, Any]) -> bytes:
+        """Return a part of a snapshot from here or from another Dask worker; called by the threads of units."""
+        content = self.store.get(job_id, file)
+        errors = []
+        for holder in part["holders"]:
+            if content is not None:
+                return content
+            if holder != self.worker.address:
+                try:
+                    content = self._call(holder, part["bytes"], Op.PART, job_id=job_id, file=file)
+                except Exception as error:
+                    errors.append(f"{holder}: {error}")
+        if content is None:
+            # those who had it are lost, or have a newer snapshot by now: the job may start again from that one
+            raise LostUnitError(f"{file} of a snapshot of {job_id}: nobody has it any more. {' '.join(errors)}")
+        return content
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True)
+class UnitsTask:
+    """A task of a job: runs some units of a process on this Dask worker, each in a thread; returns their reports.
+
+    The Dask worker ``leader`` knows the endpoints, see `Site.shared`.
+    """
+
+    job_id: str
+    life: int
+    process: int
+    units: Sequence[tuple[str, int, int]]
+    leader: str
+
+    def __call__(self) -> list[dict[str, Any]]:
+        """Run the units."""
+        site = get_worker().plugins[SITE]
+        assert isinstance(site, Site)
+        hosting = site.hostings.get((self.job_id, self.process))
+        aborted = [{"state": "aborted", "step": -1} for _ in self.units]
+        if hosting is None or hosting.life != self.life:
+            return aborted
+        told = sync(site.worker.loop, site.shared, self.job_id, f"{self.life} {ENDPOINTS}", self.leader)
+        if not told:
+            return aborted
+        endpoints, start = json.loads(told), partial(site.start_point, hosting)
+        threads = DaemonThreads(len(self.units), "units")
+        reports = [threads.future(partial(hosting.run, Address(*unit), endpoints, start)) for unit in self.units]
+        try:
+            return [report.result() for report in reports]
+        finally:
+            threads.close()
+
+    def __dask_tokenize__(self) -> tuple[str, int, int]:
+        # Dask would look at all of them for a name that nobody needs, which takes most of the time of a start
+        return self.job_id, self.life, self.process

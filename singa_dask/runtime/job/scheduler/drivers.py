@@ -1,0 +1,414 @@
+"""Start the drivers of detached jobs on Dask workers, and again elsewhere where one is lost."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from distributed import Scheduler, Status
+from distributed.comm.addressing import get_address_host
+from distributed.utils import TimeoutError as LateError  # type: ignore[attr-defined]
+from tornado.locks import Event
+
+from singa_dask.conf import ClusterConf
+from singa_dask.errors import ClusterError, text_of
+from singa_dask.fs.host_files import Catalog
+from singa_dask.redaction import redact
+from singa_dask.runtime.job.limits import limit, state_url
+from singa_dask.runtime.job.names import DRIVERS, Op, in_use, stopped
+from singa_dask.runtime.job.scheduler.history import History
+from singa_dask.runtime.job.scheduler.kept import KeptJobs
+from singa_dask.runtime.job.scheduler.line import IN_LINE, NOT_BEGUN, Waiting
+from singa_dask.runtime.job.scheduler.record import JobRecord, facts_in_line
+from singa_dask.runtime.job.scheduler.sites import Sites
+
+logger = logging.getLogger(__name__)
+
+
+def _facts_aside(job_id: str, reason: str, kept: str) -> dict[str, Any]:
+    """Return what is known of a kept job that was put aside, as `JobRecord.facts` has it."""
+    run: Mapping[str, Any] = {}
+    with suppress(Exception):  # the text may be anything
+        run = {**json.loads(kept)["run"]}
+        run = {**run, "name": json.loads(run["job"])["name"]}
+    known = {key: redact(str(run.get(key, ""))) for key in ("name", "owner", "run_url")}
+    facts = {"id": job_id, "topology": {}, "train_steps": 0, "detached": True, "priority": 0, **known}
+    end = {"state": "failed", "reason": reason, "exit_code": ClusterError.exit_code}
+    return {**NOT_BEGUN, **facts, **end, "began": time.time(), "ended": time.time()}
+
+
+AGAIN_S = 5.0
+"""Time until Dask workers that could not run a driver are tried again."""
+
+
+@dataclass
+class _Driven:
+    """A detached job: what its driver needs, and where that is.
+
+    Attributes
+    ----------
+    run : mapping
+        Fields of its `JobRun`.
+    host : str
+        Of the client: its paths are most likely to be right there.
+    number : int
+        Of the driver: each one that is started has a new one.
+    worker : str
+        Where it runs; empty while there is none.
+    barred : dict of str to str
+        Dask workers that could not run it, and why.
+    passing : str
+        Why one of them could not, if that may pass.
+    since : float
+        Time of the last change.
+    not_before : float
+        When it may be started again: its driver has found no room.
+    first_life, life : int
+        Of the job: the one in which it begins, after those of an earlier scheduler; and the newest that was hosted, -1
+        before the first.
+    """
+
+    run: Mapping[str, Any]
+    host: str
+    number: int = 0
+    worker: str = ""
+    barred: dict[str, str] = field(default_factory=dict)
+    passing: str = ""
+    since: float = 0.0
+    not_before: float = 0.0
+    first_life: int = 0
+    life: int = -1
+    has_ended: bool = False
+    failure: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Drivers:
+    """Starts the drivers of detached jobs on Dask workers, and again elsewhere when one is lost.
+
+    A job that waits in line has none: it is started here, once, when it is the first and there is room for it.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    jobs : mapping of str to JobRecord
+        Of `Jobs`.
+    history : History
+    sites : Sites
+    waiting : Waiting
+    tell : callable
+        (job id, event) passes an event on to those who follow the job.
+    is_silent : callable
+        (Dask worker) returns whether it has not been heard of for too long.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        jobs: Mapping[str, JobRecord],
+        history: History,
+        sites: Sites,
+        waiting: Waiting,
+        tell: Callable[[str, Mapping[str, Any]], None],
+        is_silent: Callable[[str], bool],
+    ) -> None:
+        self._scheduler = scheduler
+        self._jobs = jobs
+        self._history = history
+        self._sites = sites
+        self._waiting = waiting
+        self._tell = tell
+        self._is_silent = is_silent
+        self._driven: dict[str, _Driven] = {}
+        self._kept = KeptJobs(scheduler, state_url(), self._to_keep)
+        self._restored = Event()
+        self._unreadable = ""
+
+    # -- what clients and drivers ask --------------------------------------------------------------------------------
+
+    def detach(self, run: Mapping[str, Any], client: str = "") -> dict[str, str]:
+        """Start the driver of a job; return why it is refused, under ``refused``, or nothing.
+
+        Parameters
+        ----------
+        run : mapping
+            Fields of its `JobRun`.
+        client : str
+            Id of the client.
+        """
+        job_id = run["job_id"]
+        if why := self._unreadable or self.taken_over:
+            return {"refused": why}
+        if self.has(job_id):
+            return {"refused": in_use(job_id)}
+        self._history.drop(job_id)
+        comm = self._scheduler.client_comms.get(client)
+        host = get_address_host(comm.comm.peer_address) if comm is not None and comm.comm is not None else ""
+        self._driven[job_id] = driven = _Driven(run, host)
+        if run.get("queue"):
+            self._join(run, client)
+        else:
+            self._start(driven)
+        return {}
+
+    # -- what outlives the scheduler ---------------------------------------------------------------------------------
+
+    async def restore(self) -> None:
+        """Take up the jobs that an earlier scheduler has kept: those that ran first, the others keep their places."""
+        try:
+            kept, aside = await self._kept.load()
+            for job_id, facts in aside.items():
+                self._history.add_facts(_facts_aside(job_id, **facts))
+            self._take_up(kept)
+        except Exception as error:
+            self._unreadable = f"{self._kept.url}: the state of an earlier scheduler cannot be read: {text_of(error)}"
+            logger.error("%s No detached job is taken until the scheduler is started again.", self._unreadable)
+        finally:
+            self._restored.set()
+
+    def _take_up(self, kept: list[dict[str, Any]]) -> None:
+        kept.sort(key=lambda each: (each["life"] < 0, each["place"]))
+        for i, each in enumerate(kept):
+            run = each["run"]
+            # drivers of the earlier scheduler that are left have a lower number
+            driven = _Driven(run, each["host"], each["number"] + 1)
+            driven.first_life, driven.life = each["life"] + 1, each["life"]
+            self._driven[run["job_id"]] = driven
+            # before all that come now
+            self._join(run, rank=(-run["priority"] if each["life"] < 0 else -math.inf, i - len(kept)))
+
+    async def wait_until_restored(self) -> None:
+        """Wait until it is known which jobs an earlier scheduler has kept."""
+        await self._restored.wait()
+
+    async def keep(self, job_id: str, life: int = -1) -> str:
+        """Keep what is known of a detached job by now, and its newest life; return why that fails, or nothing."""
+        driven = self._driven.get(job_id)
+        if driven is None:
+            return ""
+        driven.life = max(driven.life, life)
+        why = await self._kept.save(job_id)
+        if why:
+            self._tell(job_id, {"event": "log", "level": "WARNING", "message": why})
+        if self.taken_over:
+            for other, waiting in self._driven.items():
+                if not waiting.has_ended and other not in self._jobs and other not in self._history.facts:
+                    self._end(waiting, {"reason": why, "exit_code": ClusterError.exit_code, "error": ""})
+        return why
+
+    @property
+    def taken_over(self) -> str:
+        """What another scheduler means that keeps the detached jobs now; empty if there is none."""
+        return self._kept.taken_over
+
+    def _to_keep(self, job_id: str) -> dict[str, Any] | None:
+        driven = self._driven.get(job_id)
+        if driven is None or driven.has_ended or job_id in self._history.facts:
+            return None
+        facts = {"run": driven.run, "host": driven.host, "number": driven.number, "life": driven.life}
+        return {**facts, "place": self._waiting.place_of(job_id)}
+
+    # -- the line ----------------------------------------------------------------------------------------------------
+
+    def _join(self, run: Mapping[str, Any], client: str = "", rank: tuple[float, int] | None = None) -> None:
+        cluster = json.loads(run["job"])["cluster"]
+        self._waiting.turn(facts_in_line(run), run["priority"], client, is_detached=True, cluster=cluster, rank=rank)
+
+    def start_next(self, check_room: Callable[[ClusterConf], None]) -> None:
+        """Start the driver of the first job in line if that is detached, and there is room for it.
+
+        ``check_room`` raises an error if there is none.
+        """
+        driven = self._driven.get(self._waiting.first)
+        if driven is None or driven.has_ended or driven.worker or time.monotonic() < driven.not_before:
+            return
+        try:
+            check_room(self._waiting.clusters()[0])
+        except ClusterError as error:
+            self._waiting.note(self._waiting.first, str(error))
+        except Exception as error:  # the others in line would wait for ever
+            logger.exception("%s", self._waiting.first)
+            why = f"the scheduler cannot tell whether there is room: {text_of(error)}"
+            self._end(driven, {"reason": why, "exit_code": 1, "error": ""})
+        else:
+            driven.since = time.monotonic()
+            self._start(driven)
+
+    def detached(self, job_id: str) -> dict[str, Any]:
+        """Return how far a detached job is: ``state`` and ``failure``.
+
+        The ``state`` is unknown, starting, queued (with its ``place`` and the ``reason``), running, refused or ended.
+
+        The ``failure`` has ``reason``, ``exit_code`` and ``error``, a traceback or nothing.
+        """
+        driven, record = self._driven.get(job_id), self._jobs.get(job_id)
+        if driven is not None and driven.failure:
+            return {"state": "refused", "failure": dict(driven.failure)}
+        if record is not None:
+            has_begun = record.state.phase == "running" or record.state.life > 0
+            return {"state": "running" if has_begun else "starting"}
+        if facts := self._history.facts.get(job_id):
+            failure = {"reason": facts["reason"], "exit_code": facts["exit_code"], "error": ""}
+            return {"state": "ended", "failure": failure if facts["state"] == "failed" else {}}
+        queued = self._waiting.facts().get(job_id)
+        if queued and (queued["place"] > 1 or queued["reason"]):
+            return {"state": "queued", "place": queued["place"], "reason": queued["reason"]}
+        return {"state": "starting" if driven is not None else "unknown"}
+
+    def loss_of(self, job: Mapping[str, Any]) -> str:
+        """Return what a detached job can lose although it is kept, or nothing."""
+        if not self._kept.url or job["checkpoint_freq"] or job["checkpoint_minutes"]:
+            return ""
+        return (
+            "the job has neither checkpoint_freq nor checkpoint_minutes: if its Dask workers end together with the "
+            "scheduler, which keeps no snapshots, it starts over."
+        )
+
+    def renew(self, job_id: str, number: int) -> bool:
+        """Return whether a driver is still the one of its job, and this scheduler the one of its driver."""
+        driven = self._driven.get(job_id)
+        return driven is not None and driven.number == number and not driven.has_ended and not self.taken_over
+
+    def driven(self, job_id: str, number: int, failure: Mapping[str, Any]) -> None:
+        """Take note that a driver has ended; an empty ``failure``: the run directory is complete."""
+        if not self.renew(job_id, number):
+            return
+        driven = self._driven[job_id]
+        if failure.get("elsewhere"):
+            driven.barred[driven.worker] = failure["reason"]
+            self._start(driven)
+        elif failure.get("again") and self._waiting.has(job_id):  # the room was taken meanwhile
+            self._wait_again(driven, failure["reason"])
+        else:
+            self._end(driven, failure)
+
+    def _wait_again(self, driven: _Driven, why: str) -> None:
+        """Leave a job in line where it is, without a driver."""
+        self._waiting.note(driven.run["job_id"], why)
+        driven.worker, driven.not_before = "", time.monotonic() + AGAIN_S
+        driven.passing = ""
+        driven.barred.clear()
+
+    def stop(self, job_id: str, name: str, by: str = "") -> bool:
+        """End the driver of a job that has not begun; return whether there is one."""
+        driven = self._driven.get(job_id)
+        if driven is None or driven.has_ended or job_id in self._jobs or job_id in self._history.facts:
+            return False
+        self._waiting.stop(job_id, name, by)
+        self._end(driven, stopped("before the job had started" if driven.worker else IN_LINE, name, by))
+        return True
+
+    def _end(self, driven: _Driven, failure: Mapping[str, Any]) -> None:
+        driven.has_ended, driven.failure, driven.since = True, failure, time.monotonic()
+        if failure:
+            self._waiting.leave(driven.run["job_id"], failure)
+            catalogs = [Catalog.of(catalog) for catalog in driven.run.get("datasets", ())]
+            if catalogs and driven.run["job_id"] not in self._jobs:  # else the end of the job deletes what it reads
+                self._scheduler.loop.add_callback(self._sites.drop, catalogs)
+        self._history.trim(driven.run["job_id"])
+        if self._kept.url:
+            self._scheduler.loop.add_callback(self.keep, driven.run["job_id"])
+
+    # -- what Jobs tells ---------------------------------------------------------------------------------------------
+
+    def has(self, job_id: str) -> bool:
+        """Return whether a job runs until its client was told of its end, or is detached and to run."""
+        return job_id in self._jobs or self.is_driven(job_id)
+
+    def is_driven(self, job_id: str) -> bool:
+        """Return whether a driver on the cluster has to do with a job."""
+        driven = self._driven.get(job_id)
+        return driven is not None and not driven.has_ended
+
+    def is_recorded(self, job_id: str) -> bool:
+        """Return whether a detached job that runs has a driver, or gets another one."""
+        return self.is_driven(job_id) and not self.taken_over
+
+    def worker_of(self, job_id: str) -> str:
+        """Return the Dask worker where the driver of a job runs; empty if there is none, or it has ended."""
+        return self._driven[job_id].worker if self.is_driven(job_id) else ""
+
+    def lose(self, worker: str) -> None:
+        """Start the drivers of a Dask worker that is gone elsewhere."""
+        for driven in self._driven.values():
+            if driven.worker == worker and not driven.has_ended:
+                self._start(driven)
+
+    @property
+    def workers(self) -> set[str]:
+        """Dask workers with drivers."""
+        return {driven.worker for driven in self._driven.values() if driven.worker and not driven.has_ended}
+
+    def tick(self) -> bool:
+        """Start drivers that have no Dask worker, or a silent one; return whether there is anything to look after."""
+        now = time.monotonic()
+        for job_id, driven in list(self._driven.items()):
+            if driven.has_ended and now - driven.since > limit("client"):  # it may ask until then
+                del self._driven[job_id]
+            elif not driven.has_ended and self._is_silent(driven.worker):
+                if self._choose(driven):  # else the silent one may be the first to be back
+                    self._start(driven)
+            elif not driven.has_ended and not driven.worker and not self._waiting.has(job_id):
+                if now - driven.since > AGAIN_S:
+                    driven.barred.clear()
+                self._start(driven)
+        return bool(self._driven)
+
+    # -- Dask workers ------------------------------------------------------------------------------------------------
+
+    def _start(self, driven: _Driven) -> None:
+        """Start a driver on the Dask worker that fits best."""
+        if self.taken_over:
+            return
+        job_id = driven.run["job_id"]
+        has_begun = job_id in self._jobs or job_id in self._history.facts
+        worker = self._choose(driven)
+        now = time.monotonic()
+        if driven.worker or not driven.since:
+            driven.since = now
+        driven.worker = worker
+        why = " ".join(dict.fromkeys(driven.barred.values()))
+        if worker:
+            driven.number += 1
+            self._scheduler.loop.add_callback(self._drive, driven, driven.number, has_begun)
+        elif not has_begun and (driven.barred or now - driven.since > limit("driver")):
+            reason = f"no Dask worker can run the driver of the job: {why or 'the cluster has no workers.'}"
+            self._end(driven, {"reason": reason, "exit_code": ClusterError.exit_code, "error": ""})
+        elif driven.barred and now - driven.since < 1:
+            message = f"nobody writes the run directory: {why}"
+            self._tell(job_id, {"event": "log", "level": "WARNING", "message": message})
+
+    def _choose(self, driven: _Driven) -> str:
+        """Return a Dask worker that answers, if possible on the host of the client of a job; empty if there is none."""
+        n_drivers = [driven.worker for driven in self._driven.values() if not driven.has_ended]
+        usable = {
+            address: (known.host != driven.host, n_drivers.count(address), len(known.processing), address)
+            for address, known in self._scheduler.workers.items()
+            if known.status == Status.running and address not in driven.barred and not self._is_silent(address)
+        }
+        return min(usable, key=usable.__getitem__, default="")
+
+    async def _drive(self, driven: _Driven, number: int, has_begun: bool) -> None:
+        worker = driven.worker
+        await self.keep(driven.run["job_id"])
+        if self.taken_over:
+            return
+        answer: Any = await self._sites.install(worker, DRIVERS)
+        if answer is None:
+            facts = {"run": dict(driven.run), "number": number, "has_begun": has_begun}
+            facts |= {"first_life": driven.first_life, "is_kept": bool(self._kept.url)}
+            answer = await self._sites.ask(worker, limit("answer"), Op.DRIVE, **facts)
+        if isinstance(answer, BaseException) and driven.number == number and not driven.has_ended:
+            why = f"{worker}: {text_of(answer).removesuffix('.')}."
+            driven.barred[worker] = why
+            if isinstance(answer, OSError | LateError):
+                driven.passing = why
+            if driven.passing and self._waiting.has(driven.run["job_id"]) and not self._choose(driven):
+                self._wait_again(driven, driven.passing)
+            else:
+                self._start(driven)

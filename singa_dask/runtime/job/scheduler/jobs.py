@@ -1,0 +1,605 @@
+"""Jobs: the Dask scheduler's part of every job. It carries out what each `JobState` decides."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from distributed import Scheduler, SchedulerPlugin, Status
+from distributed.scheduler import WorkerState, heartbeat_interval
+from tornado import gen
+
+from singa_dask.conf import ClusterConf
+from singa_dask.conf.cluster import WorkersConf
+from singa_dask.errors import A_BUG, ClusterError, text_of
+from singa_dask.redaction import redact
+from singa_dask.runtime.dashboard.pages import add_dashboard
+from singa_dask.runtime.job.dask_worker.clock import read_clock
+from singa_dask.runtime.job.frames import guard_frames
+from singa_dask.runtime.job.limits import check_limits, limit
+from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, JOBS, SITE, TAKEN_OVER, Op, in_use, job_of
+from singa_dask.runtime.job.scheduler.demand import count_demand, missing_of, sizes_of
+from singa_dask.runtime.job.scheduler.drivers import Drivers
+from singa_dask.runtime.job.scheduler.heartbeats import Heartbeats
+from singa_dask.runtime.job.scheduler.history import History
+from singa_dask.runtime.job.scheduler.line import Waiting
+from singa_dask.runtime.job.scheduler.record import JobRecord
+from singa_dask.runtime.job.scheduler.sites import Sites
+from singa_dask.runtime.job.scheduler.unit_tasks import UnitTasks
+from singa_dask.runtime.job.scheduler.views import Views
+from singa_dask.runtime.job.state import events as ev
+from singa_dask.runtime.job.state.events import JobSpec
+from singa_dask.runtime.job.state.job_state import JobState
+from singa_dask.runtime.planning.layout import plan_processes
+from singa_dask.runtime.planning.worker_choice import WorkerFacts, place_again, place_first
+from singa_dask.shown import plural
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 0.5
+DEPARTURE_LOOK_S = 0.1
+RETIRE = "retire_workers"
+TARGET = "adaptive_target"
+ANY = WorkersConf()
+# what stops a detached job
+NEWER = "a newer scheduler"
+NO_DRIVER = "the end of its driver"
+
+# events of units that nobody but their job wants to know of
+UNSEEN = frozenset(("training", "snapshot"))
+
+
+class _SeenWorkers(Mapping[str, WorkerFacts]):
+    """What is known of the Dask workers that a job may use, as it sees them: its own tasks do not count.
+
+    It is looked up where a job asks for it, as one of hundreds of workers asks for few others with each event.
+    """
+
+    def __init__(
+        self, workers: Mapping[str, WorkerState], heartbeats: Heartbeats, job_id: str, wanted: WorkersConf
+    ) -> None:
+        self._workers, self._heartbeats, self._job_id, self._wanted = workers, heartbeats, job_id, wanted
+
+    def __getitem__(self, address: str) -> WorkerFacts:
+        known = self._workers[address]
+        if not self._fits(known):
+            raise KeyError(address)
+        held = known.processing - known.long_running  # those that have seceded hold no thread
+        own = sum(job_of(task.key) == self._job_id for task in held) if self._job_id else 0
+        return WorkerFacts(
+            nthreads=known.nthreads,
+            busy=len(held) - own,
+            host=known.host,
+            name=str(known.name),
+            has_nanny=bool(known.nanny),
+            usable=known.status == Status.running and not self._heartbeats.is_silent(address),
+            resources=known.resources,
+        )
+
+    def _fits(self, known: WorkerState) -> bool:
+        return self._wanted.is_any or self._wanted.fits(str(known.name), known.resources)
+
+    def __contains__(self, address: object) -> bool:
+        known = self._workers.get(str(address))
+        return known is not None and self._fits(known)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._workers) if self._wanted.is_any else filter(self.__contains__, self._workers)
+
+    def __len__(self) -> int:
+        return len(self._workers) if self._wanted.is_any else sum(1 for _ in self)
+
+
+class Jobs(SchedulerPlugin):
+    """Owns the jobs on a cluster: starts their units, watches their Dask workers, and starts them again.
+
+    One instance serves all jobs, and stays on the scheduler.
+
+    Attributes
+    ----------
+    records : dict of str to JobRecord
+        The jobs that run, by id.
+    history : History
+    waiting : Waiting
+    drivers : Drivers
+    sites : Sites
+    """
+
+    name = JOBS
+    idempotent = True
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Take messages of clients and of `Site`."""
+        if vars(self).get("scheduler") is scheduler:
+            return  # Dask starts a plug-in again that a preload module has added
+        check_limits(f"the scheduler at {scheduler.address}")
+        guard_frames()
+        self.scheduler = scheduler
+        self.records: dict[str, JobRecord] = {}
+        self.history = History()
+        self.sites = Sites(scheduler)
+        self._tasks = UnitTasks(scheduler, self.handle)
+        self._heartbeats = Heartbeats(scheduler)
+        self._is_ticking = False
+        self._told: set[tuple[str, str]] = set()  # errors that are no job's own, and the jobs that know them
+        self._ended_at = time.monotonic()
+        self._news_at = 0.0  # when most Dask workers have had their next heartbeat
+        self._looked_at: dict[str, float] = {}  # by Dask worker: its heartbeat that was looked at last
+        self._left_over: set[str] = set()  # those that have something to end, as far as is known
+        self.waiting = Waiting(scheduler, self.history)
+        self.drivers = Drivers(
+            scheduler, self.records, self.history, self.sites, self.waiting, self._tell, self._heartbeats.is_silent
+        )
+        views = Views(self)
+        self._remove_metrics = add_dashboard(scheduler, views)
+        self._retire = scheduler.handlers[RETIRE]
+        handlers: dict[str, Callable[..., Any]] = {
+            Op.SUBMIT: self.submit,
+            Op.HAS: self.drivers.has,
+            Op.ROOM: self._room_for,
+            Op.EVENTS: self.events,
+            Op.SNAPSHOT: self._on_event,
+            Op.SHARED: self._shared,
+            Op.DETACH: self._detach,
+            Op.DETACHED: self.drivers.detached,
+            Op.RENEW: self.drivers.renew,
+            Op.DRIVEN: self.drivers.driven,
+            Op.TURN: self._turn,
+            Op.LEAVE: self.waiting.leave,
+            Op.CLOCK: read_clock,
+            Op.LEAVING: self.announce_departure,
+            Op.LEFT: lambda worker: self._wait_for_departure({worker}),
+            Op.SERVERS: self.sites.servers,
+            Op.LIST: views.list,
+            Op.VIEW: views.view,
+            Op.SIGNAL: views.signal,
+            Op.CHECKPOINT: views.checkpoint,
+            Op.STACKS: views.stacks,
+            Op.TOKENS: views.tokens,
+            RETIRE: self.retire,  # Dask's own operation, with a step before it
+            TARGET: self._adaptive_target,  # the same, for clusters that adapt
+        }
+        self._nthreads = 0
+        scheduler.handlers.update(handlers)
+        setattr(scheduler, TARGET, self._adaptive_target)  # dask-gateway calls it there
+        scheduler.stream_handlers[EVENTS] = self._on_event
+        # a client that sees this knows that the scheduler has the operations: Dask does not answer unknown ones
+        scheduler.set_metadata([JOBS], True)
+        # not here: while this waits, another client may find that there is no such plug-in yet
+        scheduler.loop.add_callback(self._restore)
+
+    async def _restore(self) -> None:
+        await self.drivers.restore()
+        self._keep_ticking()
+
+    # -- what clients and Dask workers ask ---------------------------------------------------------------------------
+
+    async def submit(self, spec: Mapping[str, Any]) -> dict[str, str]:
+        """Start a job; return why it is refused, under ``refused``, or nothing."""
+        job = JobSpec(**spec)
+        await self.drivers.wait_until_restored()
+        known = self.records.get(job.job_id)
+        if known and (known.spec.client, known.spec.driver) == (job.client, job.driver):
+            return {}  # it is asked again, as the answer was late
+        if known or (not job.driver and self.drivers.has(job.job_id)):
+            return {"refused": in_use(job.job_id)}
+        if job.driver and not self.drivers.renew(job.job_id, job.driver):
+            return {"refused": f"another driver has taken over the job {job.job_id}."}
+        if job.driver and job.job_id in self.history.facts:
+            return {"refused": "the job has ended."}  # the question was late
+        if self.waiting.is_stopped(job.job_id):
+            return {"refused": "somebody has stopped the job."}
+        if ahead := self.waiting.ahead_of(job.job_id, job.priority):
+            waiting = f"in line for this cluster: {plural(len(ahead), 'job')} of this priority or a higher one"
+            return {"refused": f"{waiting}, {ahead[0]} first. To wait, pass --queue."}
+        record = JobRecord(job)
+        try:
+            self._check_workers(record.state)
+            self.records[job.job_id] = record
+            await self._tasks.connect()
+        except Exception as error:
+            self.records.pop(job.job_id, None)
+            why = "" if isinstance(error, ClusterError) else "the scheduler cannot start tasks: "
+            return {"refused": f"{why}{text_of(error)}"}
+        self.waiting.leave(job.job_id)
+        self.history.drop(job.job_id)
+        self._do(record, record.state.begin(time.monotonic(), self._facts(job.job_id)))
+        if job.driver and (loss := self.drivers.loss_of(json.loads(job.job))):
+            self._tell(job.job_id, {"event": "log", "level": "WARNING", "message": loss})
+        if job.client not in self.scheduler.clients:
+            self.remove_client(self.scheduler, job.client)  # it went away before
+        self._keep_ticking()
+        return {}
+
+    async def _detach(self, run: Mapping[str, Any], **arguments: Any) -> dict[str, str]:
+        await self.drivers.wait_until_restored()
+        refused = self.drivers.detach(run, **arguments)
+        if not refused and (why := await self.drivers.keep(run["job_id"])):
+            self.drivers.stop(run["job_id"], "SIGTERM")
+            return {"refused": why}
+        self._try(self.drivers.start_next, self._check_room)
+        self._keep_ticking()
+        return refused
+
+    async def _turn(self, **arguments: Any) -> dict[str, Any]:
+        """Answer a client that waits, see `Waiting.turn`."""
+        await self.drivers.wait_until_restored()
+        self._keep_ticking()
+        return self.waiting.turn(is_detached=False, **arguments)
+
+    def _check_room(self, cluster: ClusterConf) -> None:
+        """Check that a job in line fits on the cluster."""
+        place_first(plan_processes(cluster), self._room(self.scheduler.workers, cluster.workers))
+
+    def _check_workers(self, state: JobState) -> None:
+        """Check that a job fits on the Dask workers that were chosen for it."""
+        workers, layout = state.spec.workers, plan_processes(state.cluster)
+        packed = len(workers) < len(layout.processes)
+        place_again(layout, self._room(workers, state.cluster.workers), (), (1, len(workers)), packed=packed)
+
+    def _room_for(self, wanted: Mapping[str, Any], beside_tasks: bool = True) -> dict[str, WorkerFacts]:
+        """Return the facts of Dask workers that a job can use; without ``beside_tasks`` only jobs hold threads."""
+        return self._room(self.scheduler.workers, WorkersConf.model_validate(wanted), beside_tasks)
+
+    def _room(
+        self, workers: Iterable[str], wanted: WorkersConf = ANY, beside_tasks: bool = True
+    ) -> dict[str, WorkerFacts]:
+        """Return the facts of Dask workers that can be used, beside jobs whose tasks may not have begun."""
+        facts, claimed = self._facts("", wanted), Counter[str]()
+        for other in self.records.values():
+            claimed.update(other.state.threads)
+        known = {address: facts[address] for address in workers if address in facts}
+        return {
+            address: each._replace(busy=max(each.busy if beside_tasks else 0, claimed[address]))
+            for address, each in known.items()
+            if each.usable
+        }
+
+    async def events(
+        self, job_id: str, after: int = -1, wait_s: float = 0.0, driver: int = 0, client: str = ""
+    ) -> list[dict[str, Any]] | None:
+        """Return some of the kept events with numbers higher than ``after``, in order: ask again for those after them.
+
+        If there are none yet, wait for the next one as long as ``wait_s``. The last one may be the newest steps, which
+        have no number, for those who wait. None: the job is not known, or ended too long ago. A ``driver`` gets none
+        of them if it is not that of the job any more.
+        """
+        record = self.records.get(job_id)
+        if record is None and self.waiting.has(job_id):
+            await gen.sleep(wait_s)
+            return []
+        kept = self.history.events(job_id)
+        if record is not None:
+            events = await record.next_events(after, wait_s)
+        elif kept is not None:
+            events = kept.after(after)
+        else:
+            events = None
+        if driver and not self.drivers.renew(job_id, driver):
+            return [{"event": TAKEN_OVER}]
+        if events and events[-1]["event"] == "over" and not self.drivers.is_driven(job_id):
+            self.history.trim(job_id, client)
+        return events
+
+    def _on_event(self, job_id: str, life: int, what: Mapping[str, Any], worker: str = "") -> None:
+        with self._ends_alone(job_id):  # an error would close the connection of the Dask worker, with all of its jobs
+            if (event := ev.decisive(life, what)) is not None:
+                self.handle(job_id, event)
+            if what["event"] not in UNSEEN:
+                self._tell(job_id, {**what, "life": life})
+
+    # -- what the scheduler tells --------------------------------------------------------------------------------------
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        """Tell jobs of a new Dask worker."""
+        for job_id in list(self.records):
+            self.handle(job_id, ev.Arrived(worker))
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
+        """Tell jobs of a Dask worker that is gone."""
+        self.sites.forget(worker)
+        self._looked_at.pop(worker, None)
+        self._left_over.discard(worker)
+        self._try(self.drivers.lose, worker)
+        for job_id in list(self.records):
+            self.handle(job_id, ev.Gone(worker, "it is gone"))
+
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
+        """End the jobs of a client that went away, unless it comes back soon; detached jobs go on."""
+        for job_id, record in self.records.items():
+            if record.spec.client == client and not record.spec.driver:
+                scheduler.loop.call_later(limit("client"), self._check_client, job_id)
+
+    def _check_client(self, job_id: str) -> None:
+        record = self.records.get(job_id)
+        if record is not None and record.spec.client not in self.scheduler.clients:
+            self.handle(job_id, ev.ClientGone())
+
+    def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[WorkerState]) -> list[WorkerState]:
+        """Keep Dask workers that have units or drivers."""
+        needed = self._needed()
+        return [worker for worker in workers if worker.address not in needed]
+
+    async def before_close(self) -> None:
+        """Close the client that owns the tasks."""
+        self.records.clear()
+        self._remove_metrics()
+        await self._tasks.close()
+
+    # -- Dask workers that are wanted ----------------------------------------------------------------------------------
+
+    def _adaptive_target(self, target_duration: Any = None) -> int:
+        """Return how many Dask workers there should be, as Dask does, for jobs that wait for some, too."""
+        for known in self.scheduler.workers.values():
+            self._nthreads = known.nthreads
+        room = self._room(self.scheduler.workers)
+        records = self.records.values()
+        wanted = [(each.state.cluster, set(each.state.workers), missing_of(each)) for each in records]
+        wanted += [(cluster, set(), sizes_of(cluster)) for cluster in self.waiting.clusters()]
+        for_jobs = count_demand(room, self._needed(), wanted, self._nthreads)
+        return max(Scheduler.adaptive_target(self.scheduler, target_duration), for_jobs)
+
+    def _needed(self) -> set[str]:
+        """Return the Dask workers that have units or drivers."""
+        return self.drivers.workers.union(*(record.state.workers for record in self.records.values()))
+
+    # -- Dask workers that close -----------------------------------------------------------------------------------
+
+    def announce_departure(self, worker: str) -> None:
+        """Take the units of a Dask worker that is about to close elsewhere; does not wait."""
+        for job_id in list(self.records):
+            self.handle(job_id, ev.Leaving(worker))
+
+    async def retire(self, **options: Any) -> Any:
+        """Retire Dask workers, as Dask does, once their units are elsewhere."""
+        names = options.get("names") or ()
+        leaving = {*(options.get("workers") or ())}
+        leaving |= {address for address, known in self.scheduler.workers.items() if known.name in names}
+        for address in sorted(leaving):
+            self.announce_departure(address)
+        await self._wait_for_departure(leaving)
+        return await self._retire(**options)
+
+    async def _wait_for_departure(self, leaving: Collection[str]) -> None:
+        """Wait until jobs train without Dask workers, which may have the only copy of a snapshot; not for ever."""
+        end = time.monotonic() + limit("departed")
+        while time.monotonic() < end and any(record.state.needs(leaving) for record in list(self.records.values())):
+            await gen.sleep(DEPARTURE_LOOK_S)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def _keep_ticking(self) -> None:
+        if not self._is_ticking:
+            self._is_ticking = True
+            self.scheduler.loop.call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._is_ticking = False
+        parts = (self._heartbeats.look, self._tick_jobs, self.drivers.tick, self.waiting.tick, self._end_left_over)
+        is_left = [self._try(part) for part in parts]
+        self._try(self.drivers.start_next, self._check_room)
+        if (self.records or any(is_left)) and self.scheduler.status != Status.closed:
+            self._keep_ticking()
+
+    def _try(self, part: Callable[..., object], *given: Any) -> bool:
+        """Do a part of a tick; return whether there is more to do. An error is told to all jobs once, and ends none."""
+        try:
+            return bool(part(*given))
+        except Exception as error:
+            why = f"the scheduler cannot look after its jobs: {text_of(error)}"
+            new = {(job_id, why) for job_id in ("", *self.records)} - self._told
+            self._told |= new
+            if ("", why) in new:
+                logger.exception("%s", why)
+            for job_id, _ in new:
+                with self._ends_alone(job_id):
+                    self._tell(job_id, {"event": "log", "level": "WARNING", "message": why})
+            return True
+
+    def _tick_jobs(self) -> None:
+        now = time.monotonic()
+        if is_news := now >= self._news_at:
+            self._news_at = now + heartbeat_interval(len(self.scheduler.workers))
+        for job_id, record in list(self.records.items()):
+            with self._ends_alone(job_id):
+                if is_news:
+                    self._tell_steps(job_id, record)
+                self._lose_silent(job_id, record)
+                if record.spec.driver and not self.drivers.is_recorded(job_id) and record.state.phase != "over":
+                    self.handle(job_id, ev.Signal("SIGTERM", NEWER if self.drivers.taken_over else NO_DRIVER))
+            self.handle(job_id, ev.Tick())
+        if self.records or self.waiting.clusters():  # Dask knows only of tasks
+            self.scheduler.idle_since = None
+
+    def _lose_silent(self, job_id: str, record: JobRecord) -> None:
+        """Give up Dask workers of which nothing was heard for too long, unless others make steps that need them."""
+        now = time.monotonic()
+        for address in record.state.workers:
+            if self._heartbeats.is_silent(address):
+                seconds = self._heartbeats.limit_of(address)
+                if not record.evidence.is_alive(address, now, seconds):
+                    self.handle(job_id, ev.Gone(address, f"it has not been heard of for {seconds:.0f} s"))
+
+    def _end_left_over(self) -> bool:
+        """End lives that are over, or jobs, on Dask workers that could not be reached then; return whether any are."""
+        for address, known in self.scheduler.workers.items():
+            if self._looked_at.get(address) == known.last_seen:  # it has said nothing since then
+                continue
+            self._looked_at[address] = known.last_seen
+            self._left_over.discard(address)
+            for job_id, hosted in known.metrics.get(SITE, {}).items():
+                record = self.records.get(job_id)
+                lives = [(progress["process"], progress["life"]) for progress in hosted]
+                if record is None and not lives:
+                    lives = [(None, -1)]  # nothing but parts of snapshots
+                for process, life in lives:
+                    if record is not None and record.state.roster.has(process, life):
+                        continue
+                    self._left_over.add(address)
+                    reason = "the job goes on elsewhere" if record else "the job is over"
+                    facts = {"life": life, "process": process, "forget": record is None}
+                    self._ask_later(address, Op.END, job_id=job_id, reason=reason, **facts)
+        is_new = time.monotonic() - self._ended_at < limit("answer")  # a late part of a snapshot may come
+        return is_new or bool(self._left_over)
+
+    def _tell_steps(self, job_id: str, record: JobRecord) -> None:
+        """Pass on the steps that came with the heartbeats of Dask workers; warn if there are none for long."""
+        state = record.state
+        told: dict[str, dict[str, int]] = {}
+        waits: dict[str, tuple[str, float]] = {}
+        for address in state.workers:
+            known = self.scheduler.workers.get(address)
+            if known is None:
+                continue
+            for progress in known.metrics.get(SITE, {}).get(job_id, ()):
+                if progress["life"] in state.roster.lives:
+                    waits |= progress["waits"]
+                    record.show(record.activity.add_progress, progress, known.last_seen)
+                    mine = told.setdefault(address, {})
+                    mine |= {group: min(step, mine.get(group, step)) for group, step in progress["steps"].items()}
+        now = time.monotonic()
+        record.evidence.look(told, state.groups_of(), now)
+        steps: dict[str, int] = {}
+        for each in told.values():
+            steps |= {group: min(step, steps.get(group, step)) for group, step in each.items()}
+        steps |= state.last_steps()  # heartbeats may be older
+        if steps and steps != state.steps:
+            self.handle(job_id, ev.Stepped(state.life, steps))
+            self._tell(job_id, {"event": "steps", "steps": steps})
+        stall = record.stalls.look(steps, waits, now)
+        if stall and state.phase == "running":
+            self._tell(job_id, {"event": "log", "level": "WARNING", "message": stall})
+
+    def _facts(self, job_id: str, wanted: WorkersConf = ANY) -> _SeenWorkers:
+        if job_id in self.records:
+            wanted = self.records[job_id].state.cluster.workers
+        return _SeenWorkers(self.scheduler.workers, self._heartbeats, job_id, wanted)
+
+    # -- actions -------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _ends_alone(self, job_id: str) -> Iterator[None]:
+        """End a job with an error that is its own; nothing else stops."""
+        try:
+            yield
+        except Exception as error:
+            logger.exception("%s", job_id)
+            record = self.records.get(job_id)
+            if record is not None and record.state.phase != "over":
+                failure = {"reason": f"the scheduler: {text_of(error)}", "exit_code": 1}
+                failure["error"] = redact(traceback.format_exc()) + A_BUG
+                self._do(record, record.state.break_off(failure))
+
+    def handle(self, job_id: str, event: Any) -> None:
+        """Hand an event to a job, and do what it decides."""
+        record = self.records.get(job_id)
+        if record is not None:
+            with self._ends_alone(job_id):
+                self._do(record, record.state.handle(event, time.monotonic(), self._facts(job_id)))
+
+    def _do(self, record: JobRecord, actions: list[Any]) -> None:
+        job_id, add_callback = record.spec.job_id, self.scheduler.loop.add_callback
+        if hosted := next((action for action in actions if isinstance(action, ev.Host)), None):
+            self.sites.share(record, hosted)
+        if begun := [action for action in actions if isinstance(action, ev.RunUnits)]:
+            record.shared[f"{begun[0].life} {ENDPOINTS}"] = json.dumps(begun[0].endpoints)
+            self._tasks.run(record, begun)
+        for action in actions:
+            if isinstance(action, ev.Tell):
+                self._tell(job_id, action.what)
+            elif isinstance(action, ev.Request):
+                self._ask_later(action.worker, Op.REQUEST, job_id=job_id, what=action.what)
+            elif not isinstance(action, ev.RunUnits):
+                add_callback(self._carry_out, record, action)
+
+    async def _carry_out(self, record: JobRecord, action: Any) -> None:
+        with self._ends_alone(record.spec.job_id):
+            await getattr(self, "_do_" + type(action).__name__.lower())(record, action)
+
+    def _tell(self, job_id: str, what: Mapping[str, Any]) -> None:
+        """Pass on an event to those who follow the job."""
+        record = self.records.get(job_id)
+        if record is not None:
+            record.add_event(what)
+
+    def _ask_later(self, worker: str, op: str, **arguments: Any) -> None:
+        self.scheduler.loop.add_callback(self.sites.ask, worker, limit("answer"), op, **arguments)
+
+    async def _do_host(self, record: JobRecord, action: ev.Host) -> None:
+        job_id = record.spec.job_id
+        await self.drivers.keep(job_id, action.life)
+        if record.spec.driver and (why := self.drivers.taken_over):
+            answer: Mapping[str, Any] = {"error": why, "final": True}
+        else:
+            answer = await self.sites.host(record, action)
+        self.handle(job_id, ev.Hosted(action.life, action.process, **answer))
+
+    def _shared(self, job_id: str, what: str) -> str:
+        """Return what all processes of a job are told, as JSON; nothing if that life of the job is over."""
+        return record.shared.get(what, "") if (record := self.records.get(job_id)) is not None else ""
+
+    async def _do_endlife(self, record: JobRecord, action: ev.EndLife) -> None:
+        job_id = record.spec.job_id
+        facts = {"job_id": job_id, "life": action.life, "process": action.process, "reason": action.reason}
+        facts["forget"] = action.forget
+        answer: Any = {}  # without a `Site` nothing is there: it may just be installed
+        if action.worker in self.sites.workers:
+            answer = await self.sites.ask(action.worker, limit("has-ended"), Op.END, **facts)
+        await self._tasks.cancel(self.records.get(job_id), action.life, action.process)
+        if isinstance(answer, dict):
+            self.handle(job_id, ev.Ended(action.life, action.worker, answer, action.process))
+        else:
+            logger.warning("%s: %s does not end life %d: %s", job_id, action.worker, action.life, answer or "no answer")
+
+    async def _do_cutoff(self, record: JobRecord, action: ev.CutOff) -> None:
+        arguments = {"processes": list(action.processes), "groups": list(action.groups)}
+        job_id = record.spec.job_id
+        answer = await self.sites.ask_process(job_id, action, Op.CUT, **arguments)
+        self.handle(job_id, ev.Cut(action.life, action.process, **answer))
+
+    async def _do_join(self, record: JobRecord, action: ev.Join) -> None:
+        left = [list(unit) for unit in action.left]
+        facts = {"endpoints": dict(action.endpoints), "left": left, "buddy": action.buddy}
+        job_id = record.spec.job_id
+        if action.buddy:
+            self.scheduler.loop.add_callback(self.sites.install, action.buddy)
+        answer = await self.sites.ask_process(job_id, action, Op.JOIN, **facts)
+        self.handle(job_id, ev.Joined(action.life, action.process, **answer))
+
+    async def _do_over(self, record: JobRecord, action: ev.Over) -> None:
+        job_id = record.spec.job_id
+        try:
+            await self._clean_up(record, action)
+        finally:
+            try:
+                self._tell(job_id, action.what)
+                self.history.add(record)
+            finally:
+                self._ended_at = time.monotonic()
+                self.records.pop(job_id, None)  # as long as a client may look for it, it is known
+                await self.drivers.keep(job_id)
+
+    async def _clean_up(self, record: JobRecord, action: ev.Over) -> None:
+        """Remove what is left of a job on the cluster."""
+        job_id, life = record.spec.job_id, record.state.life
+        await self._tasks.cancel(record, life)
+        self.scheduler.loop.add_callback(self.sites.end_job, record.spec, life)
+        if action.stuck:
+            self.scheduler.loop.add_callback(self.sites.restart, action.stuck)
+        if list(self.records) == [job_id]:
+            await self._tasks.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+async def dask_setup(server: Any) -> None:
+    """Add `Jobs` to a scheduler that starts, as the first job would; other servers stay as they are."""
+    if isinstance(server, Scheduler):
+        await server.register_scheduler_plugin(Jobs(), idempotent=True)

@@ -1,0 +1,191 @@
+"""What a scheduler keeps of detached jobs at a URL, for one that is started after it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+from distributed import Scheduler
+from tornado import gen
+from tornado.locks import Lock
+
+from singa_dask import fs
+from singa_dask.conf import JobConf
+from singa_dask.conf.parts import read_options
+from singa_dask.errors import DataError, TakenOverError, text_of
+from singa_dask.fs.host_files import Catalog
+from singa_dask.fs.ownership import Ownership
+from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.job.state.events import Submission
+
+SUFFIX = ".job.json"
+ASIDE = ".aside.json"
+"""Suffix of the file of a job that some version could not use; `SUFFIX` in its place has the job tried again."""
+KEYS = ("run", "host", "number", "life", "place")
+OF_A_RUN = ("recording", "queue")
+"""Keys of a `JobRun` that a `Submission` does not have."""
+TAKEN_OVER = (
+    "{} A newer scheduler has taken over the detached jobs. This one takes and starts none any more, and stops those "
+    "that run with a checkpoint, from which the newer one goes on. That is expected while a scheduler is replaced, as "
+    "in a rolling update of Kubernetes. Otherwise set another distributed.singa-dask.state for one of them."
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Kept(NamedTuple):
+    """What a scheduler finds at its URL.
+
+    Attributes
+    ----------
+    jobs : list of dict
+        The jobs that it takes up: ``run``, ``host``, ``number``, ``life`` and ``place`` of each.
+    aside : dict of str to dict
+        By id, the jobs that it does not take up: ``reason``, and ``kept``, the text of the file, empty if unreadable.
+    """
+
+    jobs: list[dict[str, Any]]
+    aside: dict[str, dict[str, str]]
+
+
+class KeptJobs:
+    """Keeps a file for each detached job that has not ended. Threads write them, the event loop does not wait.
+
+    The files of a job are written one after the other, however late a thread is. The newest scheduler with the URL owns
+    the directory: see `Ownership`.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    url : str
+        Directory; empty: nothing is kept.
+    facts_of : callable
+        (job id) returns what to keep of a job, as plain values; None if it has ended.
+
+    Attributes
+    ----------
+    taken_over : str
+        What another scheduler with the URL means for this one; empty as far as this one knows.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, url: str, facts_of: Callable[[str], Mapping[str, Any] | None] = lambda job_id: None
+    ) -> None:
+        self.url = fs.absolute(url) if url else ""
+        self._scheduler = scheduler
+        self._facts_of = facts_of
+        self._owner = Ownership(self.url, f"scheduler {secrets.token_hex(8)}")
+        self._locks: WeakValueDictionary[str, Lock] = WeakValueDictionary()  # those that are in use
+        self.taken_over = ""
+
+    async def load(self) -> Kept:
+        """Take the directory from the scheduler before this one; return what was kept.
+
+        A file that is damaged or of another version is put aside. One that cannot be read is skipped. Neither stops
+        other jobs.
+
+        Raises
+        ------
+        DataError
+            The directory or its owner file cannot be read, or the owner file cannot be written.
+        """
+        found: Kept = await self._in_thread(self._read) if self.url else Kept([], {})
+        return found
+
+    async def save(self, job_id: str) -> str:
+        """Write what there is to keep of a job by now, or delete it; return why that fails, or nothing."""
+        if not self.url:
+            return ""
+        writing = gen.convert_yielded(self._save(job_id))  # it goes on when it is late, and later ones wait for it
+        try:
+            await gen.with_timeout(timedelta(seconds=limit("answer")), writing, quiet_exceptions=Exception)
+        except TakenOverError as error:
+            if not self.taken_over:
+                self.taken_over = TAKEN_OVER.format(error)
+                logger.warning("%s", self.taken_over)
+            return self.taken_over
+        except Exception as error:
+            file = fs.join(self.url, f"{job_id}{SUFFIX}")
+            why = f"{file}: the job cannot be kept for a scheduler that is started again: {text_of(error)}"
+            logger.warning("%s", why)
+            return why
+        return ""
+
+    async def _save(self, job_id: str) -> None:
+        lock = self._locks.setdefault(job_id, Lock())
+        async with lock:
+            facts = self._facts_of(job_id)
+            await self._in_thread(self._write, f"{job_id}{SUFFIX}", "" if facts is None else json.dumps(facts))
+
+    async def _in_thread(self, function: Callable[..., Any], *given: Any) -> Any:
+        return await self._scheduler.loop.run_in_executor(None, function, *given)
+
+    def _read(self) -> Kept:
+        self._owner.take()
+        found = Kept([], {})
+        jobs = set()
+        for name in sorted(fs.ls(self.url), key=lambda name: not name.endswith(SUFFIX)):  # jobs come before those aside
+            file, job_id = fs.join(self.url, name), name.removesuffix(ASIDE).removesuffix(SUFFIX)
+            if not name.endswith((SUFFIX, ASIDE)) or job_id in jobs:
+                continue
+            jobs.add(job_id)
+            try:
+                data = fs.read_bytes(file)
+            except DataError as error:
+                logger.warning("%s The job is skipped.", error)
+                found.aside[job_id] = {"reason": f"skipped: {error}", "kept": ""}
+                continue
+            text, why = data.decode(errors="replace"), "another version of singa-dask could not use it."
+            try:
+                kept = _parse(job_id, text)
+                if name.endswith(SUFFIX):
+                    found.jobs.append(kept)
+                    continue
+            except Exception as error:  # other versions write anything
+                why = f"it is damaged or of another version of singa-dask: {text_of(error).removesuffix('.')}."
+            found.aside[job_id] = {"reason": _put_aside(file, data, why), "kept": text}
+        return found
+
+    def _write(self, name: str, text: str) -> None:
+        file = fs.join(self.url, name)
+        if text:
+            fs.write_atomic(file, text, check=self._owner.check)
+        else:
+            self._owner.check()
+            fs.remove_tree(file)
+
+
+def _parse(job_id: str, text: str) -> dict[str, Any]:
+    """Return what was kept of a job, by the `KEYS` without which it cannot be taken up; raise an error if it is wrong.
+
+    The whole job is validated, so that nothing else has to expect keys of another version.
+    """
+    facts = json.loads(text)
+    kept: dict[str, Any] = {key: facts[key] for key in KEYS}
+    run = kept["run"]
+    if run["job_id"] != job_id:
+        raise ValueError(f"the file is of job {run['job_id']}")
+    submission = Submission(**{key: value for key, value in run.items() if key not in OF_A_RUN})
+    _ = [Catalog.of(each) for each in submission.datasets]
+    read_options(JobConf, json.loads(run["job"]))
+    run["recording"]["steps"] = {int(group): int(step) for group, step in run["recording"]["steps"].items()}
+    kept["number"], kept["life"], kept["place"] = int(kept["number"]), int(kept["life"]), int(kept["place"])
+    return kept
+
+
+def _put_aside(file: str, data: bytes, why: str) -> str:
+    """Rename the file of a job that is not taken up, if that is not done already; return the reason."""
+    other = f"{file.removesuffix(ASIDE).removesuffix(SUFFIX)}{ASIDE}"
+    if file != other:
+        logger.warning("%s: the job is not taken up, as %s", file, why)
+        try:
+            fs.write_atomic(other, data)
+            fs.remove_tree(file)
+        except OSError as failed:  # the next scheduler reads the file again
+            logger.warning("%s: it cannot be renamed to %s: %s", file, other, text_of(failed))
+    return f"put aside: {why} Its record is in {other}."

@@ -1,0 +1,199 @@
+"""The line of jobs that wait for room on a cluster."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from distributed import Scheduler
+
+from singa_dask.conf import ClusterConf
+from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.job.names import stopped
+from singa_dask.runtime.job.scheduler.history import History
+
+IN_LINE = "while it waited in line"
+KEPT_TICKETS = 10_000
+NOT_BEGUN: dict[str, Any] = {
+    "state": "queued",
+    "step": -1,
+    "steps": {},
+    "metrics": {},
+    "samples_per_s": 0.0,
+    "ended": None,
+    "exit_code": 0,
+    "restarts": 0,
+    "n_events": 0,
+}
+
+
+@dataclass
+class _Waiter:
+    """A job in line.
+
+    Attributes
+    ----------
+    rank : tuple of (float, int)
+        Jobs of lower rank go first.
+    facts : dict
+        As `JobRecord.facts` has them.
+    client : str
+        Id of the client that waits.
+    is_detached : bool
+        Nobody waits: the job stays in line until it is its turn.
+    ticket : str
+        Of the client, for this job.
+    cluster : ClusterConf
+    asked_at : float
+        When it last asked.
+    end : dict
+        Why it is to leave: ``reason`` and ``exit_code``. Empty: it is not.
+    """
+
+    rank: tuple[float, int]
+    facts: dict[str, Any]
+    client: str
+    is_detached: bool
+    ticket: str
+    cluster: ClusterConf
+    asked_at: float = 0.0
+    end: dict[str, Any] = field(default_factory=dict)
+
+
+class Waiting:
+    """Keeps the line of jobs that wait for room.
+
+    A client that waits asks again and again whether it is its turn; a detached job is a record here, and nothing else.
+    Jobs of higher priority go first, and of the same priority first come, first served. Only the first one may start: a
+    smaller job does not pass a larger one, which might wait for ever.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    history : History
+    """
+
+    def __init__(self, scheduler: Scheduler, history: History) -> None:
+        self._scheduler = scheduler
+        self._history = history
+        self._waiters: dict[str, _Waiter] = {}
+        self._left: deque[str] = deque(maxlen=KEPT_TICKETS)
+        self._n_joined = 0
+
+    def turn(
+        self,
+        facts: Mapping[str, Any],
+        priority: int,
+        client: str,
+        is_detached: bool,
+        why: str = "",
+        ticket: str = "",
+        cluster: Mapping[str, Any] | None = None,
+        rank: tuple[float, int] | None = None,
+    ) -> dict[str, Any]:
+        """Put a job in line if it is not there; return where it is.
+
+        Parameters
+        ----------
+        facts : mapping
+            ``id``, ``name``, ``owner``, ``run_url``, ``topology`` and ``train_steps``.
+        priority : int
+        client : str
+            Id of the client that asks.
+        is_detached : bool
+        why : str
+            Why it could not start although it was its turn.
+        ticket : str
+            Of the client, for this job: once that has left the line it does not join it again, as a question that comes
+            late would.
+        cluster : mapping, optional
+            The ``cluster`` block of the job.
+        rank : tuple of (float, int), optional
+            Of a job that keeps its place.
+
+        Returns
+        -------
+        dict
+            ``ahead``, the jobs that start before it, and ``end``, empty or why it is to leave.
+        """
+        job_id = facts["id"]
+        waiter = self._waiters.get(job_id)
+        if waiter is None:
+            if ticket and ticket in self._left:
+                return {"ahead": [], "end": {}}
+            whole = {**NOT_BEGUN, **facts, "began": time.time(), "detached": is_detached, "priority": priority}
+            conf, rank = ClusterConf.model_validate(cluster or {}), rank or (-priority, self._n_joined)
+            waiter = self._waiters[job_id] = _Waiter(rank, whole, client, is_detached, ticket, conf)
+            self._n_joined += 1
+        waiter.client, waiter.asked_at, waiter.facts["reason"] = client, time.monotonic(), why
+        return {"ahead": self.ahead_of(job_id), "end": waiter.end}
+
+    def leave(self, job_id: str, failure: Mapping[str, Any] | None = None) -> None:
+        """Take a job out of the line; ``failure`` says why if it does not start."""
+        waiter = self._waiters.pop(job_id, None)
+        if waiter is not None:
+            self._left.append(waiter.ticket)
+        if waiter is not None and failure:
+            state = "stopped" if waiter.end else "failed"
+            how = {"state": state, "reason": failure["reason"], "exit_code": failure["exit_code"]}
+            self._history.add_facts({**waiter.facts, **how, "ended": time.time()})
+
+    def has(self, job_id: str) -> bool:
+        """Return whether a job is in line."""
+        return job_id in self._waiters
+
+    def is_stopped(self, job_id: str) -> bool:
+        """Return whether a job in line is to leave it."""
+        waiter = self._waiters.get(job_id)
+        return waiter is not None and bool(waiter.end)
+
+    def ahead_of(self, job_id: str, priority: int = 0) -> list[str]:
+        """Return the jobs that start before a job, in order; one that is not in line comes last of its ``priority``."""
+        waiter = self._waiters.get(job_id)
+        rank = waiter.rank if waiter else (-priority, self._n_joined)
+        return [other for other in self._in_order() if self._waiters[other].rank < rank]
+
+    def place_of(self, job_id: str) -> int:
+        """Return how many jobs have joined the line before a job; 0 if it is not there."""
+        return self._waiters[job_id].rank[1] if job_id in self._waiters else 0
+
+    @property
+    def first(self) -> str:
+        """The job that starts next; empty if there is none."""
+        return min(self._waiters, key=lambda job_id: self._waiters[job_id].rank, default="")
+
+    def clusters(self) -> list[ClusterConf]:
+        """Return the ``cluster`` blocks of the jobs in line, in order."""
+        return [self._waiters[job_id].cluster for job_id in self._in_order()]
+
+    def note(self, job_id: str, why: str) -> None:
+        """Take note why a job in line has not started although it is its turn."""
+        if job_id in self._waiters:
+            self._waiters[job_id].facts["reason"] = why
+
+    def _in_order(self) -> list[str]:
+        return sorted(self._waiters, key=lambda job_id: self._waiters[job_id].rank)
+
+    def stop(self, job_id: str, name: str, by: str = "") -> bool:
+        """Have a job leave the line; return whether it is there."""
+        waiter = self._waiters.get(job_id)
+        if waiter is None:
+            return False
+        waiter.end = stopped(IN_LINE, name, by)
+        return True
+
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """Return what is known of the jobs in line, by id, in order; ``place`` is 1 for the first."""
+        return {job_id: {**self._waiters[job_id].facts, "place": i + 1} for i, job_id in enumerate(self._in_order())}
+
+    def tick(self) -> bool:
+        """Drop jobs whose clients are gone; return whether any is left."""
+        now = time.monotonic()
+        for job_id, waiter in list(self._waiters.items()):
+            may_s = limit("waiter" if waiter.client in self._scheduler.clients else "client")
+            if not waiter.is_detached and now - waiter.asked_at > may_s:
+                self.leave(job_id, waiter.end or {"reason": "the client that waited is gone", "exit_code": 1})
+        return bool(self._waiters)

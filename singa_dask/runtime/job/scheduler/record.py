@@ -1,0 +1,208 @@
+"""What the scheduler knows of one job."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from distributed import Future
+from distributed.comm.addressing import get_address_host
+from tornado.locks import Condition
+
+from singa_dask.conf import ClusterConf
+from singa_dask.redaction import redact
+from singa_dask.runtime.dashboard.activity import Activity
+from singa_dask.runtime.job.client.group_metrics import MetricsMerger
+from singa_dask.runtime.job.client.result import exit_code_of, outcome
+from singa_dask.runtime.job.job_end import JobEnd
+from singa_dask.runtime.job.scheduler.event_log import PAGE, EventLog
+from singa_dask.runtime.job.scheduler.evidence import Evidence
+from singa_dask.runtime.job.scheduler.stalls import Stalls
+from singa_dask.runtime.job.state.events import JobSpec
+from singa_dask.runtime.job.state.job_state import JobState
+from singa_dask.runtime.planning.layout import plan_processes
+
+logger = logging.getLogger(__name__)
+
+KEPT_EVENTS = 10_000
+
+
+def facts_in_line(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known of a job that waits in line, by the keys of `JobRecord.facts`.
+
+    Parameters
+    ----------
+    run : mapping
+        The fields of its `Submission`.
+    """
+    job = json.loads(run["job"])
+    return {
+        "id": run["job_id"],
+        "name": job["name"],
+        "owner": run["owner"],
+        "run_url": redact(run["run_url"]),
+        "topology": plan_processes(ClusterConf.model_validate(job["cluster"])).describe(),
+        "train_steps": job["train_steps"],
+    }
+
+
+class JobRecord:
+    """A job on the scheduler.
+
+    Parameters
+    ----------
+    spec : JobSpec
+
+    Attributes
+    ----------
+    state : JobState
+        Decides what happens next.
+    token : str
+        Of the job's endpoints. It goes to the Dask workers that host units, and to nobody else.
+    shared : dict of str to str
+        What all processes of a life are told, as JSON, see `Sites.share`.
+    leaders : dict of str to str
+        By host: the Dask worker that asks for it, and tells the others there.
+    futures : dict of Future to (int, int)
+        Life and process of each task that runs units.
+    stalls : Stalls
+    merger : MetricsMerger
+    began : float
+        Seconds since the epoch.
+    activity : Activity
+        Curves, and what workers do.
+    events : EventLog
+        The newest events, as followers get them.
+    """
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.spec = spec
+        self.state = JobState(spec)
+        self.token = secrets.token_hex(16)
+        self.shared: dict[str, str] = {}
+        self.leaders: dict[str, str] = {}
+        self.futures: dict[Future[Any], tuple[int, int]] = {}
+        self.stalls = Stalls()
+        self.evidence = Evidence()
+        self.merger = MetricsMerger(self.state.cluster.nworkers_per_group)
+        self.began, self._began_at = time.time(), time.monotonic()
+        self.activity = Activity()
+        self._is_shown = True
+        self.events = EventLog(KEPT_EVENTS)
+        self._n_events = 0
+        self._steps: dict[str, Any] = {}
+        self._changed = Condition()
+        self._job: dict[str, Any] = json.loads(spec.job)
+        self._topology = plan_processes(self.state.cluster).describe()
+
+    def leader_of(self, worker: str) -> str:
+        """Return the Dask worker that tells another one of its host what all processes are told."""
+        return self.leaders.get(get_address_host(worker), worker)
+
+    def add_event(self, what: Mapping[str, Any]) -> None:
+        """Keep an event, with a number, for those who follow the job.
+
+        Metrics of a worker are held back until those of its whole group are there. Steps have no number: only the
+        newest are kept.
+        """
+        event = {"unit": "driver", "time": time.time(), **what}
+        if event["event"] == "over":
+            self._complete(event)
+            if self._steps:  # all followers hear of the last steps, however late they ask
+                self._number(self._steps)
+                self._steps = {}
+        elif event["event"] == "metrics":
+            merged = self.merger.add(event)
+            if merged is None:
+                return
+            event = merged
+        self.show(self.activity.add_event, event)
+        if event["event"] == "steps":
+            self._steps = {**event, "steps": {**self._steps.get("steps", {}), **event["steps"]}}
+        else:
+            self._number(event)
+        self._changed.notify_all()
+
+    def show(self, take: Callable[..., None], *given: Any) -> None:
+        """Hand something to the `activity`. If that fails nothing more is shown there, and the job goes on."""
+        if self._is_shown:
+            try:
+                take(*given)
+            except Exception:
+                self._is_shown = False
+                logger.exception("%s: curves and rates of the job are not shown any more", self.spec.job_id)
+
+    def _number(self, event: Mapping[str, Any]) -> None:
+        self.events.append({**event, "n": self._n_events})
+        self._n_events += 1
+
+    async def next_events(self, after: int, wait_s: float) -> list[dict[str, Any]]:
+        """Return some events with numbers higher than ``after``, see `Jobs.events`."""
+        events = self.events.after(after)
+        if not events and wait_s:
+            await self._changed.wait(timedelta(seconds=wait_s))
+            events = self.events.after(after)
+        return [*events, self._steps] if self._steps and wait_s and len(events) < PAGE else events
+
+    def _complete(self, over: dict[str, Any]) -> None:
+        """Add to the last event what is known here."""
+        last_step = self.merger.last_step
+        over |= {"latest": self.merger.latest, "last_step": last_step, "seconds": time.monotonic() - self._began_at}
+        for report in over["reports"].values():
+            if report["state"] == "lost":  # it may have told its step in metrics only
+                report["step"] = max(report["step"], last_step)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what people ask of a job, as plain values.
+
+        Returns
+        -------
+        dict
+            ``id``, ``name``, ``owner``, ``run_url``; ``state``: starting, running, restarting, stopping, done, failed
+            or stopped; ``step``: of the slowest worker group, -1 before the first; ``train_steps``, as the job says;
+            ``steps`` of each worker group by its number as a str; ``metrics``: the latest of each phase;
+            ``samples_per_s``, summed over the worker groups; ``began`` and ``ended``, seconds since the epoch, None
+            while it runs; ``reason`` why it ended, empty if nothing is to be said; ``exit_code``, None while it runs;
+            ``detached``; ``priority``; ``restarts``; ``topology`` as in ``summary.json``; ``n_events``.
+        """
+        spec, state, merger = self.spec, self.state, self.merger
+        facts: dict[str, Any] = {
+            "id": spec.job_id,
+            "name": self._job["name"],
+            "owner": spec.owner,
+            "run_url": redact(spec.run_url),
+            "state": self._state(),
+            "step": max(min(state.steps.values(), default=-1), merger.last_step),
+            "train_steps": self._job["train_steps"],
+            "steps": dict(state.steps),
+            "metrics": dict(merger.latest),
+            "samples_per_s": round(sum(merger.speeds.values()), 1),
+            "began": self.began,
+            "ended": None,
+            "reason": "",
+            "exit_code": None,
+            "detached": bool(spec.driver),
+            "priority": spec.priority,
+            "restarts": len(state.restarts),
+            "topology": self._topology,
+            "n_events": self._n_events,
+        }
+        over = next(reversed(self.events), None)
+        if over is not None and over["event"] == "over":
+            end = JobEnd.of(over)
+            facts["state"], facts["step"], facts["reason"] = outcome(end)
+            facts["ended"], facts["exit_code"] = over["time"], exit_code_of(facts["state"], end)
+        return facts
+
+    def _state(self) -> str:
+        phase = self.state.phase
+        if self.state.is_stopping:
+            return "stopping"
+        if phase == "running":
+            return "running"
+        return "restarting" if self.state.life > 0 or phase == "placing" else "starting"

@@ -1,0 +1,185 @@
+"""Calls from the scheduler to the plug-ins of Dask workers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+from collections.abc import Collection, Iterable, Sequence
+from datetime import timedelta
+from pkgutil import resolve_name
+from typing import Any
+
+from distributed import Scheduler
+from distributed.comm.addressing import get_address_host
+from distributed.core import clean_exception
+from distributed.protocol.serialize import Serialize, Serialized, deserialize
+from distributed.utils import wait_for
+from tornado import gen, util
+from tornado.locks import Lock
+
+from singa_dask.comm.remote_import import cannot_load, loading_message
+from singa_dask.errors import UnloadableError, text_of
+from singa_dask.fs.host_files import Catalog
+from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.job.names import DRIVERS, PLACEMENT, SITE, Op
+from singa_dask.runtime.job.scheduler.record import JobRecord
+from singa_dask.runtime.job.state import events as ev
+from singa_dask.runtime.job.state.events import JobSpec
+
+PLUGINS = {
+    SITE: "singa_dask.runtime.job.dask_worker.site:Site",
+    DRIVERS: "singa_dask.runtime.job.client.detached:DriverHost",
+}
+"""Where the plug-ins of Dask workers are, by name; loaded when they are first needed, as drivers build on this file."""
+
+
+class Sites:
+    """Calls Dask workers; installs their plug-ins when they are first needed. No call waits without end.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._installed: dict[str, set[str]] = {name: set() for name in PLUGINS}
+        self._installing: dict[str, Lock] = {}
+
+    @property
+    def workers(self) -> Collection[str]:
+        """Dask workers that have a `Site`."""
+        return self._installed[SITE]
+
+    def forget(self, worker: str) -> None:
+        """Forget a Dask worker that is gone."""
+        for installed in self._installed.values():
+            installed.discard(worker)
+        self._installing.pop(worker, None)
+
+    async def ask(self, worker: str, timeout_s: float, op: str, **arguments: Any) -> Any:
+        """Call a handler of a Dask worker; return its answer, or the exception."""
+        message = {"op": op, **arguments}
+        try:
+            answers = await wait_for(
+                self._scheduler.broadcast(msg=message, workers=[worker], on_error="return"), timeout_s
+            )
+        except Exception as error:
+            return error
+        answer = answers[worker]
+        if isinstance(answer, dict) and answer.get("status") == "error":  # as Dask's own handlers report one
+            return _error_of(answer["exception"])
+        return answer
+
+    async def ask_all(self, workers: Iterable[str], timeout_s: float, op: str, **arguments: Any) -> dict[str, Any]:
+        """Call a handler of some Dask workers at the same time; return the answers, or exceptions, by address."""
+        workers = list(workers)
+        answers = await gen.multi([self.ask(each, timeout_s, op, **arguments) for each in workers])
+        return dict(zip(workers, answers, strict=True))
+
+    def share(self, record: JobRecord, action: ev.Host) -> None:
+        """Have ready what all processes of a life are told, and choose who asks for it on each host."""
+        keys = ("job", "assignments", "sources", "run_url", "init_from", "datasets", "scalings")
+        facts = {**{key: getattr(record.spec, key) for key in keys}, **action.placement}
+        record.shared = {f"{action.life} {PLACEMENT}": json.dumps(facts)}
+        # the first of a host is the last to be put here; some may be gone, as their processes are done
+        there = [each for each in reversed(action.placement["workers"]) if each in self._scheduler.workers]
+        record.leaders = {get_address_host(each): each for each in there}
+
+    async def host(self, record: JobRecord, action: ev.Host) -> dict[str, Any]:
+        """Ask the `Site` of a Dask worker, which is installed if it is not there, to host a process.
+
+        It is not asked if the life is over by then. Return the fields of `ev.Hosted`.
+        """
+        leader = record.leader_of(action.worker)
+        failed = await self.install(action.worker)
+        if failed is not None:
+            return _explain(failed)
+        if leader != action.worker and await self.install(leader) is not None:
+            leader = action.worker
+        if not record.state.is_current(action.process, action.life):
+            return {"error": f"life {action.life} of the job is over"}
+        if buddy := action.placement["buddy"]:
+            ready = gen.convert_yielded(self.install(buddy))
+            with contextlib.suppress(util.TimeoutError):  # it holds up the start no longer
+                await gen.with_timeout(timedelta(seconds=limit("buddy")), ready)
+        facts = {"job_id": record.spec.job_id, "life": action.life, "process": action.process, "buddy": buddy}
+        facts |= {"leader": leader, "token": record.token}
+        answer = await self.ask(action.worker, limit("host"), Op.HOST, **facts)
+        return _explain(answer) if isinstance(answer, BaseException) else dict(answer)
+
+    async def install(self, worker: str, name: str = SITE) -> BaseException | None:
+        """Install one of `PLUGINS` on a Dask worker if it is not there; return the error if that fails."""
+        installed = self._installed[name]
+        if worker in installed:
+            return None
+        plugin = await self._scheduler.loop.run_in_executor(None, resolve_name, PLUGINS[name])
+        add = {"op": "plugin-add", "plugin": pickle.dumps(plugin()), "name": name}
+        async with self._installing.setdefault(worker, Lock()):
+            for message in () if worker in installed else (loading_message(plugin.__module__), add):
+                answer = await self.ask(worker, limit("host"), **message)  # loading takes seconds on a busy machine
+                if isinstance(answer, ImportError):
+                    return UnloadableError(cannot_load("Dask worker", answer))
+                if isinstance(answer, BaseException):
+                    return answer
+            installed.add(worker)
+        return None
+
+    async def ask_process(self, job_id: str, action: ev.CutOff | ev.Join, op: str, **arguments: Any) -> dict[str, Any]:
+        """Call a handler for one process of a job; return its answer, or an ``error``."""
+        facts = {"job_id": job_id, "life": action.life, "process": action.process}
+        answer = await self.ask(action.worker, limit("answer"), op, **facts, **arguments)
+        return answer if isinstance(answer, dict) else {"error": f"{action.worker} does not answer: {answer!r}."}
+
+    async def servers(self, worker: str) -> list[str]:
+        """Return the Dask workers on the host of one, which may be gone; each has a `Site`, which serves part files."""
+        near = sorted(self._on_hosts({get_address_host(worker)}), key=lambda address: address != worker)
+        failed = await gen.multi([self.install(address) for address in near])
+        return [address for address, error in zip(near, failed, strict=True) if error is None]
+
+    def _on_hosts(self, hosts: Collection[str]) -> list[str]:
+        return [address for address, known in self._scheduler.workers.items() if known.host in hosts]
+
+    async def end_job(self, spec: JobSpec, life: int) -> None:
+        """Remove what is left of a job on Dask workers, those of earlier lives among them, and its part files."""
+        facts = {"job_id": spec.job_id, "life": life, "reason": "the job is over", "forget": True}
+        await self.ask_all(self.workers, limit("answer"), Op.END, **facts)
+        await self.drop(spec.catalogs)
+
+    async def drop(self, catalogs: Sequence[Catalog]) -> None:
+        """Delete part files on their hosts."""
+        if catalogs:
+            hosts = {get_address_host(file.worker) for catalog in catalogs for file in catalog.files}
+            await gen.multi([self.install(address) for address in self._on_hosts(hosts)])
+            tokens = [catalog.token for catalog in catalogs]
+            await self.ask_all(self.workers, limit("part"), Op.DROP, tokens=tokens)
+
+    async def restart(self, workers: Sequence[str]) -> None:
+        """Restart those of some Dask workers that have a nanny, and no task or result of others."""
+        known = self._scheduler.workers
+        alone = [
+            address
+            for address in workers
+            if address in known and known[address].nanny and not (known[address].processing or known[address].has_what)
+        ]
+        await self._scheduler.restart_workers(
+            alone,
+            timeout=limit("question"),
+            wait_for_workers=False,
+            on_error="return",
+            stimulus_id="units-do-not-end",
+        )
+
+
+def _error_of(packed: Any) -> BaseException:
+    """Return the exception in an answer of one of Dask's own handlers, which the scheduler passes on as it is."""
+    if isinstance(packed, Serialized):
+        packed = deserialize(packed.header, packed.frames)
+    _, error, _ = clean_exception(packed.data if isinstance(packed, Serialize) else packed)
+    return error or RuntimeError("an unknown error")
+
+
+def _explain(error: BaseException) -> dict[str, Any]:
+    """Return the fields of `ev.Hosted` for an error of a Dask worker."""
+    return {"error": text_of(error), "lasting": isinstance(error, UnloadableError)}

@@ -1,0 +1,107 @@
+"""Start and cancel the Dask tasks that run units, and hand over their reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dask.base import annotate
+from distributed import Client, Future, Scheduler
+
+from singa_dask.comm.message import Address
+from singa_dask.errors import LostUnitError, is_out_of_memory, text_of
+from singa_dask.runtime.job.client.client_security import as_client
+from singa_dask.runtime.job.dask_worker.site import UnitsTask
+from singa_dask.runtime.job.names import units_key
+from singa_dask.runtime.job.scheduler.record import JobRecord
+from singa_dask.runtime.job.state import events as ev
+
+MAX_CONNECTS = 5
+
+
+class UnitTasks:
+    """Starts and cancels the tasks of units, and hands over their reports.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    handle : callable
+        (job id, event) hands an event to a job.
+    """
+
+    def __init__(self, scheduler: Scheduler, handle: Callable[[str, Any], None]) -> None:
+        self._scheduler = scheduler
+        self._handle = handle
+        self._client: Client | None = None
+
+    async def connect(self) -> None:
+        """Connect the client that owns the tasks, unless that is done."""
+        for n_left in reversed(range(MAX_CONNECTS)):
+            if self._client is None:
+                security, address = as_client(self._scheduler.security, "scheduler"), self._scheduler.address
+                # asynchronous, on the scheduler's own loop
+                self._client = Client(address, asynchronous=True, set_as_default=False, security=security)
+            try:
+                await self._client
+                return
+            except AssertionError:  # distributed expects its first message alone, and all clients were told something
+                if not n_left:
+                    raise
+                await self.close()
+
+    async def close(self) -> None:
+        """Close that client."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+            # as distributed does for other clients; else the loop of a cluster in this process stays,
+            # with its threads and descriptors
+            client._loop_runner.stop()
+
+    def run(self, record: JobRecord, actions: Sequence[ev.RunUnits]) -> None:
+        """Start the units of some processes, in one graph: a graph each costs the scheduler five times as much."""
+        assert self._client is not None
+        job_id = record.spec.job_id
+        graph: dict[str, Any] = {}
+        places: dict[str, str] = {}
+        tasks: dict[str, tuple[ev.RunUnits, tuple[Address, ...]]] = {}
+        for action in actions:
+            for i in range(action.n_tasks):
+                units = action.units[i :: action.n_tasks]
+                key = units_key(job_id, units[0], action.life)
+                leader = record.leader_of(action.worker)
+                graph[key] = (UnitsTask(job_id, action.life, action.process, units, leader),)
+                places[key], tasks[key] = action.worker, (action, units)
+        with annotate(workers=places.__getitem__, allow_other_workers=False, retries=0):
+            futures = self._client.get(graph, list(graph), sync=False)
+        for future, (action, units) in zip(futures, tasks.values(), strict=True):
+            record.futures[future] = (action.life, action.process)
+            self._scheduler.loop.add_callback(self._follow, job_id, future, action.life, units)
+
+    async def _follow(self, job_id: str, future: Future[Any], life: int, units: tuple[Address, ...]) -> None:
+        """Wait for the reports of the units of a task."""
+        try:
+            reports = await future
+        except Exception as error:  # units report their own errors, so Dask has lost the task
+            if future.cancelled() or future.status == "lost":
+                return
+            reports = [{"state": "failed", "step": -1, **_explain_task(units[0], error)}]
+        for unit, report in zip(units, reports, strict=False):
+            self._handle(job_id, ev.Reported(life, unit, {**report, "unit": str(unit)}))
+
+    async def cancel(self, record: JobRecord | None, up_to_life: int, process: int | None = None) -> None:
+        """Release the tasks of lives of a job that are over, or of one process."""
+        tasks = record.futures if record else {}
+        old = [future for future, (life, of) in tasks.items() if life <= up_to_life and process in (None, of)]
+        for future in old:
+            del tasks[future]
+        if old and self._client is not None:
+            await self._client.cancel(old, force=True)
+
+
+def _explain_task(unit: Address, error: BaseException) -> dict[str, Any]:
+    """Describe the failure of a task without a result."""
+    if is_out_of_memory(error):
+        return {"reason": f"{unit}: {text_of(error)}", "error": "", "exit_code": 1, "expected": True, "retry": False}
+    failure = {"reason": f"{unit}: its task failed: {error!r}", "error": repr(error)}
+    return {**failure, "exit_code": LostUnitError.exit_code, "expected": True, "retry": True}

@@ -1,0 +1,265 @@
+"""What people ask of the jobs on a scheduler: lists, pictures of one job, stacks, and requests to stop or save it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import dropwhile, islice
+from typing import TYPE_CHECKING, Any
+
+from distributed import Scheduler
+
+from singa_dask.observe.event_texts import event_text, log_text, stack_text
+from singa_dask.redaction import redact
+from singa_dask.runtime.dashboard.activity import Activity
+from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.job.names import SIGNAL_CODES, SITE, Op
+from singa_dask.runtime.job.scheduler.event_log import EventLog
+from singa_dask.runtime.job.scheduler.record import JobRecord
+from singa_dask.runtime.job.state import events as ev
+from singa_dask.shown import shown
+
+if TYPE_CHECKING:
+    from singa_dask.runtime.job.scheduler.jobs import Jobs
+
+ENDED_PAGE = 200
+"""Number of jobs that have ended in an answer: the scheduler does nothing else meanwhile."""
+SHOWN_EVENTS = 20
+"""Number of events that `Views.view` returns; steps and metrics do not count."""
+NOT_SHOWN = frozenset(("metrics", "steps", "profile", "unit", "over"))
+ROW = (
+    "id", "name", "owner", "run_url", "state", "step", "train_steps", "samples_per_s", "began", "ended", "reason",
+    "exit_code", "n_events",
+)  # fmt: skip
+ENDED_JOBS = QUEUED_JOBS = 50
+SHOWN_REASONS = 5
+SHOWN_LINES = 1000
+"""Number of lines of a log on the page: the newest."""
+LONG = 300
+"""Characters of a text that are shown: the answers stay small."""
+
+
+class Views:
+    """Answers questions about jobs, and passes on what people want of them.
+
+    Parameters
+    ----------
+    jobs : Jobs
+    """
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+
+    def tokens(self) -> Sequence[str]:
+        """Return the tokens of the part files that jobs read."""
+        return [catalog.token for record in self._jobs.records.values() for catalog in record.spec.catalogs]
+
+    def list(self, before: str = "") -> list[dict[str, Any]]:
+        """Return rows of jobs, the newest first: those that have not ended, then some that have.
+
+        Parameters
+        ----------
+        before : str
+            Id of a job that has ended: return some of those that ended before it; empty if there are none.
+
+        Returns
+        -------
+        list of dict
+            ``loss``, None if it is not known, and of `JobRecord.facts`: ``id``, ``name``, ``owner``, ``run_url``,
+            ``state``, ``step``, ``train_steps``, ``samples_per_s``, ``began``, ``ended``, ``reason``,
+            ``exit_code``, ``n_events``; ``standing``, the state in words, with the place in line and the priority.
+        """
+        if not before:
+            return [*self.newest(ENDED_PAGE)]
+        ended = dropwhile(lambda facts: facts["id"] != before, reversed(self._jobs.history.facts.values()))
+        return [row_of(facts) for facts in islice(ended, 1, 1 + ENDED_PAGE)]
+
+    def newest(self, n_ended: int, n_queued: int | None = None) -> Sequence[dict[str, Any]]:
+        """Return rows of `list`: the jobs that run, the newest first; the first in line; the last that have ended."""
+        running = reversed([record.facts() for record in self._jobs.records.values()])
+        queued = islice(self._jobs.waiting.facts().values(), n_queued)
+        ended = islice(reversed(self._jobs.history.facts.values()), n_ended)
+        return [row_of(facts) for facts in (*running, *queued, *ended)]
+
+    def view(self, job_id: str) -> dict[str, Any] | None:
+        """Return what is known of a job, or None if nothing is.
+
+        Returns
+        -------
+        dict
+            A row of `list`, that of `JobRecord.facts`, and ``life``; ``reasons``, why units were started again;
+            ``processes``, see `processes_of`; ``events``, the last but steps, metrics and profiles; ``driver``, the
+            Dask worker of a driver that has not written the summary yet.
+        """
+        record = self._jobs.records.get(job_id)
+        ended = self._jobs.history.facts.get(job_id)
+        facts = record.facts() if record else self._jobs.waiting.facts().get(job_id, ended)
+        if facts is None:
+            return None
+        last = (event for event in reversed(self._events(job_id) or ()) if event["event"] not in NOT_SHOWN)
+        view = {**row_of(facts), **facts, "events": list(islice(last, SHOWN_EVENTS))[::-1]}
+        view["driver"] = self._jobs.drivers.worker_of(job_id)
+        if record is not None:
+            view["life"], view["reasons"] = record.state.life, list(record.state.restarts.reasons)
+            view["processes"] = processes_of(record, self._jobs.scheduler)
+        return view
+
+    def signal(self, job_id: str, name: str, by: str = "") -> bool | None:
+        """Stop a job with a checkpoint, or end it at once, see `ev.Signal`; return None if it does not run.
+
+        A job in line leaves it, and one whose driver is about to start it does not begin.
+        """
+        if job_id not in self._jobs.records:
+            return self._jobs.drivers.stop(job_id, name, by) or self._jobs.waiting.stop(job_id, name, by) or None
+        self._jobs.handle(job_id, ev.Signal(name, by))
+        return True
+
+    def checkpoint(self, job_id: str) -> int | None:
+        """Ask for a checkpoint now; return the step that it will at least be of, or None if the job is not known."""
+        record = self._jobs.records.get(job_id)
+        if record is None:
+            return None
+        self._jobs.handle(job_id, ev.CheckpointAsked())
+        return record.state.reached
+
+    async def stacks(self, job_id: str, unit: str = "") -> dict[str, Any] | None:
+        """Return what the units of a job, or one of them, are doing; None if the job is not known.
+
+        Returns
+        -------
+        dict of str to dict
+            By unit: ``address`` of the Dask worker; ``stack``, the lines of its Python stack, or ``error``, why there
+            is none; ``wait``, what it waits for and for how many seconds.
+        """
+        record = self._jobs.records.get(job_id)
+        if record is None:
+            return None
+        asked: dict[str, list[str]] = {}
+        for process in record.state.roster.describe():  # several can be on one Dask worker
+            asked.setdefault(process["address"], []).extend(
+                str(name) for name in process["units"] if unit in ("", str(name))
+            )
+        stacks: dict[str, Any] = {}
+        answers = await self._jobs.sites.ask_all(
+            [address for address in asked if asked[address]], limit("late"), Op.STACKS, job_id=job_id
+        )
+        for address, answer in answers.items():
+            for name in asked[address]:
+                if isinstance(answer, dict):
+                    known = answer.get(name, {"error": "it does not run there"})
+                else:
+                    known = {"error": f"the Dask worker does not answer: {answer!r}"}
+                stacks[name] = {"address": address, **known}
+        return stacks
+
+    # -- what the page and Prometheus show ---------------------------------------------------------------------------
+
+    def overview(self) -> dict[str, Any]:
+        """Return a row for each job: those that run, the newest first; the first 50 in line; the last 50 that ended.
+
+        Returns
+        -------
+        dict
+            ``scheduler``, its address; ``n_queued`` and ``n_ended``, the numbers of jobs in line, and of ended ones
+            that are known; ``jobs``: rows of `list`.
+        """
+        jobs = [_short(row) for row in self.newest(ENDED_JOBS, QUEUED_JOBS)]
+        n_queued, n_ended = len(self._jobs.waiting.facts()), len(self._jobs.history.facts)
+        return {"scheduler": self._jobs.scheduler.address, "n_queued": n_queued, "n_ended": n_ended, "jobs": jobs}
+
+    def describe(self, job_id: str) -> dict[str, Any] | None:
+        """Describe a job; None if it is not known.
+
+        Returns
+        -------
+        dict
+            That of `view` and of `Activity.describe`; ``time``, now; ``left_s``, seconds to the last step, None if
+            unknown; ``has_log``; ``reasons`` of the last restarts; ``events``, the newest first, of each ``time``,
+            ``event``, ``level`` and ``text``.
+        """
+        facts = self.view(job_id)
+        if facts is None:
+            return None
+        record = self._jobs.records.get(job_id)
+        activity = record.activity if record else self._jobs.history.activity(job_id)
+        description = {"processes": [], **facts, **activity.describe(), "time": time.time()}
+        description["left_s"] = activity.left_s(facts["train_steps"]) if facts["state"] == "running" else None
+        description["has_log"] = self._events(job_id) is not None
+        description["reasons"] = [_cut(reason) for reason in facts.get("reasons", ())[-SHOWN_REASONS:]]
+        description["events"] = [_line_of(event) for event in reversed(facts["events"])]
+        return description
+
+    def log(self, job_id: str) -> str | None:
+        """Return the newest lines that the units of a job have logged; None if they are not known."""
+        events = self._events(job_id)
+        if events is None:
+            return None
+        newest = islice((event for event in reversed(events) if event["event"] in ("log", "notice")), SHOWN_LINES + 1)
+        lines = [shown(log_text(event)) for event in newest][::-1]
+        if len(lines) > SHOWN_LINES:
+            lines[0] = f"... singa-dask logs {job_id} prints the lines before these."
+        return "\n".join([*lines, ""])
+
+    async def stack_text(self, job_id: str) -> str | None:
+        """Return the stacks of the units of a job as a text; None if it does not run."""
+        stacks = await self.stacks(job_id)
+        return stacks if stacks is None else shown(stack_text(stacks))
+
+    def _events(self, job_id: str) -> EventLog | None:
+        """Return the events of a job that are kept; None if it has none yet, or they are gone."""
+        record = self._jobs.records.get(job_id)
+        return record.events if record else self._jobs.history.events(job_id)
+
+    def live(self) -> Iterable[tuple[Mapping[str, Any], Activity]]:
+        """Return the facts and the activity of each job that has not ended."""
+        return [(record.facts(), record.activity) for record in self._jobs.records.values()]
+
+
+def row_of(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a job in a list, from `JobRecord.facts`; a job that somebody has killed did not fail."""
+    metrics = facts["metrics"].get("train", {})
+    loss = next((metrics[name] for name in sorted(metrics) if name.endswith("loss")), None)
+    place = f", place {facts['place']}" if "place" in facts else ""
+    priority = f", priority {facts['priority']}" if facts.get("priority") else ""
+    is_killed = facts["state"] == "failed" and facts["exit_code"] in SIGNAL_CODES.values()
+    standing = f"{'killed' if is_killed else facts['state']}{place}{priority}"
+    return {"loss": loss, "standing": standing, **{key: facts[key] for key in ROW}}
+
+
+def processes_of(record: JobRecord, scheduler: Scheduler) -> list[dict[str, Any]]:
+    """Return where a job runs, and how far it is there.
+
+    Returns
+    -------
+    list of dict
+        For each process ``units``; ``address``, ``name`` and ``host`` of its Dask worker, and its ``cpu`` in percent
+        of a core, ``memory`` and ``memory_limit`` in bytes, None if unknown; ``life``; ``steps`` of its worker groups;
+        ``waits``: what a unit waits for, and for how many seconds, if it does so for long.
+    """
+    state = record.state
+    processes = []
+    for process, facts in enumerate(state.roster.describe()):
+        known = scheduler.workers.get(facts["address"])
+        hosted = known.metrics.get(SITE, {}).get(record.spec.job_id, ()) if known else ()
+        mine: Mapping[str, Any] = next((entry for entry in hosted if entry["process"] == process), {})
+        where: dict[str, Any] = {"name": "", "host": "", "cpu": None, "memory": None, "memory_limit": None}
+        if known:
+            where = {"name": str(known.name), "host": known.host, "memory_limit": known.memory_limit or None}
+            where |= {key: known.metrics.get(key) for key in ("cpu", "memory")}
+        more = {"life": state.roster.lives[process], "steps": mine.get("steps", {}), "waits": mine.get("waits", {})}
+        processes.append({**facts, **where, **more})
+    return processes
+
+
+def _cut(text: str) -> str:
+    """Return the first words of a long text."""
+    return text if len(text) <= LONG else f"{text[:LONG].rpartition(' ')[0] or text[:LONG]} …"
+
+
+def _short(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _cut(value) if isinstance(value, str) and key != "id" else value for key, value in facts.items()}
+
+
+def _line_of(event: Mapping[str, Any]) -> dict[str, Any]:
+    text = _cut(redact(event_text(event)))
+    return {"time": event["time"], "event": event["event"], "level": event.get("level", ""), "text": text}

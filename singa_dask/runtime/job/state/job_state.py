@@ -1,0 +1,616 @@
+"""JobState: decides what a job does next when something happens to it. It does no I/O and never waits."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
+
+from singa_dask.comm.message import Address
+from singa_dask.conf import ClusterConf
+from singa_dask.errors import ClusterError, LostUnitError, UnitError
+from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.job.names import NOTICES, SIGNAL_CODES
+from singa_dask.runtime.job.state import events as ev
+from singa_dask.runtime.job.state.events import JobSpec
+from singa_dask.runtime.job.state.life import Life, host_actions, run_actions
+from singa_dask.runtime.job.state.placer import Placer, Roster, buddies_of
+from singa_dask.runtime.job.state.replacement import Replacement, processes_to_replace
+from singa_dask.runtime.job.state.restarts import RestartPoints, Restarts
+from singa_dask.runtime.planning.layout import pack, plan_processes
+from singa_dask.runtime.planning.worker_choice import WorkerFacts
+from singa_dask.shown import plural
+
+SILENT_TOGETHER_S = 1.0
+"""How much later a Dask worker is found silent that has been cut off together with another one: two looks."""
+FIRST = Address.worker(0, 0)
+CLIENT_GONE = {"reason": "the client that ran the job is gone", "exit_code": 1, "expected": True}
+
+
+class JobState:
+    """Decides what becomes of a job, from its submission to its end.
+
+    An incarnation begins with `Host` for each process, goes on with `RunUnits`, and ends with `EndLife` on each Dask
+    worker: because all units are done, or because one was lost. Then the units are placed anew, and the next one goes
+    on from the newest snapshot. A lost process ends it, unless other worker groups can go on while a `Replacement`
+    starts again what was lost. A Dask worker that leaves, or new ones, end it too, once a snapshot is taken.
+
+    Parameters
+    ----------
+    spec : JobSpec
+
+    Attributes
+    ----------
+    cluster : ClusterConf
+    restarts : Restarts
+        How often units were started again, and why.
+    steps : dict of str to int
+        Step of each worker group that is training, as far as it is known.
+    phase : str
+        ``"new"`` until `begin`, ``"starting"``, ``"running"``, ``"ending"`` an incarnation, ``"placing"`` the units
+        anew, or ``"over"``.
+    """
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.spec = spec
+        self.phase: Literal["new", "starting", "running", "ending", "placing", "over"] = "new"
+        self.cluster = ClusterConf.model_validate(json.loads(spec.job)["cluster"])
+        self._layout = plan_processes(self.cluster)
+        self._placer = Placer(self._layout, self.cluster)
+        # a job with an elastic block may begin on fewer Dask workers
+        self._life = Life(Roster.of(spec.first_life - 1, pack(self._layout, len(spec.workers)), spec.workers))
+        self._points = RestartPoints(spec.resume)
+        self.restarts = Restarts(self.cluster.max_restarts)
+        self._failure: dict[str, Any] | None = None
+        self._is_done = False
+        self._ended_by = ""  # why the last life ended
+        self._signal = ""
+        self._stopped_by = ""
+        self.steps: dict[str, int] = {}
+        self._deadline: float | None = None
+        self._place_at = 0.0
+        self._all_told_at = 0.0  # when others that fell silent together with a Dask worker are known, too
+        self._now = 0.0
+        self._workers: Mapping[str, WorkerFacts] = {}
+        self._actions: list[Any] = []
+        self._trains = self._has_trained = False
+        self._replacement: Replacement | None = None
+        self._moving, self._is_urgent = "", False  # a Dask worker that leaves does not wait long
+        self._aborted_since: float | None = None  # units of this life, which it has not ended
+        self._n_signals = 0  # of the job's client
+        self._is_alone = False  # nobody is there who would end the job at once
+        self._stop_until: float | None = None
+        self._checkpoint_from = -1  # a checkpoint of this step or a later one is asked for; -1 if none is
+
+    @property
+    def life(self) -> int:
+        """The newest life."""
+        return self.roster.life
+
+    @property
+    def roster(self) -> Roster:
+        """Where the units are."""
+        return self._life.roster
+
+    @property
+    def _first_worker(self) -> str:
+        """The Dask worker with the unit that takes checkpoints and snapshots."""
+        return self.roster.workers[self.roster.layout.process_of[FIRST]]
+
+    @property
+    def reached(self) -> int:
+        """Step of the slowest worker group, as far as it is known; 0 before the first."""
+        return max(min(self.steps.values(), default=self._life.known_step({})), 0)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether somebody has stopped the job, or it has failed, and it is not over yet."""
+        return self.phase != "over" and (bool(self._signal) or self._failure is not None)
+
+    @property
+    def threads(self) -> dict[str, int]:
+        """Number of units on each Dask worker."""
+        n_units = Counter[str]()
+        for address, units in zip(self.workers, self.roster.layout.processes, strict=bool(self.workers)):
+            n_units[address] += len(units)
+        return n_units if self.phase != "ending" else {}
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """Dask workers with units of the current life."""
+        return self.roster.workers if self.phase in ("starting", "running", "ending") else ()
+
+    def is_current(self, process: int, life: int) -> bool:
+        """Return whether a life of a process has begun, and is not over."""
+        return self.phase in ("starting", "running") and self.roster.has(process, life)
+
+    @property
+    def _is_saved(self) -> bool:
+        """Whether the job is to stop, and another life could not write a newer checkpoint than the last."""
+        return bool(self._signal) and "manifest" not in self._points.newest(self._workers)[1]
+
+    def needs(self, workers: Collection[str]) -> bool:
+        """Return whether the job still needs what is on Dask workers that leave: units, or a snapshot to start from."""
+        if self.phase == "over" or not self._placer.leaving & set(workers):
+            return False
+        return bool(set(self.workers) & set(workers)) or not self._trains
+
+    # -- events ----------------------------------------------------------------------------------------------------
+
+    def handle(self, event: Any, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
+        """Take an event; return what is to be done, in order.
+
+        Parameters
+        ----------
+        event : object
+            One of `singa_dask.runtime.job.state.events`.
+        now : float
+            Seconds, of a clock that never goes back.
+        workers : mapping of str to WorkerFacts
+            The Dask workers of the cluster.
+        """
+        self._now, self._workers, self._actions = now, workers, []
+        if self._replacement is not None:
+            self._replace_further(event, self._replacement)
+        if self.phase != "over":
+            handler = getattr(self, "_on_" + type(event).__name__.lower(), None)
+            if handler is not None:  # some events are for a replacement only
+                handler(event)
+        return self._actions
+
+    def begin(self, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
+        """Begin the first life, on the Dask workers that the client has chosen."""
+        self._now, self._workers, self._actions = now, workers, []
+        if self._failure is None:
+            self._begin_life(Roster.of(self.life + 1, self.roster.layout, self.spec.workers))
+        else:  # it was ended meanwhile
+            self._finish()
+        return self._actions
+
+    def _on_hosted(self, event: ev.Hosted) -> None:
+        if event.life != self.life or self.phase != "starting":
+            return  # a replacement takes it
+        worker = self.roster.workers[event.process]
+        if event.error and not event.final:
+            self._placer.suspects.add(self._now, worker, for_good=event.lasting)
+        cannot_begin = event.lasting and not self._has_trained and not self._placer.has_hope(self._workers)
+        if event.error and (event.final or cannot_begin):
+            reason = f"{worker}: {event.error}" if event.lasting else event.error
+            code = ClusterError.exit_code if event.lasting else UnitError.exit_code
+            self._fail({"reason": reason, "exit_code": code, "expected": True, "hosting": True})
+        elif event.error:
+            self._lose(worker, event.error)
+        else:
+            self._life.endpoints[event.process] = event.endpoint
+            self._life.take_threads(event.threads)
+            if len(self._life.endpoints) == len(self.roster.workers):
+                self.phase = "running"
+                self._actions += run_actions(self._life, range(len(self.roster.workers)), self._workers)
+
+    def _on_began(self, event: ev.Began) -> None:
+        if event.life not in self.roster.lives:
+            return
+        self._life.started.add(event.unit)
+        if event.unit == str(FIRST):
+            self._request_checkpoint()
+        if len(self._life.started) == len(self._layout.units) and self.phase == "running":
+            if not self._moving:
+                self._deadline = None
+            self._stop_units()
+            self._replace_buddies()
+
+    def _on_trainingbegan(self, event: ev.TrainingBegan) -> None:
+        if event.life in self.roster.lives:
+            self._trains = self._has_trained = True
+            self.restarts.resume(self._now)
+
+    def _on_stepped(self, event: ev.Stepped) -> None:
+        if event.life in self.roster.lives:
+            self.steps = dict(event.steps)
+
+    def _on_saved(self, event: ev.Saved) -> None:
+        # also of a life that has ended meanwhile: it is complete
+        self._points.add_checkpoint(event.step, event.url)
+        if event.step >= self._checkpoint_from:
+            self._checkpoint_from = -1
+        self._move_saved(event.life)
+
+    def _on_snapshotted(self, event: ev.Snapshotted) -> None:
+        if event.life in self.roster.lives:
+            self._points.add_snapshot(event.step, event.manifest, self._workers)
+            self._move_saved(event.life)
+
+    def _move_saved(self, life: int) -> None:
+        """Place the units anew, if they wait for that, now that their state is saved."""
+        if life in self.roster.lives and self._moving and self.phase == "running":
+            self._move()
+
+    def groups_of(self) -> dict[str, list[str]]:
+        """Return the worker groups that make no step without a Dask worker, for each with units of the current life."""
+        groups = self.roster.layout.groups_of if self.workers else ()
+        return {address: [str(group) for group in each] for address, each in zip(self.workers, groups, strict=True)}
+
+    def last_steps(self) -> dict[str, int]:
+        """Return the last step of each worker group that is done, by its number as a str."""
+        done = [(unit, report) for unit, report in self._life.reports.items() if report["state"] == "done"]
+        return {unit.split("-")[1]: report["step"] for unit, report in done if unit.startswith("worker")}
+
+    def _on_reported(self, event: ev.Reported) -> None:
+        if not self.roster.has(self.roster.layout.process_of[event.unit], event.life):
+            return
+        report = event.report
+        self._life.reports.setdefault(str(event.unit), report)
+        if event.unit.kind == "worker" and report["state"] == "done":
+            self._actions.append(ev.Tell({"event": "steps", "steps": {str(event.unit.group): report["step"]}}))
+        if self.phase not in ("starting", "running"):
+            return
+        if report["state"] == "done" and event.unit.kind == "server" and self._replacement is not None:
+            self._recover("Servers ended while others were replaced.")
+        elif report["state"] == "failed" or (report["state"] == "aborted" and "exit_code" in report):
+            if self._points.drop(report.get("unreadable", "")) or report.get("retry"):
+                if "unreachable" in report:
+                    self._part(event.unit, report["unreachable"])
+                self._recover(str(report["reason"]), report)
+            else:
+                self._fail(dict(report))
+        else:
+            self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if len(self._life.reports) == len(self._layout.units) and self._replacement is None:
+            if all(report["state"] == "done" for report in self._life.reports.values()):
+                self._is_done = True
+                self._end_life("the job is done")
+            else:
+                self._recover_ended()
+
+    def _recover_ended(self) -> None:
+        left = [unit for unit, report in self._life.reports.items() if report["state"] != "done"]
+        self._recover(f"units ended before the job was done: {', '.join(left)}.")
+
+    def _part(self, unit: Address, peer: int) -> None:
+        """Take note that the process of a unit does not reach another one, ``peer``."""
+        mine, other = self.roster.workers[self.roster.layout.process_of[unit]], self.roster.workers[peer]
+        seconds = self._placer.suspects.add(self._now, mine, other) if mine != other else 0.0
+        if seconds:
+            self._warn(f"{mine} and {other} do not reach each other: for {seconds:g} s only one of them is used.")
+
+    def _are_aborted(self) -> bool:
+        """Return whether units have been aborted for long, though this life goes on: all others wait for them."""
+        if self._replacement is not None or all(report["state"] != "aborted" for report in self._life.reports.values()):
+            self._aborted_since = None
+        elif self._aborted_since is None:
+            self._aborted_since = self._now
+        return self._aborted_since is not None and self._now - self._aborted_since >= limit("aborted")
+
+    def _on_gone(self, event: ev.Gone) -> None:
+        self._placer.leaving.discard(event.worker)
+        self._placer.suspects.forget(event.worker)
+        if event.worker in self._workers:  # silent; others may be, too
+            self._all_told_at = self._now + SILENT_TOGETHER_S
+        else:
+            self._points.forget(event.worker)
+        if self.phase in ("starting", "running"):
+            self._lose(event.worker, event.reason)
+            self._replace_buddies()
+        elif self.phase == "ending" and event.worker in self._life.ending:
+            self._on_ended(ev.Ended(self.life, event.worker))
+
+    def _on_arrived(self, event: ev.Arrived) -> None:
+        self._placer.suspects.forget(event.worker)
+        self._replace_buddies()
+        self._on_tick()
+
+    def _on_joined(self, event: ev.Joined) -> None:
+        if self._replacement is None and self.phase == "running" and self.roster.has(event.process, event.life):
+            self._actions.append(ev.Request(self._first_worker, "snapshot"))
+
+    def _on_leaving(self, event: ev.Leaving) -> None:
+        self._placer.leaving.add(event.worker)
+        if self.phase in ("starting", "running") and event.worker in self.roster.workers:
+            self._prepare_move(f"the Dask worker at {event.worker} leaves", urgent=True)
+
+    def _on_ended(self, event: ev.Ended) -> None:
+        if event.life == self.life and event.process is None and event.worker in self._life.ending:
+            for unit, report in event.reports.items():
+                self._life.reports.setdefault(unit, report)
+            self._life.ending.discard(event.worker)
+            if self.phase == "ending" and not self._life.ending:
+                self._after_life()
+            elif self.phase == "placing":  # it was late
+                self._placer.suspects.forget(event.worker)
+
+    def _on_signal(self, event: ev.Signal) -> None:
+        is_notice = event.name in NOTICES
+        self._n_signals += not (event.by or is_notice)
+        if event.name == "SIGKILL" or self._n_signals > 1:
+            how = f"killed by {event.by}" if event.by else f"ended at once by a second {event.name}"
+            self._fail({"reason": how, "exit_code": SIGNAL_CODES.get(event.name, 1), "expected": True})
+            return
+        if (event.by or is_notice) and self._signal:
+            return  # it stops already
+        message = f"{event.name}: the job stops with a checkpoint{'' if is_notice else '; once more to abort it'}."
+        if event.by:
+            message = f"{event.by} stops the job: it ends with a checkpoint."
+        if not self._signal:
+            self._signal, self._stopped_by = event.name, event.by
+        if self.phase == "placing":
+            needed = "and has no newer state to save" if self._is_saved else "which it needs for a newer checkpoint"
+            message += f" It waits for Dask workers, {needed}."
+        self._actions.append(ev.Tell({"event": "notice", "level": "WARNING", "message": message}))
+        self._stop_units()
+
+    def _on_checkpointasked(self, event: ev.CheckpointAsked) -> None:
+        self._checkpoint_from = self.reached
+        if self.phase == "running":
+            self._request_checkpoint()
+
+    def _request_checkpoint(self) -> None:
+        if self._checkpoint_from >= 0:
+            self._actions.append(ev.Request(self._first_worker, "checkpoint"))
+
+    def _stop_units(self) -> None:
+        """Stop the units with a checkpoint, if somebody asks for it and all of them run."""
+        if self.phase == "placing" and self._is_saved:
+            self._finish()
+            return
+        if not self._signal or self.phase != "running" or (self._deadline is not None and not self._moving):
+            return
+        self._moving, self._deadline = "", None
+        if self._is_alone:
+            self._stop_until = self._now + limit("stop")
+        self._actions += [ev.Request(worker, "stop") for worker in self.roster.workers]
+
+    def _on_clientgone(self, event: ev.ClientGone) -> None:
+        if not self._has_trained:
+            self._fail(CLIENT_GONE)
+            return
+        self._is_alone = True
+        if not self._signal:
+            self._signal, self._stopped_by = "SIGHUP", "the loss of its client"
+        self._stop_units()
+
+    def _on_tick(self, event: ev.Tick | None = None) -> None:
+        late = self._deadline is not None and self._now >= self._deadline
+        if self._stop_until is not None and self._now >= self._stop_until:
+            self._stop_until = None
+            self._fail(CLIENT_GONE)
+        elif self.phase == "ending" and late:
+            for worker in self._life.ending:
+                self._placer.suspects.add(self._now, worker)
+            self._after_life()
+        elif self.phase in ("starting", "running") and self._moving and late:
+            self._move_without_snapshot()
+        elif self.phase in ("starting", "running") and late:
+            self._fail_to_start()
+        elif self.phase == "placing" and self._now >= self._place_at:
+            self._place()
+        elif self.phase == "running" and self._are_aborted():
+            self._recover_ended()
+        elif self.phase == "running" and not self._moving and not self._signal and self._deadline is None:
+            # units that share threads move once there are more Dask workers
+            if n := self._placer.room(self._now, self._workers, self.roster.workers):
+                self._prepare_move(f"there is room for {n} processes", urgent=False)
+
+    # -- from one placement to the next -------------------------------------------------------------------------
+
+    def break_off(self, failure: dict[str, Any]) -> list[Any]:
+        """End the job without waiting for anything; return what is to be done."""
+        self._actions = [ev.EndLife(self.life, worker, str(failure["reason"]), forget=True) for worker in self.workers]
+        self._failure = failure
+        self._finish()
+        return self._actions
+
+    def _fail(self, failure: dict[str, Any]) -> None:
+        """End the job: what failed first is told."""
+        if self._failure is None and not self._is_done:
+            self._failure = failure
+        if self.phase in ("starting", "running"):
+            self._end_life(str(failure["reason"]))
+        elif self.phase == "placing":
+            self._finish()
+
+    def _fail_to_start(self) -> None:
+        """End a job that Dask has started only in part; try again if it ran."""
+        roster, missing = self.roster, self._life.give_up_missing()
+        reason = f"Dask had not started these units after {limit('start'):g} s: {', '.join(missing)}."
+        late = {worker for process, worker in enumerate(roster.workers) if process not in self._life.endpoints}
+        busy = {worker for worker in roster.workers if worker in self._workers and self._workers[worker].busy} - late
+        if late:
+            reason += f" No answer yet of {', '.join(sorted(late))}."
+        if busy:
+            reason += f" Other tasks hold threads of {', '.join(sorted(busy))}."
+        if self.life > 0:
+            self._recover(reason)
+        else:
+            self._fail({"reason": reason, "exit_code": ClusterError.exit_code, "expected": True})
+
+    def _end_life(self, reason: str) -> None:
+        self._moving, self._trains, self._replacement, self._aborted_since = "", False, None, None
+        self.phase, self._ended_by = "ending", reason
+        self._deadline = self._now + limit("ended")
+        forget = self._is_done or self._failure is not None
+        self._life.ending = self._placer.reachable(self._workers).intersection(self.roster.workers)
+        self._actions += [ev.EndLife(self.life, worker, reason, forget) for worker in sorted(self._life.ending)]
+        if not self._life.ending:
+            self._after_life()
+
+    def _after_life(self) -> None:
+        """Go on after the last unit of a life has ended."""
+        self._deadline = None
+        if self._is_done or self._failure is not None or self._is_saved:
+            self._finish()
+            return
+        self.phase = "placing"
+        self._placer.begin(self._now)
+        self._place_at = max(self._now + self.restarts.backoff_s(), self._all_told_at)
+        if self._now >= self._place_at:
+            self._place()
+
+    def _finish(self) -> None:
+        self.phase = "over"
+        stuck = tuple(sorted(self._life.ending & set(self._workers)))
+        what = {
+            "reports": dict(self._life.reports),
+            "processes": self.roster.layout.describe()["processes"],
+            **self.restarts.summary(),
+            "event": "over",
+            "failure": self._failure,
+            "signal": self._signal,
+            "by": self._stopped_by,
+            "stuck": [str(unit) for worker in stuck for unit in self._life.units_on(worker)],
+        }
+        self._actions.append(ev.Over(what, stuck))
+
+    def _warn(self, message: str) -> None:
+        self._actions.append(ev.Tell({"event": "log", "level": "WARNING", "message": message}))
+
+    def _place(self) -> None:
+        """Place the units anew, or wait for Dask workers as long as that can help."""
+        try:
+            placement = self._placer.place(self._now, self._workers, self.roster.workers, self._warn)
+        except ClusterError as error:
+            reason = f"{' '.join(self.restarts.reasons)} {error}"
+            self._fail({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True})
+            return
+        if placement is not None:
+            self._begin_life(Roster.of(self.life + 1, *placement, self.roster.threads))
+
+    def _begin_life(self, roster: Roster) -> None:
+        step, start, what = self._points.newest(self._placer.reachable(self._workers))
+        reached = self._life.known_step(self.steps)
+        lost = [unit for unit, report in self._life.reports.items() if report["state"] == "lost"]
+        self._life = Life(roster)
+        self._placer.look_at(self._workers, roster.workers)
+        self.phase, self._deadline = "starting", self._now + limit("start")
+        self.steps = {}
+        if roster.life > self.spec.first_life:
+            self.restarts.recomputed_steps += max(0, reached - (step or 0))
+            facts = {"event": "restart", "life": roster.life, "step": step or 0, "lost": lost, "from": what}
+            self._actions.append(ev.Tell({**facts, "reason": self._ended_by}))
+            size = plural(len(roster.workers), "process", "processes")
+            self._warn(f"life {roster.life} of the job starts from {what}, in {size}.")
+        self._tell_placed()
+        self._life.buddies = buddies_of(roster, self._workers)
+        self._actions += host_actions(roster, range(len(roster.workers)), start, self._life.buddies)
+
+    def _tell_placed(self, groups: Sequence[int] = ()) -> None:
+        """Tell where units are; ``groups`` of workers that start again while others go on."""
+        roster = self.roster
+        if groups:
+            names = ", ".join(map(str, groups))
+            self._warn(f"worker groups that start again, the others go on: {names}.")
+            facts = {"event": "restart", "life": roster.life, "groups": list(groups)}
+            self._actions.append(ev.Tell({**facts, "reason": self.restarts.reasons[-1]}))
+        self._actions.append(ev.Tell({"event": "placed", "life": roster.life, "processes": roster.describe()}))
+
+    # -- losses ----------------------------------------------------------------------------------------------------
+
+    def _lose(self, worker: str, reason: str) -> None:
+        """Start again what is lost, unless all units of the Dask worker have ended already."""
+        units, reports = map(str, self._life.units_on(worker)), self._life.reports
+        lost = [unit for unit in units if reports.get(unit, {}).get("state") != "done"]
+        if not lost or self._replacement is not None:
+            return  # a replacement has taken the event
+        processes = [process for process, other in enumerate(self.roster.workers) if other == worker]
+        self._placer.lose(worker, self._workers)
+        step = self._life.known_step(self.steps)
+        for unit in lost:
+            self._life.reports.setdefault(unit, {"unit": unit, "state": "lost", "step": step})
+        when = f"after step {step}" if step >= 0 else "before its first step"
+        where = f"process {', '.join(map(str, processes))} of the job, on the Dask worker at {worker}"
+        text = f"{where}: {reason}, {when}. Lost: {', '.join(lost)}."
+        if not self._replace(processes, text):
+            self._recover(text)
+
+    def _replace(self, lost: Sequence[int], reason: str) -> bool:
+        """Start again only what is lost, if other worker groups can go on meanwhile; return whether they can."""
+        can = self.phase == "running" and self._trains and self._deadline is None and not self._signal
+        can = can and not self._life.has_ended_servers()
+        processes = processes_to_replace(self.roster.layout, lost) if can else None
+        if processes is None or self._refusal():
+            return False
+        replacement = Replacement(self._life, processes, self._points, self._placer)
+        self._count_restart(reason)
+        self._replacement = replacement
+        self._actions += replacement.begin(self._now, self._workers, reason)
+        return True
+
+    def _replace_further(self, event: Any, replacement: Replacement) -> None:
+        """Go on with a replacement, or restart the whole job where that fails."""
+        life = self.life
+        self._actions += replacement.handle(event, self._now, self._workers)
+        if self.life != life:
+            self._tell_placed(replacement.groups)
+        if replacement.failed:
+            self._replacement = None
+            if replacement.is_refused:  # this loss has been counted
+                self._warn(f"All processes start again: {replacement.failed}")
+                self._end_life(replacement.failed)
+            else:
+                self._recover(replacement.failed)
+        elif replacement.phase == "done":
+            self._replacement = None
+            self.restarts.resume(self._now)
+            self._stop_units()
+            self._replace_buddies()
+            self._end_if_done()
+
+    def _recover(self, reason: str, report: Mapping[str, Any] | None = None) -> None:
+        """End this life, and begin another one if the job may; ``report`` is that of a unit that has failed."""
+        refusal = self._refusal()
+        if refusal:
+            tried = f" {refusal} Earlier: {' '.join(self.restarts.reasons)}" if len(self.restarts) else f" {refusal}"
+            failure = report or {"exit_code": LostUnitError.exit_code, "expected": True}
+            self._fail({**failure, "reason": reason + tried})
+            return
+        self._count_restart(reason)
+        self._end_life(reason)
+
+    def _refusal(self) -> str:
+        return self.restarts.refusal(self._life.known_step(self.steps))
+
+    def _count_restart(self, reason: str) -> None:
+        self.restarts.lose(self._now)
+        self.restarts.add(reason, self._life.known_step(self.steps))
+        self._warn(f"{reason} The job goes on.")
+
+    # -- moves -----------------------------------------------------------------------------------------------------
+
+    def _prepare_move(self, why: str, urgent: bool) -> None:
+        """Have a snapshot taken, after which the units are placed anew."""
+        self._moving, self._is_urgent = why, urgent
+        self._deadline = self._now + limit("hand-over")
+        self._actions.append(ev.Request(self._first_worker, "snapshot"))
+
+    def _move_without_snapshot(self) -> None:
+        """Move from a Dask worker that leaves; else wait for a checkpoint, which jobs without snapshots take, too."""
+        if self._is_urgent:
+            self._move()
+        else:
+            self._deadline = self._now + limit("hand-over")
+            self._actions.append(ev.Request(self._first_worker, "checkpoint"))
+
+    def _replace_buddies(self) -> None:
+        """Have snapshots kept by other Dask workers than those that are gone; a new one follows, see `_on_joined`.
+
+        If processes are gone that were done, the others hear of it, too: nobody waits for their workers.
+        """
+        if self.phase != "running" or self._replacement is not None:
+            return
+        roster, there, life = self.roster, self._placer.reachable(self._workers), self._life
+        gone = {p for p, worker in enumerate(roster.workers) if worker not in there and life.is_done(p)}
+        is_told, life.gone = gone == life.gone, gone
+        for process, buddy in enumerate(buddies_of(roster, self._workers)):
+            # a process without one from the start takes no snapshots
+            is_new = life.buddies[process] not in ("", *there) and buddy != ""
+            if (is_new or not is_told) and process not in gone:
+                life.buddies[process] = buddy if is_new else life.buddies[process]
+                where = roster.lives[process], roster.workers[process], process
+                self._actions.append(ev.Join(*where, {}, life.workers_in(gone), life.buddies[process]))
+
+    def _move(self) -> None:
+        self._warn(f"{self._moving}: the units are placed anew.")
+        self.restarts.lose(self._now)
+        self._end_life(f"the units are placed anew: {self._moving}")

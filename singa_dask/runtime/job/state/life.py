@@ -1,0 +1,129 @@
+"""What is known of one life of a job, and the actions that start its processes and units."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from singa_dask.comm.message import Address
+from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.job.state import events as ev
+from singa_dask.runtime.job.state.placer import Roster
+from singa_dask.runtime.planning.worker_choice import WorkerFacts
+
+
+@dataclass
+class Life:
+    """What is known of one life of a job.
+
+    Attributes
+    ----------
+    roster : Roster
+    endpoints : dict of int to str
+        Where each process is reached, once it is hosted.
+    started : set of str
+        Units that run.
+    reports : dict of str to dict
+        Of the units that have ended.
+    ending : set of str
+        Dask workers that have not ended their units yet.
+    threads : set of int
+        Numbers of threads that workers have.
+    buddies : list of str
+        Of each process: the Dask worker that keeps a second copy of its snapshots; empty if there is none.
+    gone : set of int
+        Processes that were done, and whose Dask workers are gone.
+    """
+
+    roster: Roster
+    endpoints: dict[int, str] = field(default_factory=dict)
+    started: set[str] = field(default_factory=set)
+    reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    ending: set[str] = field(default_factory=set)
+    threads: set[int] = field(default_factory=set)
+    buddies: list[str] = field(default_factory=list)
+    gone: set[int] = field(default_factory=set)
+
+    def take_threads(self, n: int) -> None:
+        """Keep the number of threads of workers for later lives, if it is the same everywhere; 0 does not count."""
+        self.threads |= {n} - {0}
+        self.roster = self.roster._replace(threads=max(self.threads) if len(self.threads) == 1 else 0)
+
+    def units_on(self, worker: str) -> list[Address]:
+        """Return the units on a Dask worker."""
+        roster = self.roster
+        pairs = zip(roster.workers, roster.layout.processes, strict=True)
+        return [unit for address, units in pairs if address == worker for unit in units]
+
+    def workers_in(self, processes: Collection[int]) -> tuple[Address, ...]:
+        """Return the workers in some processes."""
+        units = (unit for process in sorted(processes) for unit in self.roster.layout.processes[process])
+        return tuple(unit for unit in units if unit.kind == "worker")
+
+    def is_done(self, process: int) -> bool:
+        """Return whether all units of a process are done."""
+        units = self.roster.layout.processes[process]
+        return all(self.reports.get(str(unit), {}).get("state") == "done" for unit in units)
+
+    def has_ended_servers(self) -> bool:
+        """Return whether servers are done: those that start again would miss them."""
+        servers = [str(unit) for unit in self.roster.layout.units if unit.kind == "server"]
+        return any(self.reports.get(server, {}).get("state") == "done" for server in servers)
+
+    def give_up_missing(self) -> list[str]:
+        """Report the units that have not begun as not started; return them."""
+        missing = [unit for unit in map(str, self.roster.layout.units) if unit not in self.started]
+        for unit in missing:
+            self.reports.setdefault(unit, {"unit": unit, "state": "not started", "step": -1})
+        return missing
+
+    def known_step(self, steps: Mapping[str, int]) -> int:
+        """Return the newest step that is known, from reports and from the ``steps`` of worker groups; else -1."""
+        reported = [int(report.get("step", -1)) for report in self.reports.values()]
+        return max([*reported, *steps.values(), -1])
+
+
+def run_actions(life: Life, processes: Iterable[int], workers: Mapping[str, WorkerFacts]) -> list[ev.RunUnits]:
+    """Return what starts the units of some processes."""
+    roster = life.roster
+    endpoints = tuple(life.endpoints[p] for p in range(len(roster.workers)))
+    actions = []
+    for process in processes:
+        worker, units = roster.workers[process], roster.layout.processes[process]
+        known = workers.get(worker)
+        n_tasks = min(max(1, known.nthreads - known.busy) if known else 1, len(units))
+        actions.append(ev.RunUnits(roster.lives[process], worker, process, units, n_tasks, endpoints))
+    return actions
+
+
+def host_actions(
+    roster: Roster,
+    processes: Iterable[int],
+    start: Mapping[str, Any],
+    buddies: Sequence[str],
+    rejoin: Mapping[str, Any] | None = None,
+) -> list[ev.Host]:
+    """Return what hosts some processes of a job.
+
+    Parameters
+    ----------
+    roster : Roster
+    processes : iterable of int
+    start : mapping
+        What the units start from: ``manifest`` of a snapshot, ``url`` of a checkpoint, or nothing.
+    buddies : sequence of str
+        Of each process of the job.
+    rejoin : mapping, optional
+        Fields of `Rejoin`, as plain values, for processes that join others that go on.
+    """
+    facts = {
+        "processes": [[list(unit) for unit in units] for units in roster.layout.processes],
+        "workers": list(roster.workers),
+        "term": roster.term,
+        "threads": roster.threads or None,
+        "silent_s": limit("silent"),
+        "start": start,
+        "rejoin": rejoin,
+    }
+    return [ev.Host(roster.lives[p], p, roster.workers[p], {**facts, "buddy": buddies[p]}) for p in processes]

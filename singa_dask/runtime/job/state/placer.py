@@ -1,0 +1,239 @@
+"""Place the units of a job on Dask workers again, after a loss or when others come."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from singa_dask.conf import ClusterConf
+from singa_dask.errors import ClusterError
+from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.job.state.suspects import EVER, Suspects
+from singa_dask.runtime.planning.layout import Layout
+from singa_dask.runtime.planning.worker_choice import WorkerFacts, limits_of, place, place_again, share
+from singa_dask.shown import plural
+
+HOPELESS_S = 30.0
+"""How long units wait where Dask workers are there that have no package to host them."""
+TELL_S = 10.0
+"""When it is said that the job waits."""
+FAILED = "it has failed, or does not reach others"
+STEADY_S = 2.0
+"""How long new Dask workers must be there before units move to them."""
+
+
+class Roster(NamedTuple):
+    """Where the units of a job are during one life.
+
+    Attributes
+    ----------
+    life : int
+        Rises by one whenever the units are placed anew.
+    layout : Layout
+        Units of each process.
+    workers : tuple of str
+        Dask worker of each process.
+    lives : tuple of int
+        In which life each process has begun: some may have been replaced since the others have.
+    term : int
+        The last life in which all processes have begun.
+    threads : int
+        Of each worker on the CPU, kept from the first life, as results depend on it in the last bits; 0 if each process
+        chooses.
+    """
+
+    life: int
+    layout: Layout
+    workers: tuple[str, ...]
+    lives: tuple[int, ...]
+    term: int
+    threads: int = 0
+
+    @classmethod
+    def of(cls, life: int, layout: Layout, workers: Sequence[str], threads: int = 0) -> Roster:
+        """Return the roster of processes that begin together."""
+        return cls(life, layout, tuple(workers), (life,) * len(workers), life, threads)
+
+    def has(self, process: int, life: int) -> bool:
+        """Return whether a process is in a life."""
+        return process < len(self.lives) and self.lives[process] == life
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return the Dask worker and the units of each process."""
+        pairs = zip(self.workers, self.layout.processes, strict=True)
+        return [{"address": address, "units": [str(unit) for unit in units]} for address, units in pairs]
+
+
+class Placer:
+    """Places the units of one job anew, each time that this is needed.
+
+    Parameters
+    ----------
+    layout : Layout
+        Of the job file.
+    cluster : ClusterConf
+
+    Attributes
+    ----------
+    suspects : Suspects
+        Dask workers that have failed to host the job, and those that do not reach each other.
+    leaving : set of str
+        Dask workers that are about to close.
+    """
+
+    def __init__(self, layout: Layout, cluster: ClusterConf) -> None:
+        self.suspects = Suspects()
+        self.leaving: set[str] = set()
+        self._layout = layout
+        self._limits = limits_of(cluster, layout)
+        self._patience_s = 60 * cluster.wait_for_workers_minutes
+        self._has_told = False
+        self._with_nanny: set[str] = set()
+        self._expects_nanny = False
+        self._since = 0.0
+        self._room_since: float | None = None
+
+    def look_at(self, workers: Mapping[str, WorkerFacts], mine: Sequence[str]) -> None:
+        """Remember which Dask workers of the job have a nanny."""
+        self._with_nanny |= {worker for worker in mine if worker in workers and workers[worker].has_nanny}
+
+    def lose(self, worker: str, workers: Mapping[str, WorkerFacts]) -> None:
+        """Take note of a lost Dask worker: if its process has ended, its nanny starts it again."""
+        self._expects_nanny |= worker not in workers and worker in self._with_nanny
+
+    @property
+    def _nanny_s(self) -> float:
+        """How long to wait for a nanny before units share Dask workers; anew when another process is lost."""
+        return limit("nanny") if self._expects_nanny else 0.0
+
+    def begin(self, now: float) -> None:
+        """Begin to look for Dask workers."""
+        self._since, self._has_told = now, False
+
+    def place(
+        self, now: float, workers: Mapping[str, WorkerFacts], before: Sequence[str], warn: Callable[[str], None]
+    ) -> tuple[Layout, tuple[str, ...]] | None:
+        """Return the units of each process and their Dask workers; None if it is better to wait.
+
+        ``warn`` is told when that takes long.
+
+        Raises
+        ------
+        ClusterError
+            There have been too few for too long.
+        """
+        waited = now - self._since
+        packed = waited >= self._nanny_s
+        try:
+            placement = place_again(self._layout, self._candidates(now, workers, before), before, self._limits, packed)
+        except ClusterError as error:
+            why = f"{error} {self._unused(now, workers, before)}".rstrip()
+            usable = {address for address, known in workers.items() if known.usable} - self.leaving
+            is_hopeless = usable != self._candidates(EVER, workers, ()).keys()
+            if waited >= (min(HOPELESS_S, self._patience_s) if is_hopeless else self._patience_s):
+                raise ClusterError(f"Waited {waited:.0f} s for Dask workers: {why}") from error
+            if waited >= TELL_S and not self._has_told:
+                self._has_told = True
+                warn(f"the job waits for Dask workers, {plural(self._patience_s / 60, 'minute')} at most: {why}")
+            return None
+        self._expects_nanny = False
+        return placement
+
+    def place_some(
+        self, now: float, workers: Mapping[str, WorkerFacts], processes: Sequence[int], others: Mapping[str, int]
+    ) -> list[str] | None:
+        """Return a Dask worker for each of some processes; None if it is better to wait.
+
+        ``others`` are those of the processes that go on, with the number of units that run there. They are shared if
+        no others are left, and if they have a thread for each unit.
+
+        Raises
+        ------
+        ClusterError
+            There are too few.
+        """
+        there = self._candidates(now, workers, list(others))
+        free = {address: known for address, known in there.items() if address not in others}
+        layout = Layout(tuple(self._layout.processes[p] for p in processes), self._layout.cluster)
+        waited = now - self._since
+        try:
+            chosen = place(layout, free)
+        except ClusterError:
+            if waited < self._nanny_s:
+                return None
+            chosen = share(layout, there, others)
+        self._expects_nanny = False
+        return chosen
+
+    def room(self, now: float, workers: Mapping[str, WorkerFacts], mine: Sequence[str]) -> int:
+        """Return how many processes there is room for, if that is more than now, and not only for a moment; else 0."""
+        n = len(set(mine))  # processes that were replaced may share a Dask worker
+        if n >= self._limits[1]:
+            return 0
+        try:
+            layout, _ = place_again(self._layout, self._candidates(now, workers, mine), mine, self._limits, packed=True)
+        except ClusterError:
+            return 0
+        if len(layout.processes) <= n:
+            self._room_since = None
+        elif self._room_since is None:
+            self._room_since = now
+        elif now - self._room_since >= STEADY_S:
+            self._room_since = None
+            return len(layout.processes)
+        return 0
+
+    def reachable(self, workers: Mapping[str, WorkerFacts]) -> set[str]:
+        """Return the Dask workers that answer: those that are about to close do, too."""
+        return {address for address, known in workers.items() if known.usable or address in self.leaving}
+
+    def has_hope(self, workers: Mapping[str, WorkerFacts]) -> bool:
+        """Return whether any Dask worker is not suspected for good."""
+        return bool(self.suspects.others(EVER, {address: known.nthreads for address, known in workers.items()}, ()))
+
+    def _candidates(
+        self, now: float, workers: Mapping[str, WorkerFacts], before: Sequence[str]
+    ) -> dict[str, WorkerFacts]:
+        """Return the Dask workers that may be used."""
+        usable = {address: known for address, known in workers.items() if known.usable and address not in self.leaving}
+        free = {address: known.nthreads - known.busy for address, known in usable.items()}
+        others = self.suspects.others(now, free, before)
+        return {address: known for address, known in usable.items() if address in others}
+
+    def _unused(self, now: float, workers: Mapping[str, WorkerFacts], before: Sequence[str]) -> str:
+        """Say why Dask workers that are there are not used."""
+        used = self._candidates(now, workers, before)
+        why = [
+            f"{address} ({'it closes' if address in self.leaving else FAILED if known.usable else 'nothing is heard'})"
+            for address, known in workers.items()
+            if address not in used
+        ]
+        return f"Not used: {', '.join(why)}." if why else ""
+
+
+def buddies_of(roster: Roster, workers: Mapping[str, WorkerFacts]) -> list[str]:
+    """Choose for each process the Dask worker that keeps a second copy of its snapshots; empty if there is none.
+
+    It is on another host if possible, and of the job if possible. Each of the job keeps one copy, as far as hosts of
+    different sizes allow that.
+    """
+    mine = roster.workers
+    usable = {address: known.host for address, known in workers.items() if known.usable}
+    hosts = {address: workers[address].host if address in workers else address for address in mine}
+    spare = [address for address in usable if address not in hosts]
+    in_order = sorted(range(len(mine)), key=lambda process: hosts[mine[process]])
+    # so far behind a process, in a circle by hosts, is one on another host, unless one host has more than all others
+    shift = max(Counter(hosts[address] for address in mine).values())
+    buddies = [""] * len(mine)
+    for position, process in enumerate(in_order):
+        own, here = mine[process], hosts[mine[process]]
+        behind = mine[in_order[(position + shift) % len(mine)]]
+        if behind in usable and hosts[behind] != here:
+            buddies[process] = behind
+            continue
+        others = [address for address in mine if address in usable and address != own]
+        away = [each for each in others if hosts[each] != here] or [each for each in spare if usable[each] != here]
+        choice = away or others or spare
+        buddies[process] = choice[position % len(choice)] if choice else ""
+    return buddies

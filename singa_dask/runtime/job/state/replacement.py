@@ -1,0 +1,239 @@
+"""Replace some processes of a job while the others go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
+
+from singa_dask.comm.message import Address
+from singa_dask.errors import ClusterError
+from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.job.state import events as ev
+from singa_dask.runtime.job.state.life import Life, host_actions, run_actions
+from singa_dask.runtime.job.state.placer import Placer, buddies_of
+from singa_dask.runtime.job.state.restarts import RestartPoints
+from singa_dask.runtime.planning.layout import Layout
+from singa_dask.runtime.planning.worker_choice import WorkerFacts
+
+
+def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | None:
+    """Return the lost processes and all that share a worker group with them; None if the whole job has to restart.
+
+    It has to if no worker group is left then, or if servers are lost: the newest moment of which all is known is that
+    of the newest snapshot or checkpoint.
+    """
+    if layout.cluster.nworker_groups == 1:
+        return None
+    replaced = set(lost)
+    groups = [{unit.group for unit in units if unit.kind == "worker"} for units in layout.processes]
+    while more := {
+        process
+        for process, mine in enumerate(groups)
+        if process not in replaced and any(mine & groups[other] for other in replaced)
+    }:
+        replaced |= more
+    if not any(mine for process, mine in enumerate(groups) if process not in replaced):
+        return None
+    if any(unit.kind == "server" for process in replaced for unit in layout.processes[process]):
+        return None
+    return sorted(replaced)
+
+
+class Replacement:
+    """Starts processes again.
+
+    They are cut off from the others first (``"ending"``). Surviving servers then say up to which step they have had the
+    gradients of the groups that are lost. The processes are placed (``"placing"``) and hosted (``"hosting"``). Once
+    the survivors know where they are (``"joining"``), their units run (``"running"``) until all of them have begun
+    (``"done"``). If anything goes wrong meanwhile it has ``failed``.
+
+    Parameters
+    ----------
+    life : Life
+        Of the job; its roster and endpoints are brought up to date.
+    processes : sequence of int
+        The processes to start again.
+    points : RestartPoints
+    placer : Placer
+
+    Attributes
+    ----------
+    failed : str
+        Why the whole job must be restarted; empty if it need not.
+    is_refused : bool
+        Whether that is so because the processes cannot be placed, not because anything more was lost.
+    """
+
+    def __init__(self, life: Life, processes: Sequence[int], points: RestartPoints, placer: Placer) -> None:
+        self.phase: Literal["ending", "placing", "hosting", "joining", "running", "done"] = "ending"
+        self.failed = ""
+        self.is_refused = False
+        self._life = life
+        self._processes = list(processes)
+        self._survivors = [p for p in range(len(life.roster.workers)) if p not in processes]
+        self._points = points
+        self._placer = placer
+        self._applied: dict[int, int] = {}
+        self._hosted: dict[int, str] = {}
+        self._missing: set[str] = set()
+        self._joining: set[int] = set()
+        self._deadline = self._now = 0.0
+
+    @property
+    def units(self) -> list[Address]:
+        """The units that start again."""
+        return [unit for process in self._processes for unit in self._life.roster.layout.processes[process]]
+
+    @property
+    def groups(self) -> list[int]:
+        """The worker groups that start again."""
+        return sorted({unit.group for unit in self.units if unit.kind == "worker"})
+
+    def begin(self, now: float, workers: Mapping[str, WorkerFacts], reason: str) -> list[Any]:
+        """Cut the processes off."""
+        self._deadline = now + limit("start")
+        self._placer.begin(now)
+        roster = self._life.roster
+        ending = [p for p in self._processes if roster.workers[p] in workers and workers[roster.workers[p]].usable]
+        self._survivors = [p for p in self._survivors if not self._has_left(p, workers)]
+        self._ending, self._cutting = set(ending), set(self._survivors)
+        processes, groups = tuple(self._processes), tuple(self.groups)
+        return [
+            *(ev.CutOff(roster.lives[p], roster.workers[p], p, processes, groups) for p in self._survivors),
+            *(ev.EndLife(roster.lives[p], roster.workers[p], reason, process=p) for p in ending),
+        ]
+
+    def _has_left(self, process: int, workers: Mapping[str, WorkerFacts]) -> bool:
+        """Return whether a process is done and gone; the first one is needed by all others."""
+        worker = self._life.roster.workers[process]
+        is_there = worker in workers and workers[worker].usable
+        return process > 0 and not is_there and self._life.is_done(process)
+
+    def handle(self, event: Any, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
+        """Take an event of the job; return what is to be done."""
+        actions: list[Any] = []
+        self._now = now
+        if isinstance(event, ev.Ended | ev.Cut | ev.Hosted | ev.Joined):
+            if event.process is not None and self._life.roster.has(event.process, event.life):
+                actions = self._take_answer(event)
+        elif isinstance(event, ev.Began) and event.life == self._life.roster.life:
+            self._missing.discard(event.unit)
+        elif isinstance(event, ev.Reported) and event.life == self._life.roster.life:
+            self._missing.discard(str(event.unit))
+        elif isinstance(event, ev.Gone):
+            self._take_loss(event)
+        if self.phase == "ending" and not self._ending and not self._cutting:
+            self.phase = "placing"
+        if self.phase == "placing" and not self.failed:
+            actions += self._place(now, workers)
+        if self.phase == "joining" and not self._joining and not self.failed:
+            actions += self._run(workers)
+        if self.phase == "running" and not self._missing:
+            self.phase = "done"
+        if now >= self._deadline and self.phase != "done":
+            self.failed = self.failed or f"units do not start again within {limit('start'):g} s."
+        return actions
+
+    def _take_answer(self, event: ev.Ended | ev.Cut | ev.Hosted | ev.Joined) -> list[Any]:
+        if isinstance(event, ev.Ended):
+            self._ending.discard(event.process or 0)
+        elif isinstance(event, ev.Cut):
+            self._take_applied(event)
+        elif isinstance(event, ev.Hosted):
+            return self._take_hosted(event)
+        elif self.phase == "joining":
+            self.failed = self.failed or event.error
+            self._joining.discard(event.process)
+        return []
+
+    def _take_loss(self, event: ev.Gone) -> None:
+        roster = self._life.roster
+        on_it = {p for p, worker in enumerate(roster.workers) if worker == event.worker}
+        if self.phase in ("ending", "placing"):
+            self._ending -= on_it
+            on_it -= set(self._processes)
+        left = {p for p in on_it if p > 0 and self._life.is_done(p)} - set(self._processes)
+        self._cutting -= left
+        self._joining -= left
+        self._survivors = [p for p in self._survivors if p not in left]
+        if on_it - left:
+            self.failed = f"the Dask worker at {event.worker} was lost while others were replaced: {event.reason}."
+
+    def _take_applied(self, event: ev.Cut) -> None:
+        if event.error:
+            self.failed = event.error
+        self._cutting.discard(event.process)
+        for group, step in event.applied.items():
+            self._applied[int(group)] = min(step, self._applied.get(int(group), step))
+
+    def _place(self, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
+        """Host the processes once there are Dask workers for them."""
+        roster = self._life.roster
+        others = Counter[str]()
+        for p in range(len(roster.workers)):
+            if p not in self._processes:
+                others[roster.workers[p]] += 0 if self._life.is_done(p) else len(roster.layout.processes[p])
+        try:
+            chosen = self._placer.place_some(now, workers, self._processes, others)
+        except ClusterError as error:
+            self.failed, self.is_refused = str(error), True
+            return []
+        if chosen is None:
+            return []
+        steps = {group: self._applied[group] + 1 for group in self.groups if group in self._applied}
+        if 0 in steps.values() or len(steps) < len(self.groups):  # it may not have sent its initial values
+            self.failed, self.is_refused = "a lost worker group had not trained a step yet.", True
+            return []
+        start = self._points.of_groups(steps, self._placer.reachable(workers))
+        self.phase = "hosting"
+        self._placer.look_at(workers, chosen)
+        mine = dict(zip(self._processes, chosen, strict=True))
+        life = 1 + max(roster.lives)
+        roster = self._life.roster = roster._replace(
+            life=life,
+            workers=tuple(mine.get(p, worker) for p, worker in enumerate(roster.workers)),
+            lives=tuple(life if p in mine else before for p, before in enumerate(roster.lives)),
+        )
+        rejoin = {
+            "running": [list(unit) for p in self._survivors for unit in roster.layout.processes[p]],
+            "left": [list(unit) for unit in self._left()],
+            "steps": [list(each) for each in steps.items()],
+        }
+        self._life.buddies = buddies_of(roster, workers)
+        return host_actions(roster, self._processes, start, self._life.buddies, rejoin)
+
+    def _left(self) -> tuple[Address, ...]:
+        """Return the workers that are done in processes that are gone, and do not start again."""
+        gone = set(range(len(self._life.roster.workers))).difference(self._survivors, self._processes)
+        return self._life.workers_in(gone)
+
+    def _take_hosted(self, event: ev.Hosted) -> list[Any]:
+        if self.phase != "hosting" or event.process not in self._processes:
+            return []
+        if event.error:
+            if not event.final:
+                worker = self._life.roster.workers[event.process]
+                self._placer.suspects.add(self._now, worker, for_good=event.lasting)
+            self.failed = event.error
+            return []
+        self._hosted[event.process] = event.endpoint
+        if len(self._hosted) < len(self._processes):
+            return []
+        self.phase = "joining"
+        self._joining = set(self._survivors)
+        self._life.endpoints |= self._hosted
+        roster = self._life.roster
+        left = self._left()
+        return [
+            ev.Join(roster.lives[p], roster.workers[p], p, dict(self._hosted), left, self._life.buddies[p])
+            for p in self._survivors
+        ]
+
+    def _run(self, workers: Mapping[str, WorkerFacts]) -> list[Any]:
+        """Start the units, now that all others know where they are."""
+        self.phase = "running"
+        self._missing = set(map(str, self.units))
+        for unit in self._missing:
+            self._life.reports.pop(unit, None)
+        return run_actions(self._life, self._processes, workers)
