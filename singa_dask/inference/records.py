@@ -214,7 +214,7 @@ def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
     weight = conf.weight if outputs else ""
     return TableSpec(
         facts.features, labels, target, missing, known, facts.encoding, weight, facts.texts,
-        unlabelled=conf.unlabelled, blank_texts=not outputs,
+        unlabelled=conf.unlabelled, blank_texts=not outputs, unknown=conf.unknown,
     )  # fmt: skip
 
 

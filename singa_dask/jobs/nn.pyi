@@ -151,6 +151,7 @@ def CSVInput(
     unlabelled: Literal["error", "skip"] = ...,
     categories: Mapping[str, Any] = ...,
     encoding: Literal["one_hot", "index"] = ...,
+    unknown: Literal["error", "ignore"] = ...,
     texts: Mapping[str, Any] = ...,
     numbers: Mapping[str, Any] = ...,
     na_values: Sequence[str] = ...,
@@ -269,6 +270,9 @@ def CSVInput(
 
     encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
 
+    unknown: A value of a feature among categories that is none of them: error, or ignore (it becomes zeros, which
+    needs ``one_hot``).
+
     texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
     vocabulary is learned from the training data, and kept in checkpoints.
 
@@ -331,6 +335,7 @@ def CSVOutput(
     unlabelled: Literal["error", "skip"] = ...,
     categories: Mapping[str, Any] = ...,
     encoding: Literal["one_hot", "index"] = ...,
+    unknown: Literal["error", "ignore"] = ...,
     texts: Mapping[str, Any] = ...,
     numbers: Mapping[str, Any] = ...,
     na_values: Sequence[str] = ...,
@@ -447,6 +452,9 @@ def CSVOutput(
     country NA in CSV.
 
     encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+
+    unknown: A value of a feature among categories that is none of them: error, or ignore (it becomes zeros, which
+    needs ``one_hot``).
 
     texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
     vocabulary is learned from the training data, and kept in checkpoints.
@@ -1228,6 +1236,7 @@ def RecordInput(
     unlabelled: Literal["error", "skip"] = ...,
     categories: Mapping[str, Any] = ...,
     encoding: Literal["one_hot", "index"] = ...,
+    unknown: Literal["error", "ignore"] = ...,
     texts: Mapping[str, Any] = ...,
     numbers: Mapping[str, Any] = ...,
     na_values: Sequence[str] = ...,
@@ -1345,6 +1354,9 @@ def RecordInput(
 
     encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
 
+    unknown: A value of a feature among categories that is none of them: error, or ignore (it becomes zeros, which
+    needs ``one_hot``).
+
     texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
     vocabulary is learned from the training data, and kept in checkpoints.
 
@@ -1407,6 +1419,7 @@ def RecordOutput(
     unlabelled: Literal["error", "skip"] = ...,
     categories: Mapping[str, Any] = ...,
     encoding: Literal["one_hot", "index"] = ...,
+    unknown: Literal["error", "ignore"] = ...,
     texts: Mapping[str, Any] = ...,
     numbers: Mapping[str, Any] = ...,
     na_values: Sequence[str] = ...,
@@ -1524,6 +1537,9 @@ def RecordOutput(
     country NA in CSV.
 
     encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+
+    unknown: A value of a feature among categories that is none of them: error, or ignore (it becomes zeros, which
+    needs ``one_hot``).
 
     texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
     vocabulary is learned from the training data, and kept in checkpoints.
@@ -1813,6 +1829,7 @@ def WeightInput(
     unlabelled: Literal["error", "skip"] = ...,
     categories: Mapping[str, Any] = ...,
     encoding: Literal["one_hot", "index"] = ...,
+    unknown: Literal["error", "ignore"] = ...,
     texts: Mapping[str, Any] = ...,
     numbers: Mapping[str, Any] = ...,
     na_values: Sequence[str] = ...,
@@ -1932,6 +1949,9 @@ def WeightInput(
     country NA in CSV.
 
     encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+
+    unknown: A value of a feature among categories that is none of them: error, or ignore (it becomes zeros, which
+    needs ``one_hot``).
 
     texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
     vocabulary is learned from the training data, and kept in checkpoints.

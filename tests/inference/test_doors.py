@@ -255,6 +255,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
                 for name in sorted(named)
             },
             "missing": draw(st.sampled_from(["error", "skip", "mean", 0.25])),
+            "unknown": draw(st.sampled_from(["error", "ignore"])),
             "standardise": draw(st.booleans()),
         },
         "door": draw(st.sampled_from(["x.csv", "x.parquet", "x.jsonl"])),

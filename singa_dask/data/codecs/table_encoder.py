@@ -128,8 +128,10 @@ class TableEncoder:
             raise DataError(f"{where(0)}, column {name!r}: values of type {column.type}, expected {expected}.")
         if name in self._facts.categories:
             categories = self._facts.categories[name]
-            index = _index_of(column, categories, where, name)
-            return index[:, None] == np.arange(len(categories)) if self._facts.encoding == "one_hot" else index
+            if self._facts.encoding != "one_hot":
+                return _index_of(column, categories, where, name)
+            index = _index_of(column, categories, where, name, unknown=self._spec.unknown)
+            return index[:, None] == np.arange(len(categories))
         fill = self._spec.missing
         if fill == "mean":
             return _numbers(column, where, name, self._facts.means[name])
@@ -217,9 +219,9 @@ def _is_in_range(values: npt.NDArray[np.floating[Any]]) -> bool:
 
 
 def _index_of(
-    column: pa.Array, names: Sequence[str], where: Where, name: str, hint: str = NAMED
+    column: pa.Array, names: Sequence[str], where: Where, name: str, hint: str = NAMED, unknown: str = ""
 ) -> npt.NDArray[np.int64]:
-    """Return the index of each string in a vocabulary."""
+    """Return the index of each string in a vocabulary; -1 for others if ``unknown`` is ``ignore``."""
     numbers, strings = NameNumbers(names), pc.fill_null(as_texts(column), "")
     if "" in numbers:
         strings = pc.if_else(pa.array(missing_of(column)), "", strings)
@@ -229,10 +231,12 @@ def _index_of(
     wrong = found < 0
     if wrong.any():
         _refuse_missing(column, wrong & missing_of(column), where, name, hint)
+        if unknown == "ignore":
+            return found
         row = int(wrong.argmax())
         shown = listed([name or "'' (no value)" for name in names])
         raise DataError(
             f"{where(row)}, column {name!r}: unknown category {texts[encoded.indices[row].as_py()]!r}. "
-            f"Expected one of the training data: {shown}."
+            f"Expected one of the training data: {shown}.{' Or set unknown: ignore.' if unknown else ''}"
         )
     return found

@@ -47,6 +47,8 @@ class TableSpec:
         What to do with records without a label or target.
     blank_texts : bool
         Whether a text that is missing or blank is read as an empty one, as for predictions; else it has no value.
+    unknown : {"error", "ignore"}
+        What to do with a category that the training data lack: ``ignore`` makes zeros of it.
     """
 
     features: tuple[str, ...] = ()
@@ -60,6 +62,7 @@ class TableSpec:
     spelling: Spelling = NO_SPELLING
     unlabelled: str = "error"
     blank_texts: bool = False
+    unknown: str = "error"
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> TableSpec:
@@ -78,6 +81,7 @@ class TableSpec:
             Spelling.from_dict(options),
             options.get("unlabelled", "error"),
             options.get("blank_texts", False),
+            options.get("unknown", "error"),
         )
         if options["has_label"]:
             return spec

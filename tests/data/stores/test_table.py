@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn.preprocessing import OneHotEncoder
 
 from singa_dask import fs
 from singa_dask.data.codecs.table_encoder import TableEncoder
@@ -23,6 +24,7 @@ from singa_dask.data.stores.tables import table as table_module
 from singa_dask.data.stores.tables import table_parquet
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.errors import DataError
+from singa_dask.inputs.store_conf import StoreConf
 from tests.contracts.records import read_all
 
 FRUIT = """id,weight,length,colour,kind
@@ -124,8 +126,17 @@ def test_facts_of_the_training_data_are_used(csv: Path, tmp_path: Path) -> None:
             read_all(store)
     named = {"features": ["colour"], "categories": {"colour": ["", "red"]}}
     with table_of(other, wrong, **named, label="kind") as store:
-        with pytest.raises(DataError, match=r"'blue'. Expected one of the training data: '' \(no value\), red\.$"):
+        with pytest.raises(DataError, match=r"data: '' \(no value\), red\. Or set unknown: ignore\.$"):
             read_all(store)
+    # as scikit-learn's OneHotEncoder with handle_unknown="ignore"; a missing value is no unknown one
+    encoder = OneHotEncoder(handle_unknown="ignore").fit([[""], ["red"]])
+    with table_of(other, wrong + "apple,,1,7\n", **named, label="kind", unknown="ignore") as store:
+        np.testing.assert_array_equal(read_all(store)["data"], encoder.transform([["red"], ["blue"], [""]]).toarray())
+    with table_of(other, wrong + "apple,,1,7\n", **options, missing="mean", facts=facts, unknown="ignore") as store:
+        with pytest.raises(DataError, match="line 4, column 'colour': no value"):
+            read_all(store)
+    with pytest.raises(ValueError, match="ignore makes zeros of unknown categories: expected encoding: one_hot"):
+        StoreConf.model_validate({"path": "x.csv", "features": ["a"], "unknown": "ignore", "encoding": "index"})
     with table_of(other, "colour,weight,length\nred,1,7\n", **options, facts=facts, has_label=False) as store:
         assert list(store.schema) == ["data"]
     with pytest.raises(DataError, match="column 'length' is missing"):

@@ -143,8 +143,8 @@ def _folder(storage_options: fs.Options) -> Path:
 
 # options that name columns
 NAMING = (
-    "features", "label", "target", "weight", "categories", "texts", "numbers", "na_values", "missing", "unlabelled",
-    "lags",
+    "features", "label", "target", "weight", "categories", "unknown", "texts", "numbers", "na_values", "missing",
+    "unlabelled", "lags",
 )  # fmt: skip
 
 
@@ -181,6 +181,9 @@ class NamedColumns(StoreOptions):
     data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a country NA in CSV."""
     encoding: Literal["one_hot", "index"] = "one_hot"
     """A feature among categories becomes one value for each name, 0 or 1; or the index of its name."""
+    unknown: Literal["error", "ignore"] = "error"
+    """A value of a feature among categories that is none of them: error, or ignore (it becomes zeros, which needs
+    ``one_hot``)."""
     texts: dict[str, TextConf] = KeyField(default={})
     """Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The vocabulary
     is learned from the training data, and kept in checkpoints."""
@@ -212,6 +215,8 @@ class NamedColumns(StoreOptions):
         """Refuse an unknown word for missing values."""
         if isinstance(self.missing, str) and self.missing not in ("error", "skip", "mean"):
             yield ("missing",), f"expected error, skip, mean or a number, got {self.missing!r}."
+        if self.unknown == "ignore" and self.encoding == "index":
+            yield ("unknown",), "ignore makes zeros of unknown categories: expected encoding: one_hot."
 
 
 class TableOptions(NamedColumns):
@@ -280,7 +285,7 @@ class TableStore(RangeStore):
             checked[name] = checked[name] and checked[name].model_dump()
         # manifests lack these options where they have their defaults
         short = ("tolerant", "weight", "header", "quotes", "charset", "texts", "split", "lags", "numbers", "na_values")
-        for name in (*short, "unlabelled", "blank_texts", "forecasts"):
+        for name in (*short, "unlabelled", "unknown", "blank_texts", "forecasts"):
             if checked[name] == TableOptions.model_fields[name].default:
                 del checked[name]
         return checked
