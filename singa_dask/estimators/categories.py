@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,6 +20,9 @@ from singa_dask.jobs.datasets.lazy_parts import map_parts, parts_of
 from singa_dask.registry import suggest
 
 UNKNOWN = ("error", "ignore")
+# texts such as 22.1%, $1,200 or (5.00); so many different ones are hardly names
+NUMBER = re.compile(r"[-+(]?\W{0,3}\d[\d.,'\s]*\W{0,3}")
+MANY_NUMBERS = 20
 
 
 def categories_of(x: Any, handle_unknown: str) -> Categories | None:
@@ -123,6 +128,12 @@ class Categories:
                 f"column {name!r} of X has {len(values)} different texts in {n} records, such as {values[0]!r}. "
                 "Expected categories, whose names repeat. Drop the column, or convert texts that are numbers or dates "
                 "to numbers."
+            )
+        if n and len(values) > MANY_NUMBERS and all(NUMBER.fullmatch(str(value).strip()) for value in values):
+            warnings.warn(
+                f"column {name!r} of X: {len(values)} different texts, such as {values[0]!r}, are taken for "
+                "categories. Convert the column to numbers if it means numbers.",
+                stacklevel=2,
             )
         if len({type(value) for value in values}) > 1:
             raise ValueError(f"column {name!r} of X has values of several types. Expected texts, or numbers.")

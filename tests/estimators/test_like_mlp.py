@@ -307,6 +307,11 @@ def test_categories() -> None:
         classifier().fit(frame.assign(object=pd.Series([1, "s"] * 75, dtype=object)), NAMES)
     with pytest.raises(ValueError, match="contains NaN"):
         found.predict(frame.assign(a=np.nan))
+    percents = frame.assign(text=[f"{i % 50}.5%" for i in range(150)])
+    with pytest.warns(UserWarning, match=r"'text' of X: 50 different texts, such as '0\.5%', are taken for categories"):
+        classifier().fit(percents, NAMES)
+    # postcodes that repeat are categories like others
+    classifier().fit(frame.assign(text=[f"{i % 9}0210" for i in range(150)]), NAMES)
 
 
 @pytest.mark.parametrize("kind", [sd.SingaClassifier, sd.SingaRegressor])
