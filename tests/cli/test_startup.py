@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,9 @@ def test_listing_jobs_loads_no_nets_and_no_records() -> None:
 # of the rooms of layers, of stores and of inputs, and of others
 NOT_OF_A_PERCEPTRON = {
     *(f"singa_dask.layers.{name}" for name in ("attention", "conv", "norm", "recurrent", "sequence")),
-    *(f"singa_dask.data.stores.{name}" for name in ("array_store", "hdf5", "jsonl", "lmdb", "tar", "tfrecord")),
+    *(f"singa_dask.data.stores.arrays.{name}" for name in ("array_store", "hdf5")),
+    *(f"singa_dask.data.stores.messages.{name}" for name in ("lmdb", "tar", "tfrecord")),
+    "singa_dask.data.stores.tables.jsonl",
     *("singa_dask.inputs.image_preprocess", "singa_dask.inputs.text"),
     *("PIL", "dask", "distributed", "filelock", "http.client", "lmdb", "prometheus_client"),
     *("hdfs_native", "pyarrow.compute", "pyarrow.parquet", "rich", "urllib.request"),
@@ -68,6 +71,7 @@ def test_validate_convert_and_export_load_what_they_need(tmp_path: Path) -> None
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     stages = [set(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("loaded ")]
     validate, convert, export = stages
+    assert [name for name in NOT_OF_A_PERCEPTRON if name.startswith("singa") and find_spec(name) is None] == []
     assert {"singa_dask.layers.neuron", "numpy"} <= validate
     assert validate & NOT_OF_A_PERCEPTRON == set()
     assert target.exists()

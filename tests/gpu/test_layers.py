@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import LayerConf, Phase
+from singa_dask.inputs import InputContext
 from singa_dask.layers import LAYERS, Context, Feature, Layer, Raw, base
 from singa_dask.ops import NumpyOps
 from singa_dask.testing.case import CPU, Case, backward, forward, results, source, wire
@@ -203,7 +204,8 @@ def test_records_are_normalised_on_the_device(gpu: NumpyOps, kind: str, tmp_path
         np.savez(tmp_path / "mean.npz", data=random.random((1, 6), np.float32))
         block |= {"mean_file": str(tmp_path / "mean.npz"), "mean_value": None}
     for ops in (gpu, CPU):
-        layer = wire(kind, [], context(), ops=ops, store_conf=block)
+        reads = InputContext(dtype=np.dtype(np.float64), seed=3, step=7)
+        layer = wire(kind, [], reads, ops=ops, store_conf=block)
         for _ in range(2):
             forward(layer)
         found.append({"data": ops.to_host(layer.features[0].data), "labels": layer.features[0].labels})

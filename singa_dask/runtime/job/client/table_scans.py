@@ -60,17 +60,18 @@ def share_scans(
 
 def _unscanned(job: str, sources: Sequence[modules.Source], least_bytes: float) -> list[TableScan]:
     """Return the scans of large tables that a job needs, as far as this host knows."""
-    modules.load(sources, REGISTRIES.values())
     found = dict[str, TableScan]()
-    for net in build_nets(JobConf.from_json(job, REGISTRIES)).values():
-        for layer in net.layers:
-            if isinstance(layer, StoreInput) and layer.store_conf.backend in BACKENDS:
-                # the processes of the job report what is wrong
-                with suppress(SingaError, OSError), scans_apart(least_bytes):
-                    try:
+    # the processes of the job report what is wrong
+    with suppress(SingaError):
+        modules.load(sources, REGISTRIES.values())
+        nets = build_nets(JobConf.from_json(job, REGISTRIES)).values()
+        for layer in [layer for net in nets for layer in net.layers if isinstance(layer, StoreInput)]:
+            with suppress(SingaError, OSError), scans_apart(least_bytes):
+                try:
+                    if layer.store_conf.backend in BACKENDS:
                         layer.open_checked().close()
-                    except UnscannedError as error:
-                        found.setdefault(error.scan.name, error.scan)
+                except UnscannedError as error:
+                    found.setdefault(error.scan.name, error.scan)
     return list(found.values())
 
 
