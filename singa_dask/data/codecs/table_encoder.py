@@ -131,7 +131,8 @@ class TableEncoder:
             if self._facts.encoding != "one_hot":
                 return _index_of(column, categories, where, name)
             index = _index_of(column, categories, where, name, unknown=self._spec.unknown)
-            return index[:, None] == np.arange(len(categories))
+            one_hot: Values = index[:, None] == np.arange(len(categories))
+            return one_hot
         fill = self._spec.missing
         if fill == "mean":
             return _numbers(column, where, name, self._facts.means[name])
