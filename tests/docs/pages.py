@@ -189,6 +189,7 @@ PAGES = [
         DOCS / "index.md",
         not_run={INSTALL: "README has it, too", ". .venv/bin/activate": "the session has done it"},
     ),
+    Page(DOCS / "questions.md"),
     Page(DOCS / "job-files.md"),
     Page(DOCS / "commands.md", {"--init-from RUN ": "--init-from runs/of-reader "}, prepare=write_photos,
          check=check_features),
