@@ -52,7 +52,6 @@ DTYPES = {
     "float64": np.dtype(np.float64),
     "tf32": np.dtype(np.float32),
     "bf16": BFLOAT16,
-    "auto": np.dtype(np.float32),  # until it is chosen, and where nothing is trained
 }
 
 
