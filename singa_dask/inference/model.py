@@ -256,6 +256,7 @@ class Model:
         -------
         (n,) str or int64
             Names of the classes if they are known, otherwise their numbers; (n, steps) of a net of several time steps.
+            Names are texts: those of booleans are ``"false"`` and ``"true"``.
         (n,) or (n, values) float32
             If the net has no classes.
 
