@@ -32,7 +32,7 @@ CASES = {
     "so does run": Case(["run"], 2, r"^job\.yaml:\d+:\d+: .*no loss layer", NO_LOSS),
     "images of height, width, channels": Case(["validate", *NHWC], 2, r"\(32, 32, 3\), expected \(3, 32, 32\).*NHWC"),
     "an empty field of a CSV": Case(
-        ["run", "--set", f"{STORE}.path=empty.csv"], 1, r"empty\.csv.*line 6, column 4: it is empty"
+        ["run", "--set", f"{STORE}.path=empty.csv"], 1, r"empty\.csv.*line 6, column '4': it is empty"
     ),
     "labels that do not fit": Case(
         ["run", "--set", f"{STORE}.path=wide.npz"], 1, r"wide\.npz.*record 0: the label 4294967296 does not fit"

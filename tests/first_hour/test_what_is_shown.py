@@ -77,7 +77,7 @@ def test_quiet_says_nothing_but_errors(desk: Desk) -> None:
 def test_a_failure_of_a_worker_is_told_once(desk: Desk) -> None:
     done = desk.end(desk.start("run", "job.yaml", "--set", f"{STORE}.path=empty.csv", "--cluster", "allreduce"))
     assert done.code == 1
-    assert done.err.count("line 6, column 4") == 1, done.err
+    assert done.err.count("line 6, column '4'") == 1, done.err
     assert not re.search(r"(worker-\d-\d)\b.*\1", done.err), done.err
 
 

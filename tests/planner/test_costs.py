@@ -224,6 +224,7 @@ def test_costs_of_this_machine(tiny: JobConf, tmp_path: Path, monkeypatch: pytes
         for layer, verb in passes_of(tiny).values():
             assert 0 < costs.layer_s(layer, verb, 1, 1) <= costs.layer_s(layer, verb, 1, 64)
         assert 0 < costs.update_s([8], 1) <= costs.update_s([7850], 64)
-        assert min(costs.step_s, costs.woken_s, costs.copied_byte_s(1)) > 0
-        assert costs.handled_s >= 0
+        assert min(costs.woken_s, costs.copied_byte_s(1)) > 0
+        # what is left of a real step beside its layers, which took longer if the machine was busy
+        assert min(costs.handled_s, costs.step_s) >= 0
         assert min(costs.crowding(n_groups) for n_groups in (1, 2)) >= 1

@@ -11,6 +11,7 @@ from singa_dask.conf import ClusterConf
 from singa_dask.runtime.job.state import events as ev
 from singa_dask.runtime.job.state.events import JobSpec
 from singa_dask.runtime.job.state.job_state import JobState
+from singa_dask.runtime.job.state.restarts import snapshot_name
 from singa_dask.runtime.planning.layout import Layout, plan_processes
 from tests.runtime.job.simulated_cluster import Hosting, Node, SimulatedCluster
 
@@ -191,7 +192,13 @@ class SimulatedJob(SimulatedCluster):
             there = [self.nodes[holder] for holder in part["holders"] if holder in self.nodes]
             if not any(part["file"] in holder.parts for holder in there) and each.running:
                 reason = f"{part['file']}: nobody has it any more."
-                self.report(node, each, min(each.running), state="failed", reason=reason, exit_code=4, retry=True)
+                failed = {
+                    "reason": reason,
+                    "exit_code": 4,
+                    "retry": True,
+                    "unreadable": snapshot_name(start["manifest"]["step"]),
+                }
+                self.report(node, each, min(each.running), state="failed", **failed)
                 return
 
     def _run_waiting(self, node: Node) -> None:
