@@ -19,7 +19,7 @@ __all__ = ["DOCS", "ON_HDFS", "OTHERS", "PAGES", "README", "STEPS", "Page", "sho
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 # Pages that need an HDFS: tests/hdfs/test_pages.py.
-ON_HDFS = ("tables.md", "formats.md", "convert.md", "records.md", "hdfs.md")
+ON_HDFS = ("tables.md", "formats.md", "convert.md", "records.md", "hdfs.md", "kerberos.md")
 # Pages with a test of their own.
 OTHERS = ("first-hour.md",)
 STEPS = 1_500
