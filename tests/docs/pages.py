@@ -196,6 +196,9 @@ PAGES = [
     Page(DOCS / "python.md", check=check_equal_bits),
     Page(DOCS / "cluster.md", {"train_steps=1250": "train_steps=400"}, ports=True, check=learned(1),
          not_run=dict.fromkeys(LEFT, "it goes on after the page: tests/runtime/job/test_detached.py")),
+    Page(DOCS / "recovery.md"),
+    Page(DOCS / "network.md"),
+    Page(DOCS / "exchange.md"),
     Page(DOCS / "deploy.md"),  # tests/examples/test_deploy.py runs its scripts
     Page(DOCS / "compare.md", {"--seeds 3 --until accuracy=0.95": "--until accuracy=0.6 --set test_freq=10"},
          not_run={f"{COMPARED} --set test_freq=50": "the same command as above"}),
