@@ -196,7 +196,8 @@ def predict(
         delimiter = "\t" if out.lower().endswith(".tsv") else ","
         fs.write_atomic(fs.absolute(out), "".join(csv_lines(values.rows(), delimiter)))
     if not quiet:
-        echo(f"{out}: {plural(sum(each.count for each in values.stores), 'record')}", err=True)
+        form = "" if out.lower().endswith((".csv", ".tsv", ".parquet")) else ", as CSV"
+        echo(f"{out}: {plural(sum(each.count for each in values.stores), 'record')}{form}", err=True)
 
 
 @click.command()

@@ -111,7 +111,8 @@ def _rate_that_ends(job: JobConf, schedules: Registry[Any]) -> Iterator[Problem]
     conf, n = job.updater.learning_rate, job.train_steps
     if not n or _is_own(schedules, conf.type):
         return
-    rate = schedules.find(conf.type)(conf)
+    kind = schedules.find(conf.type)
+    rate = kind(kind.lasting(conf, n))
     if rate(0) and rate(n * 9 // 10) == rate(n - 1) == 0:
         first = bisect.bisect_left(range(n), True, key=lambda step: rate(step) == 0)
         message = f"the learning rate is 0 from step {first} of {n} on. Raise change_freq in its block to train longer."

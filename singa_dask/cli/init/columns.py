@@ -308,6 +308,8 @@ def read_table(place: str, options: InitOptions) -> TableSurvey:
     try:
         text = _sniff(files[0].url, options) if form == "csv" else {}
         reading = {**text, "spelling": Spelling(na_values=options.na_values), "block_bytes": BLOCK_BYTES}
+        if form == "csv" and options.classes:
+            reading["listed"] = dict.fromkeys(options.label, options.classes)
         parts = OpenParts(files, lambda file: open_part(files[file].url, form, **reading))
         part = next((parts(file) for file in range(len(files)) if parts(file).kinds), None)
         if part is None:

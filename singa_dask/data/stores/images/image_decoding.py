@@ -6,7 +6,6 @@ Most JPEG files are decoded with simplejpeg where that is installed, which is fa
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import logging
 import math
@@ -21,6 +20,7 @@ import numpy.typing as npt
 from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Many, Size
+from singa_dask.data.warn_once import warn_once
 from singa_dask.errors import DataError, MissingPackageError
 from singa_dask.lazy import LazyModule
 
@@ -211,10 +211,6 @@ def _over_white(image: Image.Image, where: str) -> Image.Image:
     """Lay an image over white: what is in its transparent parts is not to be seen, and often black."""
     image = image.convert("RGBA")
     if image.getchannel("A").getextrema() != (255, 255):
-        _warn_once_a_folder(posixpath.dirname(where) or "the records")
+        folder = posixpath.dirname(where) or "the records"
+        warn_once(logger, f"{folder}: has transparent images. They are laid over white.")
     return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-
-
-@functools.cache
-def _warn_once_a_folder(folder: str) -> None:
-    logger.warning("%s: has transparent images. They are laid over white.", folder)
