@@ -1,4 +1,4 @@
-"""Checks of a net's wiring by names alone, which work even if the rest of a layer is invalid."""
+"""Checks of a net's wiring by names alone, which work even if the rest of a layer is wrong."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
-from singa_dask.conf.base import raw_value
 from singa_dask.conf.findings import Finding
-from singa_dask.conf.kinds import as_list, phase_name, plain_name
-from singa_dask.conf.layer import PHASES
+from singa_dask.conf.layer import PHASES, LayerConf
 from singa_dask.registry import suggest
-
-STYLES = ("include", "exclude")
 
 
 @dataclass(frozen=True)
@@ -24,6 +20,8 @@ class LayerWiring:
     ----------
     index : int
         Place in the list of layers.
+    name, type : str
+    sources : tuple of str
     earlier : frozenset of int
         Places of the sources whose earlier time steps the layer reads, in an unrolled net.
     phases : frozenset of str
@@ -44,39 +42,36 @@ class LayerWiring:
     excludes: bool
     clear: bool
 
-    @classmethod
-    def of(cls, index: int, layer: object) -> LayerWiring:
-        """Read a layer's raw values, or a LayerConf; mistakes in them are not reported here."""
-        included, excluded = ([phase_name(v) for v in as_list(raw_value(layer, k, object, None))] for k in STYLES)
-        clear = all(isinstance(name, str) and name in PHASES for name in (*included, *excluded))
-        sources = as_list(raw_value(layer, "srclayers", object, None))
-        return cls(
-            index,
-            raw_value(layer, "name", str, ""),
-            plain_name(raw_value(layer, "type", str, "")),
-            tuple(source for source in sources if isinstance(source, str)),
-            frozenset(_earlier(layer)),
-            frozenset(p for p in PHASES if not clear or (p in (included or PHASES) and p not in excluded)),
-            bool(included),
-            bool(excluded),
-            clear,
+
+def read_wiring(layers: Sequence[LayerConf]) -> list[LayerWiring]:
+    """Return the wiring of all layers of a net; they may be mended ones."""
+    nodes = []
+    for index, layer in enumerate(layers):
+        clear = not {"include", "exclude"} & layer.wrong
+        phases = frozenset(name for name, phase in PHASES.items() if not clear or layer.in_phase(phase))
+        nodes.append(
+            LayerWiring(
+                index,
+                layer.name,
+                layer.type,
+                tuple(layer.srclayers),
+                frozenset(_earlier(layer)),
+                phases,
+                bool({"include"} & layer.wrong or layer.include),
+                bool({"exclude"} & layer.wrong or layer.exclude),
+                clear,
+            )
         )
+    return nodes
 
 
-def _earlier(layer: object) -> Iterator[int]:
+def _earlier(layer: LayerConf) -> Iterator[int]:
     """Yield the places of sources that are read with a shift, or at steps of the user's choice."""
-    shifts = as_list(raw_value(layer, "shift", object, None))
-    kinds = [plain_name(str(kind), "Unroll") for kind in as_list(raw_value(layer, "unroll_conn_type", object, None))]
+    shifts, kinds = layer.shift, layer.unroll_conn_type
     for place in range(max(len(shifts), len(kinds))):
         kind = kinds[place] if place < len(kinds) else "OneToOne"
-        shift = shifts[place] if place < len(shifts) else 0
-        if kind == "Customized" or (kind == "OneToOne" and isinstance(shift, int) and shift > 0):
+        if kind == "Customized" or (kind == "OneToOne" and place < len(shifts) and shifts[place] > 0):
             yield place
-
-
-def read_wiring(net: object) -> list[LayerWiring]:
-    """Return the wiring of all layers of a net's raw values, or of a NetConf."""
-    return [LayerWiring.of(index, layer) for index, layer in enumerate(as_list(raw_value(net, "layer", object, None)))]
 
 
 def check_wiring(nodes: Sequence[LayerWiring]) -> Iterator[Finding]:

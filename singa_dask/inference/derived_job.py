@@ -74,7 +74,7 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
     name = NAMES[phase]
     problems = [
         Problem(("neuralnet", "layer", *path), message)
-        for path, message in check_phases(read_wiring(job.neuralnet), [name])
+        for path, message in check_phases(read_wiring(job.neuralnet.layer), [name])
     ]
     indices = [i for i, layer in enumerate(job.neuralnet.layer) if layer.in_phase(phase)]
     if not indices:
