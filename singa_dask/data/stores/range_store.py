@@ -78,8 +78,6 @@ class RangeStore(Store):
     """Names of options that decide what the bytes of a block are. A manifest is for one choice of them."""
     lists_files: ClassVar[bool] = False
     """Whether the files are all of a directory or pattern: then one that is missing, new or changed is an error."""
-    decodes_ahead: bool = False
-    """Whether several threads may call ``decode`` at the same time, and gain by it. If so, loaders decode ahead."""
     damage: ClassVar[tuple[type[Exception], ...]] = ()
     """Errors that ``index`` and ``decode`` raise for damaged files, beside `DataError`."""
 

@@ -109,8 +109,7 @@ class SplitStore(RangeStore):
         for name in ("class_names", "schema", "table_facts", "table_columns", "other_fields", "label_name"):
             setattr(self, name, getattr(store, name))
         self.is_converted, self.rounds_data, self.truncation = store.is_converted, store.rounds_data, store.truncation
-        self.labels_apart = store.labels_apart
-        self.decodes_ahead = isinstance(store, RangeStore) and store.decodes_ahead
+        self.labels_apart, self.decodes_ahead = store.labels_apart, store.decodes_ahead
         rows = [self._conf.rows(int(store.starts[block.id]), block.n) for block in store.blocks]
         # blocks without a record of the part are left out
         self._of_store = [i for i, chosen in enumerate(rows) if len(chosen)]
