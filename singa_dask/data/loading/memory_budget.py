@@ -60,11 +60,11 @@ class MemoryBudget:
     decodes_ahead : bool
         Whether blocks in flight are decoded.
     bytes_bound : int
-        Of all parts.
+        Maximum bytes of all parts together.
     buffer_steps : int
         Batches per buffer.
     buffer_bytes : int
-        Of a buffer, and of blocks of which its batches are views.
+        Bytes of a buffer, and of the blocks of which its batches are views.
     batches : int
         Bytes of all buffers: in use, waiting, and being read; two at least.
     in_flight : int
@@ -75,7 +75,7 @@ class MemoryBudget:
     n_kept : int
         Blocks that the reader keeps, the most recently used ones.
     resident_bytes : int
-        Of the blocks that stay in memory beside these: the first ones that are read.
+        Bytes of the blocks that stay in memory beside these: the first ones that are read.
     horizon : int
         Steps whose blocks are read ahead.
     n_in_use : int

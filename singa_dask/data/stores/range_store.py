@@ -18,8 +18,9 @@ from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.fs.range_reader import RangeReader
 from singa_dask.fs.sources import Bytes, Range
 
-# What is in no block can be as long as the file, and of many parts: arrays and columns that no field is read from. So
-# only this much counts of both ends of a gap, at the start or the end of the file and elsewhere, and so many gaps.
+# Bytes outside all blocks, such as columns that no field is read from, can be as long as the file and in many places.
+# Only this many bytes of both ends of a gap are checksummed, at the start or the end of the file and elsewhere, and
+# only this many gaps.
 MAX_END_BYTES, MAX_GAP_BYTES, MAX_GAPS = 1 << 22, 1 << 16, 16
 
 
@@ -311,7 +312,7 @@ class RangeStore(Store):
 def rest_of(source: Bytes, taken: Sequence[tuple[int, int]]) -> int:
     """Return the checksum of a file without the ranges ``taken``: of both ends of each gap between them.
 
-    That of a file of which the bytes were made is of all of it.
+    For bytes derived from another file, the checksum covers that whole file.
     """
     if source.origin:
         return source.origin[1]

@@ -58,7 +58,7 @@ def decode_chunk(data: memoryview, n_bytes: int, itemsize: int, filters: Sequenc
     n_bytes, itemsize : int
         Length of all its values, and of one.
     filters : sequence of Filter
-        In the order of writing.
+        Filters, in the order in which they were applied when the chunk was written.
     mask : int
         Bit i is set if the chunk did not go through filter i.
 
