@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
@@ -22,6 +24,13 @@ from singa_dask.fs.sources import Bytes, Range
 # Only this many bytes of both ends of a gap are checksummed, at the start or the end of the file and elsewhere, and
 # only this many gaps.
 MAX_END_BYTES, MAX_GAP_BYTES, MAX_GAPS = 1 << 22, 1 << 16, 16
+
+
+# what Python and libraries raise for files that are damaged in any way; a format adds the errors of its own library
+DAMAGE = (
+    ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, OSError, RuntimeError, SyntaxError,
+    SystemError, TypeError, ValueError, struct.error, zlib.error,
+)  # fmt: skip
 
 
 class RangeStore(Store):

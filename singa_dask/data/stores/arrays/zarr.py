@@ -14,6 +14,7 @@ import numpy.typing as npt
 from singa_dask import fs
 from singa_dask.data.stores.arrays.array_store import ArrayStore, StoredArray
 from singa_dask.data.stores.manifest import name_of
+from singa_dask.data.stores.range_store import DAMAGE
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import FileSum
 from singa_dask.errors import DataError
@@ -27,22 +28,6 @@ from singa_dask.lazy import require
 ARRAY_FILES = ("zarr.json", ".zarray")
 GROUP_FILES = ("zarr.json", ".zgroup")
 ATTRIBUTES = ".zattrs"
-# what zarr and numcodecs raise for damaged metadata and chunks
-DAMAGE = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    IndexError,
-    KeyError,
-    MemoryError,
-    NotImplementedError,
-    OSError,
-    RecursionError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    zlib.error,
-)
 # deflate makes data at most this many times smaller
 MAX_DEFLATE = 1032
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
