@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data.stores.arrays.array_store import CLASS_NAMES, PACKED, ArrayStore, StoredArray
+from singa_dask.data.stores.range_store import DAMAGE
 from singa_dask.data.stores.store import STORES
 from singa_dask.errors import DataError
 from singa_dask.fs.range_file import RangeFile
@@ -58,7 +59,7 @@ def decode_chunk(data: memoryview, n_bytes: int, itemsize: int, filters: Sequenc
     n_bytes, itemsize : int
         Length of all its values, and of one.
     filters : sequence of Filter
-        In the order of writing.
+        Filters, in the order in which they were applied when the chunk was written.
     mask : int
         Bit i is set if the chunk did not go through filter i.
 
@@ -136,21 +137,6 @@ HEAP_HEADER = 16
 TEXT = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
 # attribute of arrays that MATLAB wrote
 MATLAB = "MATLAB_class"
-# what h5py raises for damaged files
-DAMAGE = (
-    AttributeError,
-    EOFError,
-    IndexError,
-    KeyError,
-    MemoryError,
-    OSError,
-    OverflowError,
-    RuntimeError,
-    SystemError,
-    TypeError,
-    ValueError,
-    struct.error,
-)
 # h5py reads a remote file by these
 PAGE_BYTES, MAX_PAGES = 1 << 16, 256
 # ranges that are closer than this are read together
