@@ -13,6 +13,7 @@ from distributed import Client
 
 from singa_dask import fs, modules
 from singa_dask.conf import JobConf
+from singa_dask.data.stores.tables.table_scan import TableScan
 from singa_dask.errors import ClusterError, LeftLineError, ReplacedError, UnitError, UnloadableError, listed, text_of
 from singa_dask.runtime.job.client.dask_tasks import Runner, on_dask
 from singa_dask.runtime.job.client.epochs import steps_by_task
@@ -221,14 +222,13 @@ class Driver:
     def _on_workers(self, workers: Sequence[str]) -> Runner:
         return on_dask(self._client, self._submission.datasets, list(workers), self._check_stopped)
 
-    def _share_scans(self, workers: Sequence[str]) -> None:
+    def _share_scans(self, workers: Sequence[str], scans: Sequence[TableScan]) -> None:
         """Let the Dask workers of the job scan its large tables, before they look for its records."""
 
         def say(line: str) -> None:
             self._publish({"event": "notice", "unit": "driver", "level": "INFO", "time": time.time(), "message": line})
 
-        sources = [modules.Source(*source) for source in self._submission.sources]
-        share_scans(self._client, self.job, sources, self._on_workers(workers), say)
+        share_scans(self._client, scans, self._on_workers(workers), say)
 
     def _check_stopped(self) -> None:
         if self._stopped_by:
