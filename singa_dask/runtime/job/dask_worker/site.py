@@ -43,8 +43,6 @@ from singa_dask.runtime.units.job_of_thread import in_job
 
 logger = logging.getLogger(__name__)
 
-CONNECT_S = 3.0
-"""Time for one attempt of a process to connect to another one, of which there are three at least."""
 LONG_WAIT_S = 10.0
 PART_BYTES_PER_S = 20e6
 
@@ -223,7 +221,7 @@ class Site(WorkerPlugin):
             f"{scheme}://{endpoint.rpartition(':')[0]}",
             life=placement["term"],  # processes that were replaced are of a newer life than the others
             retry_s=placement["silent_s"],
-            timeout_s=min(CONNECT_S, placement["silent_s"] / 3),
+            timeout_s=min(limit("attempt"), placement["silent_s"] / 3),
             token=placement["token"],
             interface=conf.interface,
             ports=conf.port_range,
