@@ -26,7 +26,7 @@ from singa_dask.runtime.job.client.room import worker_facts
 from singa_dask.runtime.job.client.table_scans import share_scans
 from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.names import SIGNAL_CODES, Op, in_use, this_user
-from singa_dask.runtime.job.scheduler.record import facts_in_line
+from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.state.events import Submission
 from singa_dask.runtime.planning.absolute_paths import absolute_paths
 from singa_dask.runtime.planning.layout import plan_processes
@@ -160,7 +160,7 @@ class Driver:
     def _begin_in_line(self) -> None:
         """Begin the job when it is its turn and there is room."""
         run = {**asdict(self._submission), "job": self.job.to_json()}
-        asked = {"facts": facts_in_line(run), "priority": run["priority"], "client": self._client.id}
+        asked = {"facts": JobFacts.of_run(run).to_dict(), "priority": run["priority"], "client": self._client.id}
         asked |= {"ticket": secrets.token_hex(8), "cluster": self.job.cluster.model_dump(mode="json")}
         why = said = ""
         while True:
