@@ -112,7 +112,7 @@ def strange_metrics(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
 def answer_breaks(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(here.jobs.sites, "host", broken)
     record = here.records["broken"]
-    here.jobs._do(record, [ev.Host(0, 0, WORKER, {"workers": [WORKER], "buddy": ""})])
+    here.jobs._do(record, [ev.Host(0, 0, WORKER, record.state.roster, {})])
 
 
 OWN = [look_breaks, foreign_heartbeat, strange_metrics, answer_breaks]

@@ -204,8 +204,7 @@ class Driver:
     def _begin(self) -> None:
         """Choose Dask workers, and submit the job."""
         given = self._submission
-        sources = [modules.Source(*source) for source in given.sources]
-        resume, datasets = given.resume, given.datasets
+        sources, resume, datasets = given.modules, given.resume, given.datasets
         if self._lease is None and not self._queue:
             self._prepare()
         room = self._follower.ask(Op.ROOM, wanted=self.job.cluster.workers.model_dump(mode="json"))
