@@ -1,0 +1,69 @@
+"""Average the metrics of the workers of each group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from singa_dask.layers.metrics import add_totals
+
+
+class MetricsMerger:
+    """Averages the metrics of the workers of each group, once all of them have reported.
+
+    Parameters
+    ----------
+    n_workers : int
+        Number of workers in a group.
+
+    Attributes
+    ----------
+    latest : dict of str to dict
+        Last metrics of each phase, of the first worker group.
+    last_step : int
+        Last step that any worker has reported metrics for; -1 before.
+    speeds : dict of int to float
+        Samples per second of each worker group, the last time.
+    """
+
+    def __init__(self, n_workers: int) -> None:
+        self.n_workers = n_workers
+        self.latest: dict[str, dict[str, float]] = {}
+        self.last_step = -1
+        self.speeds: dict[int, float] = {}
+        self._reported: dict[tuple[str, int, int], list[Mapping[str, Any]]] = {}
+        # newest step of each phase and group that is complete: steps that are computed again are not shown again
+        self._shown: dict[tuple[str, int], int] = {}
+
+    def add(self, event: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Add the metrics of one worker; return those of its group if they are complete, and were not before."""
+        self.last_step = max(self.last_step, event["step"])
+        key = (event["phase"], event["group"], event["step"])
+        if event["step"] <= self._shown.get(key[:2], -1):
+            return None
+        reported = self._reported.setdefault(key, [])
+        if reported and reported[0].get("life", 0) != event.get("life", 0):
+            reported.clear()
+        reported.append(event)
+        if len(reported) < self.n_workers:
+            return None
+        del self._reported[key]
+        reported.sort(key=lambda report: report["worker"])  # sums do not depend on the order of arrival
+        self._shown[key[:2]] = event["step"]
+        totals = add_totals(report["metrics"] for report in reported)
+        metrics = {name: total / count if count else 0.0 for name, (total, count) in totals.items()}
+        if event["group"] == 0:
+            self.latest[event["phase"]] = metrics
+        speeds = {
+            name: float(np.mean([report[name] for report in reported]))
+            for name in ("samples_per_s", "wait_data_ms", "wait_params_ms")
+            if name in event
+        }
+        if "samples_per_s" in speeds:
+            self.speeds[event["group"]] = speeds["samples_per_s"]
+        keep = {name: event[name] for name in ("event", "step", "phase", "group", "time", "lr") if name in event}
+        # in a partitioned net some workers read no records
+        epochs = [report["epoch"] for report in reported if report.get("epoch") is not None]
+        return {**keep, **({"epoch": max(epochs)} if epochs else {}), **speeds, "metrics": metrics}
