@@ -17,11 +17,11 @@ from tornado.locks import Condition
 
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.activity import Activity
-from singa_dask.runtime.job.client.group_metrics import MetricsMerger
 from singa_dask.runtime.job.client.result import exit_code_of, outcome
 from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.scheduler.event_log import PAGE, EventLog
 from singa_dask.runtime.job.scheduler.evidence import Evidence
+from singa_dask.runtime.job.scheduler.group_metrics import MetricsMerger
 from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.stalls import Stalls
 from singa_dask.runtime.job.state.events import JobSpec
