@@ -314,7 +314,7 @@ def test_one_that_is_stopped_before_it_began_does_not_begin() -> None:
     world = World("h/a")
     world.detach()
     facts = {"id": "job", "name": "job", "owner": "me@here", "run_url": "/run", "topology": {}, "train_steps": 1}
-    world.waiting.turn(facts, 0, "client", is_detached=True)
+    world.waiting.turn({**facts, "detached": True}, "client")
     assert world.waiting.stop("job", "SIGTERM")
     assert world.waiting.is_stopped("job")
     assert world.drivers.stop("job", "SIGINT", by="me")

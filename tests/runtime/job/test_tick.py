@@ -310,7 +310,7 @@ def test_a_job_is_refused_where_the_scheduler_does_not_reach_itself(monkeypatch:
         monkeypatch.setattr(jobs, "_check_workers", lambda state: None)
         monkeypatch.setattr(jobs._tasks, "connect", broken)
         facts = {"id": "new", "name": "new"}
-        jobs.waiting.turn(facts, 0, "me", is_detached=False)
+        jobs.waiting.turn(facts, "me")
         refused = await jobs.submit(spec_of("new"))
         assert refused == {"refused": "the scheduler cannot start tasks: RuntimeError: a screw is loose"}
         assert list(jobs.records) == ["broken", "sound"]

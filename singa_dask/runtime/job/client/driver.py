@@ -160,7 +160,7 @@ class Driver:
     def _begin_in_line(self) -> None:
         """Begin the job when it is its turn and there is room."""
         run = {**asdict(self._submission), "job": self.job.to_json()}
-        asked = {"facts": JobFacts.of_run(run).to_dict(), "priority": run["priority"], "client": self._client.id}
+        asked = {"facts": JobFacts.of_run(run).to_dict(), "client": self._client.id}
         asked |= {"ticket": secrets.token_hex(8), "cluster": self.job.cluster.model_dump(mode="json")}
         why = said = ""
         while True:

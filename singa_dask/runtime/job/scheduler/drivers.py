@@ -217,8 +217,8 @@ class Drivers:
 
     def _join(self, run: Mapping[str, Any], client: str = "", rank: tuple[float, int] | None = None) -> None:
         cluster = json.loads(run["job"])["cluster"]
-        facts = JobFacts.of_run(run).to_dict()
-        self._waiting.turn(facts, run["priority"], client, is_detached=True, cluster=cluster, rank=rank)
+        facts = replace(JobFacts.of_run(run), detached=True)
+        self._waiting.turn(facts.to_dict(), client, cluster=cluster, rank=rank)
 
     def start_next(self, check_room: Callable[[ClusterConf], None]) -> None:
         """Start the driver of the first job in line if that is detached, and there is room for it.

@@ -31,8 +31,6 @@ class _Waiter:
     facts : JobFacts
     client : str
         Id of the client that waits.
-    is_detached : bool
-        Nobody waits: the job stays in line until it is its turn.
     ticket : str
         Of the client, for this job.
     cluster : ClusterConf
@@ -45,7 +43,6 @@ class _Waiter:
     rank: tuple[float, int]
     facts: JobFacts
     client: str
-    is_detached: bool
     ticket: str
     cluster: ClusterConf
     asked_at: float = 0.0
@@ -75,9 +72,7 @@ class Waiting:
     def turn(
         self,
         facts: Mapping[str, Any],
-        priority: int,
         client: str,
-        is_detached: bool,
         why: str = "",
         ticket: str = "",
         cluster: Mapping[str, Any] | None = None,
@@ -89,10 +84,8 @@ class Waiting:
         ----------
         facts : mapping
             Fields of `JobFacts`.
-        priority : int
         client : str
             Id of the client that asks.
-        is_detached : bool
         why : str
             Why it could not start although it was its turn.
         ticket : str
@@ -113,9 +106,9 @@ class Waiting:
         if waiter is None:
             if ticket and ticket in self._left:
                 return {"ahead": [], "end": {}}
-            whole = replace(JobFacts(**facts), began=time.time(), detached=is_detached, priority=priority)
-            conf, rank = ClusterConf.model_validate(cluster or {}), rank or (-priority, self._n_joined)
-            waiter = self._waiters[job_id] = _Waiter(rank, whole, client, is_detached, ticket, conf)
+            whole = replace(JobFacts(**facts), began=time.time())
+            conf, rank = ClusterConf.model_validate(cluster or {}), rank or (-whole.priority, self._n_joined)
+            waiter = self._waiters[job_id] = _Waiter(rank, whole, client, ticket, conf)
             self._n_joined += 1
         waiter.client, waiter.asked_at, waiter.facts = client, time.monotonic(), replace(waiter.facts, reason=why)
         return {"ahead": self.ahead_of(job_id), "end": waiter.end}
@@ -183,6 +176,6 @@ class Waiting:
         now = time.monotonic()
         for job_id, waiter in list(self._waiters.items()):
             may_s = limit("waiter" if waiter.client in self._scheduler.clients else "client")
-            if not waiter.is_detached and now - waiter.asked_at > may_s:
+            if not waiter.facts.detached and now - waiter.asked_at > may_s:
                 self.leave(job_id, waiter.end or {"reason": "the client that waited is gone", "exit_code": 1})
         return bool(self._waiters)
