@@ -157,7 +157,7 @@ def test_a_store_is_told_what_user_conf_says(counting: str) -> None:
     assert labels is None
     with pytest.raises(ConfigError) as caught:
         make(StoreInput, **store, user_conf={"frist": 7}).check_source()
-    told = "memory://none: Counting.__init__() got an unexpected keyword argument 'frist'"
+    told = "memory://none: Counting: got an unexpected keyword argument 'frist'"
     # later versions of Python go on with a suggestion
     assert str(caught.value).startswith(f"store_conf.path: {told}")
 
