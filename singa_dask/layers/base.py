@@ -231,7 +231,6 @@ class Layer:
         self.sources: list[Feature] = []
         self.features: list[Feature] = []
         self.params: list[Param] = []
-        self.n_left_out = 0
         self.buffers: dict[str, Buffer] = {}
         self.learns, self.fused = False, Fused()
         self.name, self.conf_name = self.site.name, self.site.layer
@@ -259,9 +258,8 @@ class Layer:
     def backward(self, phase: Phase) -> None:
         """Compute the gradients of params and sources from ``features[*].grad``. Also called ``compute_gradient``.
 
-        Gradients are overwritten. A type that `accumulates` adds those of params that say `Param.accumulates`, as
-        ``phase`` does by `Phase.AGGREGATE_GRADIENT`. A layer without this method is refused where something that it
-        reads learns.
+        Gradients are overwritten. A type that `accumulates` adds those of params where `Phase.accumulates`. A layer
+        without this method is refused where something that it reads learns.
         """
 
     def attach(self) -> None:
@@ -319,11 +317,13 @@ class Layer:
         shape: Sequence[int],
         *,
         value: float | None = None,
-        initial: Callable[[tuple[int, ...]], InitConf] | None = None,
+        initial: InitConf | Callable[[tuple[int, ...]], InitConf] | None = None,
         running_statistic: bool = False,
         axis: int = 0,
     ) -> Param:
         """Add the next param of those that the traits name. The job may leave it out or unnamed.
+
+        Where options leave a param out, as ``bias_term: false`` does, set the attribute of its name to None.
 
         Parameters
         ----------
@@ -331,9 +331,9 @@ class Layer:
             Of the part that this instance computes with.
         value : float, optional
             Initial values, where the job says nothing.
-        initial : callable, optional
-            Takes the shape of the whole param and returns how to draw initial values, where neither the job nor a
-            checkpoint has any.
+        initial : InitConf or callable, optional
+            How to draw initial values, where neither the job nor a checkpoint has any; or a function that returns it
+            for the shape of the whole param.
         running_statistic : bool
             See `Param`.
         axis : int
@@ -352,28 +352,13 @@ class Layer:
             span = self.features[0].span if self.site.feature_shard.count > 1 else None
             shard = None if span is None else ParamShard(self.site.feature_shard.index, axis, span)
             param = Param(name, shape, conf, self.context.param_dtype, running_statistic, shard)
-            param.initial = None if initial is None else initial(param.whole_shape)
+            param.initial = initial(param.whole_shape) if callable(initial) else initial
         if param.shape != tuple(shape):
             step = self.site.first_step
             message = f"at step {step} it would have shape {tuple(shape)}, at step 0 {param.shape}."
             raise ConfigError(Problem(("param", index), message))
         self.params.append(param)
         return param
-
-    def add_bias(self, size: int, bias_term: bool, initial: InitConf) -> Param | None:
-        """Add a bias (size,) as the next param; return None where ``bias_term`` is false.
-
-        Raises
-        ------
-        ConfigError
-            The job describes a bias that there is not.
-        """
-        if bias_term:
-            return self.add_param((size,), initial=lambda whole: initial)
-        self.n_left_out += 1
-        if len(self.conf.param) > (index := len(self.params)):
-            raise ConfigError(Problem(("param", index), "there is no bias to describe: bias_term is false."))
-        return None
 
     def buffer(
         self,
@@ -549,18 +534,19 @@ def wire(layer: Layer, sources: Sequence[Feature], ops: Ops) -> None:
     layer.setup()
     if message := _mistake(layer):
         raise ConfigError(Problem(("type",), f"{kind}: {message}"))
+    if len(layer.conf.param) > (index := len(layer.params)):
+        message = f"there is no {traits.params[index]!r} to describe. Does the layer say bias_term: false?"
+        raise ConfigError(Problem(("param", index), message))
     for i, source in enumerate(layer.sources if not traits.forwards else ()):
         source.consumed_as |= traits.consumed(i)
 
 
 def _mistake(layer: Layer) -> str:
-    """Return what is wrong with what `Layer.setup` has added; empty if nothing is.
-
-    The traits name the params, but for biases that the job leaves out.
-    """
-    traits, message = layer.traits, ""
-    if missing := traits.params[len(layer.params) : len(traits.params) - layer.n_left_out]:
-        message = f"its traits name the param {missing[0]!r}, which setup() does not add. Call add_param, or add_bias."
+    """Return what is wrong with what `Layer.setup` has added; empty if nothing is."""
+    message = ""
+    for name in layer.traits.params[len(layer.params) :]:
+        if getattr(layer, name, layer) is not None:
+            message = f"its traits name the param {name!r}, which setup() does not add. Add it, or set it to None."
     for name, value in vars(layer).items():
         if isinstance(value, Param) and value not in layer.params:
             message = f"self.{name} is a Param that nobody updates. Make it by add_param, and name it in the traits."
@@ -677,8 +663,6 @@ def run_verb(layer: Layer, phase: Phase, verb: str) -> None:
 
 def run_backward(layer: Layer, phase: Phase, adds: bool = False, run: Run = run_verb) -> None:
     """Run `Layer.backward`; with ``adds`` it adds to the gradients of params, in place of overwriting them."""
-    for param in layer.params:
-        param.accumulates = adds
     run(layer, phase | Phase.AGGREGATE_GRADIENT if adds else phase, "backward")
 
 

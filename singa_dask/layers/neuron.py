@@ -78,7 +78,7 @@ class InnerProduct(Layer):
         self.add_output((rows, n_out), overwritable=True, span=span)
         shape = (n_in, n_out) if self.transpose else (n_out, n_in)
         self.weight = self.add_param(shape, initial=lambda whole: glorot(*whole), axis=1 if self.transpose else 0)
-        self.bias = self.add_bias(n_out, block.bias_term, ZEROS)
+        self.bias = self.add_param((n_out,), initial=ZEROS) if block.bias_term else None
 
     def forward(self, phase: Phase) -> None:
         bias = None if self.bias is None else self.bias.data
@@ -92,7 +92,7 @@ class InnerProduct(Layer):
     def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.features[0].output_grad
         weight, bias_grad = self.weight, None if self.bias is None else self.bias.grad
-        linear_gradients(self.ops, self.x, gy, weight.grad, bias_grad, self.transpose, weight.accumulates)
+        linear_gradients(self.ops, self.x, gy, weight.grad, bias_grad, self.transpose, phase.accumulates)
         if source.grad is not None:
             with self.grad_rows() as gx:
                 self.ops.linear_grad_input(gy, weight.data, out=gx, transpose=self.transpose)

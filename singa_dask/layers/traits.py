@@ -124,8 +124,8 @@ class Speed:
         `Layer.prepare` reads the data of the sources on the host. Steps of a net are then captured only if these are
         not `capturable`, so that they come before all that is replayed.
     accumulates : bool
-        `Layer.backward` adds to the gradients of params that say `Param.accumulates`. Without it
-        the net gives each later copy of the layer memory of its own and adds the gradients itself.
+        `Layer.backward` adds to the gradients of params where `Phase.accumulates`. Without it the net gives each later
+        copy of the layer memory of its own and adds the gradients itself.
     reads_gradients : bool
         `Layer.backward` does not write to the gradients of its outputs. A layer that passes gradients on unchanged, as
         `Add` does, then lets several features have the same one.

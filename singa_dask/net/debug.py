@@ -82,7 +82,7 @@ def check_accumulates(layer: Layer, phase: Phase, before: Sequence[Array]) -> No
         wanted = earlier + _copy(layer, grad)
         if not np.allclose(total, wanted, rtol=0, atol=np.finfo(grad.dtype).eps ** 0.5 * np.abs(wanted).max(initial=0)):
             what = f"its speed accumulates is false: {name} is not added to what was there."
-            raise PartError(f"{layer.conf.type}: {what} Do so if phase & Phase.AGGREGATE_GRADIENT, or take it out.")
+            raise PartError(f"{layer.conf.type}: {what} Do so if phase.accumulates, or take it out.")
         grad[...] = layer.ops.from_host(total.astype(grad.dtype))
 
 
