@@ -274,7 +274,6 @@ class Layer:
         dtype: DType | None = None,
         requires_grad: bool = True,
         overwritable: bool = False,
-        span: Span | None = None,
         own_data: bool | Literal["consumed"] = True,
         own_grad: bool = True,
     ) -> Feature:
@@ -283,34 +282,32 @@ class Layer:
         Parameters
         ----------
         shape : sequence of int
-            Batch first.
+            Batch first. A layer that is `feature_parallel` one-to-all gives the shape with all features, on axis 1; the
+            output has those that this instance computes.
         dtype : dtype, optional
             That of features if not given.
         requires_grad, overwritable, own_data, own_grad
             See `Feature`.
-        span : Span, optional
-            From `feature_span`; not needed where the features are those of the first source.
-        """
-        if self.traits.forwards:
-            requires_grad &= any(source.requires_grad for source in self.sources)
-        dtype = self.context.dtype if dtype is None else dtype
-        feature = Feature(shape, dtype, requires_grad, overwritable, own_data, own_grad)
-        append_output(self, feature, span)
-        return feature
-
-    def feature_span(self, total: int) -> Span:
-        """Return which of ``total`` output features this instance computes; all unless partitioned by features.
 
         Raises
         ------
         ConfigError
-            There are fewer features than workers.
+            There are fewer features than workers that share them.
         """
-        shard = self.site.feature_shard
-        if total < shard.count:
-            message = f"{total} features cannot be shared by {shard.count} workers. Say 0, or -1."
-            raise ConfigError(Problem(("partition_dim",), message))
-        return Span.of(total, shard.index, shard.count)
+        if self.traits.forwards:
+            requires_grad &= any(source.requires_grad for source in self.sources)
+        dtype = self.context.dtype if dtype is None else dtype
+        shard, span = self.site.feature_shard, None
+        if shard.count > 1 and self.speed.feature_parallel is Connection.ONE_TO_ALL:
+            n_rows, total, *rest = shape
+            if total < shard.count:
+                message = f"{total} features cannot be shared by {shard.count} workers. Say 0, or -1."
+                raise ConfigError(Problem(("partition_dim",), message))
+            span = Span.of(total, shard.index, shard.count)
+            shape = (n_rows, span.size, *rest)
+        feature = Feature(shape, dtype, requires_grad, overwritable, own_data, own_grad)
+        append_output(self, feature, span)
+        return feature
 
     def add_param(
         self,
@@ -349,8 +346,8 @@ class Layer:
             if conf.init is None and value is not None:
                 conf = conf.model_copy(update={"init": InitConf(type="Constant", value=value)})
             name = conf.name or f"{self.conf_name}.{self.traits.params[index]}"
-            span = self.features[0].span if self.site.feature_shard.count > 1 else None
-            shard = None if span is None else ParamShard(self.site.feature_shard.index, axis, span)
+            part = self.site.feature_shard
+            shard = ParamShard(part.index, axis, self.features[0].span) if part.count > 1 else None
             param = Param(name, shape, conf, self.context.param_dtype, running_statistic, shard)
             param.initial = initial(param.whole_shape) if callable(initial) else initial
         if param.shape != tuple(shape):

@@ -212,7 +212,8 @@ class Concate(Layer):
         output = self.add_output(
             (*shapes[0][: self.axis], size, *shapes[0][self.axis + 1 :]), dtype=self.sources[0].dtype
         )
-        output.span = None if self.axis else self.sources[0].span
+        if not self.axis:
+            output.span = self.sources[0].span
 
     def pieces(self, values: Array) -> Iterator[tuple[Feature, Array]]:
         """Yield each source and a view of its place in values of the output."""

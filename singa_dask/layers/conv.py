@@ -51,7 +51,7 @@ class Convolution(Windowed):
         n_rows, n_channels, *sizes = image_shape(self)
         places = self.set_window(block, "convolution_conf", (sizes[0], sizes[1]))
         check_groups("convolution_conf", block, n_channels)
-        span = self.feature_span(block.num_filters)
+        span = self.add_output((n_rows, block.num_filters, *places), overwritable=True).span
         size = n_channels // block.groups
         first, last = (edge * block.groups / block.num_filters for edge in span[:2])
         if block.groups > 1 and not (first.is_integer() and last.is_integer()):
@@ -61,7 +61,6 @@ class Convolution(Windowed):
         self.groups = int(last - first) if block.groups > 1 else 1
         # those that the filters of this instance see
         self.channels = slice(int(first) * size, int(last) * size) if block.groups > 1 else slice(0, n_channels)
-        self.add_output((n_rows, span.size, *places), overwritable=True, span=span)
         self.shape = (span.size, size, *self.kernel)
         area = self.kernel[0] * self.kernel[1]
         self.weight = self.add_param((span.size, size * area), initial=lambda whole: glorot(whole[1], whole[0] * area))

@@ -132,9 +132,9 @@ class Embedding(Numbers):
     def setup(self) -> None:
         super().setup()
         block = self.conf.block(EmbeddingConf)
-        n_values, span = _vocab_size(block, self.conf, "embedding_conf"), self.feature_span(block.feature_dim)
-        self.add_output((self.n_numbers, span.size), overwritable=True, span=span)
-        self.table = self.add_param((n_values, span.size), initial=INITIAL, axis=1)
+        n_values = _vocab_size(block, self.conf, "embedding_conf")
+        y = self.add_output((self.n_numbers, block.feature_dim), overwritable=True)
+        self.table = self.add_param((n_values, y.shape[1]), initial=INITIAL, axis=1)
 
     def attach(self) -> None:
         self.index = self.ops.row_index(np.zeros(self.n_numbers, np.int64), self.table.shape[0])

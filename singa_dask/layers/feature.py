@@ -121,8 +121,8 @@ class Feature:
         Column of the one in each one-hot row, beside ``data`` or, where nobody reads that, in place of it.
     n_steps : int
         Time steps whose rows lie one after the other, those of the first step first.
-    span : Span or None
-        Which features of the whole these are, along axis 1, where a layer is partitioned by features.
+    span : Span
+        Which features these are, along axis 1, of those of the layer: all, unless it is partitioned by features.
     consumed_as : set of str
         What the consumers read: "data", "labels", "ids" (and epochs), "raw", "one_hot_index"; "nothing" if none does.
     """
@@ -148,7 +148,7 @@ class Feature:
         self.raw: Raw | None = None
         self.one_hot_index: Array | None = None
         self.n_steps = 1
-        self.span: Span | None = None
+        self.span = Span.of(self.shape[1] if len(self.shape) > 1 else 1, 0, 1)
         self.consumed_as: set[Consumed] = set()
 
     @property

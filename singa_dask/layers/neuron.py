@@ -73,9 +73,8 @@ class InnerProduct(Layer):
     def setup(self) -> None:
         block = self.conf.block(InnerProductConf)
         self.transpose = block.transpose
-        span = self.feature_span(block.num_output)
-        rows, n_in, n_out = self.sources[0].shape[0], self.sources[0].size, span.size
-        self.add_output((rows, n_out), overwritable=True, span=span)
+        n_in, y = self.sources[0].size, self.add_output((self.sources[0].shape[0], block.num_output), overwritable=True)
+        n_out = y.shape[1]
         shape = (n_in, n_out) if self.transpose else (n_out, n_in)
         self.weight = self.add_param(shape, initial=lambda whole: glorot(*whole), axis=1 if self.transpose else 0)
         self.bias = self.add_param((n_out,), initial=ZEROS) if block.bias_term else None
@@ -185,7 +184,7 @@ class Dropout(Layer):
     def draw(self, key: tuple[int | str, ...], mask: Array) -> None:
         """Draw the mask of a time step; a part of the features takes its part of the mask of all features."""
         span, first_row = self.features[0].span, self.first_row(len(mask))
-        if span is None:
+        if span.size == span.total:
             self.ops.dropout_mask(key, self.keep, out=mask, first_row=first_row)
             return
         whole = self.ops.scratch("whole mask", (len(mask), span.total, *mask.shape[2:]), mask.dtype)

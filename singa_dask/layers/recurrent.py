@@ -81,13 +81,12 @@ class Recurrent(Layer):
 
     def setup(self) -> None:
         block = self.conf.block(self.block)
-        self.own = self.feature_span(block.dim_hidden)
+        self.own = self.add_output((self.sources[0].shape[0], block.dim_hidden), own_data=False).span
         self.dim, self.carries, self.reverse = self.own.size, block.carry_state, block.reverse
         self.n_rows = self.sources[0].shape[0] // self.site.n_steps
         (_, *states), self.mask = split_mask(self, 2)
         self.first_state = states[0] if states else None
         self._check()
-        self.add_output((self.sources[0].shape[0], self.dim), span=self.own, own_data=False)
         self._add_params(block)
         self._add_buffers()
         by_input = [[params[k] for k in self.input_order] for params in (self.weights, self.biases) if params]

@@ -115,8 +115,8 @@ class Speed:
     time_foldable : bool
         No row depends on another one. An unrolled net then computes all time steps in one call, as more rows.
     feature_parallel : Connection or None
-        The layer can compute a part of its output features, as `Layer.feature_span` says, from those features of its
-        source (one-to-one) or from all of them (one-to-all). So it can be partitioned by features.
+        The layer can compute a part of its output features, `Feature.span`, from those features of its source
+        (one-to-one) or from all of them (one-to-all). So it can be partitioned by features.
     capturable : bool
         `Layer.forward` and `Layer.backward` only call kernels, always the same ones on the same arrays. A GPU then
         replays them without the host, and a CPU those of our own layers. Work of the host belongs in `Layer.prepare`.
