@@ -190,6 +190,8 @@ PAGES = [
         not_run={INSTALL: "README has it, too", ". .venv/bin/activate": "the session has done it"},
     ),
     Page(DOCS / "questions.md"),
+    Page(DOCS / "troubleshooting.md"),
+    Page(DOCS / "sizing.md"),
     Page(DOCS / "job-files.md"),
     Page(DOCS / "commands.md", {"--init-from RUN ": "--init-from runs/of-reader "}, prepare=write_photos,
          check=check_features),
