@@ -238,5 +238,6 @@ PAGES = [
         prepare=write_cifar,
     ),
     Page(DOCS / "parts.md", check=check_parts),
+    Page(DOCS / "keras.md"),
     Page(DOCS / "singa.md"),
 ]  # fmt: skip
