@@ -171,10 +171,9 @@ def _surveyed(data: str, options: InitOptions, folder: str) -> tuple[RecordSurve
                 raise
             options = dataclasses.replace(options, **_ask(error))
         except DataError as error:
-            said, several, _ = str(error).partition(" Set user_conf: {label: NAME}")
-            if not several:
+            if error.remedy is None or error.remedy.key != "label":
                 raise
-            raise DataError(f"{said} Give --label NAME.") from None
+            raise error.saying("Give --label NAME") from None
 
 
 def _ask(error: UnsureError) -> dict[str, Any]:
