@@ -347,10 +347,8 @@ def sample(
         if out:
             opened = stack.enter_context(fs.open(fs.absolute(out), "wb"))
             file = stack.enter_context(io.TextIOWrapper(opened, encoding="utf-8", newline=""))
-        try:
+        with read.located():
             write_sample(writing, init_from, LENGTH if length is None else length, seed_text, file)
-        except ConfigError as error:
-            raise read.locate(error) from None
 
 
 def _stored_net(

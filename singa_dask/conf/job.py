@@ -18,7 +18,7 @@ from singa_dask.conf.parts import PartConf, block_value
 from singa_dask.conf.profile import Profile
 from singa_dask.conf.updater import LRGenConf, UpdaterConf
 from singa_dask.conf.watched import FREQUENCIES, EarlyStoppingConf, Keep, check_metrics, split_metric
-from singa_dask.conf.wiring_rules import check_phases, read_wiring
+from singa_dask.conf.wiring_rules import check_phases
 from singa_dask.registry import Registry
 from singa_dask.shown import plural
 
@@ -156,7 +156,7 @@ class JobConf(Conf):
         phases = ["train"] if by_epochs or has_steps else []
         phases += ["test"] if self.test_freq and self.test_steps != 0 else []
         phases += ["val"] if self.validate_freq and self.validate_steps != 0 else []
-        for path, message in check_phases(read_wiring(self.neuralnet.layer), phases):
+        for path, message in check_phases(self.neuralnet.layer, phases):
             yield ("neuralnet", "layer", *path), message
         if self.precision == "bf16" and self.ops == "numpy":
             yield ("precision",), "bf16 is for ops onednn and cupy, not numpy. Say ops: auto, or precision: float32."

@@ -37,7 +37,7 @@ class NetConf(Conf):
 
     def rules(self) -> Iterator[Finding]:
         """Check names, sources, cycles, and the order of axes."""
-        for path, message in (*check_wiring(read_wiring(self.layer)), *_check_axes(self.layer)):
+        for path, message in (*check_wiring(self.layer), *_check_axes(self.layer)):
             yield ("layer", *path), message
 
     def part_rules(self, registries: Mapping[str, Registry[Any]]) -> Iterator[Finding]:

@@ -26,8 +26,6 @@ class LayerWiring:
         Places of the sources whose earlier time steps the layer reads, in an unrolled net.
     phases : frozenset of str
         Phases whose nets have the layer; all if they cannot be read.
-    includes, excludes : bool
-        Whether the layer uses ``include``, or the deprecated ``exclude``.
     clear : bool
         Whether the phases could be read.
     """
@@ -38,8 +36,6 @@ class LayerWiring:
     sources: tuple[str, ...]
     earlier: frozenset[int]
     phases: frozenset[str]
-    includes: bool
-    excludes: bool
     clear: bool
 
 
@@ -49,19 +45,8 @@ def read_wiring(layers: Sequence[LayerConf]) -> list[LayerWiring]:
     for index, layer in enumerate(layers):
         clear = not {"include", "exclude"} & layer.wrong
         phases = frozenset(name for name, phase in PHASES.items() if not clear or layer.in_phase(phase))
-        nodes.append(
-            LayerWiring(
-                index,
-                layer.name,
-                layer.type,
-                tuple(layer.srclayers),
-                frozenset(_earlier(layer)),
-                phases,
-                bool({"include"} & layer.wrong or layer.include),
-                bool({"exclude"} & layer.wrong or layer.exclude),
-                clear,
-            )
-        )
+        sources, earlier = tuple(layer.srclayers), frozenset(_earlier(layer))
+        nodes.append(LayerWiring(index, layer.name, layer.type, sources, earlier, phases, clear))
     return nodes
 
 
@@ -74,16 +59,17 @@ def _earlier(layer: LayerConf) -> Iterator[int]:
             yield place
 
 
-def check_wiring(nodes: Sequence[LayerWiring]) -> Iterator[Finding]:
+def check_wiring(layers: Sequence[LayerConf]) -> Iterator[Finding]:
     """Yield ((index, key...), message) for each mistake, once even if it is in several phases.
 
     Include and exclude may not both be used in a net; a name is unique in each phase; a source exists;
     there are no cycles, except for the two layers of an RBM, which read each other, and earlier time steps.
     """
-    included = any(node.includes for node in nodes)
-    for node in nodes:
-        if included and node.excludes:
-            yield (node.index, "exclude"), "include and exclude are both used in this net. Use include only."
+    included = any(layer.include or "include" in layer.wrong for layer in layers)
+    for index, layer in enumerate(layers):
+        if included and (layer.exclude or "exclude" in layer.wrong):
+            yield (index, "exclude"), "include and exclude are both used in this net. Use include only."
+    nodes = read_wiring(layers)
     yield from _unknown_sources(nodes)
     said: set[tuple[str | int, ...]] = set()
     for phase in PHASES:
@@ -94,7 +80,7 @@ def check_wiring(nodes: Sequence[LayerWiring]) -> Iterator[Finding]:
                 yield path, message
 
 
-def check_phases(nodes: Sequence[LayerWiring], phases: Sequence[str]) -> Iterator[Finding]:
+def check_phases(layers: Sequence[LayerConf], phases: Sequence[str]) -> Iterator[Finding]:
     """Yield ((index, key...), message) for each source that a net lacks, though the job has it in other phases.
 
     Parameters
@@ -102,6 +88,7 @@ def check_phases(nodes: Sequence[LayerWiring], phases: Sequence[str]) -> Iterato
     phases : sequence of str
         The phases that the job builds nets for.
     """
+    nodes = read_wiring(layers)
     anywhere = {node.name for node in nodes}
     for phase in phases if all(node.clear for node in nodes) else ():
         names = {node.name for node in nodes if phase in node.phases}

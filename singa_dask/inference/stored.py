@@ -222,18 +222,19 @@ class StoredRecords(NamedTuple):
         ``layers`` are the indices of those that read the records.
         """
         if isinstance(error, DataError):
-            return DataError(self._named(str(error))) if fs.absolute(self.url) in str(error) else None
+            if fs.absolute(self.url) not in str(error):
+                return None
+            if error.remedy is not None and error.remedy.key == "missing" and not self.outputs:
+                fills = "mean" in error.remedy.values
+                fill = ", or set missing: in the job to what the value is to be" if fills else ""
+                error = error.saying(f"Leave the record out{fill}.")
+            return DataError(self._named(str(error)))
         places = [("neuralnet", "layer", index, "store_conf") for index in layers]
         if not error.problems or any(problem.path[:4] not in places for problem in error.problems):
             return None
         return ConfigError([Problem((), self._named(problem.message)) for problem in error.problems])
 
     def _named(self, message: str) -> str:
-        what, hint, values = message.partition(" Set missing:")
-        if hint and not self.outputs:
-            # a number can be filled in, a category cannot
-            fill = ", or set missing: in the job to what the value is to be" if values.startswith(" to mean") else ""
-            message = f"{what} Leave the record out{fill}."
         named, rest = self.named or self.url, message.removeprefix(fs.absolute(self.url))
         # a message of text files goes on with ", line 3: "
         return f"{named}{rest}" if rest != message and rest[:1] in ":," else f"{named}: {message}"

@@ -327,8 +327,8 @@ class Store(ABC):
             return DataError(f"{where}: {type(error).__name__}: {error}")
         rest = str(error).removeprefix(file)
         if rest == str(error) or rest[:1] not in (",", ":"):
-            return DataError(f"{where}: {error}")
-        return error if ", block " in rest else DataError(f"{file}, block {block_id}{rest}")
+            return DataError(f"{where}: {error}", remedy=error.remedy)
+        return error if ", block " in rest else DataError(f"{file}, block {block_id}{rest}", remedy=error.remedy)
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         """Read the good records of a block for which `read_block` fails.

@@ -25,13 +25,14 @@ from singa_dask.data.stores.tables.csv_records import (
     cut_records,
     find_wrong,
     first_record,
+    not_a_number,
     parse_columns,
     parse_numbers,
     split_rows,
 )
 from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.data.types import RecordRun
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, Fault
 from singa_dask.fs.sources import scan_ahead
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -188,18 +189,19 @@ class LinesPart(CsvPart):
         text = bytes(data[0])
         # nan would be parsed
         if wrong := self.find_wrong(text, self.names):
-            raise DataError(f"{self._line(text, run, wrong[0])}{wrong[1]}.")
+            row, fault = wrong
+            raise DataError(f"{self._line(text, run, row)}{fault.text}.", remedy=fault.remedy)
         return super().decode(run, kinds, data)
 
-    def find_wrong(self, text: bytes, numbers: Sequence[str]) -> tuple[int, str] | None:
+    def find_wrong(self, text: bytes, numbers: Sequence[str]) -> tuple[int, Fault] | None:
         return find_wrong(self._plain(text), self._header, numbers, self._fault_of_field, self._expected)
 
-    def _fault_of_field(self, name: str, field: str) -> str:
+    def _fault_of_field(self, name: str, field: str) -> Fault | None:
         if not field:
-            return "it is empty, expected a number"
+            return Fault("it is empty, expected a number")
         is_label = self._has_label and name == self.names[0]
         hint = ". A label is the index of a class, from 0 on" if is_label else ""
-        return "" if NUMBER.fullmatch(field) else f"{field!r} is not a number{hint}"
+        return None if NUMBER.fullmatch(field) else not_a_number(field, hint)
 
     def _parse(self, text: bytes, kinds: Mapping[str, str]) -> pa.Table:
         return self._floats(self._plain(text)).select(list(kinds))
