@@ -311,8 +311,9 @@ def parse_columns(
     if is_of_numbers and not has_quotes and WIDE <= len(columns) == len(names):
         numbers = parse_numbers(text, header, null_values)
         if numbers is not None:
-            by_column = numbers.take(pa.array(np.arange(len(numbers)).reshape(-1, len(names)).T.ravel()))
-            n = len(numbers) // len(names)
+            values = numbers.to_numpy(zero_copy_only=False).reshape(-1, len(names))
+            # missing values are NaN in between
+            n, by_column = len(values), pa.array(values.T.ravel(), from_pandas=numbers.null_count > 0)
             return pa.table({name: by_column.slice(i * n, n) for i, name in enumerate(names)}).select(list(columns))
     options = pyarrow.csv.ConvertOptions(
         include_columns=list(columns),
@@ -357,7 +358,8 @@ def parse_numbers(text: bytes, header: CsvHeader, null_values: Sequence[str] = (
     if len(separator) != 1 or not text:
         return None
     starts = np.concatenate([[0], np.flatnonzero(characters[:-1] == NEWLINE) + 1])
-    n_separators = np.add.reduceat(characters == ord(separator), starts, dtype=np.int64)
+    separators = np.flatnonzero(characters == ord(separator))
+    n_separators = np.diff(np.searchsorted(separators, starts), append=len(separators))
     if (n_separators != len(header.names) - 1).any():
         return None
     try:
