@@ -232,7 +232,7 @@ class StoredRecords(NamedTuple):
             remedy = error.remedy
             if remedy is not None and remedy.key in ("missing", "unknown") and not self.outputs:
                 # a category, a text or a vector cannot be the mean
-                value = next((value for value in remedy.values if value != "skip"), "")
+                value = "mean or a number" if "mean" in remedy.values else "ignore" if remedy.key == "unknown" else ""
                 helps = f"pass --{remedy.key} {value}" if self.named else f"set {remedy.key}: {value} in the job"
                 error = error.saying(f"Leave the record out{f', or {helps}' if value else ''}.")
             return DataError(self._named(str(error)))

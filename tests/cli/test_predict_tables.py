@@ -118,7 +118,7 @@ def test_values_that_training_never_lacked(call: Call, tmp_path: Path, monkeypat
         return result.stderr
 
     whole, gap = scores(new), new.assign(a=new["a"].where(new.index != 2))
-    assert refused(gap).endswith("column 'a': no value. Leave the record out, or pass --missing mean.\n")
+    assert refused(gap).endswith("column 'a': no value. Leave the record out, or pass --missing mean or a number.\n")
     # as if the mean stood there
     filled = scores(new.assign(a=new["a"].where(new.index != 2, learned["a"].mean())))
     pd.testing.assert_frame_equal(scores(gap, "--missing", "mean"), filled, atol=1e-5)
