@@ -171,13 +171,6 @@ class Remedy(NamedTuple):
     values: tuple[str, ...] = ()
 
 
-class Fault(NamedTuple):
-    """Why a record or a field of it is invalid, and what helps."""
-
-    text: str
-    remedy: Remedy | None = None
-
-
 class DataError(SingaError, OSError):
     """Records that cannot be found, read or parsed; the message names URL, block and record.
 
@@ -198,14 +191,11 @@ class DataError(SingaError, OSError):
 
 
 class FaultError(ValueError):
-    """A fault of records, without its place: a caller that knows this raises a `DataError` with the same ``remedy``."""
+    """Why a record is invalid, without its place: a caller that knows this raises a `DataError` with its ``remedy``."""
 
-    def __init__(self, message: str, remedy: Remedy) -> None:
-        super().__init__(message, remedy)
+    def __init__(self, message: str, remedy: Remedy | None = None) -> None:
+        super().__init__(message)
         self.remedy = remedy
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class MissingPackageError(DataError):
@@ -275,11 +265,6 @@ class LostUnitError(UnitError):
 
 class Aborted(SingaError):
     """Told to a unit that waits: the job ends because something else failed."""
-
-
-def remedy_of(error: Exception) -> Remedy | None:
-    """Return what helps with records, None if the error does not tell."""
-    return error.remedy if isinstance(error, DataError | FaultError) else None
 
 
 def listed(names: Sequence[str], limit: int = 20) -> str:
