@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -123,9 +124,9 @@ async def measure(real: Any) -> dict[str, tuple[int, float, float]]:
         jobs.records[record.spec.job_id] = record
         simulated.add(record)
     ended = record_of(RUNNING, PAIR)
-    facts = {**ended.facts(), "state": "done", "ended": time.time()}
+    facts = replace(ended.facts(), state="done", ended=time.time())
     for i in range(ENDED):
-        jobs.history.facts[f"digits-20261121-120000-{i:04x}"] = {**facts, "id": f"digits-20261121-120000-{i:04x}"}
+        jobs.history.add_facts(replace(facts, id=f"digits-20261121-120000-{i:04x}"))
     plugin.records.update(jobs.records)
     plugin.history.facts.update(jobs.history.facts)
     job_id = large.spec.job_id

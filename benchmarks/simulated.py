@@ -328,7 +328,7 @@ async def _run(
         worker.finish()
     await until(lambda: JOB not in jobs.records)
     note("end")
-    assert jobs.history.facts[JOB]["state"] == "done", jobs.history.facts[JOB]["reason"]
+    assert jobs.history.facts[JOB].state == "done", jobs.history.facts[JOB].reason
     return found
 
 

@@ -10,7 +10,7 @@ How it is sent
     `transport`: the endpoint of a process, with an `outbox` for each peer and one `inbox`. `endpoint`: its host and
     ports. `greeting`: how a connection begins. `wire`: frames on a connection. `shared`: arrays in shared memory.
 Dask's own processes
-    `dask_servers`: asks them a question. `remote_import`: imports a module there.
+    `dask_servers`: asks which kind they are. `remote_import`: imports a module there.
 """
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Ask a Dask server at an address a single question, e.g. which kind it is."""
+"""Ask a Dask server at an address which kind it is."""
 
 from __future__ import annotations
 
@@ -24,21 +24,16 @@ def server_type(address: str, timeout_s: float) -> str:
         No server answers within ``timeout_s``. The message is only the reason.
     """
     try:
-        return str(ask(address, timeout_s, "identity")["type"])
+        return str(asyncio.run(asyncio.wait_for(_identity(address, timeout_s), timeout_s))["type"])
     except Exception as error:  # a server with another protocol can make distributed raise anything
         raise CommError(_refusal(address) or _reason(error, timeout_s)) from error
 
 
-def ask(address: str, timeout_s: float, op: str) -> Any:
-    """Call an operation of a Dask server over a connection of its own; return its answer. May raise anything."""
-    return asyncio.run(asyncio.wait_for(_ask(address, timeout_s, op), timeout_s))
-
-
-async def _ask(address: str, timeout_s: float, op: str) -> Any:
+async def _identity(address: str, timeout_s: float) -> Any:
     # slightly less than the outer timeout, so that the reason of this one is reported
     comm = await connect(address, timeout=0.9 * timeout_s, **Security().get_connection_args("client"))
     try:
-        await comm.write({"op": op, "reply": True})
+        await comm.write({"op": "identity", "reply": True})
         return await comm.read()
     finally:
         comm.abort()

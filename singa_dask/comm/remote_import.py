@@ -20,9 +20,6 @@ from distributed.protocol import pickle as pickle_dask
 from singa_dask.errors import ClusterError, UnloadableError
 from singa_dask.version import PROTOCOL, __version__
 
-LOAD_S = 60.0
-"""How long a scheduler may take to load the package."""
-
 
 def _code(module: str) -> str:
     """Return code that loads a module, and raises `ImportError` where package or protocol are others than here."""
@@ -107,8 +104,8 @@ except ImportError as error:
 """
 
 
-def load_on_scheduler(client: Client, module: str) -> None:
-    """Load a module in the process of the scheduler, in a thread.
+def load_on_scheduler(client: Client, module: str, timeout_s: float) -> None:
+    """Load a module in the process of the scheduler, in a thread, within ``timeout_s``.
 
     Raises
     ------
@@ -121,7 +118,7 @@ def load_on_scheduler(client: Client, module: str) -> None:
     if scheduler is None:
         raise ClusterError("the client has lost its connection to the scheduler.")
     try:
-        client.run_on_scheduler(asyncio.to_thread, exec, _code(module), {}, callback_timeout=LOAD_S)
+        client.run_on_scheduler(asyncio.to_thread, exec, _code(module), {}, callback_timeout=timeout_s)
     except ImportError as error:
         raise UnloadableError(f"{scheduler.address}: {cannot_load('scheduler', error)}") from error
     except (ClosedClientError, OSError) as error:  # it closes, or has lost the connection

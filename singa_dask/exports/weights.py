@@ -15,7 +15,7 @@ from safetensors.numpy import load
 from singa_dask import fs
 from singa_dask.errors import DataError
 from singa_dask.lazy import require
-from singa_dask.runtime.checkpoints.safetensors import encode_tensors
+from singa_dask.runtime.checkpoints.safetensors import tensor_chunks
 
 METADATA = "__metadata__"
 """Entry of an npz file that has the metadata, as JSON."""
@@ -29,7 +29,7 @@ def metadata_texts(metadata: Mapping[str, Any]) -> dict[str, str]:
 def encode_safetensors(values: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> bytes:
     """Return the bytes of a file of safetensors."""
     arrays = {name: np.ascontiguousarray(each) for name, each in values.items()}
-    return encode_tensors(arrays, metadata_texts(metadata))
+    return b"".join(tensor_chunks(arrays, metadata_texts(metadata)))
 
 
 def encode_npz(values: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> bytes:

@@ -135,7 +135,7 @@ def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType
     key : str
         ``"mean_file"`` or ``"std_file"``.
     shape : sequence of int
-        Of a record, for the result.
+        Shape of the result, which is that of a record.
     dtype : dtype
 
     Raises
@@ -143,7 +143,7 @@ def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType
     DataError
         The file cannot be read, or its records have another shape.
     """
-    url = getattr(conf, f"{key.removesuffix('_file')}_file")
+    url = getattr(conf, key)
     value: float | None = getattr(conf, f"{key.removesuffix('_file')}_value")
     if not url:
         return value

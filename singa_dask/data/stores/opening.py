@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -88,13 +89,12 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
         return STORES.find("shards")(url, storage_options, backend=backend, files=files, **options)
     if "truncated" not in found.option_names():
         options.pop("truncated", None)
-    try:
-        return _checked_cache(found(url, storage_options, **options))
-    except TypeError as error:
-        # of a class that declares no options
-        if found.block or "unexpected keyword" not in str(error):
-            raise
-        raise DataError(f"{url}: {error}") from error
+    if not found.block:  # its options are the arguments of its class
+        try:
+            inspect.signature(found).bind(url, storage_options, **options)
+        except TypeError as error:
+            raise DataError(f"{url}: {found.__name__}: {error}") from error
+    return _checked_cache(found(url, storage_options, **options))
 
 
 def _checked_cache(store: Store) -> Store:

@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    pass
-
-
 DTYPES = ("U8", "I8", "I16", "U16", "F16", "I32", "U32", "F32", "F64", "I64", "U64")
-
-
-def encode_tensors(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> bytes:
-    """Return the same bytes as ``safetensors.numpy.save``, which copies each tensor three times.
-
-    Parameters
-    ----------
-    tensors, metadata
-        See `tensor_chunks`.
-    """
-    return b"".join(tensor_chunks(tensors, metadata))
 
 
 def tensor_chunks(
     tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
 ) -> list[bytes | memoryview]:
     """Return the bytes of a safetensors file in order: its header, and views of the arrays.
+
+    They are those of ``safetensors.numpy.save``, which copies each tensor three times.
 
     Parameters
     ----------

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from statistics import median_low
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from singa_dask.runtime.dashboard.curves import Curves, rounded
-
-if TYPE_CHECKING:
-    pass
-
 
 WAITS = ("data", "params", "peers")
 """What a worker waits for: records, values of params, other workers of its group."""

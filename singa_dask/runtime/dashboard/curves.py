@@ -5,11 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    pass
-
+from typing import Any
 
 MAX_POINTS = 200
 MAX_CURVES = 16

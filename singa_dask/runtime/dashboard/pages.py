@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import dask.config
 from distributed import Scheduler
@@ -18,10 +18,6 @@ from tornado import web
 
 from singa_dask.observe.json_values import finite
 from singa_dask.runtime.dashboard.prometheus import JobsCollector, JobsView
-
-if TYPE_CHECKING:
-    pass
-
 
 PAGE = "singa"
 BELOW = r"(?:/.*)?/" + PAGE

@@ -15,7 +15,7 @@ from safetensors.numpy import load, save
 
 from singa_dask.runtime.checkpoints.author import write_file
 from singa_dask.runtime.checkpoints.checkpoint import SavedTensor, write_part
-from singa_dask.runtime.checkpoints.safetensors import encode_tensors
+from singa_dask.runtime.checkpoints.safetensors import tensor_chunks
 
 DTYPES = ["float16", "float32", "float64", *(f"{kind}{n}" for kind in ("int", "uint") for n in (8, 16, 32, 64))]
 SHAPES = st.lists(st.integers(0, 5), max_size=3).map(tuple)
@@ -25,7 +25,7 @@ SHAPES = st.lists(st.integers(0, 5), max_size=3).map(tuple)
 def test_the_library_writes_the_same_bytes(described: dict[str, tuple[tuple[int, ...], str]]) -> None:
     random = np.random.default_rng(0)
     tensors = {name: random.integers(0, 100, shape).astype(dtype) for name, (shape, dtype) in described.items()}
-    content = encode_tensors(tensors)
+    content = b"".join(tensor_chunks(tensors))
     assert content == save(tensors)
     for name, array in load(content).items():
         np.testing.assert_array_equal(array, tensors[name])
@@ -33,7 +33,7 @@ def test_the_library_writes_the_same_bytes(described: dict[str, tuple[tuple[int,
 
 def test_other_dtypes_are_refused() -> None:
     with pytest.raises(ValueError):
-        encode_tensors({"x": np.zeros(2, complex)})
+        tensor_chunks({"x": np.zeros(2, complex)})
 
 
 def test_a_part_is_written_without_a_copy_of_it(tmp_path: Path) -> None:
@@ -44,5 +44,5 @@ def test_a_part_is_written_without_a_copy_of_it(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert peak < piece.array.nbytes / 4
     content = (tmp_path / described["file"]).read_bytes()
-    assert content == encode_tensors({"w/value/0": piece.array})
+    assert content == b"".join(tensor_chunks({"w/value/0": piece.array}))
     assert (described["bytes"], described["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())

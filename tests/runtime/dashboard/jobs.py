@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -83,8 +84,8 @@ def shown(records: list[JobRecord], n_ended: int = 0) -> Views:
     jobs = {record.spec.job_id: record for record in records}
     history = History()
     if records:
-        facts = {**records[0].facts(), "state": "done", "ended": 1000.0}
-        history.facts = {f"ended-{n}": {**facts, "id": f"ended-{n}"} for n in range(n_ended)}
+        facts = replace(records[0].facts(), state="done", ended=1000.0)
+        history.facts = {f"ended-{n}": replace(facts, id=f"ended-{n}") for n in range(n_ended)}
     workers = {
         address: SimpleNamespace(
             name=f"w{p}",

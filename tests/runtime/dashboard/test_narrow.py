@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,9 +44,10 @@ def url() -> Iterator[str]:
         workers = {f"worker-17-{n}": [12_345_678 + beat, 1e6 + 6.5 * beat, 0.0, 0.0, 0.0] for n in range(110, 113)}
         record.activity.add_progress({"process": 16, "workers": workers, "bytes": [10**12, 10**12]}, 1010.0 + beat)
     source = shown([full("another"), record], n_ended=1)
-    source._jobs.history.facts["ended-0"] |= {"state": "failed", "reason": REASON, "exit_code": 1}
+    ended = source._jobs.history.facts
+    ended["ended-0"] = replace(ended["ended-0"], state="failed", reason=REASON, exit_code=1)
     facts = {"id": "waits", "name": "waits", "owner": "ann@host", "run_url": "", "topology": {}, "train_steps": 10}
-    source._jobs.waiting.turn(facts, priority=0, client="c", is_detached=False, why=REASON)
+    source._jobs.waiting.turn(facts, client="c", why=REASON)
     loop = asyncio.new_event_loop()
     socket, port = bind_unused_port()
     thread = threading.Thread(target=loop.run_forever)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -21,7 +21,7 @@ class Hosting:
 
     life: int
     process: int
-    placement: Mapping[str, Any]
+    placement: ev.Host
     since: float = 0.0
     running: set[Address] = field(default_factory=set)
     waiting: list[tuple[Address, ...]] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Hosting:
     @property
     def units(self) -> list[Address]:
         """Its units."""
-        return [Address(*unit) for unit in self.placement["processes"][self.process]]
+        return [*self.placement.roster.layout.processes[self.process]]
 
 
 @dataclass

@@ -157,7 +157,7 @@ class SimulatedJob(SimulatedCluster):
 
         def host(node: Node) -> None:
             for each in list(node.hostings.values()):
-                if each.life < action.placement["term"] or (each.process == action.process and each.life < action.life):
+                if each.life < action.roster.term or (each.process == action.process and each.life < action.life):
                     self._close(node, each)
             if action.life < node.oldest.get(action.process, 0):
                 fail("this life is over")
@@ -167,7 +167,7 @@ class SimulatedJob(SimulatedCluster):
                 hosted = ev.Hosted(action.life, action.process, error=error, **facts)
                 self.soon(lambda: self.deliver(hosted))
             else:
-                node.hostings[action.process] = Hosting(action.life, action.process, action.placement, self.now)
+                node.hostings[action.process] = Hosting(action.life, action.process, action, self.now)
                 endpoint = f"{action.worker}/{action.process}/{action.life}"
                 self.soon(lambda: self.deliver(ev.Hosted(action.life, action.process, endpoint)))
 
@@ -187,8 +187,8 @@ class SimulatedJob(SimulatedCluster):
 
     def _read_start(self, node: Node, each: Hosting) -> None:
         """Let a unit fail if a part of the snapshot that it starts from has been dropped everywhere."""
-        start = each.placement["start"]
-        for part in start["manifest"]["parts"] if "manifest" in start and not each.placement["rejoin"] else ():
+        start = each.placement.start
+        for part in start["manifest"]["parts"] if "manifest" in start and not each.placement.rejoin else ():
             there = [self.nodes[holder] for holder in part["holders"] if holder in self.nodes]
             if not any(part["file"] in holder.parts for holder in there) and each.running:
                 reason = f"{part['file']}: nobody has it any more."
@@ -272,7 +272,7 @@ class SimulatedJob(SimulatedCluster):
                 joined("it is not here")
                 return
             each.cut -= set(action.endpoints)
-            each.placement = {**each.placement, "buddy": action.buddy}
+            each.placement = each.placement._replace(buddy=action.buddy)
             self.soon(joined)
 
         self._ask(action.worker, ASK_S, do, joined)
@@ -371,7 +371,7 @@ class SimulatedJob(SimulatedCluster):
         for unit in [each for each in where if each.kind == "worker" or each.group == 0]:
             node, each = where[unit]
             file = f"step-{step}/{unit}-life-{first.life}"
-            buddy = self.nodes.get(each.placement["buddy"])
+            buddy = self.nodes.get(each.placement.buddy)
             here = [node, *([buddy] if buddy is not None and buddy.works else [])]
             for keeper in here:
                 keeper.put(file, step, str(unit), known)

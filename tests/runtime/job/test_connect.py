@@ -21,6 +21,7 @@ from distributed.comm.addressing import parse_address, parse_host_port
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import Patience, connect, plan_processes, wait_for_room
 from singa_dask.runtime.job.client.cluster import present_workers
+from singa_dask.runtime.job.limits import LIMITS, Limit
 from tests.cli.conftest import Call, call, job
 from tests.runtime.harness import ALLREDUCE, SINGLE, mlp
 from tests.runtime.processes import ROOT, Cluster, program, wait_until
@@ -31,7 +32,7 @@ __all__ = ["call", "job"]
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give up soon on what does not answer."""
-    monkeypatch.setattr("singa_dask.runtime.job.client.cluster.CONNECT_TIMEOUT_S", 0.5)
+    monkeypatch.setitem(LIMITS, "connect", Limit("", "0.5s"))
 
 
 @contextlib.contextmanager

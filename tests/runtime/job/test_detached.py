@@ -61,7 +61,7 @@ def driver_pid(job_id: str, dask_scheduler: Any) -> str:
 
 
 def facts_of(job_id: str, dask_scheduler: Any) -> dict[str, Any]:
-    return dict(dask_scheduler.plugins[JOBS].history.facts[job_id])
+    return dask_scheduler.plugins[JOBS].history.facts[job_id].to_dict()  # type: ignore[no-any-return]
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:

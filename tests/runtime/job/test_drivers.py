@@ -27,6 +27,7 @@ from singa_dask.runtime.job.names import Op
 from singa_dask.runtime.job.scheduler import drivers as module
 from singa_dask.runtime.job.scheduler.drivers import Drivers
 from singa_dask.runtime.job.scheduler.history import History
+from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.jobs import Jobs
 from singa_dask.runtime.job.scheduler.line import Waiting
 from singa_dask.runtime.job.state.events import Host, Hosted
@@ -179,7 +180,7 @@ def test_a_job_of_which_nobody_can_tell_whether_there_is_room_leaves_the_line() 
 
     world.drivers.start_next(check_room)
     reason = "the scheduler cannot tell whether there is room: KeyError: 'a screw is loose'"
-    assert world.history.facts["a"]["reason"] == world.drivers.detached("a")["failure"]["reason"] == reason
+    assert world.history.facts["a"].reason == world.drivers.detached("a")["failure"]["reason"] == reason
     assert world.start_next(has_room=True) == ["b"]
 
 
@@ -214,8 +215,8 @@ def test_a_job_in_line_has_a_driver_once_it_is_its_turn_and_there_is_room(monkey
     world.waiting.leave("c")
     world.jobs["c"] = SimpleNamespace(state=SimpleNamespace(phase="running", life=0))
     assert world.drivers.stop("a", "SIGTERM", by="me")
-    assert world.history.facts["a"]["state"] == "stopped"
-    assert world.history.facts["a"]["reason"] == "stopped by me while it waited in line"
+    assert world.history.facts["a"].state == "stopped"
+    assert world.history.facts["a"].reason == "stopped by me while it waited in line"
     assert world.start_next(has_room=True) == ["b", "c"]
 
 
@@ -244,7 +245,7 @@ def test_a_job_in_line_waits_for_dask_workers_that_may_be_back(error: Exception,
         driven.not_before = 0.0
         assert world.start_next(has_room=True) == ["a"]
     else:
-        reason = world.history.facts["a"]["reason"]
+        reason = world.history.facts["a"].reason
         said = "h/a: no such package. h/b: no such package."
         assert reason == f"no Dask worker can run the driver of the job: {said}"
 
@@ -295,8 +296,8 @@ def test_a_driver_that_ends_while_the_scheduler_does_not_answer_stops_no_other_j
     world.drivers.tick()
     assert world.start_next(has_room=True) == runs
     assert world.drivers._driven["a"].number == number
-    told = world.drivers._driven["a"].failure or {**world.waiting.facts(), **world.history.facts}.get("a", {})
-    assert told.get("reason", "") == reason
+    in_line = {**world.waiting.facts(), **world.history.facts}.get("a", JobFacts(id="a"))
+    assert (world.drivers._driven["a"].failure or {"reason": in_line.reason})["reason"] == reason
 
 
 def test_a_kept_job_without_checkpoints_is_told_what_it_can_lose(tmp_path: Path) -> None:
@@ -313,14 +314,14 @@ def test_one_that_is_stopped_before_it_began_does_not_begin() -> None:
     world = World("h/a")
     world.detach()
     facts = {"id": "job", "name": "job", "owner": "me@here", "run_url": "/run", "topology": {}, "train_steps": 1}
-    world.waiting.turn(facts, 0, "client", is_detached=True)
+    world.waiting.turn({**facts, "detached": True}, "client")
     assert world.waiting.stop("job", "SIGTERM")
     assert world.waiting.is_stopped("job")
     assert world.drivers.stop("job", "SIGINT", by="me")
     assert not world.drivers.renew("job", 1)
     assert world.drivers.detached("job")["failure"]["exit_code"] == 130
     assert not world.waiting.has("job")
-    assert world.history.facts["job"]["reason"] == "stopped by me before the job had started"
+    assert world.history.facts["job"].reason == "stopped by me before the job had started"
     assert not world.drivers.stop("job", "SIGINT")
 
 
@@ -360,13 +361,13 @@ def test_a_scheduler_that_was_replaced_takes_and_starts_nothing(tmp_path: Path) 
             await each.drivers.restore()
         assert [world.detach("failed"), world.detach("done"), world.detach("running"), world.queue("waits")] == [{}] * 4
         world.drivers.driven("failed", 1, {"reason": "of its own", "exit_code": 1})
-        world.history.facts["done"] = {"state": "done"}  # its driver writes the summary
+        world.history.facts["done"] = JobFacts(id="done", state="done")  # its driver writes the summary
         world.jobs["running"] = SimpleNamespace(state=SimpleNamespace(phase="running", life=0))
         assert world.drivers.renew("running", 1)
         assert "A newer scheduler has taken over" in await world.drivers.keep("running", life=1)
         assert not world.drivers.renew("running", 1)
         assert "A newer scheduler has taken over" in world.detach("another")["refused"]
-        assert world.history.facts["waits"]["state"] == "failed"
+        assert world.history.facts["waits"].state == "failed"
         assert world.drivers.detached("waits")["failure"]["exit_code"] == 3
         assert world.drivers._driven["failed"].failure["reason"] == "of its own"
         assert [world.drivers.is_driven(job_id) for job_id in ("done", "running")] == [True, True]
@@ -392,5 +393,5 @@ def test_a_scheduler_that_was_replaced_begins_no_life() -> None:
     drivers = SimpleNamespace(taken_over="", keep=keep)
     jobs: Any = SimpleNamespace(drivers=drivers, sites=None, handle=lambda job_id, event: said.append(event))
     record: Any = SimpleNamespace(spec=SimpleNamespace(job_id="job", driver=1))
-    asyncio.run(Jobs._do_host(jobs, record, Host(2, 0, "h/a", {})))
+    asyncio.run(Jobs._do_host(jobs, record, Host(2, 0, "h/a", cast("Any", None), {})))
     assert said == [Hosted(2, 0, error="a newer scheduler has the job.", final=True)]

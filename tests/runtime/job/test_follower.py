@@ -160,7 +160,7 @@ def test_one_that_comes_late_has_all_events_and_one_that_leaves_ends_nothing(cli
 
 
 def facts_of(job_id: str, dask_scheduler: Any) -> Any:
-    return dask_scheduler.plugins[JOBS].history.facts[job_id]
+    return dask_scheduler.plugins[JOBS].history.facts[job_id].to_dict()
 
 
 class CutOffClient(FakeClient):

@@ -144,7 +144,7 @@ def test_only_the_lost_group_starts_again() -> None:
     assert what["failure"] is None
     assert what["restarts"] == 1
     assert world.lives == {0: 0, 1: 0, 2: 1, 3: 0}
-    assert world.hosts[0].placement["buddy"] == "w2"  # at first
+    assert world.hosts[0].buddy == "w2"  # at first
     joins = [each for each in world.done_actions if isinstance(each, ev.Join)]
     assert {each.process: each.buddy for each in joins}[0] != "w2"
 
@@ -187,7 +187,7 @@ def test_no_part_is_read_from_a_silent_dask_worker() -> None:
     world = running("allreduce", 2)
     world.freeze(world.nodes["w0"], 60.0)
     world.run(10.0)
-    start = world.hosts[0].placement["start"]["manifest"]
+    start = world.hosts[0].start["manifest"]
     assert {holder for part in start["parts"] for holder in part["holders"]} == {"w1"}
 
 
@@ -418,4 +418,4 @@ def test_a_snapshot_that_nobody_has_any_more_is_not_tried_again() -> None:
     world.deliver(ev.Reported(0, Address.worker(0, 0), report))
     world.run(3.0)
     assert world.hosts[0].life == 1
-    assert world.hosts[0].placement["start"]["manifest"]["step"] < newest.step
+    assert world.hosts[0].start["manifest"]["step"] < newest.step

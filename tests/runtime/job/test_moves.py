@@ -40,7 +40,7 @@ def test_a_job_that_is_to_move_can_be_stopped() -> None:
 @pytest.mark.parametrize("name", ["single"])
 def test_a_lost_holder_of_snapshots_is_replaced_at_once(name: str) -> None:
     world = running(name, 4, n_steps=100_000)
-    holders = {each.placement["buddy"] for each in world.done_actions if isinstance(each, ev.Host)}
+    holders = {each.buddy for each in world.done_actions if isinstance(each, ev.Host)}
     spare = next(address for address in sorted(holders) if address not in world.state.workers)
     world.is_scheduled = False  # only those that are asked for are taken
     world.kill(world.nodes[spare])
@@ -50,7 +50,7 @@ def test_a_lost_holder_of_snapshots_is_replaced_at_once(name: str) -> None:
 @pytest.mark.parametrize("has_other", [True, False])
 def test_so_is_one_that_is_lost_before_the_units_run(has_other: bool) -> None:
     world = world_of("single", 3 if has_other else 2, n_steps=100_000)
-    (buddy,) = [each.placement["buddy"] for each in world.done_actions if isinstance(each, ev.Host)]
+    (buddy,) = [each.buddy for each in world.done_actions if isinstance(each, ev.Host)]
     del world.nodes[buddy]
     world.deliver(ev.Gone(buddy, "it is gone"))
     world.run(7.0)

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.cluster
 def queued(dask_scheduler: Any) -> list[str]:
     """Return the names of the run directories of the jobs in line, in order."""
     plugin = dask_scheduler.plugins[JOBS]
-    return [Path(facts["run_url"]).name for facts in plugin.waiting.facts().values()]
+    return [Path(facts.run_url).name for facts in plugin.waiting.facts().values()]
 
 
 def in_line(client: Client, *names: str) -> None:

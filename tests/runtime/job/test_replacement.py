@@ -27,8 +27,8 @@ def snapshot(holders: list[str]) -> dict[str, Any]:
     return {"step": 8, "groups": groups, "parts": [part], "states": [{**part, "file": "states"}]}
 
 
-def replaced(lost: int, done: tuple[int, ...], manifest: Mapping[str, Any]) -> tuple[dict[str, Any], ev.Join]:
-    """Replace a process; return its placement, and what a survivor is told."""
+def replaced(lost: int, done: tuple[int, ...], manifest: Mapping[str, Any]) -> tuple[ev.Host, ev.Join]:
+    """Replace a process; return how it is hosted, and what a survivor is told."""
     life = Life(Roster.of(0, LAYOUT, list(WORKERS)[:4]))
     for group in done:
         life.reports[f"worker-{group}-0"] = {"state": "done", "step": 30}
@@ -45,20 +45,22 @@ def replaced(lost: int, done: tuple[int, ...], manifest: Mapping[str, Any]) -> t
     (host,) = [each for each in actions if isinstance(each, ev.Host)]
     joins = replacement.handle(ev.Hosted(host.life, lost, "tcp://new"), 0.0, present)
     assert not replacement.failed
-    return dict(host.placement), joins[0]
+    return host, joins[0]
 
 
 def test_a_worker_that_is_done_and_starts_again_has_not_left() -> None:
-    placement, join = replaced(0, (0, 2), snapshot(["tcp://1"]))
-    assert placement["rejoin"]["left"] == [["worker", 2, 0]]
+    host, join = replaced(0, (0, 2), snapshot(["tcp://1"]))
+    assert host.rejoin is not None
+    assert host.rejoin.left == {Address.worker(2, 0)}
     assert join.left == (Address.worker(2, 0),)
-    assert placement["rejoin"]["steps"] == [[0, 11]]
+    assert host.rejoin.steps == {0: 11}
 
 
 def test_layer_states_are_read_where_they_are_still_held() -> None:
-    placement, _ = replaced(1, (), snapshot(["tcp://1", "tcp://4"]))
-    assert placement["rejoin"]["steps"] == [[1, 11]]
-    manifest = placement["start"]["manifest"]
+    host, _ = replaced(1, (), snapshot(["tcp://1", "tcp://4"]))
+    assert host.rejoin is not None
+    assert host.rejoin.steps == {1: 11}
+    manifest = host.start["manifest"]
     assert [each["holders"] for each in (*manifest["parts"], *manifest["states"])] == [["tcp://4"], ["tcp://4"]]
 
 
@@ -75,4 +77,5 @@ def test_a_group_goes_on_after_the_step_that_all_servers_have() -> None:
     for process, applied in ((1, {}), (2, {}), (3, {0: 10}), (4, {0: 9})):
         actions = replacement.handle(ev.Cut(0, process, applied), 0.0, workers)
     (host,) = [each for each in actions if isinstance(each, ev.Host)]
-    assert host.placement["rejoin"]["steps"] == [[0, 10]]
+    assert host.rejoin is not None
+    assert host.rejoin.steps == {0: 10}

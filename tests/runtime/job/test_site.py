@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from singa_dask.runtime.job.dask_worker import site as module
 from singa_dask.runtime.job.dask_worker.site import Site, UnitsTask
 from singa_dask.runtime.job.limits import LIMITS, Limit
 from singa_dask.runtime.job.names import SITE
+from singa_dask.runtime.job.state.events import JobSpec
 from singa_dask.runtime.units.unit_errors import may_succeed_again
 
 
@@ -58,7 +60,9 @@ def test_a_process_of_a_life_that_is_over_is_not_hosted() -> None:
 
 def test_a_process_whose_job_ends_while_it_is_built_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     site, ended = Site(), []
-    site.worker = cast("Any", Dask(json.dumps({"sources": [], "term": 0})))
+    spec = JobSpec(job_id="job", job="{}", workers=[], assignments={}, client="")
+    told = {"spec": asdict(spec), "processes": [], "workers": [], "term": 0, "threads": None, "silent_s": 1.0}
+    site.worker = cast("Any", Dask(json.dumps({**told, "start": {}, "rejoin": None})))
     site.store, site.hostings, site._oldest, site._shared = SnapshotStore(), {}, {}, {}
 
     async def in_thread(do: Callable[..., Any], *given: Any) -> Any:

@@ -15,8 +15,9 @@ from distributed import Client
 from singa_dask.conf import JobConf, load
 from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.runtime import Patience, connect
-from singa_dask.runtime.job.client import table_scans
+from singa_dask.runtime.job.client import locality
 from singa_dask.runtime.job.client.dask_tasks import run_here
+from singa_dask.runtime.job.client.locality import reads_tables, survey
 from singa_dask.runtime.job.client.table_scans import share_scans
 from singa_dask.runtime.planning.nets import build_nets
 from tests.runtime.processes import TIMEOUT_S, Cluster, Driven
@@ -45,7 +46,7 @@ neuralnet:
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobConf:
     """Return a job that reads a table of four files, which is large here."""
-    monkeypatch.setattr(table_scans, "MIN_BYTES", 1)
+    monkeypatch.setattr(locality, "SCANNED_BYTES", 1)
     random, folder = np.random.default_rng(1), tmp_path / "table"
     folder.mkdir()
     for i in range(4):
@@ -72,14 +73,15 @@ def test_each_file_is_scanned_once_and_then_no_more(
     def backwards(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
         return run_here(tasks[::-1])
 
-    share_scans(client, job, (), backwards, said.append)
+    assert reads_tables(job)
+    share_scans(client, survey(job.to_json(), None, 60, (), 1).unscanned, backwards, said.append)
     files = [f"{tmp_path}/table/{i}.csv" for i in range(4)]
     assert sorted(scanned) == files
     assert said == [f"{tmp_path}/table: the Dask workers look where records begin in 4 files"]
     for net in build_nets(job).values():
         with net.layers[0].open_checked() as store:
             assert store.count == 12000
-    share_scans(client, job, (), backwards, said.append)
+    assert not survey(job.to_json(), None, 60, (), 1).unscanned
     assert sorted(scanned) == files and len(said) == 1
 
 

@@ -14,6 +14,7 @@ from distributed import Status
 from tornado.ioloop import IOLoop
 
 from singa_dask.runtime.job.names import SITE
+from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.jobs import RETIRE, Jobs
 from singa_dask.runtime.job.scheduler.record import JobRecord
 from singa_dask.runtime.job.state import events as ev
@@ -36,7 +37,7 @@ class Here:
             self.records[job_id] = jobs.records[job_id] = JobRecord(spec)
             self.records[job_id].state.begin(time.monotonic(), {})
 
-    async def end_of(self, job_id: str) -> dict[str, Any]:
+    async def end_of(self, job_id: str) -> JobFacts:
         """Return the facts of a job once it is over."""
         for _ in range(1000):
             if job_id in self.jobs.history.facts:
@@ -111,7 +112,7 @@ def strange_metrics(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
 def answer_breaks(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(here.jobs.sites, "host", broken)
     record = here.records["broken"]
-    here.jobs._do(record, [ev.Host(0, 0, WORKER, {"workers": [WORKER], "buddy": ""})])
+    here.jobs._do(record, [ev.Host(0, 0, WORKER, record.state.roster, {})])
 
 
 OWN = [look_breaks, foreign_heartbeat, strange_metrics, answer_breaks]
@@ -126,9 +127,9 @@ def test_an_error_of_one_job_ends_it_with_the_reason_and_no_other(
     async def test(here: Here) -> None:
         harm(here, monkeypatch)
         facts = await here.end_of("broken")
-        assert (facts["state"], facts["exit_code"]) == ("failed", 1)
-        assert facts["reason"].startswith("the scheduler: ")
-        assert any(why in facts["reason"] for why in ("a screw is loose", "KeyError"))
+        assert (facts.state, facts.exit_code) == ("failed", 1)
+        assert facts.reason.startswith("the scheduler: ")
+        assert any(why in facts.reason for why in ("a screw is loose", "KeyError"))
         here.jobs._tick()
         assert list(here.jobs.records) == ["sound"]
         assert here.jobs._is_ticking
@@ -309,7 +310,7 @@ def test_a_job_is_refused_where_the_scheduler_does_not_reach_itself(monkeypatch:
         monkeypatch.setattr(jobs, "_check_workers", lambda state: None)
         monkeypatch.setattr(jobs._tasks, "connect", broken)
         facts = {"id": "new", "name": "new"}
-        jobs.waiting.turn(facts, 0, "me", is_detached=False)
+        jobs.waiting.turn(facts, "me")
         refused = await jobs.submit(spec_of("new"))
         assert refused == {"refused": "the scheduler cannot start tasks: RuntimeError: a screw is loose"}
         assert list(jobs.records) == ["broken", "sound"]

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from singa_dask.runtime.job.scheduler.views import ROW, Views, _line_of, row_of
+from singa_dask.runtime.job.scheduler.job_facts import JobFacts
+from singa_dask.runtime.job.scheduler.views import Views, _line_of
 
 HERE, THERE = "tcp://127.0.0.1:1", "tcp://127.0.0.1:2"
 
@@ -69,8 +70,7 @@ def test_what_an_event_says_on_the_page(event: dict[str, Any], text: str) -> Non
     [("failed", 1, "failed"), ("failed", 137, "killed"), ("failed", 130, "killed"), ("stopped", 143, "stopped")],
 )
 def test_a_job_that_somebody_has_killed_has_not_failed(state: str, exit_code: int, standing: str) -> None:
-    facts = {**dict.fromkeys(ROW, ""), "state": state, "exit_code": exit_code, "metrics": {}}
-    assert row_of(facts)["standing"] == standing
+    assert JobFacts(id="one", state=state, exit_code=exit_code).row()["standing"] == standing
 
 
 def test_a_signal_reaches_a_job_wherever_it_is() -> None:

@@ -22,7 +22,7 @@ class Line(Waiting):
 
     def join(self, job_id: str, priority: int = 0) -> None:
         """Ask whether it is the turn of a job."""
-        self.turn({"id": job_id}, priority, "client", is_detached=False)
+        self.turn({"id": job_id, "priority": priority}, "client")
 
 
 def test_first_come_first_served_within_a_priority() -> None:
@@ -48,11 +48,11 @@ def test_a_job_that_is_not_in_line_does_not_pass_those_that_are() -> None:
 def test_a_question_that_comes_late_does_not_join_the_line_again() -> None:
     line = Line()
     for job_id, ticket in (("a", "1"), ("b", "2")):
-        line.turn({"id": job_id}, 0, "client", is_detached=False, ticket=ticket)
+        line.turn({"id": job_id}, "client", ticket=ticket)
     line.leave("a")
-    assert line.turn({"id": "a"}, 0, "client", is_detached=False, ticket="1") == {"ahead": [], "end": {}}
+    assert line.turn({"id": "a"}, "client", ticket="1") == {"ahead": [], "end": {}}
     assert not line.has("a")
-    line.turn({"id": "a"}, 0, "client", is_detached=False, ticket="3")  # the same job, started once more
+    line.turn({"id": "a"}, "client", ticket="3")  # the same job, started once more
     assert line.ahead_of("a") == ["b"]
 
 

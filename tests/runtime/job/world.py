@@ -18,10 +18,10 @@ class World(SimulatedJob):
 
     def check_placement(self, hosts: list[ev.Host]) -> None:
         roster = self.state.roster
-        units = [Address(*unit) for units in hosts[0].placement["processes"] for unit in units]
+        units = [unit for units in hosts[0].roster.layout.processes for unit in units]
         assert sorted(units) == sorted(self.layout.units), "each unit is placed once"
         assert len({each.process for each in hosts}) == len(hosts)
-        if hosts[0].placement["rejoin"] is None:
+        if hosts[0].rejoin is None:
             assert len(hosts) == len(roster.workers), "a life places all processes"
             self.lives = {each.process: self.lives.get(each.process, -1) for each in hosts}
         facts = self.facts()
@@ -30,7 +30,7 @@ class World(SimulatedJob):
             assert host.life == self.state.life
             if host.life > 0:
                 assert facts[host.worker].usable, f"{host.worker} cannot be used: {self.history()}"
-            assert host.placement["workers"] == list(roster.workers)
+            assert host.roster.workers == roster.workers
             self._check_buddy(host, facts)
         assert all(host.life > each for host in hosts for p, each in self.lives.items()), "lives rise"
         self.lives |= {each.process: each.life for each in hosts}
@@ -40,7 +40,7 @@ class World(SimulatedJob):
         self._check_start(hosts[0])
 
     def _check_buddy(self, host: ev.Host, facts: Mapping[str, WorkerFacts]) -> None:
-        buddy = host.placement["buddy"]
+        buddy = host.buddy
         assert buddy != host.worker, "nobody is a buddy of its own"
         here = facts[host.worker].host if host.worker in facts else ""
         away = [each for each, known in facts.items() if known.usable and known.host != here]
@@ -48,7 +48,7 @@ class World(SimulatedJob):
             assert facts[buddy].host != here, f"the buddy of {host.worker} is on its host: {self.history()}"
 
     def _check_start(self, host: ev.Host) -> None:
-        start, rejoin = host.placement["start"], host.placement["rejoin"]
+        start, rejoin = host.start, host.rejoin
         needs_parts = rejoin is None or any(
             unit.kind == "server"
             for p, life in self.lives.items()
@@ -70,13 +70,13 @@ class World(SimulatedJob):
             assert max(known) >= max(best), f"there is a newer start, {best}: {self.history()}"
             self.position = dict(zip(self.groups, known, strict=True))
         else:
-            for group, step in rejoin["steps"]:
+            for group, step in rejoin.steps.items():
                 assert known[self.groups.index(group)] <= step, f"group {group} starts after {step}: {self.history()}"
                 self.position[group] = step
 
     @staticmethod
     def _units(host: ev.Host, process: int) -> list[Address]:
-        return [Address(*unit) for unit in host.placement["processes"][process]]
+        return [*host.roster.layout.processes[process]]
 
     def _step_of(self, start: Mapping[str, Any]) -> list[int]:
         """Return the step of each worker group at a start."""

@@ -158,9 +158,10 @@ def decode_image(
 
 
 def _decode_jpeg(data: bytes | memoryview, resize: Sequence[int] | None) -> Image.Image | None:
-    """Decode a plain JPEG by simplejpeg to the size and the pixels that Pillow would give; others are left to Pillow.
+    """Decode a plain JPEG by simplejpeg, to the size and the pixels that Pillow would give; return None for others.
 
-    Those are files with EXIF, which can turn them, and damaged ones, of which Pillow reads some.
+    Pillow has to decode files with EXIF, which can say that the image is rotated, and damaged files, some of which it
+    can read.
     """
     if simplejpeg is None or bytes(data[: len(JPEG)]) != JPEG or b"Exif" in (data := bytes(data)):
         return None

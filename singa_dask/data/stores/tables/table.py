@@ -118,7 +118,7 @@ def read_columns(
     spelling : Spelling
         How missing values are written in columns of numbers.
     **options
-        Of a `CsvPart`.
+        Options of a `CsvPart`.
 
     Raises
     ------

@@ -18,15 +18,16 @@ from singa_dask.data.codecs.numbers import MISSING
 from singa_dask.data.stores.blocks import text_bytes
 from singa_dask.data.stores.tables.csv_records import (
     BOM,
-    NEWLINE,
     SEPARATORS,
     UTF8,
+    WIDE,
     CsvHeader,
     cut_records,
     find_wrong,
     first_record,
     not_a_number,
     parse_columns,
+    parse_numbers,
     split_rows,
 )
 from singa_dask.data.stores.tables.table_csv import CsvPart
@@ -38,8 +39,6 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 LARGEST = float(np.finfo(np.float32).max)
 LABELS = np.iinfo(np.int32)
 ID_NAME = re.compile(r"(?i:id|index)|.*(_id|[a-z]I[dD]|_ID)")
-# columns from which on each number is parsed as a line of its own, which takes less time
-WIDE = 40
 
 
 class LinesPart(CsvPart):
@@ -165,24 +164,23 @@ class LinesPart(CsvPart):
 
     def numbers(self, run: RecordRun, data: memoryview) -> npt.NDArray[np.float64] | None:
         """Return the numbers of a run, (n, columns); None if one of its records is invalid, or may be."""
-        text, header = self._plain(bytes(data)), self._header
+        text, n = self._plain(bytes(data)), len(self.names)
         if text.startswith(BOM):
             return None
-        if len(self.names) >= WIDE:
-            separator, characters = header.separator.encode(), np.frombuffer(text, np.uint8)
-            starts = np.concatenate([[0], np.flatnonzero(characters[:-1] == NEWLINE) + 1])
-            n_separators = np.add.reduceat(characters == ord(separator), starts, dtype=np.int64)
-            if (n_separators != len(self.names) - 1).any():
+        if n >= WIDE:
+            numbers = parse_numbers(text, self._header)
+            if numbers is None or len(numbers) != run.n * n:
                 return None
-            text, header = text.translate(bytes.maketrans(separator, b"\n")), header._replace(names=("1",))
-        try:
-            table = self._floats(text, header)
-        except (pa.ArrowInvalid, ValueError):
-            return None
-        # carriage returns may end lines, too
-        if len(table) * len(header.names) != run.n * len(self.names):
-            return None
-        rows = np.stack([column.to_numpy() for column in table.columns], axis=1).reshape(run.n, -1)
+            rows = numbers.to_numpy().reshape(run.n, n)
+        else:
+            try:
+                table = self._floats(text)
+            except (pa.ArrowInvalid, ValueError):
+                return None
+            # carriage returns may end lines, too
+            if len(table) != run.n:
+                return None
+            rows = np.stack([column.to_numpy() for column in table.columns], axis=1)
         # nan is no number, either
         is_right = max(-rows.min(), rows.max()) <= LARGEST and (not self._has_label or _are_labels(rows[:, 0]))
         return rows if is_right else None
@@ -206,11 +204,11 @@ class LinesPart(CsvPart):
         return None if NUMBER.fullmatch(field) else not_a_number(field, hint)
 
     def _parse(self, text: bytes, kinds: Mapping[str, str]) -> pa.Table:
-        return self._floats(self._plain(text), self._header).select(list(kinds))
+        return self._floats(self._plain(text)).select(list(kinds))
 
-    def _floats(self, text: bytes, header: CsvHeader) -> pa.Table:
-        types = dict.fromkeys(header.names, pa.float64())
-        return parse_columns(text, header, types, header.names, with_blanks=True, missing=())
+    def _floats(self, text: bytes) -> pa.Table:
+        types = dict.fromkeys(self.names, pa.float64())
+        return parse_columns(text, self._header, types, self.names, with_blanks=True, missing=())
 
     def _plain(self, text: bytes) -> bytes:
         """Return lines with one separator between two fields, and without quotes around numbers."""

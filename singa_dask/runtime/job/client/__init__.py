@@ -6,7 +6,7 @@ Before it starts
     chooses Dask workers near its records.
 While it runs
     `job_run`: a run to its end. `driver`: a job to its end, also on a Dask worker for `detached` jobs. `follower`: what
-    a client asks the scheduler. `group_metrics`: means over the workers of a group. `result`: what has become of it.
+    a client asks the scheduler. `result`: what has become of it.
 Dask
     `cluster`: connections. `client_security`: certificates of clients in Dask processes. `install`: `Jobs` on the
     scheduler. `dask_tasks`: functions as tasks.

@@ -6,7 +6,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.watched import split_metric
@@ -26,10 +26,6 @@ from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.shown import plural
 from singa_dask.training import ALGORITHMS, check_initialisers
 from singa_dask.training.pass_metrics import PassMetrics
-
-if TYPE_CHECKING:
-    pass
-
 
 MAX_MEMORY = 1 << 46
 

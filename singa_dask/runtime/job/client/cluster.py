@@ -97,11 +97,8 @@ def version_differences(versions: Any) -> str:
     return "; ".join(differences) or "unknown packages"
 
 
-# together with the start of the program less than ten seconds
-CONNECT_TIMEOUT_S = 6
-CLOSE_TIMEOUT_S = 12
-# between attempts, while waiting for a cluster
 ATTEMPT_S = 0.5
+"""Time between two attempts, while waiting for a cluster."""
 
 T = TypeVar("T")
 
@@ -171,14 +168,14 @@ def connect(
         try:
             yield client
         finally:
-            client.close(CLOSE_TIMEOUT_S)
+            client.close(limit("close"))
 
 
 def _connected(address: str | None, scheduler_file: str | None, say: Callable[[str], None]) -> Client:
     address = address_in(scheduler_file) if scheduler_file else str(address)
     where = f"{scheduler_file}: {address}" if scheduler_file else address
     try:
-        kind = server_type(address, CONNECT_TIMEOUT_S)
+        kind = server_type(address, limit("connect"))
         if kind == "Scheduler":
             return _start_client(address, limit("client"), say)
         why = f"a Dask {kind.lower()} does"

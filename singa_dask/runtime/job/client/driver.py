@@ -13,6 +13,7 @@ from distributed import Client
 
 from singa_dask import fs, modules
 from singa_dask.conf import JobConf
+from singa_dask.data.stores.tables.table_scan import TableScan
 from singa_dask.errors import ClusterError, LeftLineError, ReplacedError, UnitError, UnloadableError, listed, text_of
 from singa_dask.runtime.job.client.dask_tasks import Runner, on_dask
 from singa_dask.runtime.job.client.epochs import steps_by_task
@@ -25,7 +26,7 @@ from singa_dask.runtime.job.client.room import worker_facts
 from singa_dask.runtime.job.client.table_scans import share_scans
 from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.names import SIGNAL_CODES, Op, in_use, this_user
-from singa_dask.runtime.job.scheduler.record import facts_in_line
+from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.state.events import Submission
 from singa_dask.runtime.planning.absolute_paths import absolute_paths
 from singa_dask.runtime.planning.layout import plan_processes
@@ -159,7 +160,7 @@ class Driver:
     def _begin_in_line(self) -> None:
         """Begin the job when it is its turn and there is room."""
         run = {**asdict(self._submission), "job": self.job.to_json()}
-        asked = {"facts": facts_in_line(run), "priority": run["priority"], "client": self._client.id}
+        asked = {"facts": JobFacts.of_run(run).to_dict(), "client": self._client.id}
         asked |= {"ticket": secrets.token_hex(8), "cluster": self.job.cluster.model_dump(mode="json")}
         why = said = ""
         while True:
@@ -203,8 +204,7 @@ class Driver:
     def _begin(self) -> None:
         """Choose Dask workers, and submit the job."""
         given = self._submission
-        sources = [modules.Source(*source) for source in given.sources]
-        resume, datasets = given.resume, given.datasets
+        sources, resume, datasets = given.modules, given.resume, given.datasets
         if self._lease is None and not self._queue:
             self._prepare()
         room = self._follower.ask(Op.ROOM, wanted=self.job.cluster.workers.model_dump(mode="json"))
@@ -221,14 +221,13 @@ class Driver:
     def _on_workers(self, workers: Sequence[str]) -> Runner:
         return on_dask(self._client, self._submission.datasets, list(workers), self._check_stopped)
 
-    def _share_scans(self, workers: Sequence[str]) -> None:
+    def _share_scans(self, workers: Sequence[str], scans: Sequence[TableScan]) -> None:
         """Let the Dask workers of the job scan its large tables, before they look for its records."""
 
         def say(line: str) -> None:
             self._publish({"event": "notice", "unit": "driver", "level": "INFO", "time": time.time(), "message": line})
 
-        sources = [modules.Source(*source) for source in self._submission.sources]
-        share_scans(self._client, self.job, sources, self._on_workers(workers), say)
+        share_scans(self._client, scans, self._on_workers(workers), say)
 
     def _check_stopped(self) -> None:
         if self._stopped_by:

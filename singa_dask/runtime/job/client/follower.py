@@ -305,7 +305,7 @@ class RemoteJobs:
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each job, the newest first; see `Views.list`."""
         try:
-            load_on_scheduler(self.client, version.__name__)
+            load_on_scheduler(self.client, version.__name__, limit("load"))
             if not self.client.get_metadata([JOBS], default=False):
                 return []
         except GONE as error:

@@ -7,13 +7,14 @@ from distributed import Client
 from singa_dask.comm.remote_import import load_on_scheduler
 from singa_dask.errors import ClusterError
 from singa_dask.runtime.job.client.follower import GONE
+from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import JOBS
 from singa_dask.runtime.job.scheduler.jobs import Jobs
 
 
 def install_jobs(client: Client) -> None:
     """Make sure that the scheduler has `Jobs`."""
-    load_on_scheduler(client, Jobs.__module__)
+    load_on_scheduler(client, Jobs.__module__, limit("load"))
     try:
         client.register_plugin(Jobs(), name=JOBS)
     except GONE as error:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 import urllib.parse
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import wait
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,7 +21,8 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.loading import HostSpan, Survey, assign_by_host, host_names, same_host
 from singa_dask.data.order import keep_runs
 from singa_dask.data.sampler import Sampler
-from singa_dask.errors import ClusterError
+from singa_dask.data.stores.tables.table_scan import TableScan, UnscannedError, scans_apart
+from singa_dask.errors import ClusterError, SingaError
 from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.store_conf import StoreConf
@@ -28,8 +31,13 @@ from singa_dask.runtime.job.client.dask_tasks import on_dask
 from singa_dask.runtime.job.client.seen_files import check_seen, files_of
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.planning.layout import Layout
-from singa_dask.runtime.planning.nets import build_nets
+from singa_dask.runtime.planning.nets import build_nets, store_of
 from singa_dask.runtime.planning.worker_choice import WorkerFacts, place, place_first
+
+SCANNED_BYTES = 1 << 28
+"""A smaller table is scanned by each host: that takes a second."""
+TABLES = ("", "table", "csv", "jsonl")
+"""Backends of stores that may be tables of text."""
 
 
 class Surveyed(NamedTuple):
@@ -43,11 +51,14 @@ class Surveyed(NamedTuple):
         Input layers whose filesystem should report hosts but does not.
     assignments : dict of str to list of int
         Those of the checkpoint that the job continues from.
+    unscanned : sequence of TableScan
+        Scans of large tables of text that this host has not made. If there are any, the hosts are not known yet.
     """
 
     stores: dict[str, Survey]
     silent: list[str]
     assignments: dict[str, list[int]]
+    unscanned: Sequence[TableScan] = ()
 
 
 def reads_remote_stores(job: JobConf) -> bool:
@@ -56,8 +67,22 @@ def reads_remote_stores(job: JobConf) -> bool:
     return any(conf and conf.path and fs.local_path(conf.path) is None for conf in confs)
 
 
-def survey(job: str, resume: str | None, timeout_s: float, sources: Sequence[modules.Source] = ()) -> Surveyed:
+def reads_tables(job: JobConf) -> bool:
+    """Return whether a job may read large tables of text."""
+    stores = [store for layer in job.neuralnet.layer if (store := store_of(layer))]
+    return any(store.backend in TABLES for store in stores)
+
+
+def survey(
+    job: str,
+    resume: str | None,
+    timeout_s: float,
+    sources: Sequence[modules.Source] = (),
+    scanned_bytes: float = SCANNED_BYTES,
+) -> Surveyed:
     """Find the hosts that store the training records of a job; runs as a task on a Dask worker.
+
+    Tables of text of ``scanned_bytes`` or more are not scanned.
 
     Raises
     ------
@@ -67,7 +92,7 @@ def survey(job: str, resume: str | None, timeout_s: float, sources: Sequence[mod
 
     def run() -> Surveyed:
         modules.load(sources, REGISTRIES.values())
-        return _survey_stores(job, resume)
+        return _survey_stores(job, resume, scanned_bytes)
 
     answer = DaemonThreads(1, "survey").future(run)
     if not wait([answer], timeout_s).done:
@@ -75,13 +100,24 @@ def survey(job: str, resume: str | None, timeout_s: float, sources: Sequence[mod
     return answer.result()
 
 
-def _survey_stores(job: str, resume: str | None) -> Surveyed:
-    net = build_nets(JobConf.from_json(job, REGISTRIES))[Phase.TRAIN]
-    surveys = {layer.name: layer.survey() for layer in net.layers if isinstance(layer, StoreInput)}
-    asked = {name: survey for name, survey in surveys.items() if survey is not None}
-    located = {name: survey for name, survey in asked.items() if any(survey.hosts)}
+def _survey_stores(job: str, resume: str | None, scanned_bytes: float) -> Surveyed:
+    surveys: dict[str, Survey] = {}
+    unscanned: dict[str, TableScan] = {}
+    for phase, net in build_nets(JobConf.from_json(job, REGISTRIES)).items():
+        for layer in [layer for layer in net.layers if isinstance(layer, StoreInput)]:
+            try:
+                with scans_apart(scanned_bytes):
+                    found = layer.survey() if phase == Phase.TRAIN else None
+                    if found is not None:
+                        surveys[layer.name] = found
+                    elif layer.store_conf.backend in TABLES:
+                        with suppress(SingaError, OSError):  # the processes of the job report what is wrong
+                            layer.open_checked().close()
+            except UnscannedError as error:
+                unscanned.setdefault(error.scan.name, error.scan)
+    located = {name: survey for name, survey in surveys.items() if any(survey.hosts)}
     assignments = Checkpoint(resume).assignments if resume else {}
-    return Surveyed(located, sorted(asked.keys() - located.keys()), assignments)
+    return Surveyed(located, sorted(surveys.keys() - located.keys()), assignments, tuple(unscanned.values()))
 
 
 def host_names_of(dask_worker: Worker) -> frozenset[str]:
@@ -256,8 +292,8 @@ def place_on_cluster(
     present: Mapping[str, WorkerFacts],
     sources: Sequence[modules.Source],
     resume: str | None,
-    datasets: Sequence[Sequence[Any]] = (),
-    prepare: Callable[[Sequence[str]], None] = lambda _: None,
+    datasets: Sequence[Sequence[Any]],
+    share_scans: Callable[[Sequence[str], Sequence[TableScan]], None],
 ) -> Placed:
     """Choose a Dask worker for each process of a job, on hosts that store its records if they are known.
 
@@ -274,8 +310,8 @@ def place_on_cluster(
         URL of the checkpoint that the job continues from.
     datasets : sequence
         Catalogs of the part files that the job reads, as plain values.
-    prepare : callable
-        Called with Dask workers on which there is room for the job, before its records are looked for.
+    share_scans : callable
+        (Dask workers on which there is room for the job, scans) scans tables of text; then their hosts are looked for.
 
     Raises
     ------
@@ -291,24 +327,41 @@ def place_on_cluster(
             return Placed(list(chosen), {}, [f"{len(layout.processes)} processes are packed on {len(chosen)}"])
     workers = place(layout, present)
     check_seen(client, files_of(job), workers)
-    prepare(workers)
-    if not reads_remote_stores(job):
+    if not reads_remote_stores(job) and not reads_tables(job):
         return Placed(workers, {}, [])
     notes: list[str] = []
-    try:
+    surveyed = Surveyed({}, [], {})
+
+    def look(scanned_bytes: float) -> Surveyed:
         run = on_dask(client, datasets, workers[:1], _give_up_after(limit("survey")))
-        (surveyed,) = run([partial(survey, job.to_json(), resume, limit("answer"), sources)])
-        notes += [
-            f"layer {name}: the filesystem does not report which hosts store the records" for name in surveyed.silent
-        ]
-        if not surveyed.stores:
-            return Placed(workers, {}, notes)
-        names = client.run(host_names_of, workers=list(present))
-        locality = Locality(job, layout, surveyed, names, fresh=resume is None)
-        near = place(layout, present, locality.gain)
-        return Placed(near, locality.assignments(near), notes)
-    except Exception as error:  # locality only makes a job faster; units report what is wrong
-        return Placed(workers, {}, [*notes, f"the hosts that store the records are not known: {error}"])
+        (found,) = run([partial(survey, job.to_json(), resume, limit("answer"), sources, scanned_bytes)])
+        return found
+
+    with _noting(notes):
+        surveyed = look(SCANNED_BYTES)
+    if surveyed.unscanned:
+        share_scans(workers, surveyed.unscanned)
+        if reads_remote_stores(job):
+            with _noting(notes):
+                surveyed = look(math.inf)
+    for layer in surveyed.silent:
+        notes.append(f"layer {layer}: the filesystem does not report which hosts store the records")
+    if surveyed.stores:
+        with _noting(notes):
+            names = client.run(host_names_of, workers=list(present))
+            locality = Locality(job, layout, surveyed, names, fresh=resume is None)
+            near = place(layout, present, locality.gain)
+            return Placed(near, locality.assignments(near), notes)
+    return Placed(workers, {}, notes)
+
+
+@contextmanager
+def _noting(notes: list[str]) -> Iterator[None]:
+    """Make an error a note: locality only makes a job faster, and units report what is wrong."""
+    try:
+        yield
+    except Exception as error:
+        notes.append(f"the hosts that store the records are not known: {error}")
 
 
 def _give_up_after(seconds: float) -> Callable[[], None]:

@@ -7,18 +7,60 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
-from singa_dask import fs, modules
+from singa_dask import fs
 from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf, JobConf
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.job.state.events import JobSpec
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.units.initial_state import Rejoin
 from singa_dask.runtime.units.unit_host import UnitHost
 from singa_dask.runtime.units.unit_task import run_unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """What a Dask worker is told of a process that it hosts, as plain values.
+
+    Attributes
+    ----------
+    spec : JobSpec
+    token : str
+        Of the job's endpoints.
+    life, process : int
+    processes : sequence of sequence of Address
+        Units of each process.
+    workers : sequence of str
+        Dask worker of each process.
+    term : int
+        The life in which all processes began together.
+    threads : int or None
+        Of each worker.
+    silent_s : float
+        After which a process that does not answer is lost.
+    start, buddy
+        See `ev.Host`.
+    rejoin : sequence of sequence or None
+        Fields of `Rejoin`.
+    """
+
+    spec: JobSpec
+    token: str
+    life: int
+    process: int
+    processes: Sequence[Sequence[Sequence[Any]]]
+    workers: Sequence[str]
+    term: int
+    threads: int | None
+    silent_s: float
+    start: Mapping[str, Any]
+    buddy: str
+    rejoin: Sequence[Sequence[Any]] | None
 
 
 class Hosting(UnitHost):
@@ -26,13 +68,7 @@ class Hosting(UnitHost):
 
     Parameters
     ----------
-    placement : mapping
-        What `Jobs` has sent: ``job_id``, ``life``, ``process``, ``processes`` (units of each), ``workers`` (Dask worker
-        of each), ``buddy``, ``term`` (the life in which all processes began together), ``rejoin`` (fields of `Rejoin`,
-        for a process that joins others), ``threads`` (of each worker, or None),
-        ``silent_s`` (after which a process that does not answer is lost), ``start`` (``manifest`` of a snapshot,
-        ``url`` of a checkpoint, or nothing), ``job`` as JSON, ``assignments``, ``sources``, ``datasets``,
-        ``run_url``, ``init_from``, ``scalings``, ``token``.
+    placement : Placement
     job : JobConf
         The job of the placement.
     **options
@@ -50,37 +86,32 @@ class Hosting(UnitHost):
         Closed at the end: what makes the part files of the job readable here.
     """
 
-    def __init__(self, placement: Mapping[str, Any], job: JobConf, **options: Any) -> None:
-        processes = tuple(tuple(Address(*unit) for unit in units) for units in placement["processes"])
-        if not placement["buddy"] and job.cluster.snapshot_freq is None:
+    def __init__(self, placement: Placement, job: JobConf, **options: Any) -> None:
+        processes = tuple(tuple(Address(*unit) for unit in units) for units in placement.processes)
+        if not placement.buddy and job.cluster.snapshot_freq is None:
             # nobody would have the snapshots of a process that is lost
             cluster = ClusterConf.model_validate({**job.cluster.model_dump(), "snapshot_freq": 0})
             job = job.model_copy(update={"cluster": cluster})
         super().__init__(
-            placement["job_id"],
-            placement["process"],
+            placement.spec.job_id,
+            placement.process,
             job,
-            assignments=placement["assignments"],
-            scalings={name: Scaling.from_dict(scaling) for name, scaling in placement["scalings"].items()},
+            assignments=placement.spec.assignments,
+            scalings={name: Scaling.from_dict(scaling) for name, scaling in placement.spec.scalings.items()},
             layout=Layout(processes, job.cluster),
-            life=placement["life"],
-            rejoin=_rejoin_of(placement["rejoin"]),
-            threads=placement["threads"],
+            life=placement.life,
+            rejoin=_rejoin_of(*placement.rejoin) if placement.rejoin else None,
+            threads=placement.threads,
             **options,
         )
         self.placement = placement
-        self.buddy: str = placement["buddy"]
+        self.buddy = placement.buddy
         self.key = self.job_id, self.process
         self.reports: dict[str, dict[str, Any]] = {}
         self.mounts = ExitStack()
         self._n_running = 0
         self._is_closed = False
         self._changed = threading.Condition()
-
-    @property
-    def sources(self) -> list[modules.Source]:
-        """The user's own modules."""
-        return [modules.Source(*source) for source in self.placement["sources"]]
 
     @property
     def n_threads(self) -> int:
@@ -98,7 +129,7 @@ class Hosting(UnitHost):
             self._n_running += 1
         try:
             self.connect(endpoints)
-            url, init_from = fs.join(self.placement["run_url"], "checkpoint"), self.placement["init_from"]
+            url, init_from = fs.join(self.placement.spec.run_url, "checkpoint"), self.placement.spec.init_from
             report = run_unit(self, unit, url, start_point(), init_from)
             self.reports[str(unit)] = report
             return report
@@ -123,11 +154,11 @@ class Hosting(UnitHost):
             return self._changed.wait_for(lambda: not self._n_running, timeout_s)
 
 
-def _rejoin_of(facts: Mapping[str, Any] | None) -> Rejoin | None:
-    if facts is None:
-        return None
-    running, left = (frozenset(Address(*unit) for unit in facts[key]) for key in ("running", "left"))
-    return Rejoin(running, left, {int(group): int(step) for group, step in facts["steps"]})
+def _rejoin_of(running: Sequence[Any], left: Sequence[Any], steps: Sequence[Sequence[int]]) -> Rejoin:
+    def units(plain: Sequence[Any]) -> frozenset[Address]:
+        return frozenset(Address(*unit) for unit in plain)
+
+    return Rejoin(units(running), units(left), {group: step for group, step in steps})
 
 
 def stacks_of(hostings: Iterable[Hosting]) -> dict[str, dict[str, Any]]:

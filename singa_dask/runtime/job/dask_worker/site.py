@@ -32,19 +32,18 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
 from singa_dask.runtime.job.client.locality import host_names_of
 from singa_dask.runtime.job.dask_worker.clock import Clock, SteadyTimers, measure_clock
-from singa_dask.runtime.job.dask_worker.hosting import Hosting, stacks_of
+from singa_dask.runtime.job.dask_worker.hosting import Hosting, Placement, stacks_of
 from singa_dask.runtime.job.dask_worker.job_log import LogToClient
 from singa_dask.runtime.job.dask_worker.part_files import PartFiles
 from singa_dask.runtime.job.frames import guard_frames
 from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, PLACEMENT, SITE, Op
+from singa_dask.runtime.job.state.events import JobSpec
 from singa_dask.runtime.job.state.restarts import snapshot_name
 from singa_dask.runtime.units.job_of_thread import in_job
 
 logger = logging.getLogger(__name__)
 
-CONNECT_S = 3.0
-"""Time for one attempt of a process to connect to another one, of which there are three at least."""
 LONG_WAIT_S = 10.0
 PART_BYTES_PER_S = 20e6
 
@@ -152,10 +151,11 @@ class Site(WorkerPlugin):
         told = await self.shared(job_id, f"{life} {PLACEMENT}", leader)
         if not told:
             return {"error": f"life {life} of the job is over"}
-        own = {"job_id": job_id, "life": life, "process": process, "buddy": buddy, "token": token}
-        placement = {**json.loads(told), **own}
+        shared = json.loads(told)
+        shared["spec"] = JobSpec(**shared["spec"])
+        placement = Placement(**shared, life=life, process=process, buddy=buddy, token=token)
         for before in self._of(job_id):
-            if before.life < placement["term"] or (before.key == key and before.life < life):
+            if before.life < placement.term or (before.key == key and before.life < life):
                 await self._close(before, "a newer life of the job begins")
         try:
             hosting: Hosting = await self._in_thread(self._build, placement)
@@ -180,21 +180,21 @@ class Site(WorkerPlugin):
     def _of(self, job_id: str) -> list[Hosting]:
         return [hosting for hosting in self.hostings.values() if hosting.job_id == job_id]
 
-    def _build(self, placement: Mapping[str, Any]) -> Hosting:
-        sources = [modules.Source(*source) for source in placement["sources"]]
+    def _build(self, placement: Placement) -> Hosting:
+        sources = placement.spec.modules
         self._check_modules(sources)
         modules.load(sources, REGISTRIES.values())
-        job, mine = JobConf.from_json(placement["job"], REGISTRIES), get_address_host(self.worker.address)
-        neighbours = [i for i, worker in enumerate(placement["workers"]) if get_address_host(worker) == mine]
+        job, mine = JobConf.from_json(placement.spec.job, REGISTRIES), get_address_host(self.worker.address)
+        neighbours = [i for i, worker in enumerate(placement.workers) if get_address_host(worker) == mine]
         limit, n_peers = self.worker.memory_manager.memory_limit, len(neighbours) - 1
         shared_bytes = segment_bytes(n_peers, limit) if job.cluster.listen.shared_memory else 0
         transport = partial(self._transport(placement, job.cluster.listen), shared_bytes=shared_bytes)
         with ExitStack() as mounts:
-            mounts.enter_context(self._files.reading(placement["datasets"]))
+            mounts.enter_context(self._files.reading(placement.spec.datasets))
             hosting: Hosting = Hosting(
                 placement,
                 job,
-                transport=transport if len(placement["workers"]) > 1 else None,
+                transport=transport if len(placement.workers) > 1 else None,
                 emit=partial(self._emit, placement),
                 host_names=host_names_of(self.worker),
                 neighbours=neighbours,
@@ -208,28 +208,29 @@ class Site(WorkerPlugin):
         """Refuse modules of which a running job in this process has others of the same names."""
         texts = {source.name: source for source in sources}
         for other in list(self.hostings.values()):  # the event loop adds and removes some meanwhile
-            changed = [source.file for source in other.sources if texts.get(source.name, source) != source]
+            theirs = other.placement.spec.modules
+            changed = [source.file for source in theirs if texts.get(source.name, source) != source]
             if changed:
                 raise ConfigError(
                     f"{', '.join(changed)}: job {other.job_id} runs in this process with another version of it. "
                     "Rename the file, or wait for that job."
                 )
 
-    def _transport(self, placement: Mapping[str, Any], conf: ListenConf) -> Callable[..., Transport]:
+    def _transport(self, placement: Placement, conf: ListenConf) -> Callable[..., Transport]:
         scheme, _, endpoint = self.worker.address.partition("://")
         security = self.worker.security
         return partial(
             Transport,
             f"{scheme}://{endpoint.rpartition(':')[0]}",
-            life=placement["term"],  # processes that were replaced are of a newer life than the others
-            retry_s=placement["silent_s"],
-            timeout_s=min(CONNECT_S, placement["silent_s"] / 3),
-            token=placement["token"],
+            life=placement.term,  # processes that were replaced are of a newer life than the others
+            retry_s=placement.silent_s,
+            timeout_s=min(limit("attempt"), placement.silent_s / 3),
+            token=placement.token,
             interface=conf.interface,
             ports=conf.port_range,
             listen_args=security.get_listen_args("worker"),
             connect_args=security.get_connection_args("worker"),
-            name=f"transport-{placement['job_id']}",
+            name=f"transport-{placement.spec.job_id}",
         )
 
     async def _end(
@@ -296,12 +297,12 @@ class Site(WorkerPlugin):
             progress.setdefault(hosting.job_id, []).append({**facts, **hosting.progress()})
         return progress
 
-    def _emit(self, placement: Mapping[str, Any], event: Mapping[str, Any]) -> Future[Any] | None:
+    def _emit(self, placement: Placement, event: Mapping[str, Any]) -> Future[Any] | None:
         """Send an event of a unit to `Jobs`, which passes on what people see; called from any thread.
 
         The future of a snapshot is done once `Jobs` has it.
         """
-        facts = {"job_id": placement["job_id"], "life": placement["life"], "what": dict(event)}
+        facts = {"job_id": placement.spec.job_id, "life": placement.life, "what": dict(event)}
         if event["event"] == "snapshot":
             there = Future[Any]()
             self.worker.loop.add_callback(self._tell, there, **facts)
@@ -312,10 +313,10 @@ class Site(WorkerPlugin):
         self.worker.loop.add_callback(self.worker.batched_send, {"op": EVENTS, **facts})
         return None
 
-    def _write_spans(self, placement: Mapping[str, Any], event: Mapping[str, Any]) -> None:
-        host = {"life": placement["life"], "host": get_address_host(self.worker.address), **self._clock._asdict()}
+    def _write_spans(self, placement: Placement, event: Mapping[str, Any]) -> None:
+        host = {"life": placement.life, "host": get_address_host(self.worker.address), **self._clock._asdict()}
         try:
-            write_spans(placement["run_url"], {**event, **host})
+            write_spans(placement.spec.run_url, {**event, **host})
         except DataError as error:
             logger.warning("%s The trace of the job lacks what process %d has recorded.", error, event["process"])
 
@@ -351,7 +352,7 @@ class Site(WorkerPlugin):
 
     def start_point(self, hosting: Hosting) -> str | Checkpoint | None:
         """Return what the units of a life start from."""
-        start = hosting.placement["start"]
+        start = hosting.placement.start
         manifest = start.get("manifest")
         if manifest is None:
             url: str | None = start.get("url")

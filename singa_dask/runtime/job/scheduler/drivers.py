@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distributed import Scheduler, Status
@@ -23,24 +23,24 @@ from singa_dask.redaction import redact
 from singa_dask.runtime.job.limits import limit, state_url
 from singa_dask.runtime.job.names import DRIVERS, Op, in_use, stopped
 from singa_dask.runtime.job.scheduler.history import History
+from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.kept import KeptJobs
-from singa_dask.runtime.job.scheduler.line import IN_LINE, NOT_BEGUN, Waiting
-from singa_dask.runtime.job.scheduler.record import JobRecord, facts_in_line
+from singa_dask.runtime.job.scheduler.line import IN_LINE, Waiting
+from singa_dask.runtime.job.scheduler.record import JobRecord
 from singa_dask.runtime.job.scheduler.sites import Sites
 
 logger = logging.getLogger(__name__)
 
 
-def _facts_aside(job_id: str, reason: str, kept: str) -> dict[str, Any]:
-    """Return what is known of a kept job that was put aside, as `JobRecord.facts` has it."""
+def _facts_aside(job_id: str, reason: str, kept: str) -> JobFacts:
+    """Return what is known of a kept job that was put aside."""
     run: Mapping[str, Any] = {}
     with suppress(Exception):  # the text may be anything
         run = {**json.loads(kept)["run"]}
         run = {**run, "name": json.loads(run["job"])["name"]}
-    known = {key: redact(str(run.get(key, ""))) for key in ("name", "owner", "run_url")}
-    facts = {"id": job_id, "topology": {}, "train_steps": 0, "detached": True, "priority": 0, **known}
-    end = {"state": "failed", "reason": reason, "exit_code": ClusterError.exit_code}
-    return {**NOT_BEGUN, **facts, **end, "began": time.time(), "ended": time.time()}
+    name, owner, run_url = (redact(str(run.get(key, ""))) for key in ("name", "owner", "run_url"))
+    facts = JobFacts(id=job_id, name=name, owner=owner, run_url=run_url, detached=True, began=time.time())
+    return replace(facts, state="failed", reason=reason, exit_code=ClusterError.exit_code, ended=time.time())
 
 
 AGAIN_S = 5.0
@@ -217,7 +217,8 @@ class Drivers:
 
     def _join(self, run: Mapping[str, Any], client: str = "", rank: tuple[float, int] | None = None) -> None:
         cluster = json.loads(run["job"])["cluster"]
-        self._waiting.turn(facts_in_line(run), run["priority"], client, is_detached=True, cluster=cluster, rank=rank)
+        facts = replace(JobFacts.of_run(run), detached=True)
+        self._waiting.turn(facts.to_dict(), client, cluster=cluster, rank=rank)
 
     def start_next(self, check_room: Callable[[ClusterConf], None]) -> None:
         """Start the driver of the first job in line if that is detached, and there is room for it.
@@ -253,11 +254,11 @@ class Drivers:
             has_begun = record.state.phase == "running" or record.state.life > 0
             return {"state": "running" if has_begun else "starting"}
         if facts := self._history.facts.get(job_id):
-            failure = {"reason": facts["reason"], "exit_code": facts["exit_code"], "error": ""}
-            return {"state": "ended", "failure": failure if facts["state"] == "failed" else {}}
+            failure = {"reason": facts.reason, "exit_code": facts.exit_code, "error": ""}
+            return {"state": "ended", "failure": failure if facts.state == "failed" else {}}
         queued = self._waiting.facts().get(job_id)
-        if queued and (queued["place"] > 1 or queued["reason"]):
-            return {"state": "queued", "place": queued["place"], "reason": queued["reason"]}
+        if queued and (queued.place > 1 or queued.reason):
+            return {"state": "queued", "place": queued.place, "reason": queued.reason}
         return {"state": "starting" if driven is not None else "unknown"}
 
     def loss_of(self, job: Mapping[str, Any]) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from singa_dask.runtime.dashboard.activity import Activity
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.scheduler.event_log import EventLog
+from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.record import JobRecord
 
 KEPT_JOBS = 1000
@@ -32,12 +33,12 @@ class History:
 
     Attributes
     ----------
-    facts : dict of str to dict
-        By id, the newest last: see `JobRecord.facts`.
+    facts : dict of str to JobFacts
+        By id, the newest last.
     """
 
     def __init__(self) -> None:
-        self.facts: dict[str, dict[str, Any]] = {}
+        self.facts: dict[str, JobFacts] = {}
         self._kept: dict[str, _Ended] = {}
 
     def add(self, record: JobRecord) -> None:
@@ -58,10 +59,10 @@ class History:
         self.facts.pop(job_id, None)
         self._kept.pop(job_id, None)
 
-    def add_facts(self, facts: dict[str, Any]) -> None:
+    def add_facts(self, facts: JobFacts) -> None:
         """Keep the facts of a job that has ended before it began."""
-        self.drop(facts["id"])
-        self.facts[facts["id"]] = facts
+        self.drop(facts.id)
+        self.facts[facts.id] = facts
 
     def trim(self, job_id: str, client: str | None = None) -> None:
         """Keep only the last events of a job, which its driver has had, or its client if ``client`` is that one."""

@@ -231,7 +231,7 @@ class Jobs(SchedulerPlugin):
         """Answer a client that waits, see `Waiting.turn`."""
         await self.drivers.wait_until_restored()
         self._keep_ticking()
-        return self.waiting.turn(is_detached=False, **arguments)
+        return self.waiting.turn(**arguments)
 
     def _check_room(self, cluster: ClusterConf) -> None:
         """Check that a job in line fits on the cluster."""

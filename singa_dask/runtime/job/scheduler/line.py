@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distributed import Scheduler
@@ -14,20 +14,10 @@ from singa_dask.conf import ClusterConf
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import stopped
 from singa_dask.runtime.job.scheduler.history import History
+from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 
 IN_LINE = "while it waited in line"
 KEPT_TICKETS = 10_000
-NOT_BEGUN: dict[str, Any] = {
-    "state": "queued",
-    "step": -1,
-    "steps": {},
-    "metrics": {},
-    "samples_per_s": 0.0,
-    "ended": None,
-    "exit_code": 0,
-    "restarts": 0,
-    "n_events": 0,
-}
 
 
 @dataclass
@@ -38,12 +28,9 @@ class _Waiter:
     ----------
     rank : tuple of (float, int)
         Jobs of lower rank go first.
-    facts : dict
-        As `JobRecord.facts` has them.
+    facts : JobFacts
     client : str
         Id of the client that waits.
-    is_detached : bool
-        Nobody waits: the job stays in line until it is its turn.
     ticket : str
         Of the client, for this job.
     cluster : ClusterConf
@@ -54,9 +41,8 @@ class _Waiter:
     """
 
     rank: tuple[float, int]
-    facts: dict[str, Any]
+    facts: JobFacts
     client: str
-    is_detached: bool
     ticket: str
     cluster: ClusterConf
     asked_at: float = 0.0
@@ -86,9 +72,7 @@ class Waiting:
     def turn(
         self,
         facts: Mapping[str, Any],
-        priority: int,
         client: str,
-        is_detached: bool,
         why: str = "",
         ticket: str = "",
         cluster: Mapping[str, Any] | None = None,
@@ -99,11 +83,9 @@ class Waiting:
         Parameters
         ----------
         facts : mapping
-            ``id``, ``name``, ``owner``, ``run_url``, ``topology`` and ``train_steps``.
-        priority : int
+            Fields of `JobFacts`.
         client : str
             Id of the client that asks.
-        is_detached : bool
         why : str
             Why it could not start although it was its turn.
         ticket : str
@@ -124,11 +106,11 @@ class Waiting:
         if waiter is None:
             if ticket and ticket in self._left:
                 return {"ahead": [], "end": {}}
-            whole = {**NOT_BEGUN, **facts, "began": time.time(), "detached": is_detached, "priority": priority}
-            conf, rank = ClusterConf.model_validate(cluster or {}), rank or (-priority, self._n_joined)
-            waiter = self._waiters[job_id] = _Waiter(rank, whole, client, is_detached, ticket, conf)
+            whole = replace(JobFacts(**facts), began=time.time())
+            conf, rank = ClusterConf.model_validate(cluster or {}), rank or (-whole.priority, self._n_joined)
+            waiter = self._waiters[job_id] = _Waiter(rank, whole, client, ticket, conf)
             self._n_joined += 1
-        waiter.client, waiter.asked_at, waiter.facts["reason"] = client, time.monotonic(), why
+        waiter.client, waiter.asked_at, waiter.facts = client, time.monotonic(), replace(waiter.facts, reason=why)
         return {"ahead": self.ahead_of(job_id), "end": waiter.end}
 
     def leave(self, job_id: str, failure: Mapping[str, Any] | None = None) -> None:
@@ -139,7 +121,7 @@ class Waiting:
         if waiter is not None and failure:
             state = "stopped" if waiter.end else "failed"
             how = {"state": state, "reason": failure["reason"], "exit_code": failure["exit_code"]}
-            self._history.add_facts({**waiter.facts, **how, "ended": time.time()})
+            self._history.add_facts(replace(waiter.facts, **how, ended=time.time()))
 
     def has(self, job_id: str) -> bool:
         """Return whether a job is in line."""
@@ -171,8 +153,8 @@ class Waiting:
 
     def note(self, job_id: str, why: str) -> None:
         """Take note why a job in line has not started although it is its turn."""
-        if job_id in self._waiters:
-            self._waiters[job_id].facts["reason"] = why
+        if waiter := self._waiters.get(job_id):
+            waiter.facts = replace(waiter.facts, reason=why)
 
     def _in_order(self) -> list[str]:
         return sorted(self._waiters, key=lambda job_id: self._waiters[job_id].rank)
@@ -185,15 +167,15 @@ class Waiting:
         waiter.end = stopped(IN_LINE, name, by)
         return True
 
-    def facts(self) -> dict[str, dict[str, Any]]:
-        """Return what is known of the jobs in line, by id, in order; ``place`` is 1 for the first."""
-        return {job_id: {**self._waiters[job_id].facts, "place": i + 1} for i, job_id in enumerate(self._in_order())}
+    def facts(self) -> dict[str, JobFacts]:
+        """Return what is known of the jobs in line, by id, in order."""
+        return {job_id: replace(self._waiters[job_id].facts, place=i + 1) for i, job_id in enumerate(self._in_order())}
 
     def tick(self) -> bool:
         """Drop jobs whose clients are gone; return whether any is left."""
         now = time.monotonic()
         for job_id, waiter in list(self._waiters.items()):
             may_s = limit("waiter" if waiter.client in self._scheduler.clients else "client")
-            if not waiter.is_detached and now - waiter.asked_at > may_s:
+            if not waiter.facts.detached and now - waiter.asked_at > may_s:
                 self.leave(job_id, waiter.end or {"reason": "the client that waited is gone", "exit_code": 1})
         return bool(self._waiters)

@@ -7,6 +7,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,14 +15,14 @@ from distributed import Future
 from distributed.comm.addressing import get_address_host
 from tornado.locks import Condition
 
-from singa_dask.conf import ClusterConf
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.activity import Activity
-from singa_dask.runtime.job.client.group_metrics import MetricsMerger
 from singa_dask.runtime.job.client.result import exit_code_of, outcome
 from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.scheduler.event_log import PAGE, EventLog
 from singa_dask.runtime.job.scheduler.evidence import Evidence
+from singa_dask.runtime.job.scheduler.group_metrics import MetricsMerger
+from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.scheduler.stalls import Stalls
 from singa_dask.runtime.job.state.events import JobSpec
 from singa_dask.runtime.job.state.job_state import JobState
@@ -30,25 +31,6 @@ from singa_dask.runtime.planning.layout import plan_processes
 logger = logging.getLogger(__name__)
 
 KEPT_EVENTS = 10_000
-
-
-def facts_in_line(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is known of a job that waits in line, by the keys of `JobRecord.facts`.
-
-    Parameters
-    ----------
-    run : mapping
-        The fields of its `Submission`.
-    """
-    job = json.loads(run["job"])
-    return {
-        "id": run["job_id"],
-        "name": job["name"],
-        "owner": run["owner"],
-        "run_url": redact(run["run_url"]),
-        "topology": plan_processes(ClusterConf.model_validate(job["cluster"])).describe(),
-        "train_steps": job["train_steps"],
-    }
 
 
 class JobRecord:
@@ -157,47 +139,35 @@ class JobRecord:
             if report["state"] == "lost":  # it may have told its step in metrics only
                 report["step"] = max(report["step"], last_step)
 
-    def facts(self) -> dict[str, Any]:
-        """Return what people ask of a job, as plain values.
-
-        Returns
-        -------
-        dict
-            ``id``, ``name``, ``owner``, ``run_url``; ``state``: starting, running, restarting, stopping, done, failed
-            or stopped; ``step``: of the slowest worker group, -1 before the first; ``train_steps``, as the job says;
-            ``steps`` of each worker group by its number as a str; ``metrics``: the latest of each phase;
-            ``samples_per_s``, summed over the worker groups; ``began`` and ``ended``, seconds since the epoch, None
-            while it runs; ``reason`` why it ended, empty if nothing is to be said; ``exit_code``, None while it runs;
-            ``detached``; ``priority``; ``restarts``; ``topology`` as in ``summary.json``; ``n_events``.
-        """
+    def facts(self) -> JobFacts:
+        """Return what people ask of the job."""
         spec, state, merger = self.spec, self.state, self.merger
-        facts: dict[str, Any] = {
-            "id": spec.job_id,
-            "name": self._job["name"],
-            "owner": spec.owner,
-            "run_url": redact(spec.run_url),
-            "state": self._state(),
-            "step": max(min(state.steps.values(), default=-1), merger.last_step),
-            "train_steps": self._job["train_steps"],
-            "steps": dict(state.steps),
-            "metrics": dict(merger.latest),
-            "samples_per_s": round(sum(merger.speeds.values()), 1),
-            "began": self.began,
-            "ended": None,
-            "reason": "",
-            "exit_code": None,
-            "detached": bool(spec.driver),
-            "priority": spec.priority,
-            "restarts": len(state.restarts),
-            "topology": self._topology,
-            "n_events": self._n_events,
-        }
+        facts = JobFacts(
+            id=spec.job_id,
+            name=self._job["name"],
+            owner=spec.owner,
+            run_url=redact(spec.run_url),
+            topology=self._topology,
+            train_steps=self._job["train_steps"],
+            state=self._state(),
+            step=max(min(state.steps.values(), default=-1), merger.last_step),
+            steps=dict(state.steps),
+            metrics=dict(merger.latest),
+            samples_per_s=round(sum(merger.speeds.values()), 1),
+            began=self.began,
+            exit_code=None,
+            detached=bool(spec.driver),
+            priority=spec.priority,
+            restarts=len(state.restarts),
+            n_events=self._n_events,
+        )
         over = next(reversed(self.events), None)
-        if over is not None and over["event"] == "over":
-            end = JobEnd.of(over)
-            facts["state"], facts["step"], facts["reason"] = outcome(end)
-            facts["ended"], facts["exit_code"] = over["time"], exit_code_of(facts["state"], end)
-        return facts
+        if over is None or over["event"] != "over":
+            return facts
+        end = JobEnd.of(over)
+        how, step, reason = outcome(end)
+        exit_code = exit_code_of(how, end)
+        return replace(facts, state=how, step=step, reason=reason, ended=over["time"], exit_code=exit_code)
 
     def _state(self) -> str:
         phase = self.state.phase

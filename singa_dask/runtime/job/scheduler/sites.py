@@ -6,6 +6,7 @@ import contextlib
 import json
 import pickle
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from pkgutil import resolve_name
 from typing import Any
@@ -80,11 +81,20 @@ class Sites:
 
     def share(self, record: JobRecord, action: ev.Host) -> None:
         """Have ready what all processes of a life are told, and choose who asks for it on each host."""
-        keys = ("job", "assignments", "sources", "run_url", "init_from", "datasets", "scalings")
-        facts = {**{key: getattr(record.spec, key) for key in keys}, **action.placement}
-        record.shared = {f"{action.life} {PLACEMENT}": json.dumps(facts)}
+        roster, rejoin = action.roster, action.rejoin
+        placement = {
+            "spec": asdict(record.spec),
+            "processes": roster.layout.processes,
+            "workers": roster.workers,
+            "term": roster.term,
+            "threads": roster.threads or None,
+            "silent_s": limit("silent"),
+            "start": action.start,
+            "rejoin": rejoin and [sorted(rejoin.running), sorted(rejoin.left), list(rejoin.steps.items())],
+        }
+        record.shared = {f"{action.life} {PLACEMENT}": json.dumps(placement)}
         # the first of a host is the last to be put here; some may be gone, as their processes are done
-        there = [each for each in reversed(action.placement["workers"]) if each in self._scheduler.workers]
+        there = [each for each in reversed(roster.workers) if each in self._scheduler.workers]
         record.leaders = {get_address_host(each): each for each in there}
 
     async def host(self, record: JobRecord, action: ev.Host) -> dict[str, Any]:
@@ -100,7 +110,7 @@ class Sites:
             leader = action.worker
         if not record.state.is_current(action.process, action.life):
             return {"error": f"life {action.life} of the job is over"}
-        if buddy := action.placement["buddy"]:
+        if buddy := action.buddy:
             ready = gen.convert_yielded(self.install(buddy))
             with contextlib.suppress(util.TimeoutError):  # it holds up the start no longer
                 await gen.with_timeout(timedelta(seconds=limit("buddy")), ready)

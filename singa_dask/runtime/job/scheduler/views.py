@@ -13,7 +13,7 @@ from singa_dask.observe.event_texts import event_text, log_text, stack_text
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.activity import Activity
 from singa_dask.runtime.job.limits import limit
-from singa_dask.runtime.job.names import SIGNAL_CODES, SITE, Op
+from singa_dask.runtime.job.names import SITE, Op
 from singa_dask.runtime.job.scheduler.event_log import EventLog
 from singa_dask.runtime.job.scheduler.record import JobRecord
 from singa_dask.runtime.job.state import events as ev
@@ -27,10 +27,6 @@ ENDED_PAGE = 200
 SHOWN_EVENTS = 20
 """Number of events that `Views.view` returns; steps and metrics do not count."""
 NOT_SHOWN = frozenset(("metrics", "steps", "profile", "unit", "over"))
-ROW = (
-    "id", "name", "owner", "run_url", "state", "step", "train_steps", "samples_per_s", "began", "ended", "reason",
-    "exit_code", "n_events",
-)  # fmt: skip
 ENDED_JOBS = QUEUED_JOBS = 50
 SHOWN_REASONS = 5
 SHOWN_LINES = 1000
@@ -65,21 +61,21 @@ class Views:
         Returns
         -------
         list of dict
-            ``loss``, None if it is not known, and of `JobRecord.facts`: ``id``, ``name``, ``owner``, ``run_url``,
+            ``loss``, None if it is not known, and of `JobFacts`: ``id``, ``name``, ``owner``, ``run_url``,
             ``state``, ``step``, ``train_steps``, ``samples_per_s``, ``began``, ``ended``, ``reason``,
             ``exit_code``, ``n_events``; ``standing``, the state in words, with the place in line and the priority.
         """
         if not before:
             return [*self.newest(ENDED_PAGE)]
-        ended = dropwhile(lambda facts: facts["id"] != before, reversed(self._jobs.history.facts.values()))
-        return [row_of(facts) for facts in islice(ended, 1, 1 + ENDED_PAGE)]
+        ended = dropwhile(lambda facts: facts.id != before, reversed(self._jobs.history.facts.values()))
+        return [facts.row() for facts in islice(ended, 1, 1 + ENDED_PAGE)]
 
     def newest(self, n_ended: int, n_queued: int | None = None) -> Sequence[dict[str, Any]]:
         """Return rows of `list`: the jobs that run, the newest first; the first in line; the last that have ended."""
         running = reversed([record.facts() for record in self._jobs.records.values()])
         queued = islice(self._jobs.waiting.facts().values(), n_queued)
         ended = islice(reversed(self._jobs.history.facts.values()), n_ended)
-        return [row_of(facts) for facts in (*running, *queued, *ended)]
+        return [facts.row() for facts in (*running, *queued, *ended)]
 
     def view(self, job_id: str) -> dict[str, Any] | None:
         """Return what is known of a job, or None if nothing is.
@@ -87,7 +83,7 @@ class Views:
         Returns
         -------
         dict
-            A row of `list`, that of `JobRecord.facts`, and ``life``; ``reasons``, why units were started again;
+            A row of `list`, that of `JobFacts`, and ``life``; ``reasons``, why units were started again;
             ``processes``, see `processes_of`; ``events``, the last but steps, metrics and profiles; ``driver``, the
             Dask worker of a driver that has not written the summary yet.
         """
@@ -97,7 +93,7 @@ class Views:
         if facts is None:
             return None
         last = (event for event in reversed(self._events(job_id) or ()) if event["event"] not in NOT_SHOWN)
-        view = {**row_of(facts), **facts, "events": list(islice(last, SHOWN_EVENTS))[::-1]}
+        view = {**facts.row(), **facts.to_dict(), "events": list(islice(last, SHOWN_EVENTS))[::-1]}
         view["driver"] = self._jobs.drivers.worker_of(job_id)
         if record is not None:
             view["life"], view["reasons"] = record.state.life, list(record.state.restarts.reasons)
@@ -212,18 +208,7 @@ class Views:
 
     def live(self) -> Iterable[tuple[Mapping[str, Any], Activity]]:
         """Return the facts and the activity of each job that has not ended."""
-        return [(record.facts(), record.activity) for record in self._jobs.records.values()]
-
-
-def row_of(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a job in a list, from `JobRecord.facts`; a job that somebody has killed did not fail."""
-    metrics = facts["metrics"].get("train", {})
-    loss = next((metrics[name] for name in sorted(metrics) if name.endswith("loss")), None)
-    place = f", place {facts['place']}" if "place" in facts else ""
-    priority = f", priority {facts['priority']}" if facts.get("priority") else ""
-    is_killed = facts["state"] == "failed" and facts["exit_code"] in SIGNAL_CODES.values()
-    standing = f"{'killed' if is_killed else facts['state']}{place}{priority}"
-    return {"loss": loss, "standing": standing, **{key: facts[key] for key in ROW}}
+        return [(record.facts().to_dict(), record.activity) for record in self._jobs.records.values()]
 
 
 def processes_of(record: JobRecord, scheduler: Scheduler) -> list[dict[str, Any]]:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from singa_dask.comm.message import Address
 from singa_dask.fs.host_files import Catalog
+from singa_dask.modules import Source
+
+if TYPE_CHECKING:
+    from singa_dask.runtime.job.state.placer import Roster
+    from singa_dask.runtime.units.initial_state import Rejoin
 
 # -- events --------------------------------------------------------------------------------------------------------
 
@@ -186,14 +191,23 @@ class Host(NamedTuple):
 
     Attributes
     ----------
-    placement : dict
-        For `Site.host`: ``process``, ``processes``, ``workers``, ``buddy`` and what the units start from.
+    roster : Roster
+        Where the units are.
+    start : mapping
+        What the units start from: ``manifest`` of a snapshot, ``url`` of a checkpoint, or nothing.
+    buddy : str
+        Dask worker that keeps a second copy of the snapshots of the process; empty if there is none.
+    rejoin : Rejoin or None
+        If the process joins others that go on.
     """
 
     life: int
     process: int
     worker: str
-    placement: Mapping[str, Any]
+    roster: Roster
+    start: Mapping[str, Any]
+    buddy: str = ""
+    rejoin: Rejoin | None = None
 
 
 class RunUnits(NamedTuple):
@@ -318,6 +332,11 @@ class Submission:
     init_from: Sequence[str] = ()
     priority: int = 0
     datasets: Sequence[Sequence[Any]] = ()
+
+    @property
+    def modules(self) -> list[Source]:
+        """The user's own modules."""
+        return [Source(*source) for source in self.sources]
 
 
 @dataclass(frozen=True, kw_only=True)

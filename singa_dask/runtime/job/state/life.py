@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from singa_dask.comm.message import Address
-from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.state import events as ev
 from singa_dask.runtime.job.state.placer import Roster
 from singa_dask.runtime.planning.worker_choice import WorkerFacts
+from singa_dask.runtime.units.initial_state import Rejoin
 
 
 @dataclass
@@ -102,28 +102,7 @@ def host_actions(
     processes: Iterable[int],
     start: Mapping[str, Any],
     buddies: Sequence[str],
-    rejoin: Mapping[str, Any] | None = None,
+    rejoin: Rejoin | None = None,
 ) -> list[ev.Host]:
-    """Return what hosts some processes of a job.
-
-    Parameters
-    ----------
-    roster : Roster
-    processes : iterable of int
-    start : mapping
-        What the units start from: ``manifest`` of a snapshot, ``url`` of a checkpoint, or nothing.
-    buddies : sequence of str
-        Of each process of the job.
-    rejoin : mapping, optional
-        Fields of `Rejoin`, as plain values, for processes that join others that go on.
-    """
-    facts = {
-        "processes": [[list(unit) for unit in units] for units in roster.layout.processes],
-        "workers": list(roster.workers),
-        "term": roster.term,
-        "threads": roster.threads or None,
-        "silent_s": limit("silent"),
-        "start": start,
-        "rejoin": rejoin,
-    }
-    return [ev.Host(roster.lives[p], p, roster.workers[p], {**facts, "buddy": buddies[p]}) for p in processes]
+    """Return what hosts some processes of a job; ``buddies`` are those of all, see `ev.Host` for the others."""
+    return [ev.Host(roster.lives[p], p, roster.workers[p], roster, start, buddies[p], rejoin) for p in processes]

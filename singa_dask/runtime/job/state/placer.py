@@ -14,8 +14,6 @@ from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.planning.worker_choice import WorkerFacts, limits_of, place, place_again, share
 from singa_dask.shown import plural
 
-HOPELESS_S = 30.0
-"""How long units wait where Dask workers are there that have no package to host them."""
 TELL_S = 10.0
 """When it is said that the job waits."""
 FAILED = "it has failed, or does not reach others"
@@ -131,7 +129,7 @@ class Placer:
             why = f"{error} {self._unused(now, workers, before)}".rstrip()
             usable = {address for address, known in workers.items() if known.usable} - self.leaving
             is_hopeless = usable != self._candidates(EVER, workers, ()).keys()
-            if waited >= (min(HOPELESS_S, self._patience_s) if is_hopeless else self._patience_s):
+            if waited >= (min(limit("hopeless"), self._patience_s) if is_hopeless else self._patience_s):
                 raise ClusterError(f"Waited {waited:.0f} s for Dask workers: {why}") from error
             if waited >= TELL_S and not self._has_told:
                 self._has_told = True

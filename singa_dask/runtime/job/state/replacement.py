@@ -15,6 +15,7 @@ from singa_dask.runtime.job.state.placer import Placer, buddies_of
 from singa_dask.runtime.job.state.restarts import RestartPoints
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.planning.worker_choice import WorkerFacts
+from singa_dask.runtime.units.initial_state import Rejoin
 
 
 def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | None:
@@ -195,11 +196,8 @@ class Replacement:
             workers=tuple(mine.get(p, worker) for p, worker in enumerate(roster.workers)),
             lives=tuple(life if p in mine else before for p, before in enumerate(roster.lives)),
         )
-        rejoin = {
-            "running": [list(unit) for p in self._survivors for unit in roster.layout.processes[p]],
-            "left": [list(unit) for unit in self._left()],
-            "steps": [list(each) for each in steps.items()],
-        }
+        running = frozenset(unit for p in self._survivors for unit in roster.layout.processes[p])
+        rejoin = Rejoin(running, frozenset(self._left()), steps)
         self._life.buddies = buddies_of(roster, workers)
         return host_actions(roster, self._processes, start, self._life.buddies, rejoin)
 

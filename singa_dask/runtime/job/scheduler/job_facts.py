@@ -1,0 +1,104 @@
+"""JobFacts: what people ask of a job, whether it waits in line, runs or has ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from singa_dask.conf import ClusterConf
+from singa_dask.redaction import redact
+from singa_dask.runtime.job.names import SIGNAL_CODES
+from singa_dask.runtime.planning.layout import plan_processes
+
+ROW = (
+    "id", "name", "owner", "run_url", "state", "step", "train_steps", "samples_per_s", "began", "ended", "reason",
+    "exit_code", "n_events",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFacts:
+    """What people ask of a job; by default of one that waits in line.
+
+    Attributes
+    ----------
+    id, name, owner, run_url : str
+    topology : mapping
+        As in ``summary.json``.
+    train_steps : int
+        As the job says.
+    state : str
+        queued, starting, running, restarting, stopping, done, failed or stopped.
+    step : int
+        Of the slowest worker group, -1 before the first.
+    steps : mapping of str to int
+        Of each worker group by its number.
+    metrics : mapping of str to mapping
+        The latest of each phase.
+    samples_per_s : float
+        Summed over the worker groups.
+    began, ended : float
+        Seconds since the epoch; None while it has not ended.
+    reason : str
+        Why it waits, or has ended; empty if nothing is to be said.
+    exit_code : int or None
+        None while it runs.
+    detached : bool
+    priority, restarts, n_events : int
+    place : int
+        In line, 1 for the first; 0 if it is not there.
+    """
+
+    id: str
+    name: str = ""
+    owner: str = ""
+    run_url: str = ""
+    topology: Mapping[str, Any] = field(default_factory=dict)
+    train_steps: int = 0
+    state: str = "queued"
+    step: int = -1
+    steps: Mapping[str, int] = field(default_factory=dict)
+    metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    samples_per_s: float = 0.0
+    began: float = 0.0
+    ended: float | None = None
+    reason: str = ""
+    exit_code: int | None = 0
+    detached: bool = False
+    priority: int = 0
+    restarts: int = 0
+    n_events: int = 0
+    place: int = 0
+
+    @classmethod
+    def of_run(cls, run: Mapping[str, Any]) -> JobFacts:
+        """Return what is known of a job before it begins; ``run`` has the fields of its `Submission`."""
+        job = json.loads(run["job"])
+        return cls(
+            id=run["job_id"],
+            name=job["name"],
+            owner=run["owner"],
+            run_url=redact(run["run_url"]),
+            topology=plan_processes(ClusterConf.model_validate(job["cluster"])).describe(),
+            train_steps=job["train_steps"],
+            priority=run["priority"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts as plain values; ``place`` only of a job in line."""
+        facts = asdict(self)
+        if not self.place:
+            del facts["place"]
+        return facts
+
+    def row(self) -> dict[str, Any]:
+        """Return the row of the job in a list, see `Views.list`; a job that somebody has killed did not fail."""
+        metrics = self.metrics.get("train", {})
+        loss = next((metrics[name] for name in sorted(metrics) if name.endswith("loss")), None)
+        place = f", place {self.place}" if self.place else ""
+        priority = f", priority {self.priority}" if self.priority else ""
+        is_killed = self.state == "failed" and self.exit_code in SIGNAL_CODES.values()
+        standing = f"{'killed' if is_killed else self.state}{place}{priority}"
+        return {"loss": loss, "standing": standing, **{key: getattr(self, key) for key in ROW}}
