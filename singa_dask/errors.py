@@ -184,10 +184,13 @@ class DataError(SingaError, OSError):
         super().__init__(*args)
         self.remedy = remedy
 
+    def wants(self, key: str) -> bool:
+        """Return whether the remedy is to set a key of ``store_conf``."""
+        return self.remedy is not None and self.remedy.key == key
+
     def saying(self, text: str) -> DataError:
-        """Return the error with other words for its remedy, of which the message has some."""
-        assert self.remedy is not None and self.remedy.text
-        return DataError(str(self).replace(self.remedy.text, text))
+        """Return the error with other words for its remedy, if its message names that."""
+        return DataError(str(self).replace(self.remedy.text, text)) if self.remedy and self.remedy.text else self
 
 
 class FaultError(ValueError):

@@ -224,7 +224,7 @@ class StoredRecords(NamedTuple):
         if isinstance(error, DataError):
             if fs.absolute(self.url) not in str(error):
                 return None
-            if error.remedy is not None and error.remedy.key == "missing" and not self.outputs:
+            if error.remedy and error.wants("missing") and not self.outputs:
                 fills = "mean" in error.remedy.values
                 fill = ", or set missing: in the job to what the value is to be" if fills else ""
                 error = error.saying(f"Leave the record out{fill}.")
