@@ -171,13 +171,6 @@ class Remedy(NamedTuple):
     values: tuple[str, ...] = ()
 
 
-class Fault(NamedTuple):
-    """Why a record or a field of it is invalid, and what helps."""
-
-    text: str
-    remedy: Remedy | None = None
-
-
 class DataError(SingaError, OSError):
     """Records that cannot be found, read or parsed; the message names URL, block and record.
 
@@ -191,21 +184,21 @@ class DataError(SingaError, OSError):
         super().__init__(*args)
         self.remedy = remedy
 
+    def wants(self, key: str) -> bool:
+        """Return whether the remedy is to set a key of ``store_conf``."""
+        return self.remedy is not None and self.remedy.key == key
+
     def saying(self, text: str) -> DataError:
-        """Return the error with other words for its remedy, of which the message has some."""
-        assert self.remedy is not None and self.remedy.text
-        return DataError(str(self).replace(self.remedy.text, text))
+        """Return the error with other words for its remedy, if its message names that."""
+        return DataError(str(self).replace(self.remedy.text, text)) if self.remedy and self.remedy.text else self
 
 
 class FaultError(ValueError):
-    """A fault of records, without its place: a caller that knows this raises a `DataError` with the same ``remedy``."""
+    """Why a record is invalid, without its place: a caller that knows this raises a `DataError` with its ``remedy``."""
 
-    def __init__(self, message: str, remedy: Remedy) -> None:
-        super().__init__(message, remedy)
+    def __init__(self, message: str, remedy: Remedy | None = None) -> None:
+        super().__init__(message)
         self.remedy = remedy
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class MissingPackageError(DataError):
@@ -275,11 +268,6 @@ class LostUnitError(UnitError):
 
 class Aborted(SingaError):
     """Told to a unit that waits: the job ends because something else failed."""
-
-
-def remedy_of(error: Exception) -> Remedy | None:
-    """Return what helps with records, None if the error does not tell."""
-    return error.remedy if isinstance(error, DataError | FaultError) else None
 
 
 def listed(names: Sequence[str], limit: int = 20) -> str:

@@ -128,6 +128,16 @@ class LayerConf(PartConf):
     user_conf: dict[str, Any] = Field(default={})
     """Options of a user's own layer."""
 
+    @property
+    def has_clear_phases(self) -> bool:
+        """Whether the phases could be read."""
+        return not {"include", "exclude"} & self.wrong
+
+    @property
+    def phases(self) -> frozenset[str]:
+        """Names of the phases whose nets have the layer; all if they cannot be read."""
+        return frozenset(name for name in PHASES if not self.has_clear_phases or self.in_phase(PHASES[name]))
+
     def in_phase(self, phase: Phase) -> bool:
         """Tell whether the net of a phase (TRAIN, VALIDATION or TEST) has this layer."""
         included = [PHASES[name] for name in self.include] or list(PHASES.values())

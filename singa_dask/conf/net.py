@@ -12,7 +12,7 @@ from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Many, Size, as_list, class_of
 from singa_dask.conf.layer import LayerConf
 from singa_dask.conf.parts import block_value
-from singa_dask.conf.wiring_rules import check_wiring, read_wiring
+from singa_dask.conf.wiring_rules import check_wiring
 from singa_dask.registry import Registry
 
 
@@ -67,22 +67,22 @@ def _check_axes(layers: Sequence[LayerConf]) -> Iterator[Finding]:
 
 def _check_targets(layers: Sequence[LayerConf], types: Sequence[Any]) -> Iterator[Finding]:
     """Yield ((index, key), message) for each layer of targets or labels that reads other records than the features."""
-    blocks, nodes = [layer.blocks.get("store_conf") for layer in layers], read_wiring(layers)
+    blocks = [layer.blocks.get("store_conf") for layer in layers]
     # layers that read the records of the layer of the features again
-    again = [node for node in nodes if types[node.index] is not None and types[node.index].traits.reads_beside]
-    for node in again:
-        for phase in sorted(node.phases):
-            beside = [each for each in nodes if phase in each.phases and each not in again and blocks[each.index]]
-            differing = [_different_keys(blocks[node.index], blocks[each.index]) for each in beside]
+    again = [i for i, kind in enumerate(types) if kind is not None and kind.traits.reads_beside]
+    for index in again:
+        for phase in sorted(layers[index].phases):
+            beside = [blocks[i] for i, each in enumerate(layers) if phase in each.phases and i not in again]
+            differing = [_different_keys(blocks[index], block) for block in beside if block]
             if all(differing):
                 fewest = min(differing, key=len, default=[])
                 keys = f": {', '.join(fewest)} differ" if fewest else ""
                 message = (
                     f"no other input layer of the {phase} net has the same store_conf{keys}, so "
-                    f"{types[node.index].traits.reads_beside} and features would be of different records. Give both "
+                    f"{types[index].traits.reads_beside} and features would be of different records. Give both "
                     "the same, in YAML with &name and *name."
                 )
-                yield (node.index, "store_conf"), message
+                yield (index, "store_conf"), message
                 break
 
 

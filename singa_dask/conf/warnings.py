@@ -7,14 +7,13 @@ need nets.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from singa_dask.conf.job import JobConf
-from singa_dask.conf.layer import PHASES
+from singa_dask.conf.layer import LayerConf
 from singa_dask.conf.parts import PartConf, block_value, required_keys
 from singa_dask.conf.updater import UpdaterConf
-from singa_dask.conf.wiring_rules import LayerWiring, read_wiring
 from singa_dask.errors import Problem
 from singa_dask.registry import Registry
 
@@ -72,29 +71,28 @@ def _unread_blocks(job: JobConf, layers: Registry[Any]) -> Iterator[Problem]:
 
 def _activation_twice(job: JobConf) -> Iterator[Problem]:
     """Yield the losses that read the activation that they compute themselves."""
-    nodes = read_wiring(job.neuralnet.layer)
-    for node in nodes:
-        activation, kinds = ACTIVATIONS.get(node.type, ("", ()))
-        source = _below(node, nodes, kinds)
+    for index, layer in enumerate(job.neuralnet.layer):
+        activation, kinds = ACTIVATIONS.get(layer.type, ("", ()))
+        source = _below(layer, job.neuralnet.layer, kinds)
         if source:
-            instead = f"Read {source.sources[0]!r} instead." if source.sources else "Read what that layer reads."
+            instead = f"Read {source.srclayers[0]!r} instead." if source.srclayers else "Read what that layer reads."
             message = (
-                f"{node.type} computes the {activation} itself, and {source.name!r} is a {source.type} already: "
+                f"{layer.type} computes the {activation} itself, and {source.name!r} is a {source.type} already: "
                 f"it would be taken twice. {instead}"
             )
-            yield Problem(("neuralnet", "layer", node.index, "srclayers", 0), message)
+            yield Problem(("neuralnet", "layer", index, "srclayers", 0), message)
 
 
-def _below(loss: LayerWiring, nodes: list[LayerWiring], kinds: tuple[str, ...]) -> LayerWiring | None:
+def _below(loss: LayerConf, layers: Sequence[LayerConf], kinds: Sequence[str]) -> LayerConf | None:
     """Return the layer of one of some types that a loss reads first in some phase."""
-    below = [node for node in nodes if loss.sources[:1] == (node.name,) and node.type in kinds]
-    return next((node for node in below if any(p in node.phases and p in loss.phases for p in PHASES)), None)
+    below = [layer for layer in layers if loss.srclayers[:1] == [layer.name] and layer.type in kinds]
+    return next((layer for layer in below if layer.phases & loss.phases), None)
 
 
 def _channels_last(job: JobConf) -> Iterator[Problem]:
     """Yield the shapes of records that look like (height, width, channels) and are read by layers for images."""
-    nodes = read_wiring(job.neuralnet.layer)
-    readers = {source for node in nodes if any(part in node.type for part in IMAGE_LAYERS) for source in node.sources}
+    of_images = [layer for layer in job.neuralnet.layer if any(part in layer.type for part in IMAGE_LAYERS)]
+    readers = {source for layer in of_images for source in layer.srclayers}
     for index, layer in enumerate(job.neuralnet.layer):
         shape = block_value(layer.blocks.get("store_conf"), "shape", [])
         if layer.name in readers and len(shape) == 3 and shape[2] in (1, 3, 4) and min(shape[:2]) > 4:

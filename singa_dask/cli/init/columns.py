@@ -225,7 +225,7 @@ class TableSurvey:
         try:
             found = count([CountFile(self.parts.files, file, i, n, *how) for file, i, n in self._parts()], run, self.n)
         except DataError as error:
-            if error.remedy is None or error.remedy.key != "na_values" or error.remedy.text:
+            if error.remedy is None or not error.wants("na_values") or error.remedy.text:
                 raise
             raise DataError(f"{error} If it means a missing value, add it to --na-values.") from None
         columns = [replace(each, counted=found.get(each.name)) for each in self.columns]
@@ -327,12 +327,12 @@ def read_table(place: str, options: InitOptions) -> TableSurvey:
     except DataError as error:
         if error.remedy is None or not error.remedy.text:
             raise
-        if error.remedy.key == "charset":
+        if error.wants("charset"):
             raise DataError(f"{error.saying('')} Or give --encoding, such as latin-1 or cp1252.") from None
-        if error.remedy.key == "na_values":
+        if error.wants("na_values"):
             given = shlex.quote(",".join([*options.na_values, *error.remedy.values]))
             raise error.saying(f"Add --na-values {given}") from None
-        if error.remedy.key == "quotes":
+        if error.wants("quotes"):
             or_quoted = ", --quotes if they quote texts of several lines" if "true" in error.remedy.values else ""
             raise error.saying(f"Give --no-quotes if quotes are characters here{or_quoted}") from None
         raise

@@ -171,7 +171,7 @@ def _surveyed(data: str, options: InitOptions, folder: str) -> tuple[RecordSurve
                 raise
             options = dataclasses.replace(options, **_ask(error))
         except DataError as error:
-            if error.remedy is None or error.remedy.key != "label":
+            if not error.wants("label"):
                 raise
             raise error.saying("Give --label NAME") from None
 

@@ -211,21 +211,23 @@ def _choose_label(place: str, names: Sequence[str], label: str) -> str:
 def is_table(place: str, label: str = "") -> bool:
     """Return whether a Parquet file has a table, not pictures or arrays: vectors, or such that have labels of text."""
     fault = _fault(place, "parquet", label=label)
-    if "no column of fixed-size binary" in fault:
-        return bool(_fault(place, "image-parquet"))
-    is_unread = " is of type" in fault or " are arrays" in fault
+    if fault is None:
+        return False
+    if fault.wants("backend"):
+        return _fault(place, "image-parquet") is not None
+    is_unread = fault.wants("label") or fault.wants("features")
     return is_unread and "vector" in open_part(table_files(place)[0].url, "parquet").kinds.values()
 
 
-def _fault(place: str, backend: str, n_blocks: int = 0, **options: Any) -> str:
-    """Return why a store, or one of its first blocks, cannot be read; empty if it can."""
+def _fault(place: str, backend: str, n_blocks: int = 0, **options: Any) -> DataError | None:
+    """Return why a store, or one of its first blocks, cannot be read; None if it can."""
     try:
         with open_store(place, backend, **options) as store:
             for block in range(min(len(store.blocks), n_blocks)):
                 store.read_block(block)
     except DataError as error:
-        return str(error)
-    return ""
+        return error
+    return None
 
 
 def _reading_of(place: str, backend: str, label: str) -> tuple[str, dict[str, Any]]:
@@ -237,7 +239,7 @@ def _reading_of(place: str, backend: str, label: str) -> tuple[str, dict[str, An
         There is no such label, or it is not clear which field is the label.
     """
     has_images = backend == "parquet" and not _fault(place, "image-parquet")
-    if has_images and "expected" in _fault(place, "image-parquet", MAX_BLOCKS):
+    if has_images and "expected" in str(_fault(place, "image-parquet", MAX_BLOCKS)):
         return "image-parquet", {"resize": [SIDE, SIDE], "channels": 3, **_named(backend, label)}
     if backend in ("image-folder", "image-list"):
         return backend, _size_of_images(place, backend)
@@ -245,7 +247,8 @@ def _reading_of(place: str, backend: str, label: str) -> tuple[str, dict[str, An
         return backend, _pictures_of_tar(place, label)
     if backend == "jsonl":
         return backend, _keys_of_lines(place, shard_urls(place)[0] if is_pattern(place) else place, label)
-    if backend == "tfrecord" and "in user_conf: {features: [...]}" in _fault(place, backend, label=label):
+    fault = _fault(place, backend, label=label) if backend == "tfrecord" else None
+    if fault is not None and fault.wants("features"):
         found = example_features(shard_urls(place)[0] if is_pattern(place) else place)
         chosen = _choose_label(place, list(found), label)
         numbers = [name for name, has_numbers in found.items() if has_numbers and name != chosen]
@@ -274,9 +277,9 @@ def _pictures_of_tar(place: str, label: str) -> dict[str, Any]:
         )
     for name in () if has_label else [label] if label else LABEL_NAMES:
         fault = _fault(place, "webdataset", label=f"json.{name}")
-        if not fault:
+        if fault is None:
             keys.append(name)
-        elif "has no key" not in fault:
+        elif not fault.wants("label"):
             raise DataError(
                 f"{fault} Expected whole numbers from 0 on. For text write a job file with user_conf: "
                 f"{{label: json.{name}, classes: [names of the classes]}}."
@@ -285,7 +288,7 @@ def _pictures_of_tar(place: str, label: str) -> dict[str, Any]:
         raise _unknown_label(place, keys)
     options = {"label": f"json.{keys[0]}"} if keys else {}
     reading: dict[str, Any] = {"user_conf": options} if options else {}
-    if "expected" in _fault(place, "webdataset", MAX_BLOCKS, **options):
+    if "expected" in str(_fault(place, "webdataset", MAX_BLOCKS, **options)):
         reading |= {"resize": [SIDE, SIDE], "channels": 3}
     return reading
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.data.codecs.values import is_list
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError, Remedy, listed
 from singa_dask.lazy import LazyModule
 
 pc = LazyModule("pyarrow.compute")
@@ -53,7 +53,8 @@ def check_label_type(url: str, column: pa.Field) -> None:
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise DataError(
             f"{url}: the label {column.name!r} is of type {column.type}, expected integers: write the index of the "
-            f"class, as pandas.factorize returns it. Or name another column: user_conf: {{label: ...}}."
+            f"class, as pandas.factorize returns it. Or name another column: user_conf: {{label: ...}}.",
+            remedy=Remedy("label"),
         )
 
 

@@ -34,7 +34,7 @@ from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Arrays, Block, Field, Records
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, Remedy
 from singa_dask.fs.decompression import check_decompressed, limit_of
 from singa_dask.fs.sources import Range
 from singa_dask.lazy import LazyModule
@@ -199,7 +199,8 @@ class ParquetStore(RangeStore):
             value = self._choose_values(arrays, "arrays")
         if not value:
             names = ", ".join(schema.names)
-            raise DataError(f"{self.url}: no column of fixed-size binary or lists of numbers. Columns: {names}.")
+            said = f"{self.url}: no column of fixed-size binary or lists of numbers. Columns: {names}."
+            raise DataError(said, remedy=Remedy("backend"))
         field, axes = (self._image_field(), ()) if self._images else self._field(schema.field(value))
         kept = "pixel" if field.dtype == np.uint8 else "data"
         self._columns, fields, self._axes = {kept: value}, {kept: field}, {kept: axes}
@@ -218,7 +219,8 @@ class ParquetStore(RangeStore):
         if len(chosen) == 1 or (not found and not given):
             return "".join(chosen)
         fault = f"no {what} in {given!r}" if given else f"{' and '.join(chosen)} are {what}"
-        raise DataError(f"{self.url}: {fault}. Name one in user_conf: {{features: ...}}. Columns: {', '.join(found)}.")
+        said = f"{self.url}: {fault}. Name one in user_conf: {{features: ...}}. Columns: {', '.join(found)}."
+        raise DataError(said, remedy=Remedy("features"))
 
     def _field(self, column: pa.Field) -> tuple[Field, tuple[int, ...]]:
         """Return the field of a column of arrays without our metadata, and the order of its axes in the file.

@@ -29,7 +29,7 @@ from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.types import Arrays
 from singa_dask.data.warn_once import warn_once
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError, Remedy, listed
 from singa_dask.fs.range_file import RangeFile
 from singa_dask.fs.sources import SCANNED_BYTES, Bytes, ReadAhead, scan_ahead
 from singa_dask.shown import plural
@@ -339,6 +339,6 @@ class TarStore(RangeStore):
         for part in key.split("."):
             if not isinstance(found, dict) or part not in found:
                 keys = f"Keys: {listed(list(found))}" if isinstance(found, dict) else "It is not an object"
-                raise DataError(f"{where}: its .json has no key {key!r}. {keys}.")
+                raise DataError(f"{where}: its .json has no key {key!r}. {keys}.", remedy=Remedy("label"))
             found = found[part]
         return found

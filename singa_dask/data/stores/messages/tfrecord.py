@@ -20,7 +20,7 @@ from singa_dask.data.stores.images.image_decoding import ImageOptions, decode_im
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Arrays
-from singa_dask.errors import DataError, listed, remedy_of
+from singa_dask.errors import DataError, FaultError, Remedy, listed
 from singa_dask.fs.checksums import crc32c, masked
 from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.fs.sources import Bytes, ReadAhead
@@ -228,11 +228,14 @@ class TFRecordStore(RangeStore):
         if len(images) > 1:
             raise ValueError(f"{' and '.join(images)} could each be the image. Set user_conf: {{features: NAME}}")
         if not images:
-            how = "" if named else ". Name those of a record in user_conf: {features: [...]}"
-            raise ValueError(f"no feature called {' or '.join(names)}. Features: {', '.join(sorted(features))}{how}")
+            said = f"no feature called {' or '.join(names)}. Features: {', '.join(sorted(features))}"
+            if named:
+                raise ValueError(said)
+            raise FaultError(f"{said}. Name those of a record in user_conf: {{features: [...]}}", Remedy("features"))
         numbers = [name for name, kind in kinds.items() if kind == FLOAT_LIST]
         if not named and len(numbers) > 1 and images[0] in numbers:
-            raise ValueError(f"{listed(numbers)} are numbers. Name those of a record in user_conf: {{features: [...]}}")
+            said = f"{listed(numbers)} are numbers. Name those of a record in user_conf: {{features: [...]}}"
+            raise FaultError(said, Remedy("features"))
         arrays = _image(features[images[0]], options["shape"], options["resize"], options["channels"])
         if self.label_name:
             arrays["label"] = _label(features[self.label_name], self._classes)
@@ -248,7 +251,8 @@ class TFRecordStore(RangeStore):
         try:
             return record.decode_values([data[start:end] for start, end in spans], self._decode)
         except ValueError as error:
-            raise DataError(f"{where} (records from {first} on): {error}.", remedy=remedy_of(error)) from error
+            remedy = getattr(error, "remedy", None)
+            raise DataError(f"{where} (records from {first} on): {error}.", remedy=remedy) from error
 
 
 def example_features(url: str) -> dict[str, bool]:

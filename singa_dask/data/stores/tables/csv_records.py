@@ -21,7 +21,7 @@ import pyarrow.csv
 from singa_dask.data.codecs.columns import is_number, refuse_twice, whole
 from singa_dask.data.codecs.numbers import MISSING
 from singa_dask.data.types import RecordRun
-from singa_dask.errors import DataError, Fault, Remedy
+from singa_dask.errors import DataError, FaultError, Remedy
 from singa_dask.lazy import LazyModule
 
 pc = LazyModule("pyarrow.compute")
@@ -394,9 +394,9 @@ def find_wrong(
     text: bytes,
     header: CsvHeader,
     numbers: Sequence[str],
-    fault: Callable[[str, str], Fault | None],
+    fault: Callable[[str, str], FaultError | None],
     n_fields: str = ", as in the header",
-) -> tuple[int, Fault] | None:
+) -> tuple[int, FaultError] | None:
     """Return index and fault of the first invalid record of a run; None if all seem valid.
 
     Parameters
@@ -415,32 +415,32 @@ def find_wrong(
             record = text[start:stop].decode(header.charset).strip("\r\n")
             rows = split_rows([record + "\n"], header.separator, header.quotes)
         except UnicodeDecodeError as error:
-            return i, Fault(f": not {header.charset.upper()}: {error}. {AS_UTF8.rstrip('.')}", RECODED)
+            return i, FaultError(f": not {header.charset.upper()}: {error}. {AS_UTF8.rstrip('.')}", RECODED)
         except csv.Error:
             if '"' not in record:
-                return i, Fault(": a carriage return within a record. Write the file with line feeds")
+                return i, FaultError(": a carriage return within a record. Write the file with line feeds")
             advice = f"Quote the field, and double quotes in it. {AS_CHARACTERS}"
-            return i, Fault(f": a quote in a field that does not begin with one. {advice}", UNQUOTED)
+            return i, FaultError(f": a quote in a field that does not begin with one. {advice}", UNQUOTED)
         fields = rows[0] if rows else []
         if len(fields) != len(header.names):
-            return i, Fault(f": {len(fields)} fields, expected {len(header.names)}{n_fields}")
+            return i, FaultError(f": {len(fields)} fields, expected {len(header.names)}{n_fields}")
         for name, index in wanted:
             if wrong := fault(name, fields[index].strip()):
-                return i, wrong._replace(text=f", column {name!r}: {wrong.text}")
+                return i, FaultError(f", column {name!r}: {wrong}", wrong.remedy)
     return None
 
 
-def not_a_number(field: str, hint: str = "") -> Fault:
+def not_a_number(field: str, hint: str = "") -> FaultError:
     """Return the fault of a field that is a text, not a number: it may stand for a missing value."""
-    return Fault(f"{field!r} is not a number{hint}", Remedy("na_values"))
+    return FaultError(f"{field!r} is not a number{hint}", Remedy("na_values"))
 
 
-def fault_of(field: str) -> Fault | None:
+def fault_of(field: str) -> FaultError | None:
     """Return why a field is no number; None if it is one, or has no value."""
     if field in MISSING or field.lower() in ("true", "false"):
         return None
     if DECIMAL_COMMA.fullmatch(field):
-        return Fault(f"{field!r} has a decimal comma. Write numbers with a decimal point")
+        return FaultError(f"{field!r} has a decimal comma. Write numbers with a decimal point")
     try:
         float(field)
     except ValueError:

@@ -36,7 +36,7 @@ from singa_dask.data.stores.tables.csv_records import (
 )
 from singa_dask.data.stores.tables.table_part import TablePart
 from singa_dask.data.types import RecordRun
-from singa_dask.errors import DataError, Fault, Remedy
+from singa_dask.errors import DataError, FaultError, Remedy
 from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.fs.sources import Range, scan_ahead
 from singa_dask.lazy import LazyModule
@@ -123,7 +123,7 @@ class CsvPart(TablePart):
         advice = "Set features without this column."
         if faults and len(faults) <= MAX_WORDS and not re.search(r"\d", "".join(faults)):
             advice = f"Set na_values: [{', '.join(faults)}] for missing values, or features without this column."
-        return f"{next(iter(faults.values())).text if faults else 'values of several kinds'}. {advice}"
+        return f"{next(iter(faults.values()), 'values of several kinds')}. {advice}"
 
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
         chunks = scan_ahead(self.source, self._header.start, self.source.size, block_bytes)
@@ -236,9 +236,9 @@ class CsvPart(TablePart):
         if wrong is None:
             return DataError(f"{self.url}, lines from {run.line} on: {str(error).rstrip('.')}.")
         row, fault = wrong
-        return DataError(f"{self._line(text, run, row)}{fault.text}.", remedy=fault.remedy)
+        return DataError(f"{self._line(text, run, row)}{fault}.", remedy=fault.remedy)
 
-    def find_wrong(self, text: bytes, numbers: Sequence[str]) -> tuple[int, Fault] | None:
+    def find_wrong(self, text: bytes, numbers: Sequence[str]) -> tuple[int, FaultError] | None:
         """Return index and fault of the first invalid record, see `find_wrong`."""
         return find_wrong(
             text, self._header, numbers, lambda name, field: None if field in self._na_values else fault_of(field)

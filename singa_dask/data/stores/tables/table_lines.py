@@ -32,7 +32,7 @@ from singa_dask.data.stores.tables.csv_records import (
 )
 from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.data.types import RecordRun
-from singa_dask.errors import DataError, Fault
+from singa_dask.errors import DataError, FaultError
 from singa_dask.fs.sources import scan_ahead
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -190,15 +190,15 @@ class LinesPart(CsvPart):
         # nan would be parsed
         if wrong := self.find_wrong(text, self.names):
             row, fault = wrong
-            raise DataError(f"{self._line(text, run, row)}{fault.text}.", remedy=fault.remedy)
+            raise DataError(f"{self._line(text, run, row)}{fault}.", remedy=fault.remedy)
         return super().decode(run, kinds, data)
 
-    def find_wrong(self, text: bytes, numbers: Sequence[str]) -> tuple[int, Fault] | None:
+    def find_wrong(self, text: bytes, numbers: Sequence[str]) -> tuple[int, FaultError] | None:
         return find_wrong(self._plain(text), self._header, numbers, self._fault_of_field, self._expected)
 
-    def _fault_of_field(self, name: str, field: str) -> Fault | None:
+    def _fault_of_field(self, name: str, field: str) -> FaultError | None:
         if not field:
-            return Fault("it is empty, expected a number")
+            return FaultError("it is empty, expected a number")
         is_label = self._has_label and name == self.names[0]
         hint = ". A label is the index of a class, from 0 on" if is_label else ""
         return None if NUMBER.fullmatch(field) else not_a_number(field, hint)
