@@ -105,7 +105,7 @@ class TableFacts:
         return ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return them as JSON has them."""
+        """Return the facts as a dictionary for JSON."""
         return {
             "features": list(self.features),
             "means": dict(self.means),
