@@ -30,7 +30,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from singa_dask.redaction import redact
 
@@ -153,8 +153,59 @@ class LeftLineError(ClusterError):
         self.exit_code = exit_code  # type: ignore[misc]
 
 
+class Remedy(NamedTuple):
+    """What helps with records that cannot be read.
+
+    Attributes
+    ----------
+    key : str
+        Key of ``store_conf`` to set.
+    text : str
+        How the message of the error says so; empty if it does not.
+    values : tuple of str
+        What to set the key to, if that is known.
+    """
+
+    key: str
+    text: str = ""
+    values: tuple[str, ...] = ()
+
+
+class Fault(NamedTuple):
+    """Why a record or a field of it is invalid, and what helps."""
+
+    text: str
+    remedy: Remedy | None = None
+
+
 class DataError(SingaError, OSError):
-    """Records that cannot be found, read or parsed; the message names URL, block and record."""
+    """Records that cannot be found, read or parsed; the message names URL, block and record.
+
+    Attributes
+    ----------
+    remedy : Remedy or None
+        What helps, where a caller may have other words for it, such as an option of a command.
+    """
+
+    def __init__(self, *args: object, remedy: Remedy | None = None) -> None:
+        super().__init__(*args)
+        self.remedy = remedy
+
+    def saying(self, text: str) -> DataError:
+        """Return the error with other words for its remedy, of which the message has some."""
+        assert self.remedy is not None and self.remedy.text
+        return DataError(str(self).replace(self.remedy.text, text))
+
+
+class FaultError(ValueError):
+    """A fault of records, without its place: a caller that knows this raises a `DataError` with the same ``remedy``."""
+
+    def __init__(self, message: str, remedy: Remedy) -> None:
+        super().__init__(message, remedy)
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class MissingPackageError(DataError):
@@ -224,6 +275,11 @@ class LostUnitError(UnitError):
 
 class Aborted(SingaError):
     """Told to a unit that waits: the job ends because something else failed."""
+
+
+def remedy_of(error: Exception) -> Remedy | None:
+    """Return what helps with records, None if the error does not tell."""
+    return error.remedy if isinstance(error, DataError | FaultError) else None
 
 
 def listed(names: Sequence[str], limit: int = 20) -> str:

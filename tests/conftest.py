@@ -16,6 +16,7 @@ import pytest
 
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
+from singa_dask.data.warn_once import warn_once
 from tests import dealing, selection
 
 
@@ -100,6 +101,12 @@ def no_cluster_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 def cache_of_the_tests(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep what is read from far out of the cache of the person who runs the tests."""
     monkeypatch.setenv("SINGA_DASK_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture(autouse=True)
+def no_warning_remembered() -> None:
+    """Let a test see a warning that another one has had."""
+    warn_once.cache_clear()
 
 
 @pytest.fixture(autouse=True)

@@ -61,6 +61,7 @@ INNER_LEVELS = {
         "stores": 3,
         "codecs": 2,
         "types": 0,
+        "warn_once": 0,
     },
     "runtime": {"job": 3, "units": 2, "checkpoints": 1, "dashboard": 0, "planning": 0},
 }

@@ -108,8 +108,7 @@ def chosen_cluster(
             with hidden_from_children():
                 client = stack.enter_context(runtime.local_cluster(workers))
         else:
-            address = None if scheduler_file else scheduler
-            client = stack.enter_context(runtime.connect(address, scheduler_file, patience))
+            client = stack.enter_context(runtime.connect(scheduler, scheduler_file, patience))
         yield client, patience
 
 
@@ -120,5 +119,5 @@ def jobs_of(scheduler: str | None, scheduler_file: str | None) -> Iterator[runti
         raise click.UsageError(
             "which cluster? Give --scheduler ADDRESS or --scheduler-file FILE, or set DASK_SCHEDULER_ADDRESS."
         )
-    with runtime.connect(None if scheduler_file else scheduler, scheduler_file) as client:
+    with runtime.connect(scheduler, scheduler_file) as client:
         yield runtime.RemoteJobs(client)

@@ -196,7 +196,8 @@ def predict(
         delimiter = "\t" if out.lower().endswith(".tsv") else ","
         fs.write_atomic(fs.absolute(out), "".join(csv_lines(values.rows(), delimiter)))
     if not quiet:
-        echo(f"{out}: {plural(sum(each.count for each in values.stores), 'record')}", err=True)
+        form = "" if out.lower().endswith((".csv", ".tsv", ".parquet")) else ", as CSV"
+        echo(f"{out}: {plural(sum(each.count for each in values.stores), 'record')}{form}", err=True)
 
 
 @click.command()
@@ -346,10 +347,8 @@ def sample(
         if out:
             opened = stack.enter_context(fs.open(fs.absolute(out), "wb"))
             file = stack.enter_context(io.TextIOWrapper(opened, encoding="utf-8", newline=""))
-        try:
+        with read.located():
             write_sample(writing, init_from, LENGTH if length is None else length, seed_text, file)
-        except ConfigError as error:
-            raise read.locate(error) from None
 
 
 def _stored_net(

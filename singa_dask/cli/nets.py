@@ -70,12 +70,10 @@ def graph(
     conf = read.job.model_copy(
         update={"cluster": read.job.cluster.model_copy(update={"nworkers_per_group": n_workers})}
     )
-    try:
+    with read.located():
         nets = {str(each.name).lower(): net for each, net in build_nets(conf).items()}
         if PHASES[phase] not in nets:
             raise ConfigError(f"this job has no {phase} net. Set {FREQUENCIES[phase]}.")
-    except ConfigError as error:
-        raise read.locate(error) from None
     job.warn(read, strict=strict)
     workers = f"a group of {n_workers} workers" if n_workers > 1 else "one worker"
     picture = Picture.of(nets[PHASES[phase]], f"{conf.name}: {phase} net of {workers}")

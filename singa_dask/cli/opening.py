@@ -34,7 +34,7 @@ def described(url: str, reading: Reading) -> Store:
     except DataError as error:
         backend, _ = store_format(url, reading)
         table_format = STORES.find(backend).table_format if backend else ""
-        is_damaged = table_format == "jsonl" and "Give features" not in str(error)
+        is_damaged = table_format == "jsonl" and not _lacks_features(error)
         if not table_format or reading.shape or is_damaged:
             raise
         try:
@@ -46,6 +46,11 @@ def described(url: str, reading: Reading) -> Store:
             raise DataError(f"{error} Nor is it a table with named columns: {fault}") from None
 
 
+def _lacks_features(error: DataError) -> bool:
+    """Return whether records have to be told which columns are their features."""
+    return error.remedy is not None and error.remedy.key == "features"
+
+
 def _table(url: str, reading: Reading) -> Store:
     """Open a table; of one without numbers the texts; if what is called like a label are no classes, without labels."""
     try:
@@ -54,7 +59,7 @@ def _table(url: str, reading: Reading) -> Store:
         return store
     except DataError as error:
         options = {**reading.options, "has_label": False}
-        if "no columns of numbers" in str(error) and "features" not in options:
+        if _lacks_features(error) and "features" not in options:
             files = table_files(url, reading.storage_options)
             kinds = open_part(files[0].url, format_of(files, reading.storage_options), reading.storage_options).kinds
             label = labels_among(list(kinds))

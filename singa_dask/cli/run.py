@@ -167,10 +167,8 @@ def run(
         echo(line, err=True)
     job_run = prepared.job_run(job.command_line(ctx), queue, priority)
     directory = job_run.directory()
-    try:
+    with read.located():
         observers = job_run.observers()
-    except ConfigError as error:
-        raise read.locate(error) from None
     if detach:
         detach_run(job_run, scheduler, scheduler_file, patience_of(wait, quiet), as_json=as_json, quiet=quiet)
         return
@@ -213,7 +211,7 @@ def planned(read: JobFile, scheduler: str | None, scheduler_file: str | None, qu
 
     if not quiet:
         echo(MEASURING, err=True)
-    found = plan(Job.of(read), client=None if scheduler_file else scheduler, scheduler_file=scheduler_file)
+    found = plan(Job.of(read), client=scheduler, scheduler_file=scheduler_file)
     if not quiet:
         echo(f"chosen for {found.where}: {found.reason()}", err=True)
     return loads(found.to_yaml(), "the planned job", registries=REGISTRIES)
@@ -268,7 +266,7 @@ def detach_run(
 
     with Signals(), runtime.connect(scheduler, scheduler_file, patience=patience) as client:
         if patience.seconds and not run.queue:
-            runtime.wait_for_room(client, runtime.plan_processes(run.cluster), patience)
+            runtime.wait_for_room(client, runtime.plan_processes(run.conf.cluster), patience)
         if (hosts := runtime.remote_hosts(client, run.run_url)) and not quiet:
             message = f"warning: the run directory {run.run_url} is a local path, and there are Dask workers "
             message += f"on other hosts: {', '.join(hosts)}. If it is not the same disk there, give a URL by --run-dir."

@@ -1,28 +1,32 @@
 """Conf: the base of all parts of a job's configuration, with its rules.
 
-A model reports every mistake at once: those of its fields, unknown keys, and the rules that tie fields together. For
-these a value that is wrong is the default of its field, so that they work beside a mistake.
+A model reports every mistake at once: those of its fields, unknown keys, and the rules that tie fields together. Rules
+read values that have the types of their fields. Beside a mistake they read a mended model, which has the default of
+the field in place of what is wrong; the error carries it up to the rules of the model above.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Set
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, TypeVar, get_origin
 
-from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
-from pydantic_core import InitErrorDetails
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    create_model,
+    model_validator,
+)
 
-from singa_dask.conf.findings import MISPLACED_KEY, PLAIN, Finding, explain, problem
-from singa_dask.conf.kinds import T
+from singa_dask.conf.findings import MISPLACED_KEY, PLAIN, Finding, Mistake, as_error, explain
+from singa_dask.conf.kinds import as_list
 from singa_dask.registry import Registry
 
 C = TypeVar("C", bound="Conf")
-
-
-def raw_value(data: object, key: str, kind: type[T], default: T) -> T:
-    """Return a raw value, or a field of a model, for a rule; the default if it is missing or has another type."""
-    value = data.get(key) if isinstance(data, Mapping) else getattr(data, key, None)
-    return value if isinstance(value, kind) and not (kind is int and isinstance(value, bool)) else default
 
 
 class Conf(BaseModel):
@@ -47,10 +51,17 @@ class Conf(BaseModel):
     must_be_given: ClassVar[bool] = False
     """Whether a job has to give such a block although all of its keys have defaults."""
 
+    _wrong: Set[str] = PrivateAttr(frozenset())
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "block_key" not in vars(cls):
             cls.block_key = f"{cls.__name__.removesuffix('Conf').lower()}_conf"
+
+    @property
+    def wrong(self) -> Set[str]:
+        """Keys whose values are wrong; only a mended model, which rules read beside mistakes, has any."""
+        return self._wrong
 
     @classmethod
     def arranged(cls, data: dict[str, Any]) -> dict[str, Any]:
@@ -61,54 +72,98 @@ class Conf(BaseModel):
         """Yield (path, message) for what is wrong between the values; a subclass says what."""
         return iter(())
 
-    @classmethod
-    def raw_rules(cls, data: Mapping[str, Any], registries: Mapping[str, Registry[Any]]) -> Iterator[Finding]:
-        """Yield (path, message) as `rules` does, of the raw values: for what can be told whatever else is wrong."""
+    def part_rules(self, registries: Mapping[str, Registry[Any]]) -> Iterator[Finding]:
+        """Yield (path, message) as `rules` does, for rules that ask the classes of registered parts."""
         return iter(())
 
     @classmethod
-    def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
-        """Replace the blocks in the raw values by validated ones, add defaults, and yield problems; see `PartConf`."""
+    def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[Mistake]:
+        """Replace the blocks in the raw values by validated ones, add defaults, and yield mistakes; see `PartConf`."""
         return iter(())
 
     @model_validator(mode="wrap")
     @classmethod
     def _report_all(cls: type[C], data: Any, handler: ModelWrapValidatorHandler[C], info: ValidationInfo) -> C:
+        context = info.context or {}
         if not isinstance(data, Mapping):
             try:
                 return handler(data)
             except ValidationError as error:
-                raise ValidationError.from_exception_data(cls.__name__, [*explained(error, cls)]) from None
+                raise as_error(cls.__name__, explained(error, cls), mended(cls, {}, (), context)) from None
         given = cls.arranged({cls.aliases.get(key, key): value for key, value in data.items()})
         values = {**given}
-        problems = [*cls._read_blocks(values, info.context or {})]
-        findings = [*cls.raw_rules(given, (info.context or {}).get("registries") or {})]
-        model: C | None
+        mistakes = [*cls._read_blocks(values, context)]
         try:
             model = handler(values)
         except ValidationError as error:
-            problems = [*explained(error, cls), *problems]
-            model = _mended(values, error, handler)
-        findings += model.rules() if model else ()
-        problems += [problem(PLAIN, message, path, given) for path, message in findings]
-        if problems or model is None:
-            raise ValidationError.from_exception_data(cls.__name__, problems)
+            mistakes = [*explained(error, cls), *mistakes]
+            model = mended(cls, values, error.errors(include_url=False), context)
+        if not any(cls.model_fields[key].is_required() for key in model.wrong if key in cls.model_fields):
+            findings = (*model.rules(), *model.part_rules(context.get("registries") or {}))
+            mistakes += [Mistake(PLAIN, path, message) for path, message in findings]
+        if mistakes:
+            raise as_error(cls.__name__, mistakes, model)
         model.model_fields_set.difference_update(values.keys() - given.keys())
         return model
 
 
-def _mended(values: Mapping[str, Any], error: ValidationError, handler: ModelWrapValidatorHandler[C]) -> C | None:
-    """Return the model with defaults in place of what is wrong; None if that is not possible."""
-    wrong = {key for mistake in error.errors(include_url=False) for key in mistake["loc"][:1]}
-    try:
-        return handler({key: value for key, value in values.items() if key not in wrong})
-    except ValidationError:
-        return None
+def mended(
+    cls: type[C], values: Mapping[str, Any], errors: Iterable[Mapping[str, Any]], context: Mapping[str, Any]
+) -> C:
+    """Return the model of raw values, with defaults in place of what is wrong.
+
+    Parameters
+    ----------
+    cls : class
+    values : mapping
+    errors : iterable of mapping
+        What pydantic says is wrong with them. A part that is a model is replaced by its own mended one.
+    context : mapping
+        That of the validation.
+    """
+    values, wrong = dict(values), set[str]()
+    for mistake in errors:
+        path, part = mistake["loc"], mistake["input"]
+        if isinstance(part, Conf) and path[0] in values:
+            values[path[0]] = _replaced(values[path[0]], path[1:], part)
+    while True:
+        try:
+            kept = _lenient(cls).model_validate({k: v for k, v in values.items() if k not in wrong}, context=context)
+            break
+        except ValidationError as error:
+            wrong |= {str(mistake["loc"][0]) for mistake in error.errors(include_url=False)}
+    model = cls.model_construct({*values}, **dict(kept))
+    missing = {key for key, field in cls.model_fields.items() if field.is_required() and key not in values}
+    model._wrong = wrong | {key for key in missing if not isinstance(getattr(model, key), Conf)}
+    return model
 
 
-def explained(error: ValidationError, cls: type[Conf], above: tuple[str | int, ...] = ()) -> Iterator[InitErrorDetails]:
-    """Yield the problems that pydantic has found in a model, in plain words; ``above`` leads to the model."""
+def _replaced(value: Any, path: tuple[Any, ...], part: Conf) -> Any:
+    """Return a mended part in place of a value, or of its item that the path begins with."""
+    if not path or not isinstance(path[0], int):
+        return part
+    return [part if i == path[0] else each for i, each in enumerate(as_list(value))]
+
+
+@lru_cache(maxsize=256)
+def _lenient(cls: type[Conf]) -> type[BaseModel]:
+    """Return a model with the fields of another, none of which is required, and without its rules."""
+    fields: dict[str, Any] = {}
+    for key, field in cls.model_fields.items():
+        default = _empty(field.annotation) if field.is_required() else field.get_default(call_default_factory=True)
+        fields[key] = (Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation, default)
+    return create_model(cls.__name__, __config__=cls.model_config, **fields)
+
+
+def _empty(kind: Any) -> Any:
+    """Return what stands for a required value that is missing."""
+    if isinstance(kind, type) and issubclass(kind, Conf):
+        return mended(kind, {}, (), {})
+    return {str: "", list: []}.get(get_origin(kind) or kind)
+
+
+def explained(error: ValidationError, cls: type[Conf], above: tuple[str | int, ...] = ()) -> Iterator[Mistake]:
+    """Yield the mistakes that pydantic has found in a model, in plain words; ``above`` leads to the model."""
     for mistake in error.errors(include_url=False):
         kind = MISPLACED_KEY if mistake["type"] in ("extra_forbidden", MISPLACED_KEY) else PLAIN
-        message = explain(mistake, cls.model_fields, cls.__name__)
-        yield problem(kind, message, (*above, *mistake["loc"]), mistake["input"])
+        yield Mistake(kind, (*above, *mistake["loc"]), explain(mistake, cls.model_fields, cls.__name__))

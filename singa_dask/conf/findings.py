@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
+from pydantic import ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from singa_dask.conf.names import suggest_key, written_out
@@ -91,6 +92,18 @@ def explain(found: Mapping[str, Any], keys: Collection[str], block: str = "") ->
 Finding: TypeAlias = tuple[tuple[str | int, ...], str]
 
 
-def problem(kind: str, message: str, path: tuple[str | int, ...], value: object) -> InitErrorDetails:
-    """Return one problem in the form of pydantic; ``kind`` is PLAIN or MISPLACED_KEY."""
-    return InitErrorDetails(type=PydanticCustomError(kind, "{message}", {"message": message}), loc=path, input=value)
+class Mistake(NamedTuple):
+    """What is wrong with a model's values; ``kind`` is PLAIN or MISPLACED_KEY."""
+
+    kind: str
+    path: tuple[str | int, ...]
+    message: str
+
+
+def as_error(title: str, mistakes: Iterable[Mistake], model: object) -> ValidationError:
+    """Return mistakes as an error of pydantic, which has the mended ``model`` as the input of each."""
+    details = [
+        InitErrorDetails(type=PydanticCustomError(kind, "{message}", {"message": message}), loc=path, input=model)
+        for kind, path, message in mistakes
+    ]
+    return ValidationError.from_exception_data(title, details)

@@ -8,17 +8,17 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.base import Conf
 from singa_dask.conf.cluster import ClusterConf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Count, Many, NonNegative, Positive, RegisteredName, as_list
 from singa_dask.conf.layer import LayerConf
 from singa_dask.conf.net import NetConf
-from singa_dask.conf.parts import PartConf, raw_blocks
+from singa_dask.conf.parts import PartConf, block_value
 from singa_dask.conf.profile import Profile
 from singa_dask.conf.updater import LRGenConf, UpdaterConf
-from singa_dask.conf.watched import EarlyStoppingConf, Keep, check_measured, check_metrics
-from singa_dask.conf.wiring_rules import check_phases, read_wiring
+from singa_dask.conf.watched import FREQUENCIES, EarlyStoppingConf, Keep, check_metrics, split_metric
+from singa_dask.conf.wiring_rules import check_phases
 from singa_dask.registry import Registry
 from singa_dask.shown import plural
 
@@ -142,62 +142,69 @@ class JobConf(Conf):
         """How long it trains, in words."""
         return plural(self.train_steps, "step") if self.epochs is None else plural(self.epochs, "epoch")
 
-    @classmethod
-    def raw_rules(cls, data: Mapping[str, Any], registries: Mapping[str, Registry[Any]]) -> Iterator[Finding]:
+    def rules(self) -> Iterator[Finding]:
         """Check frequencies and their steps, the nets of all phases, and batches against workers."""
+        given, by_epochs = self.model_fields_set, self.epochs is not None or "epochs" in self.wrong
         # a job without updater, train_steps and epochs is for tests and for sampling
-        lengths = [key for key in ("updater", "train_steps", "epochs") if data.get(key) is not None]
-        by_epochs = "epochs" in lengths
-        for key in ("train_one_batch", "updater", "train_steps") if lengths else ():
-            if key not in data and not (by_epochs and key == "train_steps"):
+        needed = ("train_one_batch", "updater", *(() if by_epochs else ("train_steps",)))
+        for key in needed if self.trains else ():
+            if key not in given:
                 yield (key,), "this key is required, and missing."
-        if by_epochs and raw_value(data, "train_steps", int, 0) > 0:
+        if by_epochs and self.train_steps > 0:
             yield ("epochs",), "train_steps says how long to train, too. Expected one of them: remove the other."
-        phases = ["train"] if by_epochs or raw_value(data, "train_steps", int, len(lengths)) > 0 else []
-        for phase, freq, steps in (("test", "test_freq", "test_steps"), ("val", "validate_freq", "validate_steps")):
-            if raw_value(data, freq, int, 0) > 0 and raw_value(data, steps, int, 1) > 0:
-                phases.append(phase)
-        for path, message in check_phases(read_wiring(data.get("neuralnet")), phases):
+        has_steps = self.train_steps > 0 if "train_steps" in given - self.wrong else self.trains
+        phases = ["train"] if by_epochs or has_steps else []
+        phases += ["test"] if self.test_freq and self.test_steps != 0 else []
+        phases += ["val"] if self.validate_freq and self.validate_steps != 0 else []
+        for path, message in check_phases(self.neuralnet.layer, phases):
             yield ("neuralnet", "layer", *path), message
-        ops, precision = (raw_value(data, key, str, "") for key in ("ops", "precision"))
-        if precision == "bf16" and ops == "numpy":
+        if self.precision == "bf16" and self.ops == "numpy":
             yield ("precision",), "bf16 is for ops onednn and cupy, not numpy. Say ops: auto, or precision: float32."
-        if as_list(raw_value(data, "gpu", object, [])) and ops in ("numpy", "onednn"):
-            yield ("gpu",), f"these GPUs are not for ops {ops}. Say ops: auto, or leave gpu out."
-        yield from _check_updates(data)
-        yield from check_measured(data)
-        yield from check_metrics(raw_value(data, "metrics", object, []))
-        yield from _divide_batches(data)
+        if self.gpu and self.ops in ("numpy", "onednn"):
+            yield ("gpu",), f"these GPUs are not for ops {self.ops}. Say ops: auto, or leave gpu out."
+        yield from _check_updates(self)
+        yield from _check_measured(self)
+        yield from check_metrics(self.metrics)
+        yield from _divide_batches(self)
 
 
-def _check_updates(data: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_updates(job: JobConf) -> Iterator[Finding]:
     """Check that the topology and the algorithm are such that gradients can be clipped by their norm, or added up."""
-    updater, cluster = (raw_value(data, key, object, {}) for key in ("updater", "cluster"))
-    groups, servers = (raw_value(cluster, f"n{key}", int, 1) for key in ("worker_groups", "servers_per_group"))
-    alg = raw_value(raw_value(data, "train_one_batch", object, {}), "alg", str, "BP").removeprefix("k")
-    norm, decay = (raw_value(updater, key, object, 0) for key in ("clip_norm", "ema_decay"))
-    if isinstance(decay, int | float) and decay > 0 and raw_value(cluster, "nserver_groups", int, 1) > 1:
+    updater, groups, servers = job.updater, job.cluster.nworker_groups, job.cluster.nservers_per_group
+    if updater.ema_decay > 0 and job.cluster.nserver_groups > 1:
         yield ("updater", "ema_decay"), "several server groups change params without an average. Say nserver_groups: 1."
-    if groups > 1 and raw_value(updater, "accumulate", int, 1) > 1:
+    if groups > 1 and updater.accumulate > 1:
         message = f"nworker_groups is {groups}, whose gradients come in any order. Say 1, or one worker group."
         yield ("updater", "accumulate"), message
-    if isinstance(norm, int | float) and norm > 0:
+    if updater.clip_norm > 0:
         if groups > 1 and servers > 1:
             message = f"the {groups} worker groups need one server a group, which knows all gradients, got {servers}. "
             yield ("updater", "clip_norm"), f"{message}Say nservers_per_group: 1."
-        if alg not in ("BP", "BPTT"):
+        alg = job.train_one_batch.alg
+        if alg not in ("", "BP", "BPTT"):
             yield ("updater", "clip_norm"), f"{alg} may not have gradients of all params. Expected BP. Leave it out."
 
 
-def _divide_batches(data: Mapping[str, Any]) -> Iterator[Finding]:
-    workers = raw_value(raw_value(data, "cluster", object, {}), "nworkers_per_group", int, 1)
-    net = raw_value(data, "neuralnet", object, {})
-    for index, layer in enumerate(as_list(raw_value(net, "layer", object, []))):
-        dim = raw_value(layer, "partition_dim", int, raw_value(net, "partition_dim", int, 0))
-        if dim != 0 or workers < 2 or raw_value(layer, "location", object, None) is not None:
+def _check_measured(job: JobConf) -> Iterator[Finding]:
+    """Yield (path, message) for each metric that a job follows and never measures."""
+    for key, followed in (("early_stopping", job.early_stopping), ("keep_checkpoints", job.keep_checkpoints)):
+        phase, _ = split_metric(followed.metric if followed else "")
+        # without a number of batches, all records are measured
+        for needed in FREQUENCIES.get(phase, ()):
+            if getattr(job, needed) == 0 and needed not in job.wrong:
+                yield (key, "metric"), f"it is never measured: {needed} is 0. Set it, or leave {key} out."
+                break
+
+
+def _divide_batches(job: JobConf) -> Iterator[Finding]:
+    workers, net = job.cluster.nworkers_per_group, job.neuralnet
+    for index, layer in enumerate(net.layer):
+        dim = net.partition_dim if layer.partition_dim is None else layer.partition_dim
+        if dim != 0 or workers < 2 or layer.location is not None:
             continue
-        for name in raw_blocks(layer):
-            sizes = as_list(raw_value(raw_value(layer, name, object, {}), "batchsize", object, None))
+        for name, block in layer.blocks.items():
+            is_given = not isinstance(block, Conf) or "batchsize" in block.model_fields_set
+            sizes = as_list(block_value(block, "batchsize")) if is_given else []
             path = ("neuralnet", "layer", index, name, "batchsize")
             if len(sizes) > 1 and len(sizes) != workers:
                 yield path, f"expected one number, or one for each of {workers} workers of a group, got {len(sizes)}."

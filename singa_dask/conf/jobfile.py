@@ -17,9 +17,8 @@ from singa_dask.conf import blocks, singa_job, yaml_text
 from singa_dask.conf.cluster_file import cluster_text, replace_cluster
 from singa_dask.conf.findings import MISPLACED_KEY
 from singa_dask.conf.job import JobConf
-from singa_dask.conf.kinds import as_list
 from singa_dask.conf.overrides import apply_set
-from singa_dask.conf.places import Items, Tree, TreeMap, locate, plain, show
+from singa_dask.conf.places import Items, Scalar, Tree, TreeMap, child, items, locate, plain, show
 from singa_dask.conf.singa_job import list_known_once, merge_own_types
 from singa_dask.conf.singa_text import is_singa_text
 from singa_dask.errors import ConfigError, DataError, Mark, Problem
@@ -169,14 +168,13 @@ def loads(
     for change in sets:
         problems += apply_set(root, change)
     problems += expand_paths(root)
-    values = plain(root)
     if registries is not None:
-        wrong = _load_modules(values, registries)
+        wrong = _load_modules(root, registries)
         problems += wrong
         # what is in modules that cannot be loaded is not known
         registries = None if wrong else registries
     try:
-        job = JobConf.model_validate(values, context={"registries": registries})
+        job = JobConf.model_validate(plain(root), context={"registries": registries})
     except ValidationError as error:
         mistakes = [
             Problem(each["loc"], each["msg"], locate(root, each["loc"], at_key=each["type"] == MISPLACED_KEY))
@@ -189,10 +187,11 @@ def loads(
     return JobFile(job, text, root, is_singa)
 
 
-def _load_modules(values: Mapping[str, Any], registries: Mapping[str, Registry[Any]]) -> list[Problem]:
+def _load_modules(root: TreeMap, registries: Mapping[str, Registry[Any]]) -> list[Problem]:
     """Load the modules of a job and return the problems; the model reports entries that are not texts."""
-    paths = as_list(values.get("modules"))
-    if not all(isinstance(path, str) for path in paths):
+    nodes = items(child(root, "modules"))
+    paths = [each.value for each in nodes if isinstance(each, Scalar) and isinstance(each.value, str)]
+    if len(paths) < len(nodes):
         return []
     try:
         modules.load(modules.read(paths), registries.values())

@@ -32,6 +32,11 @@ class Phase(enum.IntFlag):
     DEPLOY = 256
     AGGREGATE_GRADIENT = 512
 
+    @property
+    def accumulates(self) -> bool:
+        """Whether a layer adds to the gradients of its params, in place of overwriting them."""
+        return bool(self & Phase.AGGREGATE_GRADIENT)
+
 
 PHASES = {"train": Phase.TRAIN, "val": Phase.VALIDATION, "test": Phase.TEST}
 

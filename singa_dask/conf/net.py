@@ -7,10 +7,11 @@ from typing import Any
 
 from pydantic import Field
 
-from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Many, Size, as_list, class_of
 from singa_dask.conf.layer import LayerConf
+from singa_dask.conf.parts import block_value
 from singa_dask.conf.wiring_rules import check_wiring, read_wiring
 from singa_dask.registry import Registry
 
@@ -34,27 +35,28 @@ class NetConf(Conf):
     unroll_len: Size = 1
     """unroll_len of the layers that do not set their own."""
 
-    @classmethod
-    def raw_rules(cls, data: Mapping[str, Any], registries: Mapping[str, Registry[Any]]) -> Iterator[Finding]:
-        """Check names, sources, cycles, the order of axes, windows of text, and the records of targets."""
-        layers = as_list(raw_value(data, "layer", object, None))
-        types = [class_of(registries.get("layer"), raw_value(layer, "type", str, "")) for layer in layers]
-        of_names = (*check_wiring(read_wiring(data)), *_check_axes(data))
-        for path, message in (*of_names, *_check_windows(data, types), *_check_targets(data, types)):
+    def rules(self) -> Iterator[Finding]:
+        """Check names, sources, cycles, and the order of axes."""
+        for path, message in (*check_wiring(self.layer), *_check_axes(self.layer)):
+            yield ("layer", *path), message
+
+    def part_rules(self, registries: Mapping[str, Registry[Any]]) -> Iterator[Finding]:
+        """Check windows of text, and the records of targets."""
+        types = [class_of(registries.get("layer"), layer.type) for layer in self.layer]
+        for path, message in (*_check_windows(self, types), *_check_targets(self.layer, types)):
             yield ("layer", *path), message
 
 
-def _check_axes(net: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_axes(layers: Sequence[LayerConf]) -> Iterator[Finding]:
     """Yield ((index, key...), message) for each input layer whose records have other axes than those of its namesake.
 
     Each has the same values, in other places: a net that was trained on one of them is useless for the other.
     """
     shapes: dict[str, list[Any]] = {}
-    for index, layer in enumerate(as_list(raw_value(net, "layer", object, None))):
-        shape = as_list(raw_value(raw_value(layer, "store_conf", object, None), "shape", object, None))
-        sizes = [size for size in shape if isinstance(size, int) and size != 1]
-        other = shapes.setdefault(raw_value(layer, "name", str, ""), shape)
-        others = [size for size in other if isinstance(size, int) and size != 1]
+    for index, layer in enumerate(layers):
+        shape = as_list(block_value(layer.blocks.get("store_conf"), "shape"))
+        other = shapes.setdefault(layer.name, shape)
+        sizes, others = ([n for n in each if isinstance(n, int) and n != 1] for each in (shape, other))
         if sizes != others and sorted(sizes) == sorted(others):
             message = (
                 f"{shape} has the axes of {other}, the shape of this layer in another phase, in another order. Set "
@@ -63,10 +65,9 @@ def _check_axes(net: Mapping[str, Any]) -> Iterator[Finding]:
             yield (index, "store_conf", "shape"), message
 
 
-def _check_targets(net: Mapping[str, Any], types: Sequence[Any]) -> Iterator[Finding]:
+def _check_targets(layers: Sequence[LayerConf], types: Sequence[Any]) -> Iterator[Finding]:
     """Yield ((index, key), message) for each layer of targets or labels that reads other records than the features."""
-    blocks = [raw_value(each, "store_conf", object, {}) for each in as_list(raw_value(net, "layer", object, None))]
-    nodes = read_wiring(net)
+    blocks, nodes = [layer.blocks.get("store_conf") for layer in layers], read_wiring(layers)
     # layers that read the records of the layer of the features again
     again = [node for node in nodes if types[node.index] is not None and types[node.index].traits.reads_beside]
     for node in again:
@@ -92,21 +93,18 @@ def _different_keys(block: object, other: object) -> list[str]:
     return sorted(key for key in {*one, *two} - of_features if one.get(key) != two.get(key))
 
 
-def _check_windows(net: Mapping[str, Any], types: Sequence[Any]) -> Iterator[Finding]:
+def _check_windows(net: NetConf, types: Sequence[Any]) -> Iterator[Finding]:
     """Yield ((index, key...), message) for each input whose windows differ in length from the layers that read it."""
-    default = raw_value(net, "unroll_len", int, 1)
-    layers = as_list(raw_value(net, "layer", object, None))
-    for index, (layer, kind) in enumerate(zip(layers, types, strict=True)):
+    for index, (layer, kind) in enumerate(zip(net.layer, types, strict=True)):
         block = getattr(kind, "block", None)
         if block is None or not kind.traits.is_input or "unroll_len" not in block.model_fields:
             continue
-        raw = raw_value(layer, block.block_key, object, None)
-        length = raw_value(raw, "unroll_len", int, block.model_fields["unroll_len"].default)
-        for reader, its_kind in zip(layers, types, strict=True):
-            reads = raw_value(layer, "name", str, "") in as_list(raw_value(reader, "srclayers", object, None))
-            n_steps = raw_value(reader, "unroll_len", int, default)
-            if reads and its_kind is not None and its_kind.traits.steps == "columns" and n_steps != length:
-                name = raw_value(reader, "name", str, "")
-                message = f"expected {n_steps}, the unroll_len of layer {name!r}, which reads it, got {length}."
+        default = block.model_fields["unroll_len"].default
+        length = block_value(layer.blocks.get(block.block_key), "unroll_len", default)
+        for reader, its_kind in zip(net.layer, types, strict=True):
+            n_steps = reader.unroll_len or net.unroll_len
+            is_by_step = its_kind is not None and its_kind.traits.steps == "columns"
+            if layer.name in reader.srclayers and is_by_step and n_steps != length:
+                message = f"expected {n_steps}, the unroll_len of layer {reader.name!r}, which reads it, got {length}."
                 yield (index, block.block_key, "unroll_len"), message
                 break

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import ConfigDict, SerializationInfo, SerializerFunctionWrapHandler, ValidationError, model_serializer
-from pydantic_core import InitErrorDetails
 
-from singa_dask.conf.base import Conf, explained, raw_value
-from singa_dask.conf.findings import MISPLACED_KEY, PLAIN, problem
+from singa_dask.conf.base import Conf, explained
+from singa_dask.conf.findings import MISPLACED_KEY, PLAIN, Mistake
 from singa_dask.conf.kinds import class_of, plain_name, registry_of
 from singa_dask.conf.names import suggest_key
 from singa_dask.errors import ConfigError, Problem
@@ -33,10 +32,9 @@ def blocks_of(registry: Registry[Any]) -> dict[str, type[Conf]]:
     return blocks
 
 
-def raw_blocks(part: object) -> list[str]:
-    """Return the keys of the blocks in raw values, or in a `PartConf`."""
-    keys = part.blocks if isinstance(part, PartConf) else part if isinstance(part, Mapping) else ()
-    return [key for key in keys if str(key).endswith("_conf")]
+def block_value(block: Conf | Mapping[str, Any] | None, key: str, default: Any = None) -> Any:
+    """Return the value of a key of a block, which is one of plain values where it was read without registries."""
+    return block.get(key, default) if isinstance(block, Mapping) else getattr(block, key, default)
 
 
 def required_keys(block: type[Conf]) -> list[str]:
@@ -75,9 +73,9 @@ class PartConf(Conf):
     """Key that names the class."""
 
     @classmethod
-    def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
-        registry = registry_of(cls.kind, context)
-        name = raw_value(data, cls.type_key, str, "")
+    def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[Mistake]:
+        registry, name = registry_of(cls.kind, context), data.get(cls.type_key)
+        name = name if isinstance(name, str) else ""
         own: type[Conf] | None = getattr(class_of(registry, name), "block", None)
         known = {own.block_key: own} if own else {}
         # to know the others all classes are imported
@@ -93,21 +91,22 @@ class PartConf(Conf):
                 for each in own.model_fields if own else ():
                     if own and (each == key or hint.startswith(f"Did you mean {each!r}?")):
                         hint = f"Did you mean {each!r}? Say it in {own.block_key}: {{{each}: ...}}."
-                yield problem(MISPLACED_KEY, f"unknown key. {hint}", (key,), value)
+                yield Mistake(MISPLACED_KEY, (key,), f"unknown key. {hint}")
             elif value is not None:
                 try:
                     data[key] = _validated(known.get(key), value, context)
                 except ValidationError as error:
                     yield from explained(error, known.get(key, Conf), (key,))
+                    data[key] = error.errors(include_url=False)[0]["input"]  # the mended block
 
     @classmethod
-    def _add_own_block(cls, block: type[Conf], data: dict[str, Any], name: str) -> Iterator[InitErrorDetails]:
+    def _add_own_block(cls, block: type[Conf], data: dict[str, Any], name: str) -> Iterator[Mistake]:
         """Add the block of the type with its defaults, if a job may leave it out."""
         needed = required_keys(block)
         if needed or block.must_be_given:
             with_keys = f"with {', '.join(needed)}, " if needed else ""
             message = f"{plain_name(name)} needs this block, {with_keys}and it is missing."
-            yield problem(PLAIN, message, (block.block_key,), data)
+            yield Mistake(PLAIN, (block.block_key,), message)
         else:
             data[block.block_key] = block()
 

@@ -10,10 +10,9 @@ import bisect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from singa_dask.conf.base import raw_value
 from singa_dask.conf.job import JobConf
 from singa_dask.conf.layer import PHASES
-from singa_dask.conf.parts import PartConf, required_keys
+from singa_dask.conf.parts import PartConf, block_value, required_keys
 from singa_dask.conf.updater import UpdaterConf
 from singa_dask.conf.wiring_rules import LayerWiring, read_wiring
 from singa_dask.errors import Problem
@@ -73,7 +72,7 @@ def _unread_blocks(job: JobConf, layers: Registry[Any]) -> Iterator[Problem]:
 
 def _activation_twice(job: JobConf) -> Iterator[Problem]:
     """Yield the losses that read the activation that they compute themselves."""
-    nodes = read_wiring(job.neuralnet)
+    nodes = read_wiring(job.neuralnet.layer)
     for node in nodes:
         activation, kinds = ACTIVATIONS.get(node.type, ("", ()))
         source = _below(node, nodes, kinds)
@@ -94,10 +93,10 @@ def _below(loss: LayerWiring, nodes: list[LayerWiring], kinds: tuple[str, ...]) 
 
 def _channels_last(job: JobConf) -> Iterator[Problem]:
     """Yield the shapes of records that look like (height, width, channels) and are read by layers for images."""
-    nodes = read_wiring(job.neuralnet)
+    nodes = read_wiring(job.neuralnet.layer)
     readers = {source for node in nodes if any(part in node.type for part in IMAGE_LAYERS) for source in node.sources}
     for index, layer in enumerate(job.neuralnet.layer):
-        shape = raw_value(layer.blocks.get("store_conf"), "shape", list, [])
+        shape = block_value(layer.blocks.get("store_conf"), "shape", [])
         if layer.name in readers and len(shape) == 3 and shape[2] in (1, 3, 4) and min(shape[:2]) > 4:
             first = [shape[2], *shape[:2]]
             message = (
@@ -112,7 +111,8 @@ def _rate_that_ends(job: JobConf, schedules: Registry[Any]) -> Iterator[Problem]
     conf, n = job.updater.learning_rate, job.train_steps
     if not n or _is_own(schedules, conf.type):
         return
-    rate = schedules.find(conf.type)(conf)
+    kind = schedules.find(conf.type)
+    rate = kind(kind.lasting(conf, n))
     if rate(0) and rate(n * 9 // 10) == rate(n - 1) == 0:
         first = bisect.bisect_left(range(n), True, key=lambda step: rate(step) == 0)
         message = f"the learning rate is 0 from step {first} of {n} on. Raise change_freq in its block to train longer."

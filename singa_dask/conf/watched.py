@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal, TypeAlias
 
-from singa_dask.conf.base import Conf, raw_value
+from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
-from singa_dask.conf.kinds import Count, NonNegative, Shorthand, Size, as_list
+from singa_dask.conf.kinds import Count, NonNegative, Shorthand, Size
 from singa_dask.registry import suggest
 
 Mode: TypeAlias = Literal["auto", "min", "max"]
@@ -103,19 +103,8 @@ def _as_keep(value: object) -> object:
 Keep: TypeAlias = Annotated[KeepConf, Shorthand(_as_keep, lambda block: [{"type": "integer", "minimum": 1}, block])]
 
 
-def check_metrics(names: object) -> Iterator[Finding]:
+def check_metrics(names: Sequence[str]) -> Iterator[Finding]:
     """Yield (path, message) for each metric of ``metrics`` that nobody knows."""
-    for i, name in enumerate(as_list(names)):
-        if isinstance(name, str) and name not in PASS_METRICS and not TOP.fullmatch(name):
+    for i, name in enumerate(names):
+        if name not in PASS_METRICS and not TOP.fullmatch(name):
             yield ("metrics", i), f"unknown metric {name!r}. {suggest(name, [*sorted(PASS_METRICS), 'top_5_accuracy'])}"
-
-
-def check_measured(data: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield (path, message) for each metric that a job follows and never measures."""
-    for key in ("early_stopping", "keep_checkpoints"):
-        phase, _ = split_metric(raw_value(raw_value(data, key, object, {}), "metric", str, ""))
-        for default, needed in enumerate(FREQUENCIES.get(phase, ())):
-            # without a number of batches, all records are measured
-            if raw_value(data, needed, int, default) == 0:
-                yield (key, "metric"), f"it is never measured: {needed} is 0. Set it, or leave {key} out."
-                break

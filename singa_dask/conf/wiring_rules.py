@@ -1,4 +1,4 @@
-"""Checks of a net's wiring by names alone, which work even if the rest of a layer is invalid."""
+"""Checks of a net's wiring by names alone, which work even if the rest of a layer is wrong."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
-from singa_dask.conf.base import raw_value
 from singa_dask.conf.findings import Finding
-from singa_dask.conf.kinds import as_list, phase_name, plain_name
-from singa_dask.conf.layer import PHASES
+from singa_dask.conf.layer import PHASES, LayerConf
 from singa_dask.registry import suggest
-
-STYLES = ("include", "exclude")
 
 
 @dataclass(frozen=True)
@@ -24,12 +20,12 @@ class LayerWiring:
     ----------
     index : int
         Place in the list of layers.
+    name, type : str
+    sources : tuple of str
     earlier : frozenset of int
         Places of the sources whose earlier time steps the layer reads, in an unrolled net.
     phases : frozenset of str
         Phases whose nets have the layer; all if they cannot be read.
-    includes, excludes : bool
-        Whether the layer uses ``include``, or the deprecated ``exclude``.
     clear : bool
         Whether the phases could be read.
     """
@@ -40,55 +36,40 @@ class LayerWiring:
     sources: tuple[str, ...]
     earlier: frozenset[int]
     phases: frozenset[str]
-    includes: bool
-    excludes: bool
     clear: bool
 
-    @classmethod
-    def of(cls, index: int, layer: object) -> LayerWiring:
-        """Read a layer's raw values, or a LayerConf; mistakes in them are not reported here."""
-        included, excluded = ([phase_name(v) for v in as_list(raw_value(layer, k, object, None))] for k in STYLES)
-        clear = all(isinstance(name, str) and name in PHASES for name in (*included, *excluded))
-        sources = as_list(raw_value(layer, "srclayers", object, None))
-        return cls(
-            index,
-            raw_value(layer, "name", str, ""),
-            plain_name(raw_value(layer, "type", str, "")),
-            tuple(source for source in sources if isinstance(source, str)),
-            frozenset(_earlier(layer)),
-            frozenset(p for p in PHASES if not clear or (p in (included or PHASES) and p not in excluded)),
-            bool(included),
-            bool(excluded),
-            clear,
-        )
+
+def read_wiring(layers: Sequence[LayerConf]) -> list[LayerWiring]:
+    """Return the wiring of all layers of a net; they may be mended ones."""
+    nodes = []
+    for index, layer in enumerate(layers):
+        clear = not {"include", "exclude"} & layer.wrong
+        phases = frozenset(name for name, phase in PHASES.items() if not clear or layer.in_phase(phase))
+        sources, earlier = tuple(layer.srclayers), frozenset(_earlier(layer))
+        nodes.append(LayerWiring(index, layer.name, layer.type, sources, earlier, phases, clear))
+    return nodes
 
 
-def _earlier(layer: object) -> Iterator[int]:
+def _earlier(layer: LayerConf) -> Iterator[int]:
     """Yield the places of sources that are read with a shift, or at steps of the user's choice."""
-    shifts = as_list(raw_value(layer, "shift", object, None))
-    kinds = [plain_name(str(kind), "Unroll") for kind in as_list(raw_value(layer, "unroll_conn_type", object, None))]
+    shifts, kinds = layer.shift, layer.unroll_conn_type
     for place in range(max(len(shifts), len(kinds))):
         kind = kinds[place] if place < len(kinds) else "OneToOne"
-        shift = shifts[place] if place < len(shifts) else 0
-        if kind == "Customized" or (kind == "OneToOne" and isinstance(shift, int) and shift > 0):
+        if kind == "Customized" or (kind == "OneToOne" and place < len(shifts) and shifts[place] > 0):
             yield place
 
 
-def read_wiring(net: object) -> list[LayerWiring]:
-    """Return the wiring of all layers of a net's raw values, or of a NetConf."""
-    return [LayerWiring.of(index, layer) for index, layer in enumerate(as_list(raw_value(net, "layer", object, None)))]
-
-
-def check_wiring(nodes: Sequence[LayerWiring]) -> Iterator[Finding]:
+def check_wiring(layers: Sequence[LayerConf]) -> Iterator[Finding]:
     """Yield ((index, key...), message) for each mistake, once even if it is in several phases.
 
     Include and exclude may not both be used in a net; a name is unique in each phase; a source exists;
     there are no cycles, except for the two layers of an RBM, which read each other, and earlier time steps.
     """
-    included = any(node.includes for node in nodes)
-    for node in nodes:
-        if included and node.excludes:
-            yield (node.index, "exclude"), "include and exclude are both used in this net. Use include only."
+    included = any(layer.include or "include" in layer.wrong for layer in layers)
+    for index, layer in enumerate(layers):
+        if included and (layer.exclude or "exclude" in layer.wrong):
+            yield (index, "exclude"), "include and exclude are both used in this net. Use include only."
+    nodes = read_wiring(layers)
     yield from _unknown_sources(nodes)
     said: set[tuple[str | int, ...]] = set()
     for phase in PHASES:
@@ -99,7 +80,7 @@ def check_wiring(nodes: Sequence[LayerWiring]) -> Iterator[Finding]:
                 yield path, message
 
 
-def check_phases(nodes: Sequence[LayerWiring], phases: Sequence[str]) -> Iterator[Finding]:
+def check_phases(layers: Sequence[LayerConf], phases: Sequence[str]) -> Iterator[Finding]:
     """Yield ((index, key...), message) for each source that a net lacks, though the job has it in other phases.
 
     Parameters
@@ -107,6 +88,7 @@ def check_phases(nodes: Sequence[LayerWiring], phases: Sequence[str]) -> Iterato
     phases : sequence of str
         The phases that the job builds nets for.
     """
+    nodes = read_wiring(layers)
     anywhere = {node.name for node in nodes}
     for phase in phases if all(node.clear for node in nodes) else ():
         names = {node.name for node in nodes if phase in node.phases}

@@ -8,7 +8,7 @@ from typing import Any
 
 from singa_dask import fs
 from singa_dask.conf import ClusterConf, JobConf, LayerConf, Phase
-from singa_dask.conf.wiring_rules import check_phases, read_wiring
+from singa_dask.conf.wiring_rules import check_phases
 from singa_dask.data.stores import STORES, detect
 from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES
 from singa_dask.data.stores.tables.table import NAMING, TableStore
@@ -73,8 +73,7 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
     """
     name = NAMES[phase]
     problems = [
-        Problem(("neuralnet", "layer", *path), message)
-        for path, message in check_phases(read_wiring(job.neuralnet), [name])
+        Problem(("neuralnet", "layer", *path), message) for path, message in check_phases(job.neuralnet.layer, [name])
     ]
     indices = [i for i, layer in enumerate(job.neuralnet.layer) if layer.in_phase(phase)]
     if not indices:

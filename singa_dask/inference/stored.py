@@ -222,18 +222,19 @@ class StoredRecords(NamedTuple):
         ``layers`` are the indices of those that read the records.
         """
         if isinstance(error, DataError):
-            return DataError(self._named(str(error))) if fs.absolute(self.url) in str(error) else None
+            if fs.absolute(self.url) not in str(error):
+                return None
+            if error.remedy is not None and error.remedy.key == "missing" and not self.outputs:
+                fills = "mean" in error.remedy.values
+                fill = ", or set missing: in the job to what the value is to be" if fills else ""
+                error = error.saying(f"Leave the record out{fill}.")
+            return DataError(self._named(str(error)))
         places = [("neuralnet", "layer", index, "store_conf") for index in layers]
         if not error.problems or any(problem.path[:4] not in places for problem in error.problems):
             return None
         return ConfigError([Problem((), self._named(problem.message)) for problem in error.problems])
 
     def _named(self, message: str) -> str:
-        what, hint, values = message.partition(" Set missing:")
-        if hint and not self.outputs:
-            # a number can be filled in, a category cannot
-            fill = ", or set missing: in the job to what the value is to be" if values.startswith(" to mean") else ""
-            message = f"{what} Leave the record out{fill}."
         named, rest = self.named or self.url, message.removeprefix(fs.absolute(self.url))
         # a message of text files goes on with ", line 3: "
         return f"{named}{rest}" if rest != message and rest[:1] in ":," else f"{named}: {message}"
@@ -294,8 +295,8 @@ class LayerValues(NamedTuple):
         The columns: ``file``, if records have their own files or there are several stores; ``record``, the index of the
         record, unless all have their own files; those that are kept. With ``topk``: ``step``, if there are several time
         steps; ``class``, ``number`` and ``probability`` of the most likely class; ``class_2``, ... of the next. Else
-        one for each label or target, with its name or number. Of several layers each has such columns, after its name:
-        ``species.class``.
+        one for each label or target, with its name or number. Where a column that is kept has such a name, too, or
+        several layers are predicted, the name of the layer comes first: ``species.class``.
 
         Raises
         ------
@@ -337,7 +338,7 @@ class LayerValues(NamedTuple):
             for numbers, scores in each.reshape(-1, self.topk, 2).transpose(1, 2, 0) if self.topk else ():
                 labels = [readable(names[i]) if i < len(names) else str(i) for i in numbers.astype(int).tolist()]
                 columns += [pa.array(labels), pa.array(numbers.astype(np.int64)), pa.array(scores.astype(np.float64))]
-        named = _value_names(self.layers, self.class_names, sizes, self.topk, places)
+        named = _value_names(self.layers, self.class_names, sizes, self.topk, [*places, *kept.column_names])
         return pa.Table.from_arrays(columns, [*places, *kept.column_names, *["step"] * (n_steps > 1), *named])
 
     def array(self) -> npt.NDArray[np.float32]:
@@ -595,7 +596,7 @@ class StoredNet:
             sizes = [math.prod(each.features[0].shape[1:]) * each.site.n_steps for each in shaped]
             places = ["file"] * (len(sources) > 1) + ["record"]
             steps = ["step"] * (topk > 0 and any(each.site.n_steps > 1 for each in shaped))
-            given = [*places, *steps, *_value_names(layers, names_of(facts), sizes, topk, places)]
+            given = [*places, *steps, *_value_names(layers, names_of(facts), sizes, topk, [*places, *keep])]
             if clash := next((name for name in keep if name in given), None):
                 raise ConfigError(
                     f"--keep: a column of the predictions is called {clash!r}, too. Rename the column of the data, or "

@@ -184,7 +184,7 @@ class Mixing:
         -------
         (N, *shape) float
         (N,) float64
-            From 0 to 1.
+            Share of each image of ``x`` in the mixture, from 0 to 1.
         """
         words = self.draw(records.ids, records.epochs)
         is_cut = np.full(len(x), self.cutmix > 0)

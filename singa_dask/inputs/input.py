@@ -29,7 +29,6 @@ from singa_dask.data.random import random_skip
 from singa_dask.data.sampler import Sampler, advanced
 from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.label_match import LabelMatch, find_label, has_several_labels
-from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.split import SplitStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, listed
@@ -574,17 +573,21 @@ class StoreInput(StoreReader):
         if self.n_records is None:
             with self.open_checked() as store:
                 if self.context.reader_bytes is not None:
-                    self._check_memory(store)
+                    MemoryBudget(store, self._order_of(store), **self._memory())
                 self.n_records, self.n_history, self.n_later = store.count, store.n_history, store.n_later
                 self.left_out = store.describe_left_out()
         return self.n_records
 
-    def _check_memory(self, store: Store) -> None:
-        conf, shard = self.store_conf, self.site.batch_shard
-        chosen = None if conf.memory_mb is None else conf.memory_mb << 20
-        ahead = isinstance(store, RangeStore) and store.decodes_ahead
-        order, in_flight = self._order_of(store), conf.in_flight_mb << 20
-        MemoryBudget(chosen, self.context.reader_bytes, store, order, shard.count, in_flight, ahead)
+    def _memory(self) -> dict[str, Any]:
+        """Return what decides how much memory a loader takes, as `MemoryBudget` and `Loader` take it."""
+        conf = self.store_conf
+        return {
+            "n_workers": self.site.batch_shard.count,
+            "prefetch": self.span is None or self.span[1] - self.span[0] > self.batch_size,
+            "bytes_bound": None if conf.memory_mb is None else conf.memory_mb << 20,
+            "share": self.context.reader_bytes,
+            "in_flight_bytes": conf.in_flight_mb << 20,
+        }
 
     def _order_of(self, store: Store) -> Sampler:
         runs = None if store.runs is None else store.runs.tolist()
@@ -637,23 +640,19 @@ class StoreInput(StoreReader):
             )
 
     def make_loader(self, store: Store) -> Loader:
-        conf, context, shard = self.store_conf, self.context, self.site.batch_shard
+        conf, context = self.store_conf, self.context
         self.read_statistics()
         sampler = self._order_of(store)
         policy = BadPolicy(conf.on_error, conf.max_bad, conf.labels, context.seed)
         return Loader(
             store,
             sampler,
-            shard.index,
-            shard.count,
-            prefetch=self.span is None or self.span[1] - self.span[0] > self.batch_size,
+            self.site.batch_shard.index,
+            **self._memory(),
             name=self.name,
             policy=policy,
             host_names=context.host_names,
             n_io_threads=conf.io_threads,
-            in_flight_bytes=conf.in_flight_mb << 20,
-            bytes_bound=None if conf.memory_mb is None else conf.memory_mb << 20,
-            share=context.reader_bytes,
             warns=self.warns,
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 from collections.abc import Callable, Sequence
 
@@ -14,6 +13,7 @@ from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.tables.table import NAMING, NamedColumns, TableStore
 from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.data.stores.tables.table_files import table_files
+from singa_dask.data.warn_once import warn_once
 from singa_dask.errors import DataError
 from singa_dask.fs.patterns import is_pattern
 from singa_dask.inputs.record_shapes import check_shape, in_layout, same_shape, stored_shape
@@ -96,13 +96,9 @@ def open_named(conf: StoreConf, backend: str | None, facts: TableFacts | None, p
     if named is not None:
         store.close()
     elif store.table_facts is None and "data" in store.schema:
-        _warn_once(conf.path)
+        said = "no names of columns, so they are taken in the order of the training data"
+        warn_once(logger, f"{conf.path}: {said}")
     return named or store
-
-
-@functools.lru_cache(256)
-def _warn_once(url: str) -> None:
-    logger.warning("%s: no names of columns, so they are taken in the order of the training data", url)
 
 
 def _open_by_name(conf: StoreConf, backend: str | None, facts: TableFacts, plain: Store | None) -> Store | None:
@@ -139,7 +135,7 @@ def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType
     key : str
         ``"mean_file"`` or ``"std_file"``.
     shape : sequence of int
-        Of a record, for the result.
+        Shape of the result, which is that of a record.
     dtype : dtype
 
     Raises
@@ -147,7 +143,7 @@ def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType
     DataError
         The file cannot be read, or its records have another shape.
     """
-    url = getattr(conf, f"{key.removesuffix('_file')}_file")
+    url = getattr(conf, key)
     value: float | None = getattr(conf, f"{key.removesuffix('_file')}_value")
     if not url:
         return value

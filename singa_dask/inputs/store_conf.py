@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from singa_dask import fs
-from singa_dask.conf.base import Conf, raw_value
-from singa_dask.conf.findings import PLAIN, Finding, problem
+from singa_dask.conf.base import Conf
+from singa_dask.conf.findings import PLAIN, Finding, Mistake
 from singa_dask.conf.kinds import Count, Field, Many, Positive, RegisteredName, Size
 from singa_dask.conf.parts import read_options
 from singa_dask.data.stores import STORES
@@ -109,7 +109,7 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
     @classmethod
     def arranged(cls, data: dict[str, Any]) -> dict[str, Any]:
         """Put options that only some formats have into ``user_conf``."""
-        store = STORES.get(raw_value(data, "backend", str, ""))
+        store, given = STORES.get(str(data.get("backend"))), data.get("user_conf")
         takers = [store] if store else STORES.classes()
         options = {key for each in takers for key in each.option_names()} - cls.model_fields.keys()
         if store and store is not TableStore and not store.is_named(["features", "label"]):
@@ -122,20 +122,20 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
         if not moved:
             return data
         kept = {key: value for key, value in data.items() if key not in moved}
-        return {**kept, "user_conf": {**moved, **raw_value(data, "user_conf", dict, {})}}
+        return {**kept, "user_conf": {**moved, **(given if isinstance(given, dict) else {})}}
 
     @classmethod
-    def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[Any]:
+    def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[Mistake]:
         """Check ``user_conf`` as the format declares it, if the job names the format."""
-        store, options = STORES.get(raw_value(data, "backend", str, "")), raw_value(data, "user_conf", dict, {})
-        if store is not None and store.block is not None and options:
+        store, options = STORES.get(str(data.get("backend"))), data.get("user_conf")
+        if store is not None and store.block is not None and options and isinstance(options, dict):
             columns = [key for key in NAMING if data.get(key)]
             block = TableStore.block if store.is_named(columns) else store.block
             try:
                 read_options(block, options)
             except ConfigError as error:
                 for each in error.problems:
-                    yield problem(PLAIN, each.message, ("user_conf", *each.path), options)
+                    yield Mistake(PLAIN, ("user_conf", *each.path), each.message)
 
     @property
     def label_columns(self) -> list[str]:

@@ -55,8 +55,7 @@ def find_cluster(
             raise ClusterError(f"the client of {client} is {client.status}. Make a new one.")
         yield client
         return
-    named: dict[str, Any] = {"scheduler_file": scheduler_file} if scheduler_file else {"address": client}
-    with connect(**named, patience=patience or Patience()) as connected:
+    with connect(client, scheduler_file, patience or Patience()) as connected:
         yield connected
 
 

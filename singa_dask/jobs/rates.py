@@ -8,7 +8,7 @@ import os
 import tempfile
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from distributed import Client
@@ -22,10 +22,6 @@ from singa_dask.observe.curves import Panel, PlottedCurve
 from singa_dask.observe.event_texts import layer_metrics
 from singa_dask.observe.figure import figure_of
 from singa_dask.observe.stored_run import StoredRun
-
-if TYPE_CHECKING:
-    pass
-
 
 MIN_STEPS = 20
 LEFT_OUT = ("checkpoint_freq", "checkpoint_after", "disp_", "test_", "validate_")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent import futures
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from singa_dask import fs
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, NumericError, SingaError, UnitError
@@ -18,10 +18,6 @@ from singa_dask.observe.stored_run import StoredRun
 from singa_dask.redaction import redact
 from singa_dask.runtime import Driver, Result
 from singa_dask.runtime.job.names import RUN_STOP
-
-if TYPE_CHECKING:
-    pass
-
 
 ERRORS: dict[int, type[SingaError]] = {
     each.exit_code: each for each in (UnitError, ConfigError, ClusterError, LostUnitError, NumericError)

@@ -85,10 +85,11 @@ class MultiHeadAttention(Layer):
         n_rows, width = shape
         self.n_sequences, self.scale = n_rows // self.n_steps, 1 / math.sqrt(width // self.n_heads)
         self.add_output(shape, overwritable=True)
-        self.qkv_weight = self.add_param((3 * width, width), initial=lambda whole: glorot(width, width))
-        self.output_weight = self.add_param((width, width), initial=lambda whole: glorot(*whole))
-        self.qkv_bias = self.add_bias(3 * width, block.bias_term, ZEROS)
-        self.output_bias = self.add_bias(width, block.bias_term, ZEROS)
+        initial = glorot(width, width)
+        self.qkv_weight = self.add_param((3 * width, width), initial=initial)
+        self.output_weight = self.add_param((width, width), initial=initial)
+        self.qkv_bias = self.add_param((3 * width,), initial=ZEROS) if block.bias_term else None
+        self.output_bias = self.add_param((width,), initial=ZEROS) if block.bias_term else None
         if self.memory is None:
             self.projections = [self._projection("qkv", x, slice(0, 3 * width))]
         else:
@@ -229,7 +230,7 @@ class MultiHeadAttention(Layer):
     def backward(self, phase: Phase) -> None:
         ops, gy, weight = self.ops, self.features[0].output_grad, self.output_weight
         bias_grad = None if self.output_bias is None else self.output_bias.grad
-        linear_gradients(ops, self.attended.data, gy, weight.grad, bias_grad, accumulate=weight.accumulates)
+        linear_gradients(ops, self.attended.data, gy, weight.grad, bias_grad, accumulate=phase.accumulates)
         g_attended = ops.scratch("attended grad", gy.shape, self.attended.dtype)
         ops.linear_grad_input(gy, weight.data, out=g_attended)
         grads = [
@@ -240,7 +241,7 @@ class MultiHeadAttention(Layer):
         weight, bias_grad = self.qkv_weight, None if self.qkv_bias is None else self.qkv_bias.grad
         for (source, rows, _), grad in zip(self.projections, grads, strict=True):
             g_bias = None if bias_grad is None else bias_grad[rows]
-            linear_gradients(ops, source.data, grad, weight.grad[rows], g_bias, accumulate=weight.accumulates)
+            linear_gradients(ops, source.data, grad, weight.grad[rows], g_bias, accumulate=phase.accumulates)
             if source.grad is not None:
                 ops.linear_grad_input(grad, weight.data[rows], out=source.grad)
 

@@ -19,6 +19,7 @@ import numpy as np
 from singa_dask.conf import Conf, InitConf, LayerConf, ParamConf, Phase
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.context import Context
+from singa_dask.layers.contiguous import contiguous_out
 from singa_dask.layers.feature import Feature, Span
 from singa_dask.layers.fused import Fused
 from singa_dask.layers.metrics import Metrics
@@ -231,11 +232,10 @@ class Layer:
         self.sources: list[Feature] = []
         self.features: list[Feature] = []
         self.params: list[Param] = []
-        self.n_left_out = 0
         self.buffers: dict[str, Buffer] = {}
         self.learns, self.fused = False, Fused()
         self.name, self.conf_name = self.site.name, self.site.layer
-        self._copies: dict[str, Array] = {}
+        self._rows: dict[int, Array] = {}
 
     # -- what an author writes ---------------------------------------------------------------------
 
@@ -259,9 +259,8 @@ class Layer:
     def backward(self, phase: Phase) -> None:
         """Compute the gradients of params and sources from ``features[*].grad``. Also called ``compute_gradient``.
 
-        Gradients are overwritten. A type that `accumulates` adds those of params that say `Param.accumulates`, as
-        ``phase`` does by `Phase.AGGREGATE_GRADIENT`. A layer without this method is refused where something that it
-        reads learns.
+        Gradients are overwritten. A type that `accumulates` adds those of params where `Phase.accumulates`. A layer
+        without this method is refused where something that it reads learns.
         """
 
     def attach(self) -> None:
@@ -276,7 +275,6 @@ class Layer:
         dtype: DType | None = None,
         requires_grad: bool = True,
         overwritable: bool = False,
-        span: Span | None = None,
         own_data: bool | Literal["consumed"] = True,
         own_grad: bool = True,
     ) -> Feature:
@@ -285,45 +283,45 @@ class Layer:
         Parameters
         ----------
         shape : sequence of int
-            Batch first.
+            Batch first. A layer that is `feature_parallel` one-to-all gives the shape with all features, on axis 1; the
+            output has those that this instance computes.
         dtype : dtype, optional
             That of features if not given.
         requires_grad, overwritable, own_data, own_grad
             See `Feature`.
-        span : Span, optional
-            From `feature_span`; not needed where the features are those of the first source.
-        """
-        if self.traits.forwards:
-            requires_grad &= any(source.requires_grad for source in self.sources)
-        dtype = self.context.dtype if dtype is None else dtype
-        feature = Feature(shape, dtype, requires_grad, overwritable, own_data, own_grad)
-        append_output(self, feature, span)
-        return feature
-
-    def feature_span(self, total: int) -> Span:
-        """Return which of ``total`` output features this instance computes; all unless partitioned by features.
 
         Raises
         ------
         ConfigError
-            There are fewer features than workers.
+            There are fewer features than workers that share them.
         """
-        shard = self.site.feature_shard
-        if total < shard.count:
-            message = f"{total} features cannot be shared by {shard.count} workers. Say 0, or -1."
-            raise ConfigError(Problem(("partition_dim",), message))
-        return Span.of(total, shard.index, shard.count)
+        if self.traits.forwards:
+            requires_grad &= any(source.requires_grad for source in self.sources)
+        dtype = self.context.dtype if dtype is None else dtype
+        shard, span = self.site.feature_shard, None
+        if shard.count > 1 and self.speed.feature_parallel is Connection.ONE_TO_ALL:
+            n_rows, total, *rest = shape
+            if total < shard.count:
+                message = f"{total} features cannot be shared by {shard.count} workers. Say 0, or -1."
+                raise ConfigError(Problem(("partition_dim",), message))
+            span = Span.of(total, shard.index, shard.count)
+            shape = (n_rows, span.size, *rest)
+        feature = Feature(shape, dtype, requires_grad, overwritable, own_data, own_grad)
+        append_output(self, feature, span)
+        return feature
 
     def add_param(
         self,
         shape: Sequence[int],
         *,
         value: float | None = None,
-        initial: Callable[[tuple[int, ...]], InitConf] | None = None,
+        initial: InitConf | Callable[[tuple[int, ...]], InitConf] | None = None,
         running_statistic: bool = False,
         axis: int = 0,
     ) -> Param:
         """Add the next param of those that the traits name. The job may leave it out or unnamed.
+
+        Where options leave a param out, as ``bias_term: false`` does, set the attribute of its name to None.
 
         Parameters
         ----------
@@ -331,9 +329,9 @@ class Layer:
             Of the part that this instance computes with.
         value : float, optional
             Initial values, where the job says nothing.
-        initial : callable, optional
-            Takes the shape of the whole param and returns how to draw initial values, where neither the job nor a
-            checkpoint has any.
+        initial : InitConf or callable, optional
+            How to draw initial values, where neither the job nor a checkpoint has any; or a function that returns it
+            for the shape of the whole param.
         running_statistic : bool
             See `Param`.
         axis : int
@@ -349,31 +347,16 @@ class Layer:
             if conf.init is None and value is not None:
                 conf = conf.model_copy(update={"init": InitConf(type="Constant", value=value)})
             name = conf.name or f"{self.conf_name}.{self.traits.params[index]}"
-            span = self.features[0].span if self.site.feature_shard.count > 1 else None
-            shard = None if span is None else ParamShard(self.site.feature_shard.index, axis, span)
+            part = self.site.feature_shard
+            shard = ParamShard(part.index, axis, self.features[0].span) if part.count > 1 else None
             param = Param(name, shape, conf, self.context.param_dtype, running_statistic, shard)
-            param.initial = None if initial is None else initial(param.whole_shape)
+            param.initial = initial(param.whole_shape) if callable(initial) else initial
         if param.shape != tuple(shape):
             step = self.site.first_step
             message = f"at step {step} it would have shape {tuple(shape)}, at step 0 {param.shape}."
             raise ConfigError(Problem(("param", index), message))
         self.params.append(param)
         return param
-
-    def add_bias(self, size: int, bias_term: bool, initial: InitConf) -> Param | None:
-        """Add a bias (size,) as the next param; return None where ``bias_term`` is false.
-
-        Raises
-        ------
-        ConfigError
-            The job describes a bias that there is not.
-        """
-        if bias_term:
-            return self.add_param((size,), initial=lambda whole: initial)
-        self.n_left_out += 1
-        if len(self.conf.param) > (index := len(self.params)):
-            raise ConfigError(Problem(("param", index), "there is no bias to describe: bias_term is false."))
-        return None
 
     def buffer(
         self,
@@ -421,36 +404,22 @@ class Layer:
     def rows(self, source: int = 0) -> Array:
         """Return the data of a source as (N, D), one row a record, the values of images in the order C, H, W."""
         data = self.sources[source].data
-        return data if data.ndim == 2 else self._as_contiguous(data, f"data{source}").reshape(len(data), -1)
+        if data.ndim == 2:
+            return data
+        if not data.flags.c_contiguous:
+            # kept from forward to backward
+            if source not in self._rows:
+                self._rows[source] = self.ops.empty(data.shape, data.dtype)
+            self.ops.copy(data, out=self._rows[source])
+            data = self._rows[source]
+        return data.reshape(len(data), -1)
 
     @contextmanager
     def grad_rows(self, source: int = 0) -> Iterator[Array]:
         """Yield memory (N, D) for the gradient of a source, in the order of `rows`."""
         grad = self.sources[source].output_grad
-        with self._contiguous_out(grad, f"grad{source}") as memory:
+        with contiguous_out(self.ops, grad, "grad rows") as memory:
             yield memory if memory.ndim == 2 else memory.reshape(len(grad), -1)
-
-    def _as_contiguous(self, values: Array, key: str) -> Array:
-        """Return an array in C order: itself, or a copy in memory that is kept under ``key``."""
-        memory = self._contiguous_memory(values, key)
-        if memory is not values:
-            self.ops.copy(values, out=memory)
-        return memory
-
-    @contextmanager
-    def _contiguous_out(self, out: Array, key: str) -> Iterator[Array]:
-        """Yield memory in C order for what is to be written to ``out``: itself, or memory that is then copied there."""
-        memory = self._contiguous_memory(out, key)
-        yield memory
-        if memory is not out:
-            self.ops.copy(memory, out=out)
-
-    def _contiguous_memory(self, values: Array, key: str) -> Array:
-        if values.flags.c_contiguous:
-            return values
-        if key not in self._copies:
-            self._copies[key] = self.ops.empty(values.shape, values.dtype)
-        return self._copies[key]
 
     def random_key(self, *more: int | str) -> tuple[int | str, ...]:
         """Return the address of this layer's random numbers at this step."""
@@ -480,14 +449,14 @@ class Layer:
         return labels
 
     def add_metric(
-        self, name: str, total: Scalar, count: float | None = None, *, scale: float = 1.0, n: float = 1.0
+        self, name: str, total: Scalar | None, count: float | None = None, *, scale: float = 1.0, n: float = 1.0
     ) -> None:
         """Add to a metric, which is shown as total / count.
 
         Parameters
         ----------
         name : str
-        total : float, or what a kernel has returned, which stays on a GPU
+        total : float, or what a kernel has returned, which stays on a GPU; None adds to the count alone
         count : float
             How many the layer has summed itself, e.g. words. Without it, total / n is a mean of the rows of the batch.
         scale, n : float
@@ -549,18 +518,19 @@ def wire(layer: Layer, sources: Sequence[Feature], ops: Ops) -> None:
     layer.setup()
     if message := _mistake(layer):
         raise ConfigError(Problem(("type",), f"{kind}: {message}"))
+    if len(layer.conf.param) > (index := len(layer.params)):
+        message = f"there is no {traits.params[index]!r} to describe. Does the layer say bias_term: false?"
+        raise ConfigError(Problem(("param", index), message))
     for i, source in enumerate(layer.sources if not traits.forwards else ()):
         source.consumed_as |= traits.consumed(i)
 
 
 def _mistake(layer: Layer) -> str:
-    """Return what is wrong with what `Layer.setup` has added; empty if nothing is.
-
-    The traits name the params, but for biases that the job leaves out.
-    """
-    traits, message = layer.traits, ""
-    if missing := traits.params[len(layer.params) : len(traits.params) - layer.n_left_out]:
-        message = f"its traits name the param {missing[0]!r}, which setup() does not add. Call add_param, or add_bias."
+    """Return what is wrong with what `Layer.setup` has added; empty if nothing is."""
+    message = ""
+    for name in layer.traits.params[len(layer.params) :]:
+        if getattr(layer, name, layer) is not None:
+            message = f"its traits name the param {name!r}, which setup() does not add. Add it, or set it to None."
     for name, value in vars(layer).items():
         if isinstance(value, Param) and value not in layer.params:
             message = f"self.{name} is a Param that nobody updates. Make it by add_param, and name it in the traits."
@@ -644,15 +614,18 @@ def memory_of(layer: Layer) -> Iterator[Allocation]:
     """Yield what a layer needs: outputs, buffers, gradients of outputs and params."""
     ops = layer.ops
     for feature in layer.features:
-        if feature.needs_data_memory:
+        wanted = feature.own_data
+        if wanted == "consumed":
+            wanted = "data" in feature.consumed_as or feature.consumed_as.isdisjoint(("raw", "one_hot_index"))
+        if wanted:
             make = np.zeros if feature.on_host else ops.features
             yield Allocation(feature, feature.shape, feature.dtype, partial(feature.allocate, "data", make))
         if feature.requires_grad and feature.own_grad:
             allocate = partial(feature.allocate, "grad", ops.features)
             yield Allocation((feature, "grad"), feature.shape, feature.dtype, allocate)
-    wanted = {"always": True, "training": bool(layer.context.phase & Phase.TRAIN), "backward": layer.learns}
+    needed = {"always": True, "training": bool(layer.context.phase & Phase.TRAIN), "backward": layer.learns}
     for buffer in layer.buffers.values():
-        if wanted[buffer.when]:
+        if needed[buffer.when]:
             yield Allocation(buffer, buffer.shape, buffer.dtype, buffer.allocate)
     for param in layer.params:
         if layer.learns and not param.is_idle:
@@ -661,6 +634,8 @@ def memory_of(layer: Layer) -> Iterator[Allocation]:
 
 def allocate(layer: Layer) -> None:
     """Allocate `memory_of` a layer, once for each net."""
+    for feature in layer.features:
+        feature.consumed_as = feature.consumed_as or {"data"}
     for memory in memory_of(layer):
         memory.allocate()
     layer.attach()
@@ -677,8 +652,6 @@ def run_verb(layer: Layer, phase: Phase, verb: str) -> None:
 
 def run_backward(layer: Layer, phase: Phase, adds: bool = False, run: Run = run_verb) -> None:
     """Run `Layer.backward`; with ``adds`` it adds to the gradients of params, in place of overwriting them."""
-    for param in layer.params:
-        param.accumulates = adds
     run(layer, phase | Phase.AGGREGATE_GRADIENT if adds else phase, "backward")
 
 

@@ -51,7 +51,7 @@ class Convolution(Windowed):
         n_rows, n_channels, *sizes = image_shape(self)
         places = self.set_window(block, "convolution_conf", (sizes[0], sizes[1]))
         check_groups("convolution_conf", block, n_channels)
-        span = self.feature_span(block.num_filters)
+        span = self.add_output((n_rows, block.num_filters, *places), overwritable=True).span
         size = n_channels // block.groups
         first, last = (edge * block.groups / block.num_filters for edge in span[:2])
         if block.groups > 1 and not (first.is_integer() and last.is_integer()):
@@ -61,11 +61,10 @@ class Convolution(Windowed):
         self.groups = int(last - first) if block.groups > 1 else 1
         # those that the filters of this instance see
         self.channels = slice(int(first) * size, int(last) * size) if block.groups > 1 else slice(0, n_channels)
-        self.add_output((n_rows, span.size, *places), overwritable=True, span=span)
         self.shape = (span.size, size, *self.kernel)
         area = self.kernel[0] * self.kernel[1]
         self.weight = self.add_param((span.size, size * area), initial=lambda whole: glorot(whole[1], whole[0] * area))
-        self.bias = self.add_bias(span.size, block.bias_term, ZEROS)
+        self.bias = self.add_param((span.size,), initial=ZEROS) if block.bias_term else None
 
     def forward(self, phase: Phase) -> None:
         x, w = as_images(self.sources[0].data)[:, self.channels], self.weight.data.reshape(self.shape)
@@ -78,7 +77,7 @@ class Convolution(Windowed):
             self.ops.relu_grad(self.features[0].data, gy, out=gy)
         gw, gb = self.weight.grad.reshape(self.shape), None if self.bias is None else self.bias.grad
         x, how = as_images(source.data)[:, self.channels], (self.dilation, self.groups)
-        self.ops.conv2d_grad_weight(x, gy, gw, gb, self.stride, self.pad, self.weight.accumulates, *how)
+        self.ops.conv2d_grad_weight(x, gy, gw, gb, self.stride, self.pad, phase.accumulates, *how)
         if source.grad is not None:
             w, gx = self.weight.data.reshape(self.shape), as_images(source.grad)
             for unseen in (gx[:, : self.channels.start], gx[:, self.channels.stop :]):
@@ -142,7 +141,7 @@ class ConvTranspose(Windowed):
         self.weight = self.add_param(
             (n_channels, n_filters * area), initial=lambda whole: glorot(n_channels * area // self.groups, whole[1])
         )
-        self.bias = self.add_bias(block.num_filters, block.bias_term, ZEROS)
+        self.bias = self.add_param((block.num_filters,), initial=ZEROS) if block.bias_term else None
         # means over pixels of the gradient, for that of the bias
         self.means = self.buffer("means", (n_rows, block.num_filters), self.context.dtype, when="backward")
 
@@ -154,12 +153,12 @@ class ConvTranspose(Windowed):
 
     def backward(self, phase: Phase) -> None:
         source, gy, how = self.sources[0], self.features[0].output_grad, (self.dilation, self.groups)
-        x, gw, accumulates = as_images(source.data), self.weight.grad.reshape(self.shape), self.weight.accumulates
-        self.ops.conv2d_grad_weight(gy, x, gw, None, self.stride, self.pad, accumulates, *how)
+        x, gw, adds = as_images(source.data), self.weight.grad.reshape(self.shape), phase.accumulates
+        self.ops.conv2d_grad_weight(gy, x, gw, None, self.stride, self.pad, adds, *how)
         if self.bias is not None:
             self.ops.global_avg_pool(gy, out=self.means.data)
             self.ops.multiply(self.means.data, float(gy[0, 0].size), out=self.means.data)
-            self.ops.linear_grad_bias(self.means.data, self.bias.grad, accumulate=self.bias.accumulates)
+            self.ops.linear_grad_bias(self.means.data, self.bias.grad, accumulate=adds)
         if source.grad is not None:
             w = self.weight.data.reshape(self.shape)
             self.ops.conv2d(gy, w, None, as_images(source.grad), self.stride, self.pad, False, *how)

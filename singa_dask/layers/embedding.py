@@ -132,9 +132,9 @@ class Embedding(Numbers):
     def setup(self) -> None:
         super().setup()
         block = self.conf.block(EmbeddingConf)
-        n_values, span = _vocab_size(block, self.conf, "embedding_conf"), self.feature_span(block.feature_dim)
-        self.add_output((self.n_numbers, span.size), overwritable=True, span=span)
-        self.table = self.add_param((n_values, span.size), initial=lambda whole: INITIAL, axis=1)
+        n_values = _vocab_size(block, self.conf, "embedding_conf")
+        y = self.add_output((self.n_numbers, block.feature_dim), overwritable=True)
+        self.table = self.add_param((n_values, y.shape[1]), initial=INITIAL, axis=1)
 
     def attach(self) -> None:
         self.index = self.ops.row_index(np.zeros(self.n_numbers, np.int64), self.table.shape[0])
@@ -148,9 +148,7 @@ class Embedding(Numbers):
         self.ops.take_rows(self.table.data, self.index, out=self.features[0].data)
 
     def backward(self, phase: Phase) -> None:
-        self.ops.add_rows(
-            self.features[0].output_grad, self.index, out=self.table.grad, accumulate=self.table.accumulates
-        )
+        self.ops.add_rows(self.features[0].output_grad, self.index, out=self.table.grad, accumulate=phase.accumulates)
         grad = self.sources[0].grad
         if grad is not None:
             self.ops.clear(grad)
@@ -224,7 +222,7 @@ class PositionalEmbedding(Layer):
             raise ConfigError(Problem(("positionalembedding_conf", "carry_state"), message))
         self.max_length, self.carries = block.max_length, block.carry_state
         self.add_output(shape, overwritable=True)
-        self.table = self.add_param((block.max_length, shape[1]), initial=lambda whole: INITIAL_PLACES, axis=1)
+        self.table = self.add_param((block.max_length, shape[1]), initial=INITIAL_PLACES, axis=1)
 
     def attach(self) -> None:
         self.index = self.positions_from(self.site.first_step)
@@ -254,6 +252,6 @@ class PositionalEmbedding(Layer):
 
     def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.features[0].output_grad
-        self.ops.add_rows(gy, self.index, out=self.table.grad, accumulate=self.table.accumulates)
+        self.ops.add_rows(gy, self.index, out=self.table.grad, accumulate=phase.accumulates)
         if source.grad is not None and source.grad is not gy:
             self.ops.copy(gy, out=source.grad)

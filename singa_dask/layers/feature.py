@@ -121,10 +121,11 @@ class Feature:
         Column of the one in each one-hot row, beside ``data`` or, where nobody reads that, in place of it.
     n_steps : int
         Time steps whose rows lie one after the other, those of the first step first.
-    span : Span or None
-        Which features of the whole these are, along axis 1, where a layer is partitioned by features.
+    span : Span
+        Which features these are, along axis 1, of those of the layer: all, unless it is partitioned by features.
     consumed_as : set of str
         What the consumers read: "data", "labels", "ids" (and epochs), "raw", "one_hot_index"; "nothing" if none does.
+        "data", once memory is allocated, of an output without a consumer.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class Feature:
         self.raw: Raw | None = None
         self.one_hot_index: Array | None = None
         self.n_steps = 1
-        self.span: Span | None = None
+        self.span = Span.of(self.shape[1] if len(self.shape) > 1 else 1, 0, 1)
         self.consumed_as: set[Consumed] = set()
 
     @property
@@ -195,18 +196,6 @@ class Feature:
     def labels(self) -> Array | None:
         """Labels of the rows, (N,) int32, or None."""
         return self.records.labels
-
-    @property
-    def data_is_consumed(self) -> bool:
-        """Whether a consumer reads ``data``; so it is where there is no consumer."""
-        return "data" in self.consumed_as or not self.consumed_as
-
-    @property
-    def needs_data_memory(self) -> bool:
-        """Whether the layer's base is to allocate ``data``."""
-        if self.own_data == "consumed":
-            return "data" in self.consumed_as or self.consumed_as.isdisjoint(("raw", "one_hot_index"))
-        return self.own_data
 
     def allocate(self, name: str, make: Callable[..., Array]) -> None:
         """Allocate ``data`` or ``grad``; ``make`` takes shape and dtype."""

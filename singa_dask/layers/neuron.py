@@ -10,6 +10,7 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Field, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.contiguous import contiguous, contiguous_out
 from singa_dask.layers.param import ZEROS, glorot
 from singa_dask.layers.traits import Connection, Speed, Traits
 from singa_dask.ops.contract import Array, Ops
@@ -73,12 +74,11 @@ class InnerProduct(Layer):
     def setup(self) -> None:
         block = self.conf.block(InnerProductConf)
         self.transpose = block.transpose
-        span = self.feature_span(block.num_output)
-        rows, n_in, n_out = self.sources[0].shape[0], self.sources[0].size, span.size
-        self.add_output((rows, n_out), overwritable=True, span=span)
+        n_in, y = self.sources[0].size, self.add_output((self.sources[0].shape[0], block.num_output), overwritable=True)
+        n_out = y.shape[1]
         shape = (n_in, n_out) if self.transpose else (n_out, n_in)
         self.weight = self.add_param(shape, initial=lambda whole: glorot(*whole), axis=1 if self.transpose else 0)
-        self.bias = self.add_bias(n_out, block.bias_term, ZEROS)
+        self.bias = self.add_param((n_out,), initial=ZEROS) if block.bias_term else None
 
     def forward(self, phase: Phase) -> None:
         bias = None if self.bias is None else self.bias.data
@@ -92,7 +92,7 @@ class InnerProduct(Layer):
     def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.features[0].output_grad
         weight, bias_grad = self.weight, None if self.bias is None else self.bias.grad
-        linear_gradients(self.ops, self.x, gy, weight.grad, bias_grad, self.transpose, weight.accumulates)
+        linear_gradients(self.ops, self.x, gy, weight.grad, bias_grad, self.transpose, phase.accumulates)
         if source.grad is not None:
             with self.grad_rows() as gx:
                 self.ops.linear_grad_input(gy, weight.data, out=gx, transpose=self.transpose)
@@ -130,8 +130,8 @@ class Softmax(Layer):
 
     def forward(self, phase: Phase) -> None:
         x, y = self.parts(self.sources[0].data), self.parts(self.features[0].data)
-        x = self._as_contiguous(x, "data").reshape(-1, self.width)
-        with self._contiguous_out(y, "y") as p:
+        x = contiguous(self.ops, x, "x").reshape(-1, self.width)
+        with contiguous_out(self.ops, y, "y") as p:
             self.ops.softmax(x, out=p.reshape(-1, self.width))
 
     def backward(self, phase: Phase) -> None:
@@ -139,10 +139,10 @@ class Softmax(Layer):
         if source.grad is None:
             return
         p, gy = (
-            self._as_contiguous(self.parts(x), key).reshape(-1, self.width)
+            contiguous(self.ops, self.parts(x), key).reshape(-1, self.width)
             for x, key in ((feature.data, "y"), (feature.output_grad, "gy"))
         )
-        with self._contiguous_out(self.parts(source.grad), "grad") as gx:
+        with contiguous_out(self.ops, self.parts(source.grad), "gx") as gx:
             self.ops.softmax_grad(p, gy, out=gx.reshape(-1, self.width))
 
     def parts(self, x: Array) -> Array:
@@ -163,13 +163,13 @@ class Dropout(Layer):
     def setup(self) -> None:
         self.keep = 1 - self.conf.block(DropoutConf).dropout_ratio
         # the output of other nets is that of the source, which others may read too
-        drops = bool(self.context.phase & Phase.TRAIN)
-        self.y = self.add_output(self.sources[0].shape, overwritable=drops, own_data=drops)
+        self.drops = bool(self.context.phase & Phase.TRAIN)
+        self.y = self.add_output(self.sources[0].shape, overwritable=self.drops, own_data=self.drops)
         self.mask = self.buffer("mask", self.y.shape, when="training")
 
     def forward(self, phase: Phase) -> None:
         x = self.sources[0].data
-        if not self.y.own_data:
+        if not self.drops:
             self.y.data = x
             return
         if not phase & Phase.TRAIN:
@@ -185,7 +185,7 @@ class Dropout(Layer):
     def draw(self, key: tuple[int | str, ...], mask: Array) -> None:
         """Draw the mask of a time step; a part of the features takes its part of the mask of all features."""
         span, first_row = self.features[0].span, self.first_row(len(mask))
-        if span is None:
+        if span.size == span.total:
             self.ops.dropout_mask(key, self.keep, out=mask, first_row=first_row)
             return
         whole = self.ops.scratch("whole mask", (len(mask), span.total, *mask.shape[2:]), mask.dtype)

@@ -193,7 +193,7 @@ class GroupNorm(Layer):
         gx = None if source.grad is None else as_images(source.grad)
         self.ops.group_norm_grad(
             as_images(source.data), gy, self.scale.data, self.mean.data, self.variance.data, gx,
-            self.scale.grad, self.shift.grad, self.epsilon, accumulate=self.scale.accumulates,
+            self.scale.grad, self.shift.grad, self.epsilon, accumulate=phase.accumulates,
         )  # fmt: skip
 
 
@@ -243,7 +243,7 @@ class RMSNorm(Layer):
         normal, product = (ops.scratch(name, x.shape, x.dtype) for name in ("normal rows", "product of rows"))
         ops.scale_rows(x, self.widths.data, out=normal)
         ops.multiply(gy, normal, out=product)
-        ops.linear_grad_bias(product, out=self.scale.grad, accumulate=self.scale.accumulates)
+        ops.linear_grad_bias(product, out=self.scale.grad, accumulate=phase.accumulates)
         if gx is not None:
             means = ops.scratch("means of rows", self.widths.shape, x.dtype)
             ops.multiply(gy, self.scale.data, out=product)
@@ -298,5 +298,5 @@ class LayerNorm(Layer):
             kernel = partial(self.ops.layer_norm_grad_add, added.output_grad)
         kernel(
             source.data, gy, self.scale.data, self.mean.data, self.variance.data, source.grad,
-            self.scale.grad, self.shift.grad, self.epsilon, accumulate=self.scale.accumulates,
+            self.scale.grad, self.shift.grad, self.epsilon, accumulate=phase.accumulates,
         )  # fmt: skip

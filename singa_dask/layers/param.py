@@ -71,8 +71,6 @@ class Param:
         How to draw initial values that neither the job nor a checkpoint has; None if they have to.
     is_idle : bool
         Its gradient is always 0, so it has none; it counts among the sharers all the same.
-    accumulates : bool
-        The net adds up the gradients of several copies of a layer: `Layer.backward` is to add to ``grad``.
     owner : Param
         The param whose values these are; itself when it is not shared.
     version : int
@@ -102,7 +100,7 @@ class Param:
         self._data: Array | None = None
         self._grad: Array | None = None
         self._memory: Array | None = None
-        self.is_idle = self.accumulates = False
+        self.is_idle = False
         self.initial: InitConf | None = None
         self.owner: Param = self
         self.version = -1

@@ -71,8 +71,8 @@ class _RBMLayer(Layer):
     def add_units(self, n_rows: int, n_units: int, n_visible: int) -> None:
         """Add output and params."""
         block, dtype = self.conf.block(RBMConf), self.context.dtype
-        self.weight = self.add_param((block.hdim, n_visible), initial=lambda whole: INITIAL)
-        self.bias = self.add_bias(n_units, block.bias_term, ZEROS)
+        self.weight = self.add_param((block.hdim, n_visible), initial=INITIAL)
+        self.bias = self.add_param((n_units,), initial=ZEROS) if block.bias_term else None
         both = self.buffer("both", (2 * n_rows, n_units), dtype)
         self.units = Units((n_rows, n_units), dtype, block.gaussian, self.weight, both)
         append_output(self, self.units)

@@ -81,13 +81,12 @@ class Recurrent(Layer):
 
     def setup(self) -> None:
         block = self.conf.block(self.block)
-        self.own = self.feature_span(block.dim_hidden)
+        self.own = self.add_output((self.sources[0].shape[0], block.dim_hidden), own_data=False).span
         self.dim, self.carries, self.reverse = self.own.size, block.carry_state, block.reverse
         self.n_rows = self.sources[0].shape[0] // self.site.n_steps
         (_, *states), self.mask = split_mask(self, 2)
         self.first_state = states[0] if states else None
         self._check()
-        self.add_output((self.sources[0].shape[0], self.dim), span=self.own, own_data=False)
         self._add_params(block)
         self._add_buffers()
         by_input = [[params[k] for k in self.input_order] for params in (self.weights, self.biases) if params]
@@ -108,12 +107,13 @@ class Recurrent(Layer):
         self.weights = [
             self.add_param((self.dim, n_inputs), initial=lambda whole: glorot(*whole)) for _ in range(n_gates)
         ]
-        self.recurrences = [
-            self.add_param((self.dim, self.own.total), initial=lambda whole: ORTHOGONAL) for _ in range(n_gates)
-        ]
+        self.recurrences = [self.add_param((self.dim, self.own.total), initial=ORTHOGONAL) for _ in range(n_gates)]
         has_biases = block.bias_term and len(self.conf.param) != 2 * n_gates
-        biases = [self.add_bias(self.dim, has_biases, ONES if gate == "f" else ZEROS) for gate in self.gates]
-        self.biases = [bias for bias in biases if bias is not None]
+        self.biases = [
+            self.add_param((self.dim,), initial=ONES if gate == "f" else ZEROS)
+            for gate in (self.gates if has_biases else ())
+        ]
+        self.traits = self.traits.replace(params=self.traits.params[: len(self.params)])
 
     def _add_buffers(self) -> None:
         """Declare the states: the first one, and after it the output; and what the gradient needs."""
@@ -282,18 +282,18 @@ class Recurrent(Layer):
     # -- back ------------------------------------------------------------------------------------------------
 
     def backward(self, phase: Phase) -> None:
-        self.through_time()
+        self.through_time(phase)
         width = len(self.gates) * self.dim
         by_input, by_state = self.kept[:, :width], self.kept[:, -width:]
         for gate, param in enumerate(self.recurrences):
             grad = self.columns(self.state_order, gate, by_state)
-            self.ops.linear_grad_weight(self.before, grad, out=param.grad, accumulate=param.accumulates)
-        self.grad_of_input_params(by_input)
+            self.ops.linear_grad_weight(self.before, grad, out=param.grad, accumulate=phase.accumulates)
+        self.grad_of_input_params(by_input, phase)
         if self.sources[0].grad is not None:
             with self.grad_rows() as gx:
                 self.ops.linear_grad_input(by_input, self.weights_of("w"), out=gx)
 
-    def through_time(self) -> None:
+    def through_time(self, phase: Phase) -> None:
         """Compute the gradients of the gates from the last time step to the first, and that of the first state."""
         ops, gy, n_rows, width = self.ops, self.features[0].output_grad, self.n_rows, len(self.gates) * self.dim
         wanted = None if self.first_state is None else self.first_state.grad
@@ -325,7 +325,7 @@ class Recurrent(Layer):
         self.ops.scale_rows(grad, self.valid.data[at.rows], out=grad)
         return held
 
-    def grad_of_input_params(self, by_input: Array) -> None:
+    def grad_of_input_params(self, by_input: Array, phase: Phase) -> None:
         """Compute the gradients of the weights on the input, and of the biases, which are looked up with them."""
         ops, index = self.ops, self.sources[0].one_hot_index
         rows = by_input
@@ -335,14 +335,14 @@ class Recurrent(Layer):
         for gate, param in enumerate(self.weights):
             grad = self.columns(self.input_order, gate, rows)
             if index is None:
-                ops.linear_grad_weight(self.x, grad, out=param.grad, accumulate=param.accumulates)
-            elif param.accumulates:
+                ops.linear_grad_weight(self.x, grad, out=param.grad, accumulate=phase.accumulates)
+            elif phase.accumulates:
                 ops.add(param.grad, grad.T, out=param.grad)
             else:
                 ops.copy(grad.T, out=param.grad)
         for gate, param in enumerate(self.biases):
             grad = self.columns(self.input_order, gate, rows)
-            ops.linear_grad_bias(grad, out=param.grad, accumulate=param.accumulates)
+            ops.linear_grad_bias(grad, out=param.grad, accumulate=phase.accumulates)
 
 
 def gate_names(gates: Sequence[str]) -> tuple[str, ...]:
@@ -461,10 +461,10 @@ class LSTM(Recurrent):
         gates = self.kept[at.rows]
         self.ops.lstm_step(xw, hu, cells[at.before], out=states[at.after], out_c=cells[at.after], gates=gates)
 
-    def through_time(self) -> None:
-        if not self.recurrences[0].accumulates:
+    def through_time(self, phase: Phase) -> None:
+        if not phase.accumulates:
             self.ops.clear(self.first.cell_grad)
-        super().through_time()
+        super().through_time(phase)
 
     def step_grad(self, gy: Array, gh: Array, at: _TimeStep) -> None:
         grad = self.first.cell_grad

@@ -195,7 +195,7 @@ class ClassToken(Layer):
             raise ConfigError(Problem(("unroll_len",), message))
         self.n_rows = x.shape[0] // x.n_steps
         self.add_output((x.shape[0] + self.n_rows, x.shape[1]), overwritable=True)
-        self.token = self.add_param(x.shape[1:], initial=lambda whole: INITIAL_PLACES)
+        self.token = self.add_param(x.shape[1:], initial=INITIAL_PLACES)
         self.index = self.ops.row_index(np.zeros(self.n_rows, np.int64), 1)
 
     def forward(self, phase: Phase) -> None:
@@ -205,6 +205,6 @@ class ClassToken(Layer):
 
     def backward(self, phase: Phase) -> None:
         gy, source = self.features[0].output_grad, self.sources[0]
-        self.ops.linear_grad_bias(gy[: self.n_rows], out=self.token.grad, accumulate=self.token.accumulates)
+        self.ops.linear_grad_bias(gy[: self.n_rows], out=self.token.grad, accumulate=phase.accumulates)
         if source.grad is not None:
             self.ops.copy(gy[self.n_rows :], out=source.grad)

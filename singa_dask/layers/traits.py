@@ -115,8 +115,8 @@ class Speed:
     time_foldable : bool
         No row depends on another one. An unrolled net then computes all time steps in one call, as more rows.
     feature_parallel : Connection or None
-        The layer can compute a part of its output features, as `Layer.feature_span` says, from those features of its
-        source (one-to-one) or from all of them (one-to-all). So it can be partitioned by features.
+        The layer can compute a part of its output features, `Feature.span`, from those features of its source
+        (one-to-one) or from all of them (one-to-all). So it can be partitioned by features.
     capturable : bool
         `Layer.forward` and `Layer.backward` only call kernels, always the same ones on the same arrays. A GPU then
         replays them without the host, and a CPU those of our own layers. Work of the host belongs in `Layer.prepare`.
@@ -124,8 +124,8 @@ class Speed:
         `Layer.prepare` reads the data of the sources on the host. Steps of a net are then captured only if these are
         not `capturable`, so that they come before all that is replayed.
     accumulates : bool
-        `Layer.backward` adds to the gradients of params that say `Param.accumulates`. Without it
-        the net gives each later copy of the layer memory of its own and adds the gradients itself.
+        `Layer.backward` adds to the gradients of params where `Phase.accumulates`. Without it the net gives each later
+        copy of the layer memory of its own and adds the gradients itself.
     reads_gradients : bool
         `Layer.backward` does not write to the gradients of its outputs. A layer that passes gradients on unchanged, as
         `Add` does, then lets several features have the same one.

@@ -28,8 +28,11 @@ def watch_forward(layer: Layer, phase: Phase) -> None:
     PartError
         The layer does not write all of its outputs, or writes into its sources.
     """
-    own = [feature.own_data is True and feature.data_is_consumed and not feature.on_host for feature in layer.features]
-    outputs = [(f"output {k}", feature.data) for k, feature in enumerate(layer.features) if own[k]]
+    outputs = [
+        (f"output {k}", feature.data)
+        for k, feature in enumerate(layer.features)
+        if feature.own_data is True and "data" in feature.consumed_as and not feature.on_host
+    ]
     kept = _source_data(layer)
     _fill(outputs)
     layer.prepare(phase)
@@ -82,7 +85,7 @@ def check_accumulates(layer: Layer, phase: Phase, before: Sequence[Array]) -> No
         wanted = earlier + _copy(layer, grad)
         if not np.allclose(total, wanted, rtol=0, atol=np.finfo(grad.dtype).eps ** 0.5 * np.abs(wanted).max(initial=0)):
             what = f"its speed accumulates is false: {name} is not added to what was there."
-            raise PartError(f"{layer.conf.type}: {what} Do so if phase & Phase.AGGREGATE_GRADIENT, or take it out.")
+            raise PartError(f"{layer.conf.type}: {what} Do so if phase.accumulates, or take it out.")
         grad[...] = layer.ops.from_host(total.astype(grad.dtype))
 
 

@@ -457,7 +457,7 @@ class MeasuredCosts(Costs):
 
     def _measure_crowding(self, conf: ClusterConf) -> float:
         job, found = self._job.model_copy(update={"cluster": conf}), None
-        if self._n_cores > 1 and not [*JobConf.raw_rules(job.model_dump(mode="json"), {})]:
+        if self._n_cores > 1 and not [*job.rules()]:
             with contextlib.suppress(ConfigError):  # such as a batch that is not even
                 found = self._compare(job, Loop(self._job), self.link(job.cluster.listen.shared_memory))
         return max(found[0] / found[1], 1.0) if found else 1.0

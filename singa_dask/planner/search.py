@@ -191,10 +191,9 @@ class _Drafts:
     def all(self) -> Iterator[_Draft]:
         """Yield those that fit the cluster."""
         job = self._jobs[""]
-        values = job.model_dump(mode="json")
         batch = max(layer.features[0].shape[0] for layer in self._whole.layers if isinstance(layer, InputLayer))
         for conf in topologies(job.cluster, self._cluster, batch):
-            if [*conf.rules(), *JobConf.raw_rules({**values, "cluster": conf.model_dump(mode="json")}, {})]:
+            if [*conf.rules(), *job.model_copy(update={"cluster": conf}).rules()]:
                 continue
             n_workers = conf.nworkers_per_group
             for partition in self._jobs if 1 < n_workers <= MAX_PARTED else [""]:

@@ -281,7 +281,8 @@ def _part(whole: Feature, take: Callable[[Array], Array], n_steps: int, span: Sp
         part.data[...] = take(whole.data)
     if whole.grad is not None:
         part.allocate("grad", CPU.features)
-    part.n_steps, part.span, part.records = n_steps, span, whole.records if span else whole.records.slice(take)
+    part.n_steps, part.span = n_steps, span or part.span
+    part.records = whole.records if span else whole.records.slice(take)
     return part
 
 
@@ -360,7 +361,7 @@ def check_features(case: Case) -> None:
     random, whole = np.random.default_rng(5), case.wired()
     weights = [random.normal(size=feature.shape) for feature in whole.features]
     wanted, sums = results(whole, weights), dict[str, Array]()
-    remedy = "Mend feature_span and axis of add_param, or take feature_parallel out of its speed."
+    remedy = "Mend shapes and axis of add_param, or take feature_parallel out of its speed."
     for k in range(PARTS):
         sources = case.sources()
         spans = [Span.of(each.shape[1], k, PARTS) for each in sources]
@@ -368,11 +369,7 @@ def check_features(case: Case) -> None:
             parts = zip(sources, spans, strict=True)
             sources = [_part(each, partial(_columns, span=span), case.n_steps, span) for each, span in parts]
         part = case.wired(sources=sources, feature_shard=ShardIndex(k, PARTS))
-        own = [feature.span for feature in part.features if feature.span is not None]
-        if len(own) < len(weights):
-            raise PartError(
-                "a part does not say which features it computes: add_output(..., span=self.feature_span(n))."
-            )
+        own = [feature.span for feature in part.features]
         arrays = results(part, [_columns(w, span) for w, span in zip(weights, own, strict=True)])
         expected = {f"output {i}": _columns(wanted[f"output {i}"], span) for i, span in enumerate(own)}
         for param in part.params:

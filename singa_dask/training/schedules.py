@@ -1,6 +1,6 @@
 """Learning-rate schedules, each with its block of the job file, and their registry; after SINGA's src/utils/updater.cc.
 
-In the formulas t is the step, b ``base_lr``, f the ``change_freq`` of the schedule's own block.
+In the formulas t is the step, b ``base_lr``, f the ``change_freq`` of the schedule's own block, or the job's steps.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Count, Field, Many, NonNegative, Positive, Size
 from singa_dask.conf.updater import LRGenConf
+from singa_dask.errors import ConfigError
 from singa_dask.registry import Registry
 
 SCHEDULES: Registry[Schedule] = Registry("learning-rate schedule")
@@ -49,6 +50,16 @@ class Schedule:
     def __call__(self, step: int) -> float:
         """Return the rate at a step, which counts from 0."""
         raise TypeError(f"{type(self).__name__} does not say its rate: it has no __call__()")
+
+    @classmethod
+    def lasting(cls, conf: LRGenConf, n_steps: int) -> LRGenConf:
+        """Return the conf of a schedule that ends with a job of so many steps, where it does not say when it ends."""
+        if cls.block is None or not issubclass(cls.block, FallingConf):
+            return conf
+        block = conf.block(cls.block)
+        if block.change_freq is not None:
+            return conf
+        return conf.with_block(block.model_copy(update={"change_freq": max(n_steps, 2)}))
 
 
 SCHEDULES.base = Schedule
@@ -93,11 +104,29 @@ class StepSchedule(Schedule):
         return float(self.base * block.gamma ** (step // block.change_freq))
 
 
-class LinearConf(Conf):
+class FallingConf(Conf):
+    """The block of a schedule that comes to an end."""
+
+    change_freq: Size | None = None
+    """Steps until the final rate; by default all steps of the job."""
+
+    @property
+    def n_steps(self) -> int:
+        """Steps until the final rate.
+
+        Raises
+        ------
+        ConfigError
+            Neither the block nor a job says them.
+        """
+        if self.change_freq is None:
+            raise ConfigError(f"{self.block_key}: change_freq is missing, and no job says how many steps it has.")
+        return self.change_freq
+
+
+class LinearConf(FallingConf):
     """``linear_conf``: the rate goes from ``base_lr`` to ``final_lr`` in ``change_freq`` steps."""
 
-    change_freq: Size
-    """Steps until the final rate."""
     final_lr: NonNegative
     """Final rate."""
     clamp: bool = True
@@ -112,7 +141,7 @@ class LinearSchedule(Schedule):
 
     def __call__(self, step: int) -> float:
         block = self.conf.block(LinearConf)
-        part = step / block.change_freq
+        part = step / block.n_steps
         if block.clamp:
             part = min(part, 1.0)
         return (1 - part) * self.base + part * block.final_lr
@@ -205,11 +234,11 @@ class FixedStep(Schedule):
         return block.step_lr[max(bisect.bisect_right(block.step, step) - 1, 0)]
 
 
-class CosineConf(Conf):
+class CosineConf(FallingConf):
     """``cosine_conf``: the rate falls from ``base_lr`` to ``final_lr`` in ``change_freq`` steps."""
 
-    change_freq: Size
-    """Steps until the final rate; with ``restart_factor`` those of the first period."""
+    change_freq: Size | None = None
+    """Steps until the final rate, with ``restart_factor`` those of the first period; by default all of the job."""
     final_lr: NonNegative = 0.0
     """Final rate; the rate stays there."""
     restart_factor: Size | None = None
@@ -228,7 +257,7 @@ class Cosine(Schedule):
 
     def __call__(self, step: int) -> float:
         block = self.conf.block(CosineConf)
-        period = block.change_freq
+        period = block.n_steps
         while block.restart_factor is not None and step >= period:
             if block.restart_factor == 1:
                 step %= period
@@ -242,11 +271,11 @@ def _cosine(first: float, last: float, part: float) -> float:
     return last + (first - last) * (1 + math.cos(math.pi * part)) / 2
 
 
-class OneCycleConf(Conf):
+class OneCycleConf(FallingConf):
     """``onecycle_conf``: the rate rises to ``base_lr`` and falls again, in ``change_freq`` steps."""
 
-    change_freq: int = Field(ge=2)
-    """Steps until the final rate."""
+    change_freq: int | None = Field(default=None, ge=2)
+    """Steps until the final rate; by default all steps of the job."""
     rising_part: float = Field(default=0.3, gt=0, lt=1)
     """Part of the steps in which the rate rises."""
     first_factor: float = Field(default=25.0, ge=1)
@@ -267,10 +296,10 @@ class OneCycle(Schedule):
 
     def __call__(self, step: int) -> float:
         block = self.conf.block(OneCycleConf)
-        first, rising = self.base / block.first_factor, max(block.rising_part * block.change_freq - 1, 0.0)
+        first, rising = self.base / block.first_factor, max(block.rising_part * block.n_steps - 1, 0.0)
         if step < rising:
             return _cosine(first, self.base, step / rising)
-        part = (step - rising) / (block.change_freq - 1 - rising)
+        part = (step - rising) / (block.n_steps - 1 - rising)
         return _cosine(self.base, first / block.final_factor, min(part, 1.0))
 
 
@@ -302,3 +331,9 @@ class WarmUp(Schedule):
 
     def __call__(self, step: int) -> float:
         return min((step + 1) / self.n_steps, 1.0) * self.schedule(step)
+
+    @classmethod
+    def lasting(cls, conf: LRGenConf, n_steps: int) -> LRGenConf:
+        block = conf.block(WarmUpConf)
+        inner = SCHEDULES.find(block.schedule.type).lasting(block.schedule, n_steps)
+        return conf.with_block(block.model_copy(update={"schedule": inner}))

@@ -19,6 +19,7 @@ import pytest
 from sklearn import datasets
 
 from singa_dask.conf import load
+from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.inputs.store_conf import StoreConf
 from tests.cli.conftest import Call, noted
 from tests.selection import mostly_long
@@ -680,6 +681,27 @@ def test_what_is_no_part_of_a_value_is_said(call: Call) -> None:
     ]
     assert "warning: income: '>50K' and '>50K.' are different classes.\n" in said
     assert stores()[0]["categories"]["work"] == ["", "Private", "State-gov"]
+
+
+def test_a_class_that_is_called_like_a_missing_value(call: Call) -> None:
+    """``NA`` is a missing label until ``--classes`` names it; the job then reads as many of it as pandas counts."""
+    risk = pd.Series(["NA", "low", "high", "low"] * (N // 4))
+    FRAME[: len(risk)].assign(risk=risk).to_csv("x.csv", index=False)
+    said = done(call, "x.csv", "--label", "risk", "-o", "job.yaml")
+    assert f"risk {N // 4} no value: 'NA' ({N // 4}) record left out; --classes can name it" in noted(said)
+    said = done(call, "x.csv", "--label", "risk", "--classes", "low,NA,high", "--overwrite")
+    assert "3 classes: low 60 (50%), NA 30 (25%), high 30 (25%)" in said and "risk" not in " ".join(noted(said))
+    options = stores()[0] | {"split": None}
+    with TableStore(**{key: options[key] for key in ("features", "label", "categories")}, url="x.csv") as store:
+        labels = np.concatenate([store.read_block(each.id)["label"] for each in store.blocks])
+    assert np.bincount(labels).tolist() == [60, 30, 30]
+
+
+def test_amounts_given_as_a_label(call: Call) -> None:
+    FRAME.assign(cost=[f"${1000 + i * 7:,}.50" for i in range(len(FRAME))]).to_csv("x.csv", index=False)
+    assert "Expected classes, which repeat. Give --target cost to predict them as numbers." in refused(
+        call, "x.csv", "--label", "cost", "-o", "job.yaml"
+    )
 
 
 def test_lone_quotes_of_texts(call: Call) -> None:

@@ -63,6 +63,9 @@ def test_new_records_of_any_kind(call: Call, job: Path, trained: Path, tmp_path:
     result = call("predict", *given, "--data", url, "--out", tmp_path / "lines.csv")
     assert (result.exit_code, result.stdout) == (0, ""), result.output
     assert result.stderr.endswith("lines.csv: 7 records\n")
+    # the name says no format
+    result = call("predict", *given, "--data", url, "--out", tmp_path / "lines")
+    assert result.stderr.endswith("lines: 7 records, as CSV\n")
     assert (tmp_path / "lines.csv").read_text() == "".join(expected)
 
 

@@ -94,15 +94,17 @@ def test_what_cannot_be_kept_is_named(call: Call, job: str) -> None:
 def test_no_two_columns_have_one_name(call: Call, job: str) -> None:
     NEW.rename(columns={"key": "record", "note": "class"}).assign(less=1).to_csv("new.csv", index=False)
     given = ["predict", job, "--init-from", "run", "--data", "new.csv"]
-    for options, name in (
-        (["--keep", "class"], "class"),
-        (["--keep", "less", "--proba"], "less"),
-        (["--keep", "b,record"], "record"),
-    ):
-        refused = call(*given, *options)
-        said = f"--keep: a column of the predictions is called '{name}', too. Rename the column of the data, or keep"
-        assert (refused.exit_code, refused.stdout, said in refused.stderr) == (2, "", True), refused.output
-    assert list(table(call(*given, "--keep", "less").stdout)) == ["record", "less", "class", "number", "probability"]
+    refused = call(*given, "--keep", "b,record")
+    said = "--keep: a column of the predictions is called 'record', too. Rename the column of the data, or keep"
+    assert (refused.exit_code, refused.stdout, said in refused.stderr) == (2, "", True), refused.output
+    names = ["record", "less", "class", "number", "probability"]
+    assert list(table(call(*given, "--keep", "less").stdout)) == names
+    # the label beside its prediction
+    names = ["record", "class", "loss.class", "loss.number", "loss.probability"]
+    assert list(table(call(*given, "--keep", "class").stdout)) == names
+    assert call(*given, "--keep", "class", "--out", "out.parquet").exit_code == 0
+    assert list(pd.read_parquet("out.parquet")) == names
+    assert list(table(call(*given, "--keep", "less", "--proba").stdout)) == ["record", "less", "loss.less", "loss.more"]
     # a class with the name of the column that numbers the records
     FRAME.assign(kind=FRAME["kind"].replace("more", "record")).to_csv("other.csv", index=False)
     assert call("init", "other.csv", "--label", "kind", "--test-split", 0, "-o", "other.yaml").exit_code == 0

@@ -19,7 +19,7 @@ __all__ = ["DOCS", "ON_HDFS", "OTHERS", "PAGES", "README", "STEPS", "Page", "sho
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 # Pages that need an HDFS: tests/hdfs/test_pages.py.
-ON_HDFS = ("records.md", "hdfs.md")
+ON_HDFS = ("tables.md", "formats.md", "convert.md", "records.md", "hdfs.md", "kerberos.md")
 # Pages with a test of their own.
 OTHERS = ("first-hour.md",)
 STEPS = 1_500
@@ -190,12 +190,20 @@ PAGES = [
         not_run={INSTALL: "README has it, too", ". .venv/bin/activate": "the session has done it"},
     ),
     Page(DOCS / "questions.md"),
+    Page(DOCS / "troubleshooting.md"),
+    Page(DOCS / "sizing.md"),
     Page(DOCS / "job-files.md"),
     Page(DOCS / "commands.md", {"--init-from RUN ": "--init-from runs/of-reader "}, prepare=write_photos,
          check=check_features),
     Page(DOCS / "python.md", check=check_equal_bits),
+    Page(DOCS / "estimators.md"),
+    Page(DOCS / "dask-data.md"),
+    Page(DOCS / "models.md"),
     Page(DOCS / "cluster.md", {"train_steps=1250": "train_steps=400"}, ports=True, check=learned(1),
          not_run=dict.fromkeys(LEFT, "it goes on after the page: tests/runtime/job/test_detached.py")),
+    Page(DOCS / "recovery.md"),
+    Page(DOCS / "network.md"),
+    Page(DOCS / "exchange.md"),
     Page(DOCS / "deploy.md"),  # tests/examples/test_deploy.py runs its scripts
     Page(DOCS / "compare.md", {"--seeds 3 --until accuracy=0.95": "--until accuracy=0.6 --set test_freq=10"},
          not_run={f"{COMPARED} --set test_freq=50": "the same command as above"}),
@@ -230,5 +238,6 @@ PAGES = [
         prepare=write_cifar,
     ),
     Page(DOCS / "parts.md", check=check_parts),
+    Page(DOCS / "keras.md"),
     Page(DOCS / "singa.md"),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The code blocks of docs/records.md and docs/hdfs.md, pasted in order, on a real HDFS."""
+"""The code blocks of the pages about data, pasted in order, on a real HDFS."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from pyarrow.parquet import write_table
 
 import singa_dask as sd
 from singa_dask.cli import main
+from singa_dask.data.codecs.table_encoder import SKIPPED
 from singa_dask.data.stores import STORES
 from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.inference.stored import StoredRecords
@@ -177,7 +178,7 @@ def test_predictions_skip_no_record(tmp_path: Path) -> None:
     job, new = sd.Job(net, train_steps=2, **KEYS), tmp_path / "new.csv"
     job.save(tmp_path / "job.yaml")
     model = sd.load_model(sd.train(job, run_dir=str(tmp_path / "run"), progress=False))
-    text = sd.DataError("/a.csv, line 3, column 'text': no value. Set missing: skip to leave such records out.")
+    text = sd.DataError(f"/a.csv, line 3, column 'text': no value. {SKIPPED.text}", remedy=SKIPPED)
     assert (
         str(StoredRecords("/a.csv").renamed(text, []))
         == "/a.csv, line 3, column 'text': no value. Leave the record out."

@@ -12,7 +12,7 @@ import pytest
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.data.codecs.record import encode_record
 from singa_dask.data.stores import Store, open_store
-from singa_dask.data.stores.messages.kvfile import KVFileWriter
+from singa_dask.data.stores.messages.kvfile import write_pairs
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inputs import InputContext, StoreInput
@@ -123,9 +123,7 @@ class Reading(StoreInput):
 def test_fields_of_records_of_singa(tmp_path: Path) -> None:
     path = str(tmp_path / "records.bin")
     rows = np.arange(20, dtype=np.float32).reshape(5, 4)
-    with KVFileWriter(path) as file:
-        for i, row in enumerate(rows):
-            file.write(str(i), encode_record([4], data=row))
+    write_pairs(path, ((str(i), encode_record([4], data=row)) for i, row in enumerate(rows)))
     values, labels = batch(make(Reading, path=path, shape=[3]))
     assert values.tolist() == rows[:4, 1:].tolist()
     assert labels.tolist() == [0, 4, 8, 12]

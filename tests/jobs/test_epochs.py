@@ -91,6 +91,43 @@ def test_a_run_of_epochs_knows_its_steps_and_goes_on(records: str, tmp_path: Pat
     assert called("validate", tmp_path / "job.yaml").output.startswith("epochs: 1.5, which are 15 steps")
 
 
+COSINE: dict[str, Any] = {"type": "Cosine", "base_lr": 0.1}
+LINEAR: dict[str, Any] = {"type": "Linear", "base_lr": 0.1, "linear_conf": {"final_lr": 0.0}}
+
+
+@pytest.mark.parametrize(
+    ("rate", "said"),
+    [
+        (COSINE, {**COSINE, "cosine_conf": {"change_freq": 15}}),
+        (LINEAR, {**LINEAR, "linear_conf": {"final_lr": 0.0, "change_freq": 15}}),
+        (
+            {"type": "OneCycle", "base_lr": 0.1},
+            {"type": "OneCycle", "base_lr": 0.1, "onecycle_conf": {"change_freq": 15}},
+        ),
+        (
+            {"type": "WarmUp", "warmup_conf": {"n_steps": 4, "schedule": COSINE}},
+            {
+                "type": "WarmUp",
+                "warmup_conf": {"n_steps": 4, "schedule": {**COSINE, "cosine_conf": {"change_freq": 15}}},
+            },
+        ),
+        # what is said is kept
+        ({**COSINE, "cosine_conf": {"change_freq": 40}}, {**COSINE, "cosine_conf": {"change_freq": 40}}),
+    ],
+)
+def test_a_learning_rate_ends_with_the_job(records: str, rate: dict[str, Any], said: dict[str, Any]) -> None:
+    """By epochs and by steps, the rates are those of a job that says the number of steps in its schedule."""
+
+    def run(rate: dict[str, Any], **length: Any) -> sd.Run:
+        updater = {**KEYS["updater"], "learning_rate": rate}
+        return sd.train(job_on(records, disp_freq=1, updater=updater, **length), **QUIET)
+
+    wanted, *found = run(said, train_steps=15), run(rate, train_steps=15), run(rate, epochs=1.5)
+    for each in found:
+        assert each.history.lr.tolist() == wanted.history.lr.tolist()
+        assert each.history.loss.tolist() == wanted.history.loss.tolist()
+
+
 @pytest.mark.long
 def test_a_run_goes_on_with_other_batches(records: str, tmp_path: Path) -> None:
     url, size = str(tmp_path / "run"), "neuralnet.layer[data].store_conf.batchsize"

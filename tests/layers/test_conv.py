@@ -255,7 +255,7 @@ def test_refuses(kind: str, shape: tuple[int, ...], block: dict[str, Any], path:
 
 def test_a_bias_that_is_not_there() -> None:
     conf = {"convolution_conf": {"num_filters": 2, "bias_term": False}, "param": [{"name": "w"}, {"name": "b"}]}
-    with pytest.raises(ConfigError, match=r"param.1.*bias_term is false"):
+    with pytest.raises(ConfigError, match=r"param.1.*bias_term: false"):
         wire("Convolution", [source((1, 1, 3, 3))], **conf)
 
 

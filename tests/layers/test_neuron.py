@@ -64,7 +64,7 @@ def test_inner_product_adds_gradients_of_time_steps_when_told() -> None:
         (
             {"innerproduct_conf": {"num_output": 2, "bias_term": False}, "param": [{"name": "w"}, {"name": "b"}]},
             ("param", 1),
-            "bias_term is false",
+            "bias_term: false",
         ),
         (
             {"innerproduct_conf": {"num_output": 2}, "param": [{"name": "w"}, {"name": "b"}, {"name": "c"}]},

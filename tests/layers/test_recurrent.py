@@ -180,7 +180,7 @@ def test_a_list_of_all_weights_and_no_bias_means_no_biases_as_in_singa(kind: str
     assert len(recurrent(kind, [source((N, D))], param=listed[: 2 * n]).params) == 2 * n
     assert len(recurrent(kind, [source((N, D))], param=listed).params) == 3 * n
     assert len(recurrent(kind, [source((N, D))], param=listed[:1]).params) == 3 * n
-    with pytest.raises(ConfigError, match="there is no bias to describe"):
+    with pytest.raises(ConfigError, match="there is no 'b"):
         recurrent(kind, [source((N, D))], param=listed, bias_term=False)
 
 

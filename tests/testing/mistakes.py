@@ -110,7 +110,7 @@ WRONG = [
     Wrong(AddsToParam, GAIN, GAIN.replace("layer", "tested")),
     Wrong(
         FalseAccumulates,
-        "the gradient of param 'layer.gain' is not added to what was there. Do so if phase & Phase.AGGREGATE",
+        "the gradient of param 'layer.gain' is not added to what was there. Do so if phase.accumulates",
     ),
     Wrong(FalseOverwritable, "Leave overwritable=True out of add_output", "Leave overwritable=True out of add_output"),
     Wrong(Centred, "In a test compute each row from that row alone"),

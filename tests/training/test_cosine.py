@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
-from pydantic import ValidationError
 
-from singa_dask.api import REGISTRIES
 from singa_dask.conf.updater import LRGenConf
+from singa_dask.errors import ConfigError
 from singa_dask.training import SCHEDULES
 
 
@@ -45,6 +44,7 @@ def test_one_cycle() -> None:
     assert rates[top:] == sorted(rates[top:], reverse=True)
 
 
-def test_a_job_without_its_steps() -> None:
-    with pytest.raises(ValidationError, match="Cosine needs this block, with change_freq, and it is missing"):
-        LRGenConf.model_validate({"type": "Cosine"}, context={"registries": REGISTRIES})
+def test_a_rate_without_its_steps() -> None:
+    schedule = SCHEDULES.find("Cosine")(LRGenConf(type="Cosine"))
+    with pytest.raises(ConfigError, match="cosine_conf: change_freq is missing, and no job says how many steps it has"):
+        schedule(0)

@@ -225,8 +225,9 @@ class TableSurvey:
         try:
             found = count([CountFile(self.parts.files, file, i, n, *how) for file, i, n in self._parts()], run, self.n)
         except DataError as error:
-            advice = " If it means a missing value, add it to --na-values." if "is not a number" in str(error) else ""
-            raise DataError(f"{error}{advice}") from None
+            if error.remedy is None or error.remedy.key != "na_values" or error.remedy.text:
+                raise
+            raise DataError(f"{error} If it means a missing value, add it to --na-values.") from None
         columns = [replace(each, counted=found.get(each.name)) for each in self.columns]
         return replace(self, columns=columns, n=max((each.n for each in found.values()), default=self.n))
 
@@ -308,6 +309,8 @@ def read_table(place: str, options: InitOptions) -> TableSurvey:
     try:
         text = _sniff(files[0].url, options) if form == "csv" else {}
         reading = {**text, "spelling": Spelling(na_values=options.na_values), "block_bytes": BLOCK_BYTES}
+        if form == "csv" and options.classes:
+            reading["listed"] = dict.fromkeys(options.label, options.classes)
         parts = OpenParts(files, lambda file: open_part(files[file].url, form, **reading))
         part = next((parts(file) for file in range(len(files)) if parts(file).kinds), None)
         if part is None:
@@ -322,15 +325,16 @@ def read_table(place: str, options: InitOptions) -> TableSurvey:
         columns = [replace(each, values=whole(found[each.name])) if each in read else each for each in table.columns]
         return replace(table, columns=columns)
     except DataError as error:
-        if "charset" in str(error) or "UTF-8" in str(error):
-            said = str(error).replace(", or set charset, such as latin-1", "")
-            raise DataError(f"{said} Or give --encoding, such as latin-1 or cp1252.") from None
-        if words := re.search(r"Set na_values: \[(.*?)\]", str(error)):
-            given = shlex.quote(",".join([*options.na_values, *words[1].split(", ")]))
-            raise DataError(str(error).replace(words[0], f"Add --na-values {given}")) from None
-        if "quotes: false" in str(error):
-            said = str(error).replace("Set quotes: false", "Give --no-quotes").replace(", true if", ", --quotes if")
-            raise DataError(said) from None
+        if error.remedy is None or not error.remedy.text:
+            raise
+        if error.remedy.key == "charset":
+            raise DataError(f"{error.saying('')} Or give --encoding, such as latin-1 or cp1252.") from None
+        if error.remedy.key == "na_values":
+            given = shlex.quote(",".join([*options.na_values, *error.remedy.values]))
+            raise error.saying(f"Add --na-values {given}") from None
+        if error.remedy.key == "quotes":
+            or_quoted = ", --quotes if they quote texts of several lines" if "true" in error.remedy.values else ""
+            raise error.saying(f"Give --no-quotes if quotes are characters here{or_quoted}") from None
         raise
 
 

@@ -152,7 +152,7 @@ def _on_cluster(scheduler: str | None, scheduler_file: str | None, tasks: Sequen
     """Yield the results of tasks on the Dask cluster."""
     from singa_dask import runtime
 
-    with runtime.connect(None if scheduler_file else scheduler, scheduler_file) as client:
+    with runtime.connect(scheduler, scheduler_file) as client:
         runtime.check_seen(client, [file.url for file in tasks[0].files])
         echo(f"counting all records of {plural(len(tasks[0].files), 'file')} on the Dask workers ...", err=True)
         yield from runtime.on_dask(client)(tasks)
@@ -171,10 +171,9 @@ def _surveyed(data: str, options: InitOptions, folder: str) -> tuple[RecordSurve
                 raise
             options = dataclasses.replace(options, **_ask(error))
         except DataError as error:
-            said, several, _ = str(error).partition(" Set user_conf: {label: NAME}")
-            if not several:
+            if error.remedy is None or error.remedy.key != "label":
                 raise
-            raise DataError(f"{said} Give --label NAME.") from None
+            raise error.saying("Give --label NAME") from None
 
 
 def _ask(error: UnsureError) -> dict[str, Any]:

@@ -193,8 +193,8 @@ updater:
   # Adam with decoupled weight decay: more of it helps against learning by heart.
   type: AdamW
   weight_decay: {decay:.2g}
-  # Falls to zero over the training: change_freq are the steps of it.
-  learning_rate: {{type: Cosine, base_lr: {rate:.2g}, cosine_conf: {{change_freq: {steps}}}}}
+  # Falls to zero over the training.
+  learning_rate: {{type: Cosine, base_lr: {rate:.2g}}}
 """
 
 

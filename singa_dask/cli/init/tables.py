@@ -28,7 +28,7 @@ from singa_dask.cli.init.columns import (
     read_table,
     show_value,
 )
-from singa_dask.cli.init.numbers import PLAIN, refuse_faults, with_numbers
+from singa_dask.cli.init.numbers import PLAIN, refuse_faults, say_forms, with_numbers
 from singa_dask.cli.init.records import (
     MIN_BYTE_RANGE,
     MIN_SPLIT,
@@ -294,7 +294,7 @@ def _spelled(
 ) -> _Spelled:
     """Return how values of CSV are written."""
     may_be_codes, na_values = len(used) <= MAX_LISTED, reading.get("na_values", ())
-    named = [each.name for each in outputs]
+    named = {each.name: each.names for each in outputs}
     wanted = [each for each in used if each.kind == "string" or each.n_missing
               or (each.is_whole and may_be_codes)]  # fmt: skip
     words, blanks, zeros, n = defaultdict[str, Counter[str]](Counter), Counter[str](), Counter[str](), 0
@@ -306,7 +306,8 @@ def _spelled(
             blanks[name] += pc.sum(pc.not_equal(plain, column)).as_py()
             if table.named[name].kind == "number" and name not in named:
                 zeros[name] += pc.sum(pc.match_substring_regex(plain, r"^-?0\d+$")).as_py()
-            found = pc.value_counts(plain.filter(pc.is_in(plain, pa.array([*MISSING[1:], *na_values])))).to_pylist()
+            missing = pa.array([word for word in (*MISSING[1:], *na_values) if word not in named.get(name, ())])
+            found = pc.value_counts(plain.filter(pc.is_in(plain, missing))).to_pylist()
             words[name].update({each["values"]: each["counts"] for each in found})
     return _Spelled(words, +blanks, +zeros)
 
@@ -323,11 +324,13 @@ def _notes_of(
     spelled: _Spelled, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], reading: Mapping[str, Any]
 ) -> Iterator[Note]:
     """Yield what is done with missing values, and what is lost of values of CSV."""
-    named = [each.name for each in outputs]
+    named = {each.name: each for each in outputs}
     for each in used:
         if missing := each.n_missing:
             said = [f"{word!r} ({count})" for word, count in sorted(spelled.words.get(each.name, {}).items())]
             done = "record left out" if each.name in named else _filled(each, reading)
+            if said and each.name in named and named[each.name].is_label:
+                done += "; --classes can name it"
             yield Note(each.name, f"no value{f': {listed(said)}' * bool(said)}", missing, done)
     for name, count in sorted(spelled.blanks.items()):
         yield Note(name, "blanks around values", count, "no part of them")
@@ -648,7 +651,8 @@ def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, optio
         return OutputSurvey(name, why, mean=mean, std=std or 1.0)
     if known > MANY and 2 * known > column.n_present:
         said = f"{known} different values in {column.n} records"
-        raise DataError(f"{place} has {said}. Expected classes, which repeat.")
+        hint = f" Give --target {name} to predict them as numbers." if say_forms(name, column.values) else ""
+        raise DataError(f"{place} has {said}. Expected classes, which repeat.{hint}")
     if not said and column.kind == "number" and known > 2:
         why = f"{why}; {known} different numbers are classes, --target predicts them as numbers"
     texts = ("false", "true") if column.kind == "boolean" else table.texts(name)

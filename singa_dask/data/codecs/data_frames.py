@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from singa_dask.data.codecs.columns import refuse_twice
 from singa_dask.data.codecs.numbers import NumberForm, Spelling
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError, Remedy, listed
 
 # texts among numbers that are named
 MAX_WORDS = 5
@@ -102,8 +102,10 @@ def as_column(
             known |= {word: None for word in words if word.strip() in na_values}
             if unknown := [word for word in words if word not in known]:
                 are_words = len(unknown) <= MAX_WORDS and not re.search(r"\d", "".join(unknown))
-                said = f"Set na_values: [{', '.join(unknown)}] if they mean missing values." if are_words else HINT
-                raise DataError(f"{where}: texts among numbers: {listed(unknown, MAX_WORDS)}. {said}") from None
+                remedy = Remedy("na_values", f"Set na_values: [{', '.join(unknown)}]", tuple(unknown))
+                said = f"{remedy.text} if they mean missing values." if are_words else HINT
+                message = f"{where}: texts among numbers: {listed(unknown, MAX_WORDS)}. {said}"
+                raise DataError(message, remedy=remedy if are_words else None) from None
             return pa.array(
                 [known.get(each, each) if isinstance(each, str) else each for each in values], from_pandas=True
             )

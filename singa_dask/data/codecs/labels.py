@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError, FaultError, Remedy, listed
 
 LABEL_NAMES = ("label", "labels", "y", "class", "target", "targets")
 """A field with one of these names, in upper or lower case, is the label, in all formats."""
@@ -36,7 +36,8 @@ def label_field(names: Sequence[str], given: str = "") -> str:
         raise ValueError(f"no {given!r} for the label. Fields: {listed(names)}")
     found = labels_among(names)
     if not given and len(found) > 1:
-        raise ValueError(f"{' and '.join(found)} could each be the label. Set user_conf: {{label: NAME}}")
+        remedy = Remedy("label", "Set user_conf: {label: NAME}")
+        raise FaultError(f"{' and '.join(found)} could each be the label. {remedy.text}", remedy)
     return given or next(iter(found), "")
 
 

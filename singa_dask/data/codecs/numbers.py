@@ -105,7 +105,7 @@ class Spelling:
     Attributes
     ----------
     numbers : mapping of str to NumberForm
-        By column of numbers that are written as text.
+        How numbers are written in each column of numbers that are text.
     na_values : tuple of str
         Words that mean a missing value, but where they are listed as a category or a class.
     """

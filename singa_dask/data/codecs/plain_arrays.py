@@ -133,7 +133,7 @@ def class_numbers(values: Array, names: Sequence[str], place: str) -> npt.NDArra
     ----------
     values : (n,) numbers or texts
     names : sequence of str
-        Of all classes; empty if they have none.
+        Names of all classes; empty if they have none.
     place : str
         See `as_stored`.
 

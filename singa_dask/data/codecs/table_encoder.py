@@ -16,7 +16,7 @@ from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.codecs.values import find_wrong_weight, is_list
 from singa_dask.data.types import Arrays, Field
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError, Remedy, listed
 from singa_dask.lazy import LazyModule
 
 pc = LazyModule("pyarrow.compute")
@@ -24,11 +24,13 @@ pc = LazyModule("pyarrow.compute")
 LARGEST = float(np.finfo(np.float32).max)
 Where = Callable[[int], str]
 Values = npt.NDArray[Any]
-# what to set if a value is missing
-SKIPPED = "missing: skip to leave such records out"
-FILLED = "missing: to mean, to skip, or to a number for features without a value"
-NAMED = "missing: skip, or name the empty value among its categories: ''"
-UNLABELLED = "unlabelled: skip to leave such records out"
+# what to set if a value is missing: a number can be filled in, a category cannot
+SKIPPED = Remedy("missing", "Set missing: skip to leave such records out.", ("skip",))
+FILLED = Remedy(
+    "missing", "Set missing: to mean, to skip, or to a number for features without a value.", ("mean", "skip")
+)
+NAMED = Remedy("missing", "Set missing: skip, or name the empty value among its categories: ''.", ("skip",))
+UNLABELLED = Remedy("unlabelled", "Set unlabelled: skip to leave such records out.", ("skip",))
 
 
 class TableEncoder:
@@ -99,15 +101,16 @@ class TableEncoder:
         """Return the values of all features, (n, *shape)."""
         data = np.empty((len(table), self._width), self.schema["data"].dtype)
         plain = []
-        for name, values in self._places:
-            column = whole(table.column(name))
-            # texts, vectors and one-hot categories have several values
-            if isinstance(values, int) and name not in self._facts.categories and _is_plain(column):
-                plain.append((name, values, column))
-                with np.errstate(over="ignore"):
+        # entering it for each column would take as long as copying the values of one
+        with np.errstate(over="ignore"):
+            for name, values in self._places:
+                column = whole(table.column(name))
+                # texts, vectors and one-hot categories have several values
+                if isinstance(values, int) and name not in self._facts.categories and _is_plain(column):
+                    plain.append((name, values, column))
                     data[:, values] = np.from_dlpack(column)
-            else:
-                data[:, values] = self._feature(column, where, name)
+                else:
+                    data[:, values] = self._feature(column, where, name)
         # all columns at once: this takes half of the time of one after the other
         if not _is_in_range(data):
             for name, values, column in plain:
@@ -163,24 +166,24 @@ def _places(facts: TableFacts) -> list[tuple[str, int | slice]]:
 
 
 def _refuse_missing(
-    column: pa.Array, missing: npt.NDArray[np.bool_], where: Where, name: str, hint: str = SKIPPED
+    column: pa.Array, missing: npt.NDArray[np.bool_], where: Where, name: str, remedy: Remedy = SKIPPED
 ) -> None:
     if missing.any():
         row = int(missing.argmax())
         n = int(missing.sum())
         more = f", the first of {n} in {len(missing)} records" if n > 1 else ""
-        raise DataError(f"{where(row)}, column {name!r}: no value{more}. Set {hint}.")
+        raise DataError(f"{where(row)}, column {name!r}: no value{more}. {remedy.text}", remedy=remedy)
 
 
 def _numbers(
-    column: pa.Array, where: Where, name: str, fill: float | None, hint: str = FILLED
+    column: pa.Array, where: Where, name: str, fill: float | None, remedy: Remedy = FILLED
 ) -> npt.NDArray[np.floating[Any]]:
     # without a copy, where that is possible
     values: Values = np.from_dlpack(column) if _is_plain(column) else as_floats(column)
     if _is_in_range(values):
         return values
     if fill is None:
-        _refuse_missing(column, np.isnan(values), where, name, hint)
+        _refuse_missing(column, np.isnan(values), where, name, remedy)
     else:
         values = np.where(np.isnan(values), fill, values)
     wrong = ~(np.abs(values) <= LARGEST)
@@ -220,7 +223,7 @@ def _is_in_range(values: npt.NDArray[np.floating[Any]]) -> bool:
 
 
 def _index_of(
-    column: pa.Array, names: Sequence[str], where: Where, name: str, hint: str = NAMED, unknown: str = ""
+    column: pa.Array, names: Sequence[str], where: Where, name: str, remedy: Remedy = NAMED, unknown: str = ""
 ) -> npt.NDArray[np.int64]:
     """Return the index of each string in a vocabulary; -1 for others if ``unknown`` is ``ignore``."""
     numbers, strings = NameNumbers(names), pc.fill_null(as_texts(column), "")
@@ -231,7 +234,7 @@ def _index_of(
     found: npt.NDArray[np.int64] = np.array([numbers[text] for text in texts], np.int64)[encoded.indices.to_numpy()]
     wrong = found < 0
     if wrong.any():
-        _refuse_missing(column, wrong & missing_of(column), where, name, hint)
+        _refuse_missing(column, wrong & missing_of(column), where, name, remedy)
         if unknown == "ignore":
             return found
         row = int(wrong.argmax())

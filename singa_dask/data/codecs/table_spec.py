@@ -11,7 +11,7 @@ from singa_dask.data.codecs.columns import show_columns
 from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
 from singa_dask.data.codecs.tokens import TextCodec
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, Remedy
 from singa_dask.registry import suggest
 
 # beginnings of Arrow's names of types
@@ -148,7 +148,8 @@ class TableSpec:
         else:
             chosen = [name for pattern in self.features for name in _matching(url, pattern, kinds, others)]
         if not chosen:
-            raise DataError(f"{url}: no columns of numbers for features. {show_columns(kinds)}")
+            said = f"{url}: no columns of numbers for features. {show_columns(kinds)}"
+            raise DataError(said, remedy=Remedy("features"))
         for name in self.categories:
             if name not in (*chosen, *self.label):
                 raise DataError(f"{url}: categories has {name!r}, which is neither a feature nor a label.")

@@ -13,7 +13,7 @@ from singa_dask.data.codecs.category_names import in_order
 from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of, missing_rows, whole
 from singa_dask.data.codecs.table_facts import BOOLEANS, MAX_CATEGORIES, TableFacts, are_too_many
 from singa_dask.data.codecs.table_spec import TableSpec
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, Remedy
 from singa_dask.lazy import LazyModule
 
 pc = LazyModule("pyarrow.compute")
@@ -153,8 +153,9 @@ class TableStatistics:
         means = [name for name in self._features if name not in others]
         names = [name for name in self._features if (name in spec.categories) != (name in known.categories)]
         if means and spec.missing == "mean":
-            message = f"no mean of column {means[0]!r} is known of the training data. Set missing: mean for it too."
-            raise DataError(f"{self._url}: {message}")
+            remedy = Remedy("missing", "Set missing: mean for it too.")
+            message = f"no mean of column {means[0]!r} is known of the training data. {remedy.text}"
+            raise DataError(f"{self._url}: {message}", remedy=remedy)
         if names:
             raise DataError(f"{self._url}: column {names[0]!r} is a category here, or in training, but not in both.")
         for name in spec.texts.keys() | known.texts.keys():

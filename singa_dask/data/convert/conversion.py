@@ -95,7 +95,7 @@ def convert(
     verify : bool
         Whether to read the written records and compare them.
     storage_options : mapping, optional
-        For all URLs.
+        Options of the filesystems of all URLs.
     reading, writing : mapping, optional
         Options of the source's reader (csv: separator, has_label, shape; images: resize, channels; text: vocabulary,
         window; words: vocabulary, class_size) and of the store's writer (arrow, parquet: compression, block_bytes;

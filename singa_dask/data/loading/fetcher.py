@@ -32,7 +32,7 @@ class _Fetch:
     result : dict of str to ndarray, list of memoryview, or None
         The block, or its bytes if it is not decoded ahead.
     error : BaseException or None
-        Of the first read that failed.
+        Error of the first read that failed.
     running : int
         Number of reads that have begun and not ended; decoding is part of them.
     started : float or None

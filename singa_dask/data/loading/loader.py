@@ -18,7 +18,7 @@ from singa_dask import fs
 from singa_dask.data.loading.bad_records import BadLog, BadPolicy
 from singa_dask.data.loading.batch_reader import Batch, BatchBuffer, BatchReader
 from singa_dask.data.loading.fetcher import Fetcher
-from singa_dask.data.loading.memory_budget import MemoryBudget
+from singa_dask.data.loading.memory_budget import IN_FLIGHT_BYTES, MemoryBudget
 from singa_dask.data.loading.reader import BlockReader
 from singa_dask.data.order import Ids
 from singa_dask.data.sampler import Sampler
@@ -95,7 +95,7 @@ class Loader:
         policy: BadPolicy | None = None,
         host_names: Collection[str] = (),
         n_io_threads: int = 32,
-        in_flight_bytes: int = 64 << 20,
+        in_flight_bytes: int = IN_FLIGHT_BYTES,
         warns: bool = True,
     ) -> None:
         self.store, self.sampler = store, sampler
@@ -105,15 +105,14 @@ class Loader:
         self.wait_s = 0.0
         self.n_ahead = 0
         policy = policy or BadPolicy()
-        decodes_ahead = prefetch and isinstance(store, RangeStore) and store.decodes_ahead
-        self.budget = MemoryBudget(bytes_bound, share, store, sampler, n_workers, in_flight_bytes, decodes_ahead)
+        self.budget = MemoryBudget(store, sampler, n_workers, prefetch, bytes_bound, share, in_flight_bytes)
         if self.budget.n_runs:
             store.limit_runs(self.budget.n_runs)
         self.bad = BadLog(store.url, policy.max_records(store.count), store.truncation)
         self._fetcher: Fetcher | None = None
-        if isinstance(store, RangeStore) and (store.remote or decodes_ahead):
+        if isinstance(store, RangeStore) and (store.remote or self.budget.decodes_ahead):
             threads = io_threads(store.blocks[0].file, n_io_threads)
-            decoders = decode_threads() if decodes_ahead else None
+            decoders = decode_threads() if self.budget.decodes_ahead else None
             self._fetcher = Fetcher(store, threads, self.budget.in_flight, self._is_cancelled, decoders)
         self.reader = BlockReader(
             store,

@@ -12,6 +12,7 @@ from singa_dask.data.types import Block
 from singa_dask.errors import DataError
 
 DEFAULT_BYTES = 1280 << 20
+IN_FLIGHT_BYTES = 64 << 20
 # batches that are read together
 BUFFER_BYTES = 4 << 20
 # more batches than these do not help: they would leave the caches of the CPU before they are used
@@ -34,19 +35,20 @@ class MemoryBudget:
 
     Parameters
     ----------
-    chosen : int or None
-        Maximum bytes of a loader, if somebody chose them; else `DEFAULT_BYTES`, or more if blocks are large.
-    share : int or None
-        What they are if nobody chose them: the loader's share of the memory of this process, if known. Of what is
-        needed they may be up to twice as much.
     store : Store
     sampler : Sampler
     n_workers : int
         Number of workers of the group.
-    in_flight : int
+    prefetch : bool
+        Whether the loader reads ahead. If the store decodes ahead, blocks in flight are then decoded, so that each
+        takes `decoding_bytes` more.
+    bytes_bound : int, optional
+        Maximum bytes of a loader, if somebody chose them; else `DEFAULT_BYTES`, or more if blocks are large.
+    share : int, optional
+        Maximum of that default: the loader's share of the memory of this process, if known. What is needed may take
+        up to twice as much.
+    in_flight_bytes : int
         Maximum bytes in flight.
-    decodes_ahead : bool
-        Whether blocks in flight are decoded, so that each takes `decoding_bytes` more.
 
     Raises
     ------
@@ -55,12 +57,14 @@ class MemoryBudget:
 
     Attributes
     ----------
+    decodes_ahead : bool
+        Whether blocks in flight are decoded.
     bytes_bound : int
-        Of all parts.
+        Maximum bytes of all parts together.
     buffer_steps : int
         Batches per buffer.
     buffer_bytes : int
-        Of a buffer, and of blocks of which its batches are views.
+        Bytes of a buffer, and of the blocks of which its batches are views.
     batches : int
         Bytes of all buffers: in use, waiting, and being read; two at least.
     in_flight : int
@@ -71,7 +75,7 @@ class MemoryBudget:
     n_kept : int
         Blocks that the reader keeps, the most recently used ones.
     resident_bytes : int
-        Of the blocks that stay in memory beside these: the first ones that are read.
+        Bytes of the blocks that stay in memory beside these: the first ones that are read.
     horizon : int
         Steps whose blocks are read ahead.
     n_in_use : int
@@ -84,17 +88,18 @@ class MemoryBudget:
 
     def __init__(
         self,
-        chosen: int | None,
-        share: int | None,
         store: Store,
         sampler: Sampler,
         n_workers: int,
-        in_flight: int,
-        decodes_ahead: bool = False,
+        prefetch: bool,
+        bytes_bound: int | None = None,
+        share: int | None = None,
+        in_flight_bytes: int = IN_FLIGHT_BYTES,
     ) -> None:
-        self._store, self._sampler, self._decodes_ahead = store, sampler, decodes_ahead
+        self._store, self._sampler = store, sampler
+        self.decodes_ahead = prefetch and store.decodes_ahead
         self._in_order = sampler.shuffle == "none"
-        bound = chosen or min(DEFAULT_BYTES, share or DEFAULT_BYTES)
+        bound = bytes_bound or min(DEFAULT_BYTES, share or DEFAULT_BYTES)
         self._record = store.record_bytes
         self._largest = max(store.blocks, key=self._reading)
         self._decoded = 0 if store.mapped else self._record * max(block.n for block in store.blocks)
@@ -107,17 +112,17 @@ class MemoryBudget:
         self.buffer_bytes = self.buffer_steps * batch * times
         self.n_in_use = min(len(store.blocks), sampler.blocks_in_use(n_workers) or len(store.blocks))
         self.runs_in_use, self._run_bytes = self._runs()
-        self.bytes_bound = bound if self._needed() <= bound else self._needed_beyond_bound(chosen, share)
+        self.bytes_bound = bound if self._needed() <= bound else self._needed_beyond_bound(bytes_bound, share)
         rest = self.bytes_bound - self._needed()
         self.n_runs = min(self.runs_in_use, 1 + rest // max(self._run_bytes, 1))
         rest -= max(self.n_runs - 1, 0) * self._run_bytes
-        self.pool_blocks, pool_bytes = self._pool(rest - min(rest // 8, BATCHES_BYTES + in_flight))
+        self.pool_blocks, pool_bytes = self._pool(rest - min(rest // 8, BATCHES_BYTES + in_flight_bytes))
         rest -= pool_bytes
         most = min(BATCHES_BYTES * times, BATCHES_STEPS // self.buffer_steps * self.buffer_bytes)
         more = max(0, min(most - 2 * self.buffer_bytes, rest // 2))
         self.batches = 2 * self.buffer_bytes + more
         rest -= more
-        ahead = max(0, min(in_flight - self._one_in_flight, self._ahead(rest)))
+        ahead = max(0, min(in_flight_bytes - self._one_in_flight, self._ahead(rest)))
         self.in_flight = self._one_in_flight + ahead
         self.horizon = self.in_flight // max(batch, 1)
         self.n_kept, self.resident_bytes = self._kept(rest - ahead)
@@ -140,12 +145,12 @@ class MemoryBudget:
     def _needed(self) -> int:
         # batches that are handed out can be views of one more block
         kept = (self._min_kept + self._in_order) * self._decoded
-        reading = 0 if self._decodes_ahead else self._reading(self._largest)
+        reading = 0 if self.decodes_ahead else self._reading(self._largest)
         return 2 * self.buffer_bytes + reading + kept + self._one_in_flight + self._run_bytes
 
     @property
     def _one_in_flight(self) -> int:
-        if self._decodes_ahead:
+        if self.decodes_ahead:
             return self._reading(self._largest)
         return max(block.length for block in self._store.blocks) if self._store.remote else 0
 
@@ -168,7 +173,7 @@ class MemoryBudget:
         if self._store.remote:
             return free
         # of local files only decoding takes time: what is kept for the next epoch is worth more
-        return min(free // 8, LOCAL_BLOCKS * self._one_in_flight) if self._decodes_ahead else 0
+        return min(free // 8, LOCAL_BLOCKS * self._one_in_flight) if self.decodes_ahead else 0
 
     def _kept(self, free: int) -> tuple[int, int]:
         """Divide ``free`` bytes, for more than the least: return `n_kept` and `resident_bytes`."""

@@ -56,7 +56,7 @@ class BlockReader:
     bytes_read : int
         Total bytes of the blocks read.
     bytes_local : int
-        Those of them that are stored on this host, in local files or according to the filesystem.
+        Bytes of those blocks that are stored on this host, in local files or according to the filesystem.
     bad : dict of int to dict of int to str
         By block: row of each bad record -> what is wrong with it.
     """

@@ -17,7 +17,7 @@ def refuse_lake(url: str, names: Collection[str], storage_options: fs.Options = 
     Parameters
     ----------
     url : str
-        Of the directory.
+        URL of the directory.
     names : collection of str
         What is in it.
 

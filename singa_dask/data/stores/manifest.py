@@ -49,7 +49,7 @@ class Manifest:
         Options of the store that the manifest was made of, see `plain`. Only a store with the same has the same fields
         and files.
     files : tuple of FileSum
-        In the order of reading; empty in older manifests.
+        The files of the store, in the order of reading; empty in older manifests.
     """
 
     url: str

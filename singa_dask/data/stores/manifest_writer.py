@@ -55,7 +55,8 @@ def write_manifest(
         Detected if not given.
     storage_options : mapping, optional
     class_names : sequence of str
-        For formats that cannot store them. By default those of the store, or of its older manifest.
+        Names of the classes, for formats that cannot store them. By default those of the store, or of its older
+        manifest.
     options
         Passed to the store.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
@@ -12,15 +14,23 @@ from singa_dask.data.codecs.labels import label_field
 from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of, plain
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays, Block, FileSum
-from singa_dask.errors import ConfigError, DataError
+from singa_dask.errors import ConfigError, DataError, remedy_of
 from singa_dask.fs.checksums import checksum_of
 from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.fs.range_reader import RangeReader
 from singa_dask.fs.sources import Bytes, Range
 
-# What is in no block can be as long as the file, and of many parts: arrays and columns that no field is read from. So
-# only this much counts of both ends of a gap, at the start or the end of the file and elsewhere, and so many gaps.
+# Bytes outside all blocks, such as columns that no field is read from, can be as long as the file and in many places.
+# Only this many bytes of both ends of a gap are checksummed, at the start or the end of the file and elsewhere, and
+# only this many gaps.
 MAX_END_BYTES, MAX_GAP_BYTES, MAX_GAPS = 1 << 22, 1 << 16, 16
+
+
+# what Python and libraries raise for files that are damaged in any way; a format adds the errors of its own library
+DAMAGE = (
+    ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, OSError, RuntimeError, SyntaxError,
+    SystemError, TypeError, ValueError, struct.error, zlib.error,
+)  # fmt: skip
 
 
 class RangeStore(Store):
@@ -78,8 +88,6 @@ class RangeStore(Store):
     """Names of options that decide what the bytes of a block are. A manifest is for one choice of them."""
     lists_files: ClassVar[bool] = False
     """Whether the files are all of a directory or pattern: then one that is missing, new or changed is an error."""
-    decodes_ahead: bool = False
-    """Whether several threads may call ``decode`` at the same time, and gain by it. If so, loaders decode ahead."""
     damage: ClassVar[tuple[type[Exception], ...]] = ()
     """Errors that ``index`` and ``decode`` raise for damaged files, beside `DataError`."""
 
@@ -150,7 +158,7 @@ class RangeStore(Store):
         try:
             self.label_name = label_field(names, self.options["label"])
         except ValueError as error:
-            raise DataError(f"{self.url}: {error}.") from None
+            raise DataError(f"{self.url}: {error}.", remedy=remedy_of(error)) from None
         return self.label_name
 
     def open_source(self, url: str = "") -> Bytes:
@@ -313,7 +321,7 @@ class RangeStore(Store):
 def rest_of(source: Bytes, taken: Sequence[tuple[int, int]]) -> int:
     """Return the checksum of a file without the ranges ``taken``: of both ends of each gap between them.
 
-    That of a file of which the bytes were made is of all of it.
+    For bytes derived from another file, the checksum covers that whole file.
     """
     if source.origin:
         return source.origin[1]

@@ -132,7 +132,7 @@ class ShardedStore(RangeStore):
 
     @property
     def decodes_ahead(self) -> bool:  # type: ignore[override]
-        return all(isinstance(store, RangeStore) and store.decodes_ahead for store in self._stores)
+        return all(store.decodes_ahead for store in self._stores)
 
     def _locate(self, block_id: int) -> tuple[int, int]:
         """Return the store of a block, and its index there."""

@@ -33,16 +33,16 @@ class SplitConf(Conf):
     """``split``: a layer reads some of the records of a store: those to train on, or the others, to test on."""
 
     part: Literal["train", "test"]
-    """Which of them."""
+    """Which of both the layer reads."""
     test_share: float = Field(default=0.0, ge=0, lt=1)
     """About this share of the records is to test on, drawn at random."""
     seed: Count = 0
-    """Of the draw. All layers that read parts of one store say the same, and the same test_share."""
+    """Seed of the draw. All layers that read parts of one store say the same, and the same test_share."""
     test_from: Count = 0
     """Records from this number on, counted from 0, are to test on: the last ones of a time series."""
     key: str = ""
-    """A column of a table, such as customer_id: its values are drawn, so that all records of one are in the same part.
-    About test_share of them are to test on; records without a value are to train on."""
+    """A column of a table, such as customer_id: its values are drawn, so that all records of one value are in the same
+    part. About test_share of the values are to test on; records without a value are to train on."""
 
     def rules(self) -> Iterator[Finding]:
         """Refuse two rules, and none."""
@@ -109,8 +109,7 @@ class SplitStore(RangeStore):
         for name in ("class_names", "schema", "table_facts", "table_columns", "other_fields", "label_name"):
             setattr(self, name, getattr(store, name))
         self.is_converted, self.rounds_data, self.truncation = store.is_converted, store.rounds_data, store.truncation
-        self.labels_apart = store.labels_apart
-        self.decodes_ahead = isinstance(store, RangeStore) and store.decodes_ahead
+        self.labels_apart, self.decodes_ahead = store.labels_apart, store.decodes_ahead
         rows = [self._conf.rows(int(store.starts[block.id]), block.n) for block in store.blocks]
         # blocks without a record of the part are left out
         self._of_store = [i for i, chosen in enumerate(rows) if len(chosen)]

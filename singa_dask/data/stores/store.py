@@ -80,6 +80,9 @@ class Store(ABC):
         Whether blocks are views of a memory map, which cost no memory to keep.
     labels_apart : bool
         Whether `read_labels` does not read the rest of the records.
+    decodes_ahead : bool
+        Whether several threads may decode blocks of a `RangeStore` at the same time, and gain by it. If so, loaders
+        decode ahead.
     class_names : tuple of str
         Name of each class, by label; empty if unknown.
     table_columns : tuple of TableColumn
@@ -133,6 +136,7 @@ class Store(ABC):
     blocks: tuple[Block, ...] = ()
     mapped: bool = False
     labels_apart: bool = False
+    decodes_ahead: bool = False
     class_names: tuple[str, ...] = ()
     table_columns: tuple[TableColumn, ...] = ()
     label_name: str = ""
@@ -323,8 +327,8 @@ class Store(ABC):
             return DataError(f"{where}: {type(error).__name__}: {error}")
         rest = str(error).removeprefix(file)
         if rest == str(error) or rest[:1] not in (",", ":"):
-            return DataError(f"{where}: {error}")
-        return error if ", block " in rest else DataError(f"{file}, block {block_id}{rest}")
+            return DataError(f"{where}: {error}", remedy=error.remedy)
+        return error if ", block " in rest else DataError(f"{file}, block {block_id}{rest}", remedy=error.remedy)
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         """Read the good records of a block for which `read_block` fails.

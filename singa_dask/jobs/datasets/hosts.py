@@ -67,10 +67,10 @@ def placed(
     DataError
         It cannot be written.
     """
-    job = JobConf.from_json(run.job)
-    if readers(job) and not run.queue and not run.cluster.elastic.max_processes:
-        wait_for_room(client, plan_processes(run.cluster), beside_tasks=False)
-    with placed_job(job, client, datasets, leave) as (job, messages):
+    cluster = run.conf.cluster
+    if readers(run.conf) and not run.queue and not cluster.elastic.max_processes:
+        wait_for_room(client, plan_processes(cluster), beside_tasks=False)
+    with placed_job(run.conf, client, datasets, leave) as (job, messages):
         yield replace(run, job=job.to_json(), datasets=messages) if messages else run
 
 

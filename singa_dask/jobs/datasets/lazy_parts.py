@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from dask._task_spec import Task, TaskRef
@@ -13,9 +13,6 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from singa_dask.comm.remote_import import Guarded
-
-if TYPE_CHECKING:
-    pass
 
 
 def parts_of(collection: Any) -> list[Any]:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import csv
 import io
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data.stores.tables.csv_records import cut_records, read_header, record_starts
+from singa_dask.data.stores.tables import csv_records
+from singa_dask.data.stores.tables.csv_records import (
+    CsvHeader,
+    cut_records,
+    parse_columns,
+    read_header,
+    record_starts,
+)
 from singa_dask.errors import DataError
 from tests.selection import few_examples
 
@@ -79,3 +87,29 @@ def test_excels_separator_line_and_mark() -> None:
     content = b"\xef\xbb\xbfsep=;\r\na;b\r\n1;2\r\n"
     header = read_header("t.csv", lambda offset, length: content[offset : offset + length], len(content), ",")
     assert header == (("a", "b"), ";", 15, 3, "utf-8", None)
+
+
+@few_examples(25)
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["1", "-2.5e3", "", "NA", " 7", " ", "nan", "x", "1;2"]), min_size=3, max_size=4)
+    ),
+    st.sampled_from([",", ";"]),
+    st.sampled_from(["\n", "\r\n", "\n\n"]),
+)
+def test_numbers_of_wide_tables_are_those_of_narrow_ones(rows: list[list[str]], separator: str, end: str) -> None:
+    text = "".join(separator.join(row) + end for row in rows).encode()
+    names = tuple("abc")
+
+    def parse(wide: int) -> str:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(csv_records, "WIDE", wide)
+            try:
+                table = parse_columns(
+                    text, CsvHeader(names, separator, 0, 1), dict.fromkeys(names, pa.float64()), names
+                )
+            except (pa.ArrowException, ValueError):
+                return "wrong"
+            return repr(table.to_pydict())
+
+    assert parse(3) == parse(4)

@@ -98,7 +98,6 @@ def drawn(mode: str, alpha: np.ndarray[Any, Any]) -> bytes:
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
 def test_transparent_pictures_are_laid_over_white(mode: str, channels: int, caplog: pytest.LogCaptureFixture) -> None:
-    image_decoding._warn_once_a_folder.cache_clear()
     with caplog.at_level(logging.WARNING):
         for name in ("d/a.png", "d/b.png"):
             pixels = decode_image(drawn(mode, ALPHA), name, channels=channels)
@@ -110,7 +109,6 @@ def test_transparent_pictures_are_laid_over_white(mode: str, channels: int, capl
 
 
 def test_an_alpha_channel_that_hides_nothing_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    image_decoding._warn_once_a_folder.cache_clear()
     colours = np.random.default_rng(1).integers(0, 256, (5, 7, 3)).astype(np.uint8)
     opaque = np.concatenate([colours, np.full((5, 7, 1), 255, np.uint8)], axis=2)
     np.testing.assert_array_equal(decode_image(encoded(opaque), "x"), colours.transpose(2, 0, 1))

@@ -57,7 +57,7 @@ def divide(
     store: Store, shuffle: Any, chosen: int | None, share: int | None = None, batch: int = 48, in_flight: int = 64 * MIB
 ) -> MemoryBudget:
     sampler = Sampler([each.n for each in store.blocks], batch, shuffle)
-    return MemoryBudget(chosen, share, store, sampler, 1, in_flight)
+    return MemoryBudget(store, sampler, 1, False, chosen, share, in_flight)
 
 
 @few_examples(25)

@@ -22,7 +22,7 @@ from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.stores.tables import table as table_module
 from singa_dask.data.stores.tables import table_parquet
-from singa_dask.data.stores.tables.table import TableStore
+from singa_dask.data.stores.tables.table import TableStore, read_columns
 from singa_dask.errors import DataError
 from singa_dask.inputs.store_conf import StoreConf
 from tests.contracts.records import read_all
@@ -339,6 +339,34 @@ def test_partitions_of_hive_are_columns(tmp_path: Path) -> None:
     options = {"features": ["year", "x", "place"], "categories": {"place": ["", "Par is"]}}
     with TableStore(str(tmp_path), **options) as store:
         assert rows_of(store) == [[2019, 1, 0, 1], [2020, 2, 1, 0]]
+
+
+def test_one_partition_is_read_as_the_whole_table_is(tmp_path: Path) -> None:
+    """Keys are read by their names in a partition, in a file of it and in files of a pattern, where they are named."""
+    for zone, x in (("7", 1.0), ("b", 2.0)):
+        folder = tmp_path / "run=3" / f"zone={zone}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"x": [x]}), folder / "part-0.parquet")
+    options = {"features": ["x", "zone"], "categories": {"zone": []}}
+    with TableStore(f"{tmp_path}/run=3", **options) as store:
+        facts = store.table_facts.to_dict()
+        assert rows_of(store) == [[1, 1, 0], [2, 0, 1]]
+    for url, expected in (
+        ("run=3/zone=7", [[1, 1, 0]]),
+        ("run=3/zone=7/part-0.parquet", [[1, 1, 0]]),
+        ("run=3/zone=b", [[2, 0, 1]]),
+        ("run=3/*/part-0.parquet", [[1, 1, 0], [2, 0, 1]]),
+        ("run=3/zone=[b]/*", [[2, 0, 1]]),
+    ):
+        with TableStore(f"{tmp_path}/{url}", **options, facts=facts) as store:
+            assert rows_of(store) == expected
+    # what nobody names is no column, and a file's own column comes first
+    with TableStore(f"{tmp_path}/run=3/zone=7") as store:
+        assert rows_of(store) == [[1]]
+    pq.write_table(pa.table({"x": [1.0], "run": [5.0]}), tmp_path / "run=3" / "own.parquet")
+    with TableStore(f"{tmp_path}/run=3/own.parquet", features=["run", "x"]) as store:
+        assert rows_of(store) == [[5, 1]]
+    assert read_columns(f"{tmp_path}/run=3/zone=b", ["zone", "x"]).to_pydict() == {"zone": ["b"], "x": [2.0]}
 
 
 def test_files_of_other_types_are_refused(tmp_path: Path) -> None:

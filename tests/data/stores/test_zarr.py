@@ -85,7 +85,7 @@ def test_damaged_and_harmful_files_are_named(tmp_path: Path) -> None:
     whole, described = chunk.read_bytes(), json.loads(metadata.read_text())
     for data, message in (
         (b"", r"1\.0\.0: a chunk that is empty"),
-        (whole[:40], r"x\.zarr, block 0"),
+        (whole[:40], rf"chunk 1\.0\.0: 40 bytes, expected {len(whole)} according to its header: damaged"),
         (whole[:4] + b"\xff\xff\xff\x7f" + whole[8:], r"chunk 1\.0\.0: decompresses to 2147483647 bytes, expected 960"),
     ):
         chunk.write_bytes(data)

@@ -23,7 +23,7 @@ SETTINGS = [name for name, known in LIMITS.items() if known.default]
 
 
 def test_the_documented_table_is_this_one() -> None:
-    text = (ROOT / "docs/cluster.md").read_text()
+    text = (ROOT / "docs/recovery.md").read_text()
     rows = re.findall(r"^\| `([a-z]+)` \| (\d+s) \| (.+) \|$", text, re.MULTILINE)
     assert rows == [(name, LIMITS[name].default, LIMITS[name].meaning) for name in SETTINGS]
 

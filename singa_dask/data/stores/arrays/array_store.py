@@ -70,11 +70,7 @@ class StoredArray(ABC):
         if self.kind.kind not in "SUT":
             return None
         values = [each for piece in self.pieces() for each in piece.reshape(-1).tolist()]
-        return np.array([each.decode() if isinstance(each, bytes) else self.text_of(each) for each in values], str)
-
-    def text_of(self, value: Any) -> str:
-        """Return the text that a value of text stands for."""
-        return str(value)
+        return np.array([each.decode() if isinstance(each, bytes) else str(each) for each in values], str)
 
     def pieces(self) -> Iterator[npt.NDArray[Any]]:
         """Yield all records, those of a block at a time, bypassing the cache."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data.stores.arrays.array_store import CLASS_NAMES, PACKED, ArrayStore, StoredArray
+from singa_dask.data.stores.range_store import DAMAGE
 from singa_dask.data.stores.store import STORES
 from singa_dask.errors import DataError
 from singa_dask.fs.range_file import RangeFile
@@ -58,7 +59,7 @@ def decode_chunk(data: memoryview, n_bytes: int, itemsize: int, filters: Sequenc
     n_bytes, itemsize : int
         Length of all its values, and of one.
     filters : sequence of Filter
-        In the order of writing.
+        Filters, in the order in which they were applied when the chunk was written.
     mask : int
         Bit i is set if the chunk did not go through filter i.
 
@@ -136,21 +137,6 @@ HEAP_HEADER = 16
 TEXT = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
 # attribute of arrays that MATLAB wrote
 MATLAB = "MATLAB_class"
-# what h5py raises for damaged files
-DAMAGE = (
-    AttributeError,
-    EOFError,
-    IndexError,
-    KeyError,
-    MemoryError,
-    OSError,
-    OverflowError,
-    RuntimeError,
-    SystemError,
-    TypeError,
-    ValueError,
-    struct.error,
-)
 # h5py reads a remote file by these
 PAGE_BYTES, MAX_PAGES = 1 << 16, 256
 # ranges that are closer than this are read together
@@ -214,8 +200,9 @@ class HDF5Store(ArrayStore):
         text = self._h5py.check_string_dtype(kind)
         if text is None:
             return self._located(name, dataset, kind, attributes)
-        references = self._located(name, dataset, TEXT if text.length is None else kind, attributes)
-        return _Text(references, _Heaps(self.sources[0]))
+        # texts of one length are padded bytes in place
+        values = self._located(name, dataset, TEXT if text.length is None else kind, attributes)
+        return _Text(values, _Heaps(self.sources[0])) if text.length is None else values
 
     def _located(self, name: str, dataset: Any, kind: np.dtype[Any], attributes: Mapping[str, Any]) -> StoredArray:
         """Return an array whose values are of a dtype."""
@@ -323,17 +310,15 @@ def _attributes(item: Any) -> dict[str, Any]:
 
 
 class _Text(StoredArray):
-    """An array of texts, given by the array of what is in their place: references to heaps, or padded bytes."""
+    """An array of texts, given by the array of the references to heaps that are in their place."""
 
     def __init__(self, references: StoredArray, heaps: _Heaps) -> None:
         self.kind, self.shape, self.attributes = np.dtype(str), references.shape, references.attributes
         self._references, self._heaps = references, heaps
 
-    def text_of(self, value: tuple[int, int, int]) -> str:
-        return self._heaps.text(*value)
-
-    def pieces(self) -> Iterator[npt.NDArray[Any]]:
-        return self._references.pieces()
+    def texts(self) -> npt.NDArray[Any]:
+        found = [self._heaps.text(*each) for piece in self._references.pieces() for each in piece.reshape(-1).tolist()]
+        return np.array(found, str)
 
     def ranges(self, first: int, n: int) -> tuple[Range, ...]:
         return self._references.ranges(first, n)

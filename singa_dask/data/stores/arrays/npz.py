@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import io
 import struct
+import tokenize
 import zipfile
-import zlib
 from collections.abc import Sequence
 from typing import IO
 
@@ -17,10 +17,10 @@ import numpy as np
 from singa_dask import fs
 from singa_dask.data.codecs.values import is_numeric
 from singa_dask.data.stores.arrays.column import ColumnStore, FieldColumn
-from singa_dask.data.stores.arrays.npy import NPY_DAMAGE, NpyArray, decode_npy, locate_npy, npy_columns
+from singa_dask.data.stores.arrays.npy import NpyArray, decode_npy, locate_npy, npy_columns
 from singa_dask.data.stores.blocks import rows_per_block
 from singa_dask.data.stores.class_names import parse_names
-from singa_dask.data.stores.range_store import describe
+from singa_dask.data.stores.range_store import DAMAGE, describe
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Records
@@ -36,17 +36,6 @@ END_BYTES, COUNT_OFFSET, MANY_MEMBERS = 22, 10, 0xFFFF
 # archives with more bytes of arrays are not compared with their checksums when they are opened: it takes a second a GB
 MAX_CHECKED_BYTES = 1 << 26
 CHUNK_BYTES = 1 << 20
-# errors raised by zipfile, zlib, and the parsing of a header
-NPZ_DAMAGE = (
-    *NPY_DAMAGE,
-    KeyError,
-    NotImplementedError,
-    OSError,
-    RuntimeError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 IMAGE_NAMES = ("images", "image", "pixel", "data", "features", "x")
 CLASS_NAMES = "class_names"
 
@@ -71,7 +60,7 @@ class NpzStore(ColumnStore):
     block = LabelOptions
     title = "an npz file"
     suffixes = (".npz",)
-    damage = NPZ_DAMAGE
+    damage = (*DAMAGE, tokenize.TokenError, zipfile.BadZipFile)
     write_options = ("class_names",)
 
     @classmethod

@@ -27,27 +27,13 @@ from singa_dask.data.stores.arrow.arrow_columns import (
 from singa_dask.data.stores.arrow.columnar import ARROW_MAGIC, STREAM, is_columnar
 from singa_dask.data.stores.blocks import BLOCK_BYTES, rows_per_block
 from singa_dask.data.stores.class_names import parse_names
-from singa_dask.data.stores.range_store import RangeStore
+from singa_dask.data.stores.range_store import DAMAGE, RangeStore
 from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
 from singa_dask.fs.decompression import check_decompressed, limit_of
 from singa_dask.fs.sources import Bytes
-
-# errors raised for a damaged schema, footer or batch
-DAMAGE = (
-    AttributeError,
-    EOFError,
-    IndexError,
-    KeyError,
-    OSError,
-    OverflowError,
-    TypeError,
-    ValueError,
-    pa.ArrowException,
-    struct.error,
-)
 
 
 @STORES.register("arrow")
@@ -63,7 +49,7 @@ class ArrowStore(RangeStore):
     magic = ARROW_MAGIC
     title = "an Arrow IPC file"
     suffixes = (".arrow", ".feather")
-    damage = DAMAGE
+    damage = (*DAMAGE, pa.ArrowException)
     write_options = ("block_bytes", "compression", "class_names", "table_facts")
 
     @classmethod

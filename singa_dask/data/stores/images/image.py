@@ -28,6 +28,7 @@ from singa_dask.data.stores.images.image_decoding import (
 from singa_dask.data.stores.manifest import find_manifest, name_of, plain
 from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, SPLIT, STORES, Store, StoreOptions
 from singa_dask.data.types import Arrays, Block, Field, FileSum
+from singa_dask.data.warn_once import warn_once
 from singa_dask.errors import DataError, MissingPackageError, listed
 from singa_dask.fs.checksums import checksum_of
 from singa_dask.fs.io_threads import decode_threads, map_ahead
@@ -249,8 +250,8 @@ class ImageFolderStore(_ImageStore):
         if files and others:
             where = " in folders of classes" if self.class_names else ""
             left = plural(len(others), "file or folder", "files or folders")
-            logger.warning("%s: left out: %s: %s. Expected images%s, whose names end in %s.",
-                        self.url, left, listed(others), where, ", ".join(IMAGE_SUFFIXES))  # fmt: skip
+            expected = f"Expected images{where}, whose names end in {', '.join(IMAGE_SUFFIXES)}."
+            warn_once(logger, f"{self.url}: left out: {left}: {listed(others)}. {expected}")
         numbers = NameNumbers(classes)
         return files, [numbers[text] for text in texts]
 

@@ -6,7 +6,6 @@ Most JPEG files are decoded with simplejpeg where that is installed, which is fa
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import logging
 import math
@@ -21,6 +20,7 @@ import numpy.typing as npt
 from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Many, Size
+from singa_dask.data.warn_once import warn_once
 from singa_dask.errors import DataError, MissingPackageError
 from singa_dask.lazy import LazyModule
 
@@ -158,9 +158,10 @@ def decode_image(
 
 
 def _decode_jpeg(data: bytes | memoryview, resize: Sequence[int] | None) -> Image.Image | None:
-    """Decode a plain JPEG by simplejpeg to the size and the pixels that Pillow would give; others are left to Pillow.
+    """Decode a plain JPEG by simplejpeg, to the size and the pixels that Pillow would give; return None for others.
 
-    Those are files with EXIF, which can turn them, and damaged ones, of which Pillow reads some.
+    Pillow has to decode files with EXIF, which can say that the image is rotated, and damaged files, some of which it
+    can read.
     """
     if simplejpeg is None or bytes(data[: len(JPEG)]) != JPEG or b"Exif" in (data := bytes(data)):
         return None
@@ -211,10 +212,6 @@ def _over_white(image: Image.Image, where: str) -> Image.Image:
     """Lay an image over white: what is in its transparent parts is not to be seen, and often black."""
     image = image.convert("RGBA")
     if image.getchannel("A").getextrema() != (255, 255):
-        _warn_once_a_folder(posixpath.dirname(where) or "the records")
+        folder = posixpath.dirname(where) or "the records"
+        warn_once(logger, f"{folder}: has transparent images. They are laid over white.")
     return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-
-
-@functools.cache
-def _warn_once_a_folder(folder: str) -> None:
-    logger.warning("%s: has transparent images. They are laid over white.", folder)

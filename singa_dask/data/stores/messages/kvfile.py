@@ -11,8 +11,8 @@ import base64
 import itertools
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,6 @@ from singa_dask.data.stores.rechunker import Rechunker
 from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.types import Arrays, Records
 from singa_dask.errors import DataError
-from singa_dask.fs.range_reader import RangeReader
 from singa_dask.fs.sources import Bytes, ReadAhead
 
 LENGTH = struct.Struct("<Q")
@@ -65,11 +64,6 @@ class KVFile:
             self.offsets = self._even_offsets() if self.stride else self._scan()
         self.truncated_bytes = self.reader.size - int(self.offsets[-1])
 
-    @classmethod
-    def open(cls, url: str, storage_options: fs.Options = None) -> KVFile:
-        """Open the file at a URL, or ``shard.dat`` of the directory there."""
-        return cls(RangeReader(file_url(url, storage_options), storage_options))
-
     def _even_offsets(self) -> npt.NDArray[np.int64]:
         return np.arange(0, self.reader.size + 1, self.stride, dtype=np.int64)
 
@@ -104,30 +98,11 @@ class KVFile:
         """Number of pairs."""
         return len(self.offsets) - 1
 
-    def pair(self, index: int) -> tuple[bytes, bytes]:
-        """Return key and value of one pair."""
-        data = self.read(index, 1)
-        (key_length,) = LENGTH.unpack_from(data, 0)
-        return bytes(data[8 : 8 + key_length]), bytes(data[16 + key_length :])
+    def values(self, first: int, n: int, data: memoryview) -> npt.NDArray[np.uint8] | list[memoryview]:
+        """Return the values of ``n`` pairs with these bytes: rows of an (n, length) view if the stride is constant.
 
-    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield all pairs in file order."""
-        return map(self.pair, range(self.count))
-
-    def read(self, first: int, n: int) -> memoryview:
-        """Return the bytes of ``n`` pairs."""
-        start = int(self.offsets[first])
-        return self.reader.read(start, int(self.offsets[first + n]) - start)
-
-    def values(self, first: int, n: int, data: memoryview | None = None) -> npt.NDArray[np.uint8] | list[memoryview]:
-        """Return ``n`` values: rows of an (n, length) view if the stride is constant, otherwise a list.
-
-        Parameters
-        ----------
-        data : memoryview, optional
-            The bytes of these pairs, if already read.
+        Otherwise they are a list.
         """
-        data = self.read(first, n) if data is None else data
         if self.stride:
             (key_length,) = LENGTH.unpack_from(data, 0)
             return np.frombuffer(data, np.uint8).reshape(n, self.stride)[:, 16 + key_length :]
@@ -135,10 +110,6 @@ class KVFile:
         return [
             data[start + 16 + LENGTH.unpack_from(data, start)[0] : end] for start, end in itertools.pairwise(starts)
         ]
-
-    def close(self) -> None:
-        """Close the file."""
-        self.reader.close()
 
     def _constant_stride(self) -> int:
         size = self.reader.size
@@ -175,41 +146,13 @@ class KVFile:
         return np.array(offsets, np.int64)
 
 
-class KVFileWriter:
-    """Writes pairs one after another; use it in a ``with`` statement.
-
-    Parameters
-    ----------
-    url : str
-    storage_options : mapping, optional
-    """
-
-    def __init__(self, url: str, storage_options: fs.Options = None) -> None:
-        self._file: IO[Any] = fs.open(url, "wb", storage_options)
-
-    def write(self, key: bytes | str, value: bytes) -> bool:
-        """Write a pair. Returns False, as in SINGA, for an empty value, which is not written."""
-        key = key.encode() if isinstance(key, str) else key
-        if value:
-            self._file.write(b"".join((LENGTH.pack(len(key)), key, LENGTH.pack(len(value)), value)))
-        return bool(value)
-
-    def close(self) -> None:
-        """Flush and close the file."""
-        self._file.close()
-
-    def __enter__(self) -> KVFileWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def write_pairs(url: str, pairs: Iterator[tuple[str, bytes]], storage_options: fs.Options = None) -> None:
-    """Write a new file of pairs atomically."""
-    with fs.staged(url, storage_options) as path, KVFileWriter(str(path)) as writer:
-        for key, value in pairs:
-            writer.write(key, value)
+def write_pairs(url: str, pairs: Iterable[tuple[str, bytes]], storage_options: fs.Options = None) -> None:
+    """Write a new file of pairs atomically; as in SINGA, pairs with an empty value are left out."""
+    with fs.staged(url, storage_options) as path, path.open("wb") as file:
+        for name, value in pairs:
+            if value:
+                key = name.encode()
+                file.write(b"".join((LENGTH.pack(len(key)), key, LENGTH.pack(len(value)), value)))
 
 
 class KVFileOptions(StoreOptions):
@@ -244,7 +187,8 @@ class KVFileStore(RangeStore):
         if not self._pairs.count:
             raise DataError(f"{self._pairs.url}: no records.")
         self.blocks = cut_blocks(self._pairs.url, self._pairs.offsets)
-        self.schema = record_schema.schema_of(self._decode(0, 1, "block 0", self._pairs.read(0, 1)))
+        first = source.read(0, int(self._pairs.offsets[1]))
+        self.schema = record_schema.schema_of(self._decode(0, 1, "block 0", first))
         self.mapped = self.is_local and self._pairs.stride > 0 and "pixel" in self.schema
 
     def _drop_truncated(self) -> None:

@@ -98,7 +98,7 @@ class LMDBFile:
     Parameters
     ----------
     url : str
-        For errors.
+        URL that errors name.
     path : Path
     length : int
         Bytes of the file that belong to LMDB.
@@ -106,7 +106,7 @@ class LMDBFile:
     Attributes
     ----------
     offsets, lengths : (n,) int64
-        Of each value in the file.
+        Offset and length of each value in the file.
     last_key : bytes
 
     Raises

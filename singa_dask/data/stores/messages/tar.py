@@ -5,7 +5,6 @@ Headers are scanned at opening, unless a manifest has the index; a block is one 
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import posixpath
@@ -29,6 +28,7 @@ from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES, ImageOp
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.types import Arrays
+from singa_dask.data.warn_once import warn_once
 from singa_dask.errors import DataError, listed
 from singa_dask.fs.range_file import RangeFile
 from singa_dask.fs.sources import SCANNED_BYTES, Bytes, ReadAhead, scan_ahead
@@ -36,11 +36,6 @@ from singa_dask.shown import plural
 from singa_dask.texts import decode
 
 logger = logging.getLogger(__name__)
-
-
-@functools.cache
-def _warn_once(text: str) -> None:
-    logger.warning("%s", text)
 
 
 LABEL_SUFFIX = ".cls"
@@ -260,7 +255,8 @@ class TarStore(RangeStore):
             logger.warning("%s: the index in its manifest is ignored: it is damaged.", self.url)
         index = scan_tar(source, (*VALUE_SUFFIXES, self._label_suffix))
         if left_out := {name: n for name, n in index.others.items() if name not in TEXT_SUFFIXES}:
-            _warn_once(f"{self.url}: left out: {plural(sum(left_out.values()), 'file')}.{index.found_suffixes()}")
+            said = f"{plural(sum(left_out.values()), 'file')}.{index.found_suffixes()}"
+            warn_once(logger, f"{self.url}: left out: {said}")
         return index
 
     @property

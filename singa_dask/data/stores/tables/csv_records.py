@@ -18,10 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
-from singa_dask.data.codecs.columns import is_number, refuse_twice
+from singa_dask.data.codecs.columns import is_number, refuse_twice, whole
 from singa_dask.data.codecs.numbers import MISSING
 from singa_dask.data.types import RecordRun
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, Fault, Remedy
 from singa_dask.lazy import LazyModule
 
 pc = LazyModule("pyarrow.compute")
@@ -35,11 +35,15 @@ BOM, WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\r?\n')
 SEPARATORS = (";", "\t", "|", ",", "\x01")
 AS_CHARACTERS = "Set quotes: false if quotes are characters here"
+UNQUOTED = Remedy("quotes", AS_CHARACTERS, ("false",))
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 UTF8 = "utf-8"
 AS_UTF8 = 'Write it as UTF-8, in Excel as "CSV UTF-8", or set charset, such as latin-1.'
+RECODED = Remedy("charset", ", or set charset, such as latin-1")
 # the longest header
 MAX_HEADER = 1 << 26
+# columns of numbers from which on each number is parsed as a line of its own, which takes half of the time
+WIDE = 40
 
 Read = Callable[[int, int], bytes | memoryview]
 Listed = Mapping[str, Collection[str]]
@@ -70,7 +74,7 @@ def first_record(
     """
     head = bytes(read(0, min(size, HEAD_BYTES)))
     if head.startswith(WIDE_BOMS):
-        raise DataError(f"{url}: text in UTF-16, as Excel's Unicode Text is. {AS_UTF8}")
+        raise DataError(f"{url}: text in UTF-16, as Excel's Unicode Text is. {AS_UTF8}", remedy=RECODED)
     start, line = len(BOM) if head.startswith(BOM) else 0, 1
     said = SEPARATOR_LINE.match(head, start)
     if said:
@@ -133,7 +137,7 @@ def header_fields(where: str, text: bytes, separator: str, charset: str, quotes:
     try:
         decoded = text.decode(charset).rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: not {charset.upper()}: {error}. {AS_UTF8}") from None
+        raise DataError(f"{where}: not {charset.upper()}: {error}. {AS_UTF8}", remedy=RECODED) from None
     if "\r" in decoded and (quotes is False or '"' not in decoded):
         raise DataError(f"{where}: lines end with carriage returns only. Write the file with line feeds.")
     if len(separator) != 1:
@@ -195,9 +199,8 @@ def cut_records(url: str, chunks: Iterable[bytes | memoryview], header: CsvHeade
             blank = blank and not has_rest
         if position == size:
             if inside:
-                raise DataError(
-                    f"{url}, line {next_line}: a quote in the record that begins here is not closed. {AS_CHARACTERS}."
-                )
+                fault = "a quote in the record that begins here is not closed"
+                raise DataError(f"{url}, line {next_line}: {fault}. {AS_CHARACTERS}.", remedy=UNQUOTED)
             n, cut = n + (not blank), size
         elif not len(ends):
             continue
@@ -303,10 +306,19 @@ def parse_columns(
     has_quotes = header.quotes is not False and b'"' in text
     # pyarrow needs distinct names
     names = [name or f"\0{i}" for i, name in enumerate(header.names)]
+    null_values = [*missing, *na_values]
+    is_of_numbers = types is not None and all(types[name] == pa.float64() for name in columns)
+    if is_of_numbers and not has_quotes and WIDE <= len(columns) == len(names):
+        numbers = parse_numbers(text, header, null_values)
+        if numbers is not None:
+            values = numbers.to_numpy(zero_copy_only=False).reshape(-1, len(names))
+            # missing values are NaN in between
+            n, by_column = len(values), pa.array(values.T.ravel(), from_pandas=numbers.null_count > 0)
+            return pa.table({name: by_column.slice(i * n, n) for i, name in enumerate(names)}).select(list(columns))
     options = pyarrow.csv.ConvertOptions(
         include_columns=list(columns),
         column_types=types and {name: types[name] for name in columns},
-        null_values=[*missing, *na_values],
+        null_values=null_values,
         strings_can_be_null=False,
     )
     table = pyarrow.csv.read_csv(
@@ -333,6 +345,37 @@ def parse_columns(
     return pa.table(found)
 
 
+def parse_numbers(text: bytes, header: CsvHeader, null_values: Sequence[str] = ()) -> pa.Array | None:
+    """Parse all fields of a run of records as numbers, each as a line of its own.
+
+    Returns
+    -------
+    (records * columns,) float64, or None
+        The fields of one record after those of another. None if a field is no number, or a record has more or fewer
+        fields than the header.
+    """
+    separator, characters = header.separator.encode(), np.frombuffer(text, np.uint8)
+    if len(separator) != 1 or not text:
+        return None
+    starts = np.concatenate([[0], np.flatnonzero(characters[:-1] == NEWLINE) + 1])
+    separators = np.flatnonzero(characters == ord(separator))
+    n_separators = np.diff(np.searchsorted(separators, starts), append=len(separators))
+    if (n_separators != len(header.names) - 1).any():
+        return None
+    try:
+        table = pyarrow.csv.read_csv(
+            pa.BufferReader(text.translate(bytes.maketrans(separator, b"\n"))),
+            pyarrow.csv.ReadOptions(column_names=["number"], use_threads=False, block_size=len(text) + 1),
+            pyarrow.csv.ParseOptions(delimiter=header.separator, quote_char=False, ignore_empty_lines=False),
+            pyarrow.csv.ConvertOptions(column_types={"number": pa.float64()}, null_values=null_values),
+        )
+    except (pa.ArrowInvalid, ValueError):
+        return None
+    # carriage returns may end lines, too
+    is_whole = len(table) == len(starts) * len(header.names)
+    return whole(table.column(0)) if is_whole else None
+
+
 def has_numbers(texts: Sequence[str]) -> bool:
     """Return whether more than half of some fields are numbers."""
     counts = Counter(texts).items()
@@ -351,9 +394,9 @@ def find_wrong(
     text: bytes,
     header: CsvHeader,
     numbers: Sequence[str],
-    fault: Callable[[str, str], str],
+    fault: Callable[[str, str], Fault | None],
     n_fields: str = ", as in the header",
-) -> tuple[int, str] | None:
+) -> tuple[int, Fault] | None:
     """Return index and fault of the first invalid record of a run; None if all seem valid.
 
     Parameters
@@ -361,7 +404,7 @@ def find_wrong(
     numbers : sequence of str
         Columns that must be numbers.
     fault : callable
-        Column and field -> why the field is no number; empty if it is one.
+        Column and field -> why the field is no number; None if it is one.
     n_fields : str
         Says where the expected number of fields is from.
     """
@@ -372,29 +415,34 @@ def find_wrong(
             record = text[start:stop].decode(header.charset).strip("\r\n")
             rows = split_rows([record + "\n"], header.separator, header.quotes)
         except UnicodeDecodeError as error:
-            return i, f": not {header.charset.upper()}: {error}. {AS_UTF8.rstrip('.')}"
+            return i, Fault(f": not {header.charset.upper()}: {error}. {AS_UTF8.rstrip('.')}", RECODED)
         except csv.Error:
             if '"' not in record:
-                return i, ": a carriage return within a record. Write the file with line feeds"
+                return i, Fault(": a carriage return within a record. Write the file with line feeds")
             advice = f"Quote the field, and double quotes in it. {AS_CHARACTERS}"
-            return i, f": a quote in a field that does not begin with one. {advice}"
+            return i, Fault(f": a quote in a field that does not begin with one. {advice}", UNQUOTED)
         fields = rows[0] if rows else []
         if len(fields) != len(header.names):
-            return i, f": {len(fields)} fields, expected {len(header.names)}{n_fields}"
+            return i, Fault(f": {len(fields)} fields, expected {len(header.names)}{n_fields}")
         for name, index in wanted:
             if wrong := fault(name, fields[index].strip()):
-                return i, f", column {name!r}: {wrong}"
+                return i, wrong._replace(text=f", column {name!r}: {wrong.text}")
     return None
 
 
-def fault_of(field: str) -> str:
-    """Return why a field is no number; empty if it is one, or has no value."""
+def not_a_number(field: str, hint: str = "") -> Fault:
+    """Return the fault of a field that is a text, not a number: it may stand for a missing value."""
+    return Fault(f"{field!r} is not a number{hint}", Remedy("na_values"))
+
+
+def fault_of(field: str) -> Fault | None:
+    """Return why a field is no number; None if it is one, or has no value."""
     if field in MISSING or field.lower() in ("true", "false"):
-        return ""
+        return None
     if DECIMAL_COMMA.fullmatch(field):
-        return f"{field!r} has a decimal comma. Write numbers with a decimal point"
+        return Fault(f"{field!r} has a decimal comma. Write numbers with a decimal point")
     try:
         float(field)
     except ValueError:
-        return f"{field!r} is not a number"
-    return f"{field!r} is not a number" if "_" in field else ""
+        return not_a_number(field)
+    return not_a_number(field) if "_" in field else None

@@ -24,7 +24,7 @@ from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.data.stores.tables.table_files import TableFile
 from singa_dask.data.stores.tables.table_json import JsonPart
 from singa_dask.data.types import Arrays, Field, RecordRun
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import DataError, FaultError, Remedy, listed, remedy_of
 
 PIXEL_KEYS = ("pixel", "pixels", "image", "images")
 VALUE_KEYS = ("features", "data", "x", *PIXEL_KEYS)
@@ -61,7 +61,7 @@ class ArraysPart(JsonPart):
         try:
             self._choose(load_object(self._first.split(b"\n", 1)[0]), options)
         except ValueError as error:
-            raise DataError(f"{url}, line 1: {error}.") from None
+            raise DataError(f"{url}, line 1: {error}.", remedy=remedy_of(error)) from None
 
     def _choose(self, found: dict[str, Any], options: Mapping[str, Any]) -> None:
         features, dtype = options["features"], options["dtype"]
@@ -137,7 +137,8 @@ def _value_keys(found: dict[str, Any], label: str) -> tuple[str, ...]:
     others = [key for key in found if key != label and key not in numbers]
     if others or not numbers:
         known = listed([*numbers, *others])
-        raise ValueError(f"has no key {', '.join(VALUE_KEYS)} of a list of numbers. Give features, of the keys {known}")
+        said = f"has no key {', '.join(VALUE_KEYS)} of a list of numbers. Give features, of the keys {known}"
+        raise FaultError(said, Remedy("features"))
     return numbers
 
 

@@ -55,7 +55,7 @@ class OpenParts:
     Attributes
     ----------
     open_runs : OpenRuns
-        Of all files.
+        Row groups of all files that are partly decoded.
     """
 
     def __init__(self, files: Sequence[TableFile], open_part: Callable[[int], TablePart]) -> None:

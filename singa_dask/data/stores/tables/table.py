@@ -38,7 +38,14 @@ from singa_dask.data.stores.split import Rows, SplitConf
 from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.stores.tables.open_parts import OpenParts, check_columns
 from singa_dask.data.stores.tables.table_csv import CsvPart
-from singa_dask.data.stores.tables.table_files import WHOLE_SUFFIXES, TableFile, format_of, kind_of_key, table_files
+from singa_dask.data.stores.tables.table_files import (
+    WHOLE_SUFFIXES,
+    TableFile,
+    format_of,
+    kind_of_key,
+    table_files,
+    with_outer_keys,
+)
 from singa_dask.data.stores.tables.table_index import (
     INDEX_VERSION,
     MIN_INDEXED_BYTES,
@@ -111,7 +118,7 @@ def read_columns(
     spelling : Spelling
         How missing values are written in columns of numbers.
     **options
-        Of a `CsvPart`.
+        Options of a `CsvPart`.
 
     Raises
     ------
@@ -126,6 +133,7 @@ def read_columns(
     opened = OpenParts(files, lambda file: open_part(files[file].url, form, storage_options, spelling, **options))
     found, kinds = list[pa.Table](), dict.fromkeys(names, "string")
     with contextlib.closing(opened) as parts:
+        files[:] = with_outer_keys(files, names, lambda: parts(0).names)
         known = (*parts(0).names, *(name for name, _ in files[0].keys))
         if unknown := [name for name in names if name not in known]:
             raise DataError(f"{url}: no column {unknown[0]!r}. {show_columns(known)}")
@@ -249,7 +257,7 @@ class TableStore(RangeStore):
     ----------
     url : str
         A CSV file with a header, a Parquet file, JSON lines, a pattern, or a directory of such files. Directories
-        ``key=value`` in it are columns.
+        ``key=value`` in it are columns; so are those above it, if they are named and not in the files.
 
     Raises
     ------
@@ -312,6 +320,13 @@ class TableStore(RangeStore):
         self._known = TableFacts.from_dict(options["facts"]) if options["facts"] else None
         if self._known:
             self._spec = replace(self._spec, spelling=self._spec.spelling.over(self._known.spelling))
+        named = {
+            *self._spec.features,
+            *self._spec.outputs,
+            *(self._known.features if self._known else ()),
+            *self._of_key,
+        }
+        self._files[:] = with_outer_keys(self._files, named, lambda: self._parts(0).names)
         # before a file is opened: one that is replaced meanwhile has another version
         files = self._cache_files()
         if options["has_label"]:

@@ -19,6 +19,7 @@ from singa_dask.data.stores.tables.csv_records import (
     AS_CHARACTERS,
     AS_UTF8,
     NEWLINE,
+    UNQUOTED,
     UTF8,
     CsvHeader,
     Listed,
@@ -35,7 +36,7 @@ from singa_dask.data.stores.tables.csv_records import (
 )
 from singa_dask.data.stores.tables.table_part import TablePart
 from singa_dask.data.types import RecordRun
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, Fault, Remedy
 from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.fs.sources import Range, scan_ahead
 from singa_dask.lazy import LazyModule
@@ -122,7 +123,7 @@ class CsvPart(TablePart):
         advice = "Set features without this column."
         if faults and len(faults) <= MAX_WORDS and not re.search(r"\d", "".join(faults)):
             advice = f"Set na_values: [{', '.join(faults)}] for missing values, or features without this column."
-        return f"{next(iter(faults.values()), 'values of several kinds')}. {advice}"
+        return f"{next(iter(faults.values())).text if faults else 'values of several kinds'}. {advice}"
 
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
         chunks = scan_ahead(self.source, self._header.start, self.source.size, block_bytes)
@@ -178,13 +179,14 @@ class CsvPart(TablePart):
         for at, end in several:
             if text[end + 1 : end + 2] not in ends:
                 fault = "what its quote begins ends further on, within a field"
-                raise DataError(f"{self._place(text, run, at)}: {fault}. {AS_CHARACTERS}.")
+                raise DataError(f"{self._place(text, run, at)}: {fault}. {AS_CHARACTERS}.", remedy=UNQUOTED)
         lines = (line for line in text.split(b"\n") if line.strip(b"\r"))
         n = len(self._header.names) - 1
         if several and self._header.quotes is None and run.n > 1 and all(line.count(separator) == n for line in lines):
             fault = "its quote ends further on, and each line between could be a record"
-            advice = f"{AS_CHARACTERS}, true if they quote texts of several lines"
-            raise DataError(f"{self._place(text, run, several[0][0])}: {fault}. {advice}.")
+            either = f"{AS_CHARACTERS}, true if they quote texts of several lines"
+            remedy = Remedy("quotes", either, ("false", "true"))
+            raise DataError(f"{self._place(text, run, several[0][0])}: {fault}. {either}.", remedy=remedy)
 
     def _refuse_header(self, table: pa.Table, text: bytes, run: RecordRun) -> None:
         """Refuse a record that is the header: files were joined."""
@@ -233,12 +235,13 @@ class CsvPart(TablePart):
         wrong = self.find_wrong(text, numbers)
         if wrong is None:
             return DataError(f"{self.url}, lines from {run.line} on: {str(error).rstrip('.')}.")
-        return DataError(f"{self._line(text, run, wrong[0])}{wrong[1]}.")
+        row, fault = wrong
+        return DataError(f"{self._line(text, run, row)}{fault.text}.", remedy=fault.remedy)
 
-    def find_wrong(self, text: bytes, numbers: Sequence[str]) -> tuple[int, str] | None:
+    def find_wrong(self, text: bytes, numbers: Sequence[str]) -> tuple[int, Fault] | None:
         """Return index and fault of the first invalid record, see `find_wrong`."""
         return find_wrong(
-            text, self._header, numbers, lambda name, field: "" if field in self._na_values else fault_of(field)
+            text, self._header, numbers, lambda name, field: None if field in self._na_values else fault_of(field)
         )
 
     def _line(self, text: bytes, run: RecordRun, row: int) -> str:

@@ -6,7 +6,7 @@ Names of directories ``key=value`` give columns.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -45,7 +45,7 @@ def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]
     """Return the files of a table, in order: names are sorted, numbers in them by their value.
 
     In a directory, names that begin with ``_`` or ``.``, README.md and empty files are left out; directories
-    ``key=value`` give columns.
+    ``key=value`` in it, or that a pattern matches, give columns. For those above it see `with_outer_keys`.
 
     Raises
     ------
@@ -53,7 +53,9 @@ def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]
         There are none, or the directory is not complete.
     """
     if is_pattern(url, storage_options):
-        return [TableFile(each) for each in sorted(shard_urls(url, storage_options), key=_natural)]
+        found = [TableFile(each) for each in sorted(shard_urls(url, storage_options), key=_natural)]
+        given = url.split("/")
+        return _alike(url, [TableFile(each.url, _keys(each.url, given)) for each in found])
     if not fs.exists(url, storage_options):
         raise DataError(f"{url}: no such file or directory.")
     if not fs.is_dir(url, storage_options):
@@ -63,11 +65,52 @@ def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]
     if not found:
         raise DataError(f"{url}: no files of a table in this directory.")
     check_splits(url, [each.url for each in found], is_dir=True)
-    keys = [name for name, _ in found[0].keys]
-    for each in found:
+    return _alike(url, found)
+
+
+def with_outer_keys(
+    files: Sequence[TableFile], wanted: Collection[str], names: Callable[[], Collection[str]]
+) -> list[TableFile]:
+    """Return files with the columns that directories above the table give, if they are wanted and not in the files.
+
+    So a directory of a partitioned table, or a file in it, is read as the whole table is.
+
+    Parameters
+    ----------
+    files : sequence of TableFile
+    wanted : collection of str
+        Columns that are named by whoever reads the table.
+    names : callable
+        () -> the columns in the files; only called if a directory gives one that is wanted.
+    """
+    outer = [dict(_keys(each.url, ())) for each in files]
+    known = [name for name, _ in files[0].keys]
+    given = [name for name in outer[0] if name in wanted and name not in known and all(name in each for each in outer)]
+    given = [name for name in given if name not in names()] if given else []
+    return [
+        each._replace(keys=(*((name, keys[name]) for name in given), *each.keys))
+        for each, keys in zip(files, outer, strict=True)
+    ]
+
+
+def _alike(url: str, files: list[TableFile]) -> list[TableFile]:
+    """Return files whose directories give the same columns."""
+    keys = [name for name, _ in files[0].keys]
+    for each in files:
         if [name for name, _ in each.keys] != keys:
             raise DataError(f"{each.url}: expected directories {'/'.join(f'{key}=...' for key in keys) or url}.")
-    return found
+    return files
+
+
+def _keys(url: str, others: Collection[str]) -> tuple[tuple[str, str | None], ...]:
+    """Return the columns that the directories of a file give, but those of ``others``."""
+    return tuple(_key(name) for name in url.split("/")[:-1] if "=" in name and name not in others)
+
+
+def _key(folder: str) -> tuple[str, str | None]:
+    """Return the name and the value of a column that a directory ``key=value`` gives."""
+    key, _, value = folder.partition("=")
+    return unquote(key), None if value == HIVE_NULL else unquote(value)
 
 
 def _inside(url: str, keys: tuple[tuple[str, str | None], ...], storage_options: fs.Options) -> list[TableFile]:
@@ -81,12 +124,10 @@ def _inside(url: str, keys: tuple[tuple[str, str | None], ...], storage_options:
         if name[0] in "._":
             continue
         if is_folder:
-            key, equals, value = name.partition("=")
-            if not equals or len(keys) == MAX_DEPTH:
+            if "=" not in name or len(keys) == MAX_DEPTH:
                 how = name_sets(url, storage_options) or "Expected files, or directories named key=value."
                 raise DataError(f"{place}: a directory in a table. {how}")
-            text = None if value == HIVE_NULL else unquote(value)
-            found += _inside(place, (*keys, (unquote(key), text)), storage_options)
+            found += _inside(place, (*keys, _key(name)), storage_options)
         elif n_bytes and name != README:
             found.append(TableFile(place, keys))
     return found

@@ -19,7 +19,7 @@ from singa_dask.data.stores.blocks import BLOCK_BYTES, cut_lines
 from singa_dask.data.stores.tables.json_text import after_mark, load_object, parse_lines
 from singa_dask.data.stores.tables.table_part import TablePart
 from singa_dask.data.types import RecordRun
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, Fault, Remedy
 from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.fs.sources import Range
 from singa_dask.lazy import LazyModule
@@ -127,7 +127,8 @@ class JsonPart(TablePart):
         for line, record in enumerate(text.split(b"\n"), run.line):
             table = parse_lines(record, schema)
             if table is None or len(table) != 1:
-                return DataError(f"{self.url}, line {line}: {_fault_of(record, schema)}.")
+                fault = _fault_of(record, schema)
+                return DataError(f"{self.url}, line {line}: {fault.text}.", remedy=fault.remedy)
         return DataError(f"{self.url}, lines from {run.line} on: columns with values of several kinds.")
 
     def place(self, run: RecordRun, data: Sequence[memoryview]) -> Callable[[int], str]:
@@ -168,18 +169,20 @@ def _kind_of(kind: pa.DataType) -> str:
     return column_kind(kind).replace(str(pa.int64()), str(pa.float64()))
 
 
-def _fault_of(line: bytes, schema: pa.Schema) -> str:
+def _fault_of(line: bytes, schema: pa.Schema) -> Fault:
     """Return why a line is no record of columns of such types."""
     try:
         found = load_object(line)
     except ValueError as error:
-        return str(error)
+        return Fault(str(error))
     for name, wanted in zip(schema.names, schema.types, strict=True):
         kind, value = _kind_of(wanted), found.get(name)
         if isinstance(value, int | float) and abs(value) > sys.float_info.max:
-            return f"column {name!r}: {value!r:.40} does not fit in a float of 32 bits"
+            return Fault(f"column {name!r}: {value!r:.40} does not fit in a float of 32 bits")
         if value is not None and _kind_of(_type_of([value])) != kind:
             said = f"column {name!r} is {value!r:.40}, expected a {kind}, as in most of the first lines"
-            is_word = kind == "number" and isinstance(value, str)
-            return f"{said}. Set na_values: [{value:.40}] if it means a missing value" if is_word else said
-    return "a key occurs twice, or a text is not Unicode, or a number is no integer as those of the first lines"
+            if kind != "number" or not isinstance(value, str):
+                return Fault(said)
+            remedy = Remedy("na_values", f"Set na_values: [{value:.40}]", (f"{value:.40}",))
+            return Fault(f"{said}. {remedy.text} if it means a missing value", remedy)
+    return Fault("a key occurs twice, or a text is not Unicode, or a number is no integer as those of the first lines")

@@ -18,27 +18,27 @@ from singa_dask.data.codecs.numbers import MISSING
 from singa_dask.data.stores.blocks import text_bytes
 from singa_dask.data.stores.tables.csv_records import (
     BOM,
-    NEWLINE,
     SEPARATORS,
     UTF8,
+    WIDE,
     CsvHeader,
     cut_records,
     find_wrong,
     first_record,
+    not_a_number,
     parse_columns,
+    parse_numbers,
     split_rows,
 )
 from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.data.types import RecordRun
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, Fault
 from singa_dask.fs.sources import scan_ahead
 
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 LARGEST = float(np.finfo(np.float32).max)
 LABELS = np.iinfo(np.int32)
 ID_NAME = re.compile(r"(?i:id|index)|.*(_id|[a-z]I[dD]|_ID)")
-# columns from which on each number is parsed as a line of its own, which takes less time
-WIDE = 40
 
 
 class LinesPart(CsvPart):
@@ -164,24 +164,23 @@ class LinesPart(CsvPart):
 
     def numbers(self, run: RecordRun, data: memoryview) -> npt.NDArray[np.float64] | None:
         """Return the numbers of a run, (n, columns); None if one of its records is invalid, or may be."""
-        text, header = self._plain(bytes(data)), self._header
+        text, n = self._plain(bytes(data)), len(self.names)
         if text.startswith(BOM):
             return None
-        if len(self.names) >= WIDE:
-            separator, characters = header.separator.encode(), np.frombuffer(text, np.uint8)
-            starts = np.concatenate([[0], np.flatnonzero(characters[:-1] == NEWLINE) + 1])
-            n_separators = np.add.reduceat(characters == ord(separator), starts, dtype=np.int64)
-            if (n_separators != len(self.names) - 1).any():
+        if n >= WIDE:
+            numbers = parse_numbers(text, self._header)
+            if numbers is None or len(numbers) != run.n * n:
                 return None
-            text, header = text.translate(bytes.maketrans(separator, b"\n")), header._replace(names=("1",))
-        try:
-            table = self._floats(text, header)
-        except (pa.ArrowInvalid, ValueError):
-            return None
-        # carriage returns may end lines, too
-        if len(table) * len(header.names) != run.n * len(self.names):
-            return None
-        rows = np.stack([column.to_numpy() for column in table.columns], axis=1).reshape(run.n, -1)
+            rows = numbers.to_numpy().reshape(run.n, n)
+        else:
+            try:
+                table = self._floats(text)
+            except (pa.ArrowInvalid, ValueError):
+                return None
+            # carriage returns may end lines, too
+            if len(table) != run.n:
+                return None
+            rows = np.stack([column.to_numpy() for column in table.columns], axis=1)
         # nan is no number, either
         is_right = max(-rows.min(), rows.max()) <= LARGEST and (not self._has_label or _are_labels(rows[:, 0]))
         return rows if is_right else None
@@ -190,25 +189,26 @@ class LinesPart(CsvPart):
         text = bytes(data[0])
         # nan would be parsed
         if wrong := self.find_wrong(text, self.names):
-            raise DataError(f"{self._line(text, run, wrong[0])}{wrong[1]}.")
+            row, fault = wrong
+            raise DataError(f"{self._line(text, run, row)}{fault.text}.", remedy=fault.remedy)
         return super().decode(run, kinds, data)
 
-    def find_wrong(self, text: bytes, numbers: Sequence[str]) -> tuple[int, str] | None:
+    def find_wrong(self, text: bytes, numbers: Sequence[str]) -> tuple[int, Fault] | None:
         return find_wrong(self._plain(text), self._header, numbers, self._fault_of_field, self._expected)
 
-    def _fault_of_field(self, name: str, field: str) -> str:
+    def _fault_of_field(self, name: str, field: str) -> Fault | None:
         if not field:
-            return "it is empty, expected a number"
+            return Fault("it is empty, expected a number")
         is_label = self._has_label and name == self.names[0]
         hint = ". A label is the index of a class, from 0 on" if is_label else ""
-        return "" if NUMBER.fullmatch(field) else f"{field!r} is not a number{hint}"
+        return None if NUMBER.fullmatch(field) else not_a_number(field, hint)
 
     def _parse(self, text: bytes, kinds: Mapping[str, str]) -> pa.Table:
-        return self._floats(self._plain(text), self._header).select(list(kinds))
+        return self._floats(self._plain(text)).select(list(kinds))
 
-    def _floats(self, text: bytes, header: CsvHeader) -> pa.Table:
-        types = dict.fromkeys(header.names, pa.float64())
-        return parse_columns(text, header, types, header.names, with_blanks=True, missing=())
+    def _floats(self, text: bytes) -> pa.Table:
+        types = dict.fromkeys(self.names, pa.float64())
+        return parse_columns(text, self._header, types, self.names, with_blanks=True, missing=())
 
     def _plain(self, text: bytes) -> bytes:
         """Return lines with one separator between two fields, and without quotes around numbers."""

@@ -31,7 +31,7 @@ class TablePart(ABC):
     faults : dict of str to str
         What is wrong with columns of text that may be meant otherwise; known once `kinds` are.
     open_runs : OpenRuns
-        Those of all files of a table.
+        Row groups of all files of the table that are partly decoded.
     """
 
     open_runs: OpenRuns

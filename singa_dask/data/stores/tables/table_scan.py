@@ -17,22 +17,22 @@ _LEAST_BYTES: ContextVar[float] = ContextVar("least_bytes", default=float("inf")
 
 @dataclass(frozen=True)
 class TableScan:
-    """The scan of a table that was not scanned yet.
+    """What other processes need to scan a table, and where they keep what they find.
 
     Attributes
     ----------
     url : str
-        Of the table.
+        URL of the table.
     files : tuple of str
-        URLs of its files, in order.
+        URLs of the files of the table, in order.
     open_part : callable
-        Opens one of them.
+        Takes the URL of a file, and opens it.
     block_bytes : int
-        Length of a block, about.
+        Approximate length of a block.
     folder : callable
         Returns the directory for indices of tables in the cache of the host that calls it.
     name : str
-        Of the file there.
+        Name of the file in that directory that keeps the runs.
     """
 
     url: str
@@ -72,9 +72,9 @@ class UnscannedError(Exception):
 
 @contextlib.contextmanager
 def scans_apart(least_bytes: float) -> Iterator[None]:
-    """Let this thread open no table of text, of at least so many bytes, whose scan is not in the cache.
+    """Forbid this thread to scan a table of text of at least ``least_bytes``.
 
-    Opening such a table raises `UnscannedError`.
+    Opening such a table, unless its scan is in the cache, raises `UnscannedError`.
     """
     token = _LEAST_BYTES.set(least_bytes)
     try:
@@ -84,6 +84,6 @@ def scans_apart(least_bytes: float) -> Iterator[None]:
 
 
 def refuse_scan(n_bytes: int, scan: Callable[[], TableScan]) -> None:
-    """Raise `UnscannedError` if a table of so many bytes is not to be scanned by this thread."""
+    """Raise `UnscannedError` if `scans_apart` forbids this thread to scan a table of ``n_bytes``."""
     if n_bytes >= _LEAST_BYTES.get():
         raise UnscannedError(scan())

@@ -15,6 +15,7 @@ from singa_dask import fs
 from singa_dask.data.codecs.columns import refuse_twice
 from singa_dask.data.codecs.data_frames import as_columns
 from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
+from singa_dask.data.warn_once import warn_once
 from singa_dask.errors import DataError, SingaError
 from singa_dask.fs.checksums import checksum_of
 from singa_dask.fs.open_bytes import open_bytes
@@ -95,12 +96,8 @@ def _sheet(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
         )
     if errors := [cell for cell in cells if cell.data_type == "e"]:
         first = f"{errors[0].value} in {errors[0].coordinate}"
-        logger.warning(
-            "%s: read as missing: %s. The first is %s.",
-            where,
-            plural(len(errors), "cell with an error", "cells with errors"),
-            first,
-        )
+        wrong = plural(len(errors), "cell with an error", "cells with errors")
+        warn_once(logger, f"{where}: read as missing: {wrong}. The first is {first}.")
     values = [tuple(None if cell.data_type == "e" else cell.value for cell in row) for row in sheet]
     rows = [row for row in values if any(value is not None for value in row)]
     if len(rows) < 2:

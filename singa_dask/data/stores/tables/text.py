@@ -102,7 +102,7 @@ class TextStore(TableStore):
             return index
         if not end and len(index.pieces) == 1:
             raise DataError(f"{self.url}: no complete line.")
-        self.truncation = f"truncated in line {run.line + (before + end).count(end)}{wrong[1]}"
+        self.truncation = f"truncated in line {run.line + (before + end).count(end)}{wrong[1].text}"
         rest = run._replace(n=run.n - 1, length=run.length - len(line))
         last = index.pieces[-1]._replace(run=rest, n=rest.n, kept=rest.n)
         return replace(index, pieces=(*index.pieces[:-1], last))

@@ -150,7 +150,7 @@ AT_ONCE = Patience()
 def connect(
     address: str | None = None, scheduler_file: str | None = None, patience: Patience = AT_ONCE
 ) -> Iterator[Client]:
-    """Connect to a running scheduler, by its address or by its scheduler file.
+    """Connect to a running scheduler, by its scheduler file, or else by its address.
 
     Raises
     ------
@@ -172,9 +172,8 @@ def connect(
 
 
 def _connected(address: str | None, scheduler_file: str | None, say: Callable[[str], None]) -> Client:
-    where = address = address or address_in(str(scheduler_file))
-    if scheduler_file:
-        where = f"{scheduler_file}: {address}"
+    address = address_in(scheduler_file) if scheduler_file else str(address)
+    where = f"{scheduler_file}: {address}" if scheduler_file else address
     try:
         kind = server_type(address, limit("connect"))
         if kind == "Scheduler":

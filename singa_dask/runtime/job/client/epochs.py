@@ -1,4 +1,4 @@
-"""Count the steps of a job that says epochs, by its training records."""
+"""How many steps a job has: those of its epochs are counted by its training records, and its learning rate follows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
@@ -16,6 +16,7 @@ from singa_dask.inputs import InputLayer
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.planning.nets import build_nets
+from singa_dask.training.schedules import SCHEDULES
 
 if TYPE_CHECKING:
     from singa_dask.runtime.job.client.dask_tasks import Runner
@@ -27,6 +28,8 @@ INSTEAD = "Say train_steps, the number of batches, in place of epochs."
 def with_steps(job: JobConf, net: NeuralNet, resume: str | None = None) -> JobConf:
     """Return the job with train_steps in place of epochs, by the records that its training net reads.
 
+    A learning rate that does not say when it ends does so with the job.
+
     If it goes on from the checkpoint ``resume``, whose batches may have had another size, by those that are left.
 
     Raises
@@ -35,7 +38,7 @@ def with_steps(job: JobConf, net: NeuralNet, resume: str | None = None) -> JobCo
         There are none, or layers read different numbers of them, or they cannot be counted.
     """
     if job.epochs is None:
-        return job
+        return _lasting(job, job.train_steps)
     layers = {layer.conf_name: layer for layer in net.all_layers if isinstance(layer, InputLayer)}
     try:
         counted = {name: steps for name, layer in layers.items() if (steps := layer.steps_per_epoch()) is not None}
@@ -56,16 +59,24 @@ def with_steps(job: JobConf, net: NeuralNet, resume: str | None = None) -> JobCo
         n_done, size = int(groups[0]["step"]), seen["batch_size"]
         rows_per_epoch = (layers[name].steps_per_epoch(size) or per_epoch) * size
         left -= seen["samples_seen"] / rows_per_epoch
-    n_steps = n_done + math.ceil(left * per_epoch)
-    return job.model_copy(update={"train_steps": n_steps, "epochs": None})
+    return _lasting(job, n_done + math.ceil(left * per_epoch))
+
+
+def _lasting(job: JobConf, n_steps: int) -> JobConf:
+    changes: dict[str, Any] = {"train_steps": n_steps, "epochs": None}
+    if job.trains:
+        rate = job.updater.learning_rate
+        rate = SCHEDULES.find(rate.type).lasting(rate, n_steps)
+        changes["updater"] = job.updater.model_copy(update={"learning_rate": rate})
+    return job.model_copy(update=changes)
 
 
 def steps_by_task(job: JobConf, sources: Sequence[modules.Source], resume: str | None, run: Runner) -> JobConf:
     """Return what `with_steps` does, counted by a task, where only Dask workers may reach the records."""
     if job.epochs is None:
-        return job
+        return _lasting(job, job.train_steps)
     (n_steps,) = run([partial(_count_steps, job.to_json(), sources, resume)])
-    return job.model_copy(update={"train_steps": n_steps, "epochs": None})
+    return _lasting(job, n_steps)
 
 
 def _count_steps(job: str, sources: Sequence[modules.Source], resume: str | None) -> int:

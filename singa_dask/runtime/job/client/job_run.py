@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 from distributed import Client
 
 from singa_dask import modules
-from singa_dask.conf import ClusterConf, JobConf
+from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError, SingaError, UnitError
 from singa_dask.observe.observers import Observers, open_observers
 from singa_dask.observe.run_directory import RunDirectory
@@ -45,10 +46,10 @@ class JobRun(Submission):
         sources = [list(source) for source in modules.read(job.modules)]
         return cls(job=absolute_paths(job).to_json(), sources=sources, **fields)
 
-    @property
-    def cluster(self) -> ClusterConf:
-        """The ``cluster`` block of the job."""
-        return JobConf.from_json(self.job).cluster
+    @cached_property
+    def conf(self) -> JobConf:
+        """The job; its blocks are plain values."""
+        return JobConf.from_json(self.job)
 
     def directory(self, driver: int = 0) -> RunDirectory:
         """Return the run directory, for the ``driver`` of this number.
@@ -76,8 +77,7 @@ class JobRun(Submission):
         ConfigError
             A package is missing.
         """
-        job = JobConf.from_json(self.job)
-        return open_observers(self.run_url, job.tensorboard, job.mlflow)
+        return open_observers(self.run_url, self.conf.tensorboard, self.conf.mlflow)
 
     def carry_out(
         self,
@@ -130,7 +130,7 @@ class JobRun(Submission):
                 driver.stop("SIGTERM", by=f"{error!r} in on_event")
 
         driver = Driver(
-            JobConf.from_json(self.job),
+            self.conf,
             client,
             on_event=record,
             lease=lease,
