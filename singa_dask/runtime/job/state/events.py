@@ -11,6 +11,7 @@ from singa_dask.comm.message import Address
 from singa_dask.conf import JobConf
 from singa_dask.fs.host_files import Catalog
 from singa_dask.modules import Source
+from singa_dask.runtime.job.job_end import JobEnd
 
 if TYPE_CHECKING:
     from singa_dask.runtime.job.state.placer import Roster
@@ -290,13 +291,12 @@ class Over(NamedTuple):
 
     Attributes
     ----------
-    what : dict
-        The last event for the client.
+    end : JobEnd
     stuck : tuple of str
         Dask workers with units that do not end.
     """
 
-    what: Mapping[str, Any] = {}
+    end: JobEnd
     stuck: tuple[str, ...] = ()
 
 
