@@ -21,6 +21,7 @@ from singa_dask.runtime.job.client.locality import Placed, place_on_cluster
 from singa_dask.runtime.job.client.record_scaling import compute_scalings
 from singa_dask.runtime.job.client.result import Result, summarise
 from singa_dask.runtime.job.client.room import worker_facts
+from singa_dask.runtime.job.client.seen_files import check_run_seen, check_seen, files_of
 from singa_dask.runtime.job.client.table_scans import share_scans
 from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.names import SIGNAL_CODES, Op, in_use
@@ -121,6 +122,8 @@ class Driver:
         ------
         ClusterError
             The job does not fit the cluster; nothing was started.
+        DataError
+            A Dask worker does not see files that the job reads, or its run directory; nothing was started.
         LeftLineError
             It was stopped while it waited in line.
         UnitError
@@ -199,6 +202,9 @@ class Driver:
         placed = place_on_cluster(
             self._client, self.job, self._layout, facts, sources, resume, datasets, self._share_scans
         )
+        values = [url for url in (resume, *given.init_from) if url and fs.local_path(url) and fs.exists(url)]
+        check_seen(self._client, [*files_of(self.job), *values], placed.workers)
+        check_run_seen(self._client, given.run_url, placed.workers)
         run = self._on_workers(placed.workers)
         self.job = steps_by_task(self.job, sources, resume, run)
         if self._scalings is None and resume is None:  # a checkpoint of the run has them already
