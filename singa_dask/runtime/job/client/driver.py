@@ -11,6 +11,7 @@ from typing import Any
 
 from distributed import Client
 
+from singa_dask import fs
 from singa_dask.data.stores.tables.table_scan import TableScan
 from singa_dask.errors import ClusterError, LeftLineError, ReplacedError, UnitError, UnloadableError, listed, text_of
 from singa_dask.runtime.job.client.dask_tasks import Runner, on_dask
