@@ -81,6 +81,7 @@ class ShardedStore(RangeStore):
         self.blocks = tuple(blocks)
         self.mapped = all(store.mapped for store in self._stores)
         self.labels_apart = all(store.labels_apart for store in self._stores)
+        self.decodes_ahead = all(store.decodes_ahead for store in self._stores)
         self.left_out = sum(store.left_out for store in self._stores)
         self.truncation = "; ".join(f"{store.url}: {store.truncation}" for store in self._stores if store.truncation)
         # index of the first block of each store, and the number of blocks
@@ -129,10 +130,6 @@ class ShardedStore(RangeStore):
     def remote(self) -> bool:
         ranged = all(isinstance(store, RangeStore) for store in self._stores)
         return ranged and any(store.remote for store in self._stores)
-
-    @property
-    def decodes_ahead(self) -> bool:  # type: ignore[override]
-        return all(store.decodes_ahead for store in self._stores)
 
     def _locate(self, block_id: int) -> tuple[int, int]:
         """Return the store of a block, and its index there."""
