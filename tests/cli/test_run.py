@@ -91,8 +91,8 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> type[FakeDriver]:
         ends = staticmethod(lambda self: result_of())
 
     @contextlib.contextmanager
-    def cluster(*args: Any, patience: Any = None, **given: Any) -> Iterator[tuple[Any, ...]]:
-        yield (*args, *given.values())
+    def cluster(where: Any, scheduler_file: str | None = None, patience: Any = None) -> Iterator[tuple[Any, ...]]:
+        yield (scheduler_file or where,)
 
     monkeypatch.setattr("singa_dask.runtime.job.client.job_run.Driver", Driver)
     for name in ("connect", "embedded_cluster"):
@@ -339,7 +339,7 @@ def test_the_cluster_that_was_named_is_used(
 
 
 def test_no_scheduler_is_said(call: Call, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(address: str, **given: Any) -> Any:
+    def refuse(address: str, *given: Any) -> Any:
         raise ClusterError(f"{address}: no Dask scheduler answers there.")
 
     monkeypatch.setattr("singa_dask.jobs.cluster.connect", refuse)
