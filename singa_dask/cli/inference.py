@@ -187,7 +187,8 @@ def predict(
 
     from singa_dask import fs
     from singa_dask.fs.outputs import check_output
-    from singa_dask.inference.stored import StoredRecords, csv_lines
+    from singa_dask.inference.layer_values import csv_lines
+    from singa_dask.inference.stored_records import StoredRecords
 
     if proba and topk > 1:
         raise click.UsageError("--proba has the probabilities of all classes. Leave --topk out.")

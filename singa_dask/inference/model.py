@@ -23,6 +23,7 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import CheckpointError, ConfigError, DataError
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.inference.derived_job import PhaseJob, inference_job
+from singa_dask.inference.layer_values import labels_of
 from singa_dask.inference.net import MetricSums, Trained, TrainedNet, load_modules
 from singa_dask.inference.predicted_layers import (
     forecasts_itself,
@@ -32,7 +33,6 @@ from singa_dask.inference.predicted_layers import (
     target_names,
 )
 from singa_dask.inference.records import LabelReader, MemoryRecords, as_records
-from singa_dask.inference.stored import labels_of
 from singa_dask.inference.tasks import merge_metrics
 from singa_dask.inputs import StoreInput
 from singa_dask.jobs.job import Job, as_job

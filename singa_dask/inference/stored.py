@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import functools
-import io
 import logging
 import math
-import os
 import posixpath
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +21,6 @@ from distributed import Client
 from singa_dask import fs, modules, runtime
 from singa_dask.arrays import Array
 from singa_dask.conf import JobFile, Phase
-from singa_dask.data.codecs.columns import as_texts, whole
 from singa_dask.data.codecs.numbers import NumberForm, Spelling
 from singa_dask.data.convert import backend_of
 from singa_dask.data.convert.tasks import report
@@ -33,9 +28,10 @@ from singa_dask.data.stores import STORES, Store, open_store
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.data.stores.tables.table import read_columns
 from singa_dask.data.types import Arrays
-from singa_dask.errors import ConfigError, DataError, Problem, SingaError, listed
+from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.fs.outputs import check_output
 from singa_dask.inference.derived_job import inference_job, with_data
+from singa_dask.inference.layer_values import LayerValues, Predicted, value_names
 from singa_dask.inference.net import build
 from singa_dask.inference.predicted_layers import (
     classifier,
@@ -47,6 +43,7 @@ from singa_dask.inference.predicted_layers import (
     predicted_layer,
     target_names,
 )
+from singa_dask.inference.stored_records import StoredRecords
 from singa_dask.inference.tasks import (
     InferenceTask,
     NetFacts,
@@ -59,97 +56,9 @@ from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.jobs.cluster import find_cluster
 from singa_dask.jobs.datasets.hosts import placed_job
 from singa_dask.net import NeuralNet
-from singa_dask.redaction import readable
 from singa_dask.training.pass_metrics import PassMetrics
 
 LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Predicted:
-    """The predictions of the records at one URL.
-
-    Attributes
-    ----------
-    url : str
-        As given by the user.
-    parts : sequence of TaskResult
-        In order. For each time step, records have pairs of class and probability, the most likely first.
-    kept : pyarrow.Table
-        Columns of the records, to write beside the predictions.
-    first : int
-        Number of the first record: those before it are only its history.
-    n_ahead : int
-        Number of the last records that were predicted from predictions.
-    """
-
-    url: str
-    parts: Sequence[TaskResult]
-    kept: pa.Table
-    first: int = 0
-    n_ahead: int = 0
-
-    @property
-    def count(self) -> int:
-        """Number of records."""
-        return sum(len(done.arrays[0]["data"]) for done in self.parts)
-
-    @property
-    def files(self) -> list[str]:
-        """Path or URL of the file of each record, relative if ``url`` is; empty unless each record has its own file."""
-        files = [file for done in self.parts for file in done.files]
-        if "://" in self.url or os.path.isabs(self.url):
-            return files
-        return [file if "://" in file else os.path.relpath(file) for file in files]
-
-
-def _place_names(predicted: Sequence[Predicted]) -> list[str]:
-    """Return the names of the columns that say which record a row is of."""
-    files = [each.files for each in predicted]
-    return ["file"] * (len(predicted) > 1 or any(files)) + ["record"] * (not all(files))
-
-
-def _value_names(
-    layers: Sequence[str], names: Sequence[Sequence[str]], sizes: Sequence[int], topk: int, others: Sequence[str]
-) -> list[str]:
-    """Return the names of the columns with the values of layers; a layer's name precedes them if they are not unique.
-
-    Parameters
-    ----------
-    layers : sequence of str
-    names : sequence of sequence of str
-        Classes, labels or targets of each layer.
-    sizes : sequence of int
-        Number of values of each layer; not needed with ``topk``.
-    topk : int
-    others : sequence of str
-        Columns before them.
-    """
-    best = [f"{name}_{i}" if i > 1 else name for i in range(1, topk + 1) for name in ("class", "number", "probability")]
-    own = (
-        [best] * len(layers)
-        if topk
-        else [
-            list(known) if len(known) == n else list(map(str, range(n))) for known, n in zip(names, sizes, strict=True)
-        ]
-    )
-    is_prefixed = len(layers) > 1 or not {*others}.isdisjoint(own[0])
-    return [f"{layer}.{name}" if is_prefixed else name for layer, of in zip(layers, own, strict=True) for name in of]
-
-
-def labels_of(numbers: npt.NDArray[np.int64], names: Sequence[str], n_classes: int) -> npt.NDArray[Any]:
-    """Return the names of classes; numbers if they have none, and the number of one without a name."""
-    if not names:
-        return numbers
-    return np.array([*names[:n_classes], *map(str, range(len(names), n_classes))])[numbers]
-
-
-def csv_lines(rows: Iterable[Sequence[str]], delimiter: str = ",") -> Iterator[str]:
-    """Yield each row as a line of CSV (RFC 4180, but lines end with LF); values are quoted as needed."""
-    for row in rows:
-        line = io.StringIO()
-        csv.writer(line, delimiter=delimiter, lineterminator="\n").writerow(map(readable, row))
-        yield line.getvalue()
 
 
 Computation = Callable[[Sequence[InferenceTask]], Iterator[TaskResult]]
@@ -196,57 +105,6 @@ def use_workers(client: Client | str | None) -> Iterator[Workers]:
         yield workers_of(cluster)
 
 
-class StoredRecords(NamedTuple):
-    """Records that a net reads in place of the job's own.
-
-    Attributes
-    ----------
-    url : str
-    backend : str or None
-        Their format; detected if None.
-    outputs : bool
-        Whether labels and targets are read, too.
-    named : str
-        What errors of a command call the records; the URL if empty.
-    forecasts : tuple, optional
-        See `LagsConf.with_forecasts`.
-    reading : mapping
-        Keys of ``store_conf`` in the place of those of the job.
-    """
-
-    url: str
-    backend: str | None = None
-    outputs: bool = False
-    named: str = ""
-    forecasts: tuple[Any, ...] | None = None
-    reading: Mapping[str, Any] = MappingProxyType({})
-
-    def renamed(self, error: ConfigError | DataError, layers: Sequence[int]) -> SingaError | None:
-        """Return an error that names the records, None if it is about the job or a checkpoint.
-
-        ``layers`` are the indices of those that read the records.
-        """
-        if isinstance(error, DataError):
-            if fs.absolute(self.url) not in str(error):
-                return None
-            remedy = error.remedy
-            if remedy is not None and remedy.key in ("missing", "unknown") and not self.outputs:
-                # a category, a text or a vector cannot be the mean
-                value = "mean or a number" if "mean" in remedy.values else "ignore" if remedy.key == "unknown" else ""
-                helps = f"pass --{remedy.key} {value}" if self.named else f"set {remedy.key}: {value} in the job"
-                error = error.saying(f"Leave the record out{f', or {helps}' if value else ''}.")
-            return DataError(self._named(str(error)))
-        places = [("neuralnet", "layer", index, "store_conf") for index in layers]
-        if not error.problems or any(problem.path[:4] not in places for problem in error.problems):
-            return None
-        return ConfigError([Problem((), self._named(problem.message)) for problem in error.problems])
-
-    def _named(self, message: str) -> str:
-        named, rest = self.named or self.url, message.removeprefix(fs.absolute(self.url))
-        # a message of text files goes on with ", line 3: "
-        return f"{named}{rest}" if rest != message and rest[:1] in ":," else f"{named}: {message}"
-
-
 class Tested(NamedTuple):
     """What a test has measured.
 
@@ -272,85 +130,6 @@ class Tested(NamedTuple):
     net: NeuralNet
     matrices: dict[str, npt.NDArray[np.int64]]
     class_names: tuple[tuple[str, ...], ...]
-
-
-class LayerValues(NamedTuple):
-    """What layers make of the records of some stores.
-
-    Attributes
-    ----------
-    layers : tuple of str
-    topk : int
-        Number of the highest values that were kept of each record; 0 for all.
-    stores : list of Predicted
-        What was computed for each store.
-    class_names : tuple of tuple of str
-        For each layer; empty where classes, or labels, have none.
-    net : NeuralNet
-        Shapes only.
-    """
-
-    layers: tuple[str, ...]
-    topk: int
-    stores: list[Predicted]
-    class_names: tuple[tuple[str, ...], ...]
-    net: NeuralNet
-
-    def rows(self) -> Iterator[list[str]]:
-        """Yield the names of the columns, then a row for each record, or for each time step of a record.
-
-        The columns: ``file``, if records have their own files or there are several stores; ``record``, the index of the
-        record, unless all have their own files; those that are kept. With ``topk``: ``step``, if there are several time
-        steps; ``class``, ``number`` and ``probability`` of the most likely class; ``class_2``, ... of the next. Else
-        one for each label or target, with its name or number. Where a column that is kept has such a name, too, or
-        several layers are predicted, the name of the layer comes first: ``species.class``.
-
-        Raises
-        ------
-        ConfigError
-            The layers differ in their time steps.
-        """
-        table, kept = self.table(), self.stores[0].kept.column_names
-        yield table.column_names
-        digits, columns = "6" if self.topk else "7", list[list[str]]()
-        for name, column in zip(table.column_names, table.columns, strict=True):
-            if pa.types.is_floating(column.type) and name not in kept:
-                columns.append([f"{value:.{digits}g}" for value in column.to_pylist()])
-            else:
-                columns.append(as_texts(whole(column)).fill_null("").to_pylist())
-        yield from map(list, zip(*columns, strict=True))
-
-    def table(self) -> pa.Table:
-        """Return the same as a table of Arrow: numbers as numbers, and columns that are kept with their types."""
-        stores, layers = self.stores, range(len(self.layers))
-        values = [np.concatenate([done.arrays[i]["data"] for each in stores for done in each.parts]) for i in layers]
-        counts = {each[0].size // (2 * self.topk) if self.topk else 1 for each in values}
-        if len(counts) > 1:
-            raise ConfigError(f"layers {', '.join(self.layers)} have different time steps. Predict them one by one.")
-        n_steps = counts.pop()
-        # of each row
-        record = pa.array(np.repeat(np.arange(len(values[0])), n_steps))
-        kept = pa.concat_tables([each.kept.slice(each.first) for each in stores], promote_options="permissive")
-        place = {
-            "file": [readable(name) for each in stores for name in each.files or [each.url] * each.count],
-            "record": [None if each.files else each.first + i for each in stores for i in range(each.count)],
-        }
-        places, sizes = _place_names(stores), [each[0].size for each in values]
-        columns = [pa.array(place[name]).take(record) for name in places]
-        columns += kept.take(record).columns if kept.column_names else []
-        columns += [pa.array(np.tile(np.arange(n_steps), len(values[0])))] * (n_steps > 1)
-        for each, names in zip(values, self.class_names, strict=True):
-            if not self.topk:
-                columns += map(pa.array, each.reshape(len(each), -1).T.astype(np.float64))
-            for numbers, scores in each.reshape(-1, self.topk, 2).transpose(1, 2, 0) if self.topk else ():
-                labels = [readable(names[i]) if i < len(names) else str(i) for i in numbers.astype(int).tolist()]
-                columns += [pa.array(labels), pa.array(numbers.astype(np.int64)), pa.array(scores.astype(np.float64))]
-        named = _value_names(self.layers, self.class_names, sizes, self.topk, [*places, *kept.column_names])
-        return pa.Table.from_arrays(columns, [*places, *kept.column_names, *["step"] * (n_steps > 1), *named])
-
-    def array(self) -> npt.NDArray[np.float32]:
-        """Return the values of the first layer, (n, *shape), for the first store."""
-        return np.concatenate([done.arrays[0]["data"] for done in self.stores[0].parts])
 
 
 class _Inference:
@@ -603,7 +382,7 @@ class StoredNet:
             sizes = [math.prod(each.features[0].shape[1:]) * each.site.n_steps for each in shaped]
             places = ["file"] * (len(sources) > 1) + ["record"]
             steps = ["step"] * (topk > 0 and any(each.site.n_steps > 1 for each in shaped))
-            given = [*places, *steps, *_value_names(layers, names_of(facts), sizes, topk, [*places, *keep])]
+            given = [*places, *steps, *value_names(layers, names_of(facts), sizes, topk, [*places, *keep])]
             if clash := next((name for name in keep if name in given), None):
                 raise ConfigError(
                     f"--keep: a column of the predictions is called {clash!r}, too. Rename the column of the data, or "

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from singa_dask.data.stores import STORES
-from singa_dask.inference.stored import csv_lines
+from singa_dask.inference.layer_values import csv_lines
 from tests.cli.conftest import BATCH, DIGITS, Call, digits
 
 

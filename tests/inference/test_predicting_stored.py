@@ -22,7 +22,7 @@ from singa_dask.cli import main
 from singa_dask.data.codecs.table_encoder import SKIPPED
 from singa_dask.data.stores import STORES
 from singa_dask.data.stores.tables.table import TableStore
-from singa_dask.inference.stored import StoredRecords
+from singa_dask.inference.stored_records import StoredRecords
 from tests.contracts.records import read_all
 from tests.jobs.conftest import DIGITS, KEYS, digits_net
 from tests.runtime.processes import small_cluster

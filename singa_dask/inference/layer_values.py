@@ -1,0 +1,186 @@
+"""Values of layers for the records of stores, as rows of text and as a table of Arrow."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from singa_dask.data.codecs.columns import as_texts, whole
+from singa_dask.errors import ConfigError
+from singa_dask.inference.tasks import TaskResult
+from singa_dask.net import NeuralNet
+from singa_dask.redaction import readable
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The predictions of the records at one URL.
+
+    Attributes
+    ----------
+    url : str
+        As given by the user.
+    parts : sequence of TaskResult
+        In order. For each time step, records have pairs of class and probability, the most likely first.
+    kept : pyarrow.Table
+        Columns of the records, to write beside the predictions.
+    first : int
+        Number of the first record: those before it are only its history.
+    n_ahead : int
+        Number of the last records that were predicted from predictions.
+    """
+
+    url: str
+    parts: Sequence[TaskResult]
+    kept: pa.Table
+    first: int = 0
+    n_ahead: int = 0
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return sum(len(done.arrays[0]["data"]) for done in self.parts)
+
+    @property
+    def files(self) -> list[str]:
+        """Path or URL of the file of each record, relative if ``url`` is; empty unless each record has its own file."""
+        files = [file for done in self.parts for file in done.files]
+        if "://" in self.url or os.path.isabs(self.url):
+            return files
+        return [file if "://" in file else os.path.relpath(file) for file in files]
+
+
+def _place_names(predicted: Sequence[Predicted]) -> list[str]:
+    """Return the names of the columns that say which record a row is of."""
+    files = [each.files for each in predicted]
+    return ["file"] * (len(predicted) > 1 or any(files)) + ["record"] * (not all(files))
+
+
+def value_names(
+    layers: Sequence[str], names: Sequence[Sequence[str]], sizes: Sequence[int], topk: int, others: Sequence[str]
+) -> list[str]:
+    """Return the names of the columns with the values of layers; a layer's name precedes them if they are not unique.
+
+    Parameters
+    ----------
+    layers : sequence of str
+    names : sequence of sequence of str
+        Classes, labels or targets of each layer.
+    sizes : sequence of int
+        Number of values of each layer; not needed with ``topk``.
+    topk : int
+    others : sequence of str
+        Columns before them.
+    """
+    best = [f"{name}_{i}" if i > 1 else name for i in range(1, topk + 1) for name in ("class", "number", "probability")]
+    own = (
+        [best] * len(layers)
+        if topk
+        else [
+            list(known) if len(known) == n else list(map(str, range(n))) for known, n in zip(names, sizes, strict=True)
+        ]
+    )
+    is_prefixed = len(layers) > 1 or not {*others}.isdisjoint(own[0])
+    return [f"{layer}.{name}" if is_prefixed else name for layer, of in zip(layers, own, strict=True) for name in of]
+
+
+def labels_of(numbers: npt.NDArray[np.int64], names: Sequence[str], n_classes: int) -> npt.NDArray[Any]:
+    """Return the names of classes; numbers if they have none, and the number of one without a name."""
+    if not names:
+        return numbers
+    return np.array([*names[:n_classes], *map(str, range(len(names), n_classes))])[numbers]
+
+
+def csv_lines(rows: Iterable[Sequence[str]], delimiter: str = ",") -> Iterator[str]:
+    """Yield each row as a line of CSV (RFC 4180, but lines end with LF); values are quoted as needed."""
+    for row in rows:
+        line = io.StringIO()
+        csv.writer(line, delimiter=delimiter, lineterminator="\n").writerow(map(readable, row))
+        yield line.getvalue()
+
+
+class LayerValues(NamedTuple):
+    """What layers make of the records of some stores.
+
+    Attributes
+    ----------
+    layers : tuple of str
+    topk : int
+        Number of the highest values that were kept of each record; 0 for all.
+    stores : list of Predicted
+        What was computed for each store.
+    class_names : tuple of tuple of str
+        For each layer; empty where classes, or labels, have none.
+    net : NeuralNet
+        Shapes only.
+    """
+
+    layers: tuple[str, ...]
+    topk: int
+    stores: list[Predicted]
+    class_names: tuple[tuple[str, ...], ...]
+    net: NeuralNet
+
+    def rows(self) -> Iterator[list[str]]:
+        """Yield the names of the columns, then a row for each record, or for each time step of a record.
+
+        The columns: ``file``, if records have their own files or there are several stores; ``record``, the index of the
+        record, unless all have their own files; those that are kept. With ``topk``: ``step``, if there are several time
+        steps; ``class``, ``number`` and ``probability`` of the most likely class; ``class_2``, ... of the next. Else
+        one for each label or target, with its name or number. Where a column that is kept has such a name, too, or
+        several layers are predicted, the name of the layer comes first: ``species.class``.
+
+        Raises
+        ------
+        ConfigError
+            The layers differ in their time steps.
+        """
+        table, kept = self.table(), self.stores[0].kept.column_names
+        yield table.column_names
+        digits, columns = "6" if self.topk else "7", list[list[str]]()
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if pa.types.is_floating(column.type) and name not in kept:
+                columns.append([f"{value:.{digits}g}" for value in column.to_pylist()])
+            else:
+                columns.append(as_texts(whole(column)).fill_null("").to_pylist())
+        yield from map(list, zip(*columns, strict=True))
+
+    def table(self) -> pa.Table:
+        """Return the same as a table of Arrow: numbers as numbers, and columns that are kept with their types."""
+        stores, layers = self.stores, range(len(self.layers))
+        values = [np.concatenate([done.arrays[i]["data"] for each in stores for done in each.parts]) for i in layers]
+        counts = {each[0].size // (2 * self.topk) if self.topk else 1 for each in values}
+        if len(counts) > 1:
+            raise ConfigError(f"layers {', '.join(self.layers)} have different time steps. Predict them one by one.")
+        n_steps = counts.pop()
+        # of each row
+        record = pa.array(np.repeat(np.arange(len(values[0])), n_steps))
+        kept = pa.concat_tables([each.kept.slice(each.first) for each in stores], promote_options="permissive")
+        place = {
+            "file": [readable(name) for each in stores for name in each.files or [each.url] * each.count],
+            "record": [None if each.files else each.first + i for each in stores for i in range(each.count)],
+        }
+        places, sizes = _place_names(stores), [each[0].size for each in values]
+        columns = [pa.array(place[name]).take(record) for name in places]
+        columns += kept.take(record).columns if kept.column_names else []
+        columns += [pa.array(np.tile(np.arange(n_steps), len(values[0])))] * (n_steps > 1)
+        for each, names in zip(values, self.class_names, strict=True):
+            if not self.topk:
+                columns += map(pa.array, each.reshape(len(each), -1).T.astype(np.float64))
+            for numbers, scores in each.reshape(-1, self.topk, 2).transpose(1, 2, 0) if self.topk else ():
+                labels = [readable(names[i]) if i < len(names) else str(i) for i in numbers.astype(int).tolist()]
+                columns += [pa.array(labels), pa.array(numbers.astype(np.int64)), pa.array(scores.astype(np.float64))]
+        named = value_names(self.layers, self.class_names, sizes, self.topk, [*places, *kept.column_names])
+        return pa.Table.from_arrays(columns, [*places, *kept.column_names, *["step"] * (n_steps > 1), *named])
+
+    def array(self) -> npt.NDArray[np.float32]:
+        """Return the values of the first layer, (n, *shape), for the first store."""
+        return np.concatenate([done.arrays[0]["data"] for done in self.stores[0].parts])

@@ -1,0 +1,61 @@
+"""StoredRecords: records at a URL that a net reads in place of the job's own, and what errors call them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from singa_dask import fs
+from singa_dask.errors import ConfigError, DataError, Problem, SingaError
+
+
+class StoredRecords(NamedTuple):
+    """Records that a net reads in place of the job's own.
+
+    Attributes
+    ----------
+    url : str
+    backend : str or None
+        Their format; detected if None.
+    outputs : bool
+        Whether labels and targets are read, too.
+    named : str
+        What errors of a command call the records; the URL if empty.
+    forecasts : tuple, optional
+        See `LagsConf.with_forecasts`.
+    reading : mapping
+        Keys of ``store_conf`` in the place of those of the job.
+    """
+
+    url: str
+    backend: str | None = None
+    outputs: bool = False
+    named: str = ""
+    forecasts: tuple[Any, ...] | None = None
+    reading: Mapping[str, Any] = MappingProxyType({})
+
+    def renamed(self, error: ConfigError | DataError, layers: Sequence[int]) -> SingaError | None:
+        """Return an error that names the records, None if it is about the job or a checkpoint.
+
+        ``layers`` are the indices of those that read the records.
+        """
+        if isinstance(error, DataError):
+            if fs.absolute(self.url) not in str(error):
+                return None
+            remedy = error.remedy
+            if remedy is not None and remedy.key in ("missing", "unknown") and not self.outputs:
+                # a category, a text or a vector cannot be the mean
+                value = "mean or a number" if "mean" in remedy.values else "ignore" if remedy.key == "unknown" else ""
+                helps = f"pass --{remedy.key} {value}" if self.named else f"set {remedy.key}: {value} in the job"
+                error = error.saying(f"Leave the record out{f', or {helps}' if value else ''}.")
+            return DataError(self._named(str(error)))
+        places = [("neuralnet", "layer", index, "store_conf") for index in layers]
+        if not error.problems or any(problem.path[:4] not in places for problem in error.problems):
+            return None
+        return ConfigError([Problem((), self._named(problem.message)) for problem in error.problems])
+
+    def _named(self, message: str) -> str:
+        named, rest = self.named or self.url, message.removeprefix(fs.absolute(self.url))
+        # a message of text files goes on with ", line 3: "
+        return f"{named}{rest}" if rest != message and rest[:1] in ":," else f"{named}: {message}"
