@@ -152,7 +152,6 @@ def csv_lines(rows: Iterable[Sequence[str]], delimiter: str = ",") -> Iterator[s
 
 Computation = Callable[[Sequence[InferenceTask]], Iterator[TaskResult]]
 
-PHASES = {"train": Phase.TRAIN, "val": Phase.VALIDATION, "test": Phase.TEST}
 """By the names that people give them."""
 
 
