@@ -20,7 +20,7 @@ import yaml
 from benchmarks.contender import NETS, Contender
 from benchmarks.jobs import ROOT, job_on_made_records
 from singa_dask.conf import JobConf
-from singa_dask.runtime import Driver, plan_processes
+from singa_dask.runtime import Driver, JobRun, plan_processes
 from singa_dask.runtime.job.client.cluster import embedded_cluster
 
 RANKS = 2
@@ -39,7 +39,7 @@ def ours(stack: ExitStack, name: str, batch: int) -> Round:
     def run(steps: int) -> float:
         job, job_id = JobConf.model_validate({**given, "train_steps": steps}), next(ids)
         url = f"{folder}/{job_id}"
-        result = Driver(job, client, run_url=url, on_event=lambda event: None, job_id=job_id).run()
+        result = Driver(JobRun.of(job, run_url=url, job_id=job_id).run(), client, on_event=lambda event: None)
         assert result.state == "done", result.reason
         return result.step_ms["median"]
 

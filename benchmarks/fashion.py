@@ -15,7 +15,7 @@ from benchmarks.jobs import ROOT
 from singa_dask import fs
 from singa_dask.conf import load
 from singa_dask.data.convert import convert
-from singa_dask.runtime import Driver, Result, plan_processes
+from singa_dask.runtime import Driver, JobRun, Result, plan_processes
 from singa_dask.runtime.job.client.cluster import embedded_cluster
 from tests.hdfs.cluster import MiniHdfs
 
@@ -34,7 +34,9 @@ def run(urls: dict[str, str], folder: str, shuffle: str, epochs: int) -> Result:
     url = fs.join(folder, shuffle)
     fs.makedirs(url)
     with embedded_cluster(plan_processes(job.cluster)) as client:
-        return Driver(job, client, run_url=url, on_event=lambda event: None, job_id=f"fashion-{shuffle}").run()
+        return Driver(
+            JobRun.of(job, run_url=url, job_id=f"fashion-{shuffle}"), client, on_event=lambda event: None
+        ).run()
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from benchmarks.gpu_report import Report
 from benchmarks.jobs import job_on_made_records
 from singa_dask.conf import JobConf
 from singa_dask.ops import get_ops
-from singa_dask.runtime import Driver, Result, plan_processes
+from singa_dask.runtime import Driver, JobRun, Result, plan_processes
 from singa_dask.runtime.job.client.cluster import embedded_cluster
 
 __all__ = ["agree", "card", "loader", "runtime", "tests"]
@@ -71,7 +71,7 @@ def driven(folder: str, n_rows: int, n_steps: int, **changes: Any) -> Result:
     conf = JobConf.model_validate({**job, **changes})
     with embedded_cluster(plan_processes(conf.cluster)) as client:
         url = str(Path(folder, f"run-{n_rows}-{len(list(Path(folder).iterdir()))}"))
-        result = Driver(conf, client, run_url=url, on_event=lambda event: None, job_id=Path(url).name).run()
+        result = Driver(JobRun.of(conf, run_url=url, job_id=Path(url).name).run(), client, on_event=lambda event: None)
     assert result.state == "done", (result.reason, result.error)
     return result
 

@@ -26,7 +26,7 @@ from benchmarks.jobs import job_on_made_records
 from singa_dask.conf import JobConf
 from singa_dask.ops import get_ops
 from singa_dask.ops.onednn.call import Call
-from singa_dask.runtime import Driver, plan_processes
+from singa_dask.runtime import Driver, JobRun, plan_processes
 from singa_dask.runtime.job.client.cluster import embedded_cluster
 from singa_dask.training import ALGORITHMS, BP
 
@@ -95,7 +95,7 @@ def main() -> None:
             STEPS.clear()
             with embedded_cluster(plan_processes(conf.cluster)) as client:
                 url = str(Path(folder, f"run{i}"))
-                result = Driver(conf, client, run_url=url, on_event=lambda event: None, job_id=f"r{i}").run()
+                result = Driver(JobRun.of(conf, run_url=url, job_id=f"r{i}"), client, on_event=lambda event: None).run()
             assert result.state == "done", result.reason
             ms, kernels = 1e3 * np.array(STEPS[WARM_UP:]).T
             longest = ms.max() / 1e3

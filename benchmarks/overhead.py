@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.jobs import BATCH, WIDTHS, mnist_mlp
 from singa_dask.conf import JobConf, UpdaterConf
 from singa_dask.ops import get_ops
-from singa_dask.runtime import Driver, plan_processes
+from singa_dask.runtime import Driver, JobRun, plan_processes
 from singa_dask.runtime.job.client.cluster import embedded_cluster
 from singa_dask.training import UPDATERS
 
@@ -81,7 +81,7 @@ def our_step_ms(job: JobConf, folder: str) -> float:
     """Return the median time of a step of the same net through the whole run time."""
     events: list[dict[str, Any]] = []
     with embedded_cluster(plan_processes(job.cluster)) as client:
-        result = Driver(job, client, run_url=folder, on_event=events.append, job_id="overhead").run()
+        result = Driver(JobRun.of(job, run_url=folder, job_id="overhead"), client, on_event=events.append).run()
     assert result.state == "done", result.reason
     return result.step_ms["median"]
 

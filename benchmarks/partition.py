@@ -23,7 +23,7 @@ from distributed import Client
 from benchmarks.contender import NETS
 from benchmarks.jobs import job_on_made_records
 from singa_dask.conf import ClusterConf, JobConf
-from singa_dask.runtime import Driver, plan_processes
+from singa_dask.runtime import Driver, JobRun, plan_processes
 from singa_dask.runtime.job.client.cluster import embedded_cluster
 
 TWO = {"nworkers_per_group": 2, "nservers_per_group": 2}
@@ -90,7 +90,9 @@ def run(client: Client, job: dict[str, Any], steps: int, folder: str) -> tuple[i
     """Run so many steps; return the bytes of all, and the median ms of one."""
     k = next(IDS)
     conf = JobConf.model_validate({**job, "train_steps": steps})
-    driver = Driver(conf, client, run_url=f"{folder}/run{k}", on_event=lambda event: None, job_id=f"partition{k}")
+    driver = Driver(
+        JobRun.of(conf, run_url=f"{folder}/run{k}", job_id=f"partition{k}"), client, on_event=lambda event: None
+    )
     result = driver.run()
     assert result.state == "done", result.reason
     return result.bytes["sent"], result.step_ms["median"]

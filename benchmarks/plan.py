@@ -37,6 +37,7 @@ from singa_dask.planner.search import partitions_of, with_dims
 from singa_dask.planner.simulation import simulate
 from singa_dask.runtime.job.client.cluster import embedded_cluster
 from singa_dask.runtime.job.client.driver import Driver
+from singa_dask.runtime.job.client.job_run import JobRun
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.layout import plan_processes
 from singa_dask.runtime.planning.nets import build_nets
@@ -114,7 +115,9 @@ def measured(job: JobConf, n_steps: int, folder: str, rate: str, loop: Loop) -> 
         for i, n in enumerate((n_steps // 4, *[n_steps] * N_RUNS)):
             conf = job.model_copy(update={"train_steps": n})
             url = f"{folder}/run-{time.monotonic_ns()}"
-            results.append(Driver(conf, client, run_url=url, on_event=lambda event: None, job_id=f"plan-{i}").run())
+            results.append(
+                Driver(JobRun.of(conf, run_url=url, job_id=f"plan-{i}"), client, on_event=lambda event: None).run()
+            )
             loop_s.append(fastest(loop))
     few, *many = results
     for each in many:

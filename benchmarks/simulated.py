@@ -286,6 +286,7 @@ async def _run(
         meter.restart()
 
     await jobs._tasks.connect()
+    scheduler.clients["nobody"] = scheduler.clients[jobs._tasks._client.id]  # the job goes on as long as it is there
     if memory:
         tracemalloc.start()
     meter.restart()

@@ -20,7 +20,7 @@ from benchmarks.contender import NETS
 from benchmarks.exchange import raw_exchange, raw_open, ready
 from benchmarks.jobs import job_on_made_records
 from singa_dask.conf import JobConf
-from singa_dask.runtime import Driver, plan_processes
+from singa_dask.runtime import Driver, JobRun, plan_processes
 from singa_dask.runtime.job.client.cluster import present_workers
 from singa_dask.runtime.planning.job_plan import JobPlan
 
@@ -49,7 +49,7 @@ def match(client: Client, job: JobConf, folder: str, rounds: int) -> tuple[float
             given = job.model_copy(update={"cluster": job.cluster.model_copy(update={"listen": listen})})
             job_id = f"{job.name}-{i}-{is_shared}"
             url = f"{folder}/{job_id}"
-            result = Driver(given, client, run_url=url, on_event=lambda event: None, job_id=job_id).run()
+            result = Driver(JobRun.of(given, run_url=url, job_id=job_id).run(), client, on_event=lambda event: None)
             assert result.state == "done", result.reason
             times.append(result.step_ms["median"] / 1e3)
         moved = (result.bytes["sent"] - first) / 2 / job.train_steps

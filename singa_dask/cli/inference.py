@@ -105,6 +105,16 @@ def extract(
                 echo(f"{url}: {plural(n, 'record')}", err=True)
 
 
+def _missing(context: click.Context, parameter: click.Parameter, value: str | None) -> str | float | None:
+    """Return what stands for a number without a value: ``error``, ``mean`` or a number."""
+    if value in (None, "error", "mean"):
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        raise click.BadParameter(f"expected error, mean or a number, got {value!r}.") from None
+
+
 UNWRITTEN = (".arrow", ".feather", ".json", ".jsonl", ".ndjson", ".npy", ".npz", ".pq", ".xls", ".xlsx")
 
 
@@ -139,6 +149,17 @@ UNWRITTEN = (".arrow", ".feather", ".json", ".jsonl", ".ndjson", ".npy", ".npz",
 )
 @click.option("--proba", is_flag=True, help="A column for each class instead, with its probability.")
 @click.option("--keep", metavar="NAMES", default="", help="Columns of --data to write, too, such as an id: by commas.")
+@click.option(
+    "--missing",
+    metavar="WHAT",
+    callback=_missing,
+    help="Numbers without a value in a table: error, the mean of the training data, or a number.",
+)
+@click.option(
+    "--unknown",
+    type=click.Choice(["error", "ignore"]),
+    help="Categories of a table that the training data lack, and missing ones: error, or zeros.",
+)
 def predict(
     urls: tuple[str, ...],
     backend: str | None,
@@ -147,6 +168,8 @@ def predict(
     topk: int,
     proba: bool,
     keep: str,
+    missing: str | float | None,
+    unknown: str | None,
     quiet: bool,
     **source: Any,
 ) -> None:
@@ -169,7 +192,8 @@ def predict(
     if proba and topk > 1:
         raise click.UsageError("--proba has the probabilities of all classes. Leave --topk out.")
     net = _stored_net(quiet=quiet, **source)
-    records = [StoredRecords(url, backend, named=f"--data {url}") for url in urls]
+    reading = {key: value for key, value in (("missing", missing), ("unknown", unknown)) if value is not None}
+    records = [StoredRecords(url, backend, named=f"--data {url}", reading=reading) for url in urls]
     if out:
         check_output(out, [*urls, source["job_file"]], overwrite=True, by="--overwrite")
         if out.lower().endswith(UNWRITTEN):

@@ -97,7 +97,7 @@ def _check_windows(net: NetConf, types: Sequence[Any]) -> Iterator[Finding]:
     """Yield ((index, key...), message) for each input whose windows differ in length from the layers that read it."""
     for index, (layer, kind) in enumerate(zip(net.layer, types, strict=True)):
         block = getattr(kind, "block", None)
-        if block is None or not kind.traits.is_input or "unroll_len" not in block.model_fields:
+        if block is None or kind.traits.role != "input" or "unroll_len" not in block.model_fields:
             continue
         default = block.model_fields["unroll_len"].default
         length = block_value(layer.blocks.get(block.block_key), "unroll_len", default)

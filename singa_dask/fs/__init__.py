@@ -318,27 +318,19 @@ def open_local(path: str | Path) -> BufferedReader:
     return builtins.open(path, "rb")
 
 
-def get_block_locations(
-    url: str, start: int = 0, length: int | None = None, storage_options: Options = None
-) -> list[dict[str, Any]]:
-    """Return which hosts hold which bytes of a file, in the format of hdfs3.
-
-    Parameters
-    ----------
-    url : str
-    start, length : int, optional
-        Range in bytes; without ``length`` it extends to the end of the file.
+def get_block_locations(url: str, storage_options: Options = None) -> list[dict[str, Any]]:
+    """Return which hosts hold which bytes of a file.
 
     Returns
     -------
     list of dict
-        ``hosts`` (list of str), ``offset`` and ``length`` of each block that overlaps the range. Empty if the
-        filesystem does not know locations.
+        ``hosts`` (list of str), ``offset`` and ``length`` of each block. Empty if the filesystem does not know
+        locations.
     """
     with _resolved(url, storage_options) as (filesystem, path):
         if not hasattr(filesystem, "get_block_locations"):
             return []
-        return list(filesystem.get_block_locations(path, start, length))
+        return list(filesystem.get_block_locations(path))
 
 
 def has_locations(url: str, storage_options: Options = None) -> bool:

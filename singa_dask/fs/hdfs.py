@@ -319,13 +319,12 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             repeatable=mode == "wb",
         )
 
-    def get_block_locations(self, path: str, start: int = 0, length: int | None = None) -> list[dict[str, Any]]:
+    def get_block_locations(self, path: str) -> list[dict[str, Any]]:
         """Return which hosts hold which bytes of a file; see `fs.get_block_locations`."""
         cluster = self._connection
         addresses = [self._http] if self._http else web_addresses(cluster.netloc, cluster.settings)
         path = self._strip_protocol(path)
-        length = self.info(path)["size"] - start if length is None else length
-        return block_locations(addresses, path, start, length, user_name())
+        return block_locations(addresses, path, self.info(path)["size"], user_name())
 
 
 class _Output(io.RawIOBase):

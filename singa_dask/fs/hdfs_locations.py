@@ -41,15 +41,15 @@ def web_addresses(netloc: str, settings: Mapping[str, str]) -> list[str]:
     return configured or guessed
 
 
-def block_locations(addresses: Iterable[str], path: str, start: int, length: int, user: str) -> list[dict[str, Any]]:
-    """Request block locations from each address in turn; returns the first answer, or an empty list.
+def block_locations(addresses: Iterable[str], path: str, length: int, user: str) -> list[dict[str, Any]]:
+    """Request the block locations of a file from each address in turn; return the first answer, or an empty list.
 
     An address that did not answer is not asked again in this process for some minutes.
 
     Returns
     -------
     list of dict
-        ``hosts`` (list of str), ``offset`` and ``length`` in bytes of each block that overlaps the range.
+        ``hosts`` (list of str), ``offset`` and ``length`` in bytes of each block.
     """
     # a NameNode is not behind a proxy
     opener = request.build_opener(request.ProxyHandler({}))
@@ -57,7 +57,7 @@ def block_locations(addresses: Iterable[str], path: str, start: int, length: int
         if not _answers(address):
             continue
         for operation in OPERATIONS:
-            query = urllib.parse.urlencode({"op": operation, "offset": start, "length": length, "user.name": user})
+            query = urllib.parse.urlencode({"op": operation, "offset": 0, "length": length, "user.name": user})
             url = f"{address.rstrip('/')}/webhdfs/v1{urllib.parse.quote(path)}?{query}"
             try:
                 with opener.open(url, timeout=ANSWER_WITHIN_S) as answer:

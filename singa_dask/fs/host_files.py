@@ -213,13 +213,10 @@ class HostFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             opened.seek(low)
             return opened.read(high - low)
 
-    def get_block_locations(self, path: str, start: int = 0, length: int | None = None) -> list[dict[str, Any]]:
-        """Return the host of a file, in the format of hdfs3."""
+    def get_block_locations(self, path: str) -> list[dict[str, Any]]:
+        """Return the host of a file; see `fs.get_block_locations`."""
         file = self._find(path)[1]
-        if file is None:
-            return []
-        end = file.size if length is None else min(start + length, file.size)
-        return [{"hosts": [file.host], "offset": start, "length": end - start}]
+        return [] if file is None else [{"hosts": [file.host], "offset": 0, "length": file.size}]
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
         if mode != "rb":

@@ -70,6 +70,16 @@ class Ownership:
             if self.epoch is not None and there.get("epoch", 0) < self.epoch:
                 self.take()  # an older one was asleep while it took the directory
 
+    def is_taken(self) -> bool:
+        """Return whether this owner has taken the directory, and no other one since.
+
+        Raises
+        ------
+        DataError
+            The directory cannot be read.
+        """
+        return bool(self._read().get("owner") == self.owner)
+
     def _compare(self, there: dict[str, Any]) -> None:
         is_mine = there.get("owner") == self.owner
         if not is_mine or (self.epoch is not None and there.get("epoch", 0) > self.epoch):

@@ -39,10 +39,10 @@ class Bytes(Protocol):
         """Return ``length`` bytes from ``offset`` on, or raise a `DataError`."""
 
     def scan(self, offset: int, length: int) -> memoryview:
-        """Do the same, bypassing any cache."""
+        """Return ``length`` bytes from ``offset`` on, bypassing any cache."""
 
     def reread(self, offset: int, length: int) -> memoryview:
-        """Do the same by another connection, bypassing any cache: for a read that takes too long."""
+        """Return these bytes by another connection, bypassing any cache: for a read that takes too long."""
 
     def is_cached(self, offset: int, length: int) -> bool:
         """Return whether `read` takes no request."""

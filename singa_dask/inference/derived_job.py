@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from singa_dask import fs
@@ -102,6 +103,7 @@ def with_data(
     backend: str | None,
     outputs: bool = False,
     forecasts: Sequence[Any] | None = None,
+    reading: Mapping[str, Any] = MappingProxyType({}),
 ) -> JobConf:
     """Return the job with input layers that read other records.
 
@@ -116,11 +118,13 @@ def with_data(
         is skipped for a missing value.
     forecasts : sequence, optional
         See `LagsConf.with_forecasts`.
+    reading : mapping
+        Keys of ``store_conf`` in the place of those of the job.
 
     Raises
     ------
     ConfigError
-        A layer does not read a store, or they read several.
+        A layer does not read a store, or they read several; or ``reading`` is not for these records.
     """
     readers = [layer for layer in job.neuralnet.layer if layer.name in layers]
     for reader in readers:
@@ -132,15 +136,23 @@ def with_data(
     kept = [each for each in job.neuralnet.layer if outputs or each in readers or not traits_of(each).reads_beside]
     while len(fed := [each for each in kept if {other.name for other in kept}.issuperset(each.srclayers)]) < len(kept):
         kept = fed
-    own = (url, backend, outputs, forecasts)
+    own = (url, backend, outputs, forecasts, reading)
     return job.with_layers([_reading(each, *own) if each in readers else each for each in kept])
 
 
 def _reading(
-    layer: LayerConf, url: str, backend: str | None, outputs: bool, forecasts: Sequence[Any] | None
+    layer: LayerConf,
+    url: str,
+    backend: str | None,
+    outputs: bool,
+    forecasts: Sequence[Any] | None,
+    reading: Mapping[str, Any],
 ) -> LayerConf:
     """Return an input layer that reads other records."""
     conf = layer.block(StoreConf)
+    if reading and not conf.is_table:
+        raise ConfigError(f"{url}: {' and '.join(reading)}: only of a job that reads a table with named columns.")
+    conf = conf.model_copy(update=reading)
     backend = backend or _format(url, conf)
     changes: dict[str, object] = {"path": url, "backend": backend, "split": None}
     options = conf.user_conf
@@ -192,7 +204,7 @@ def _format(url: str, conf: StoreConf) -> str:
 def _exposed(layer: LayerConf) -> LayerConf:
     """Return a layer whose values can be read."""
     traits = traits_of(layer)
-    if not traits.is_loss or compares_targets(layer):
+    if traits.role != "loss" or compares_targets(layer):
         return layer.model_copy(update={"share_src_blobs": False})
     first = {
         key: value[:1] for key in ("srclayers", "unroll_conn_type", "shift") if (value := list(getattr(layer, key)))

@@ -11,9 +11,10 @@ import math
 import os
 import posixpath
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from singa_dask import fs, modules, runtime
 from singa_dask.arrays import Array
 from singa_dask.conf import JobFile, Phase
 from singa_dask.data.codecs.columns import as_texts, whole
+from singa_dask.data.codecs.numbers import NumberForm, Spelling
 from singa_dask.data.convert import backend_of
 from singa_dask.data.convert.tasks import report
 from singa_dask.data.stores import STORES, Store, open_store
@@ -204,9 +206,11 @@ class StoredRecords(NamedTuple):
     outputs : bool
         Whether labels and targets are read, too.
     named : str
-        What errors call the records; the URL if empty.
+        What errors of a command call the records; the URL if empty.
     forecasts : tuple, optional
         See `LagsConf.with_forecasts`.
+    reading : mapping
+        Keys of ``store_conf`` in the place of those of the job.
     """
 
     url: str
@@ -214,6 +218,7 @@ class StoredRecords(NamedTuple):
     outputs: bool = False
     named: str = ""
     forecasts: tuple[Any, ...] | None = None
+    reading: Mapping[str, Any] = MappingProxyType({})
 
     def renamed(self, error: ConfigError | DataError, layers: Sequence[int]) -> SingaError | None:
         """Return an error that names the records, None if it is about the job or a checkpoint.
@@ -223,10 +228,12 @@ class StoredRecords(NamedTuple):
         if isinstance(error, DataError):
             if fs.absolute(self.url) not in str(error):
                 return None
-            if error.remedy and error.wants("missing") and not self.outputs:
-                fills = "mean" in error.remedy.values
-                fill = ", or set missing: in the job to what the value is to be" if fills else ""
-                error = error.saying(f"Leave the record out{fill}.")
+            remedy = error.remedy
+            if remedy is not None and remedy.key in ("missing", "unknown") and not self.outputs:
+                # a category, a text or a vector cannot be the mean
+                value = "mean or a number" if "mean" in remedy.values else "ignore" if remedy.key == "unknown" else ""
+                helps = f"pass --{remedy.key} {value}" if self.named else f"set {remedy.key}: {value} in the job"
+                error = error.saying(f"Leave the record out{f', or {helps}' if value else ''}.")
             return DataError(self._named(str(error)))
         places = [("neuralnet", "layer", index, "store_conf") for index in layers]
         if not error.problems or any(problem.path[:4] not in places for problem in error.problems):
@@ -408,12 +415,12 @@ class _Inference:
 
     def _read_from(self, records: StoredRecords) -> None:
         """Let the input layers read other records."""
-        inputs = [layer.conf_name for layer in self.net.layers if layer.traits.is_input]
+        inputs = [layer.conf_name for layer in self.net.layers if layer.traits.role == "input"]
         if not inputs or (len(inputs) > 1 and not records.outputs):
             known = ", ".join(inputs) or "none"
             raise ConfigError(f"the net needs the input layers {known}, expected one, to read {records.url}.")
-        url, backend, outputs, forecasts = fs.absolute(records.url), records.backend, records.outputs, records.forecasts
-        job = with_data(self._wanted.job, inputs, url, backend, outputs, forecasts)
+        own = (records.backend, records.outputs, records.forecasts, records.reading)
+        job = with_data(self._wanted.job, inputs, fs.absolute(records.url), *own)
         names = [layer.name for layer in job.neuralnet.layer]
         numbered = zip(self._wanted.indices, self._wanted.job.neuralnet.layer, strict=True)
         indices = tuple(i for i, layer in numbered if layer.name in names)
@@ -625,13 +632,21 @@ class StoredNet:
         return names[number] if names else str(number)
 
     def _columns(self, url: str, names: Sequence[str]) -> pa.Table:
-        """Return columns of a table, read as the job reads its own."""
+        """Return columns of a table, read as the job reads its own: its targets, and numbers in texts, as numbers."""
         conf = next(store for layer in self.read.job.neuralnet.layer if (store := layer.given_block(StoreConf)))
         options = {name: getattr(conf, name) for name in ("separator", "charset", "header", "quotes")}
         try:
-            return read_columns(fs.absolute(url), names, conf.storage_options, spelling=conf.spelling, **options)
+            table = read_columns(fs.absolute(url), names, conf.storage_options, spelling=conf.spelling, **options)
         except DataError as error:
             raise DataError(f"--keep: {error}") from None
+        forms = {**dict.fromkeys(conf.target, NumberForm()), **conf.spelling.numbers}
+        for name in forms.keys() & {*names}:
+            spelling = Spelling({name: forms[name]}, conf.spelling.na_values)
+            # a column that also has other texts stays as it is written
+            with contextlib.suppress(DataError):
+                read = spelling.read(table.select([name]), {}, str, ())
+                table = table.set_column(table.column_names.index(name), name, read.column(0))
+        return table
 
     def _have_values(self, layers: Sequence[str], topk: int) -> bool:
         """Return whether layers have values, or probabilities of labels, instead of classes."""

@@ -8,6 +8,7 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, ShardIndex
 from singa_dask.layers.base import wire
 from singa_dask.layers.feedback import Feedback
+from singa_dask.layers.forwarding import Forwarding
 from singa_dask.layers.traits import Consumed
 from singa_dask.net.nodes import Node, NodeOutput
 from singa_dask.net.shares import check_equal_parts
@@ -113,11 +114,13 @@ class Wiring:
 def pass_on_reads(layers: Sequence[Layer]) -> None:
     """Make layers that forward their source consume what their consumers do; data if they cannot forward it."""
     for layer in reversed(layers):
+        if not isinstance(layer, Forwarding):
+            continue
         # an output that nothing reads is computed, but of several pieces only those that are read
         unread: Consumed = "nothing" if any(feature.consumed_as for feature in layer.features) else "data"
-        for feature in layer.features if layer.traits.forwards else ():
+        for feature in layer.features:
             feature.consumed_as = feature.consumed_as or {unread}
-            if feature.consumed_as - layer.traits.forwards - {"nothing"}:
+            if feature.consumed_as - layer.forwards - {"nothing"}:
                 feature.consumed_as.add("data")
             for source in layer.sources:
-                source.consumed_as |= feature.consumed_as & layer.traits.forwards
+                source.consumed_as |= feature.consumed_as & layer.forwards

@@ -21,16 +21,25 @@ CORE_WAIT, MIN_CORE_WAIT_MS = 0.2, 5_000
 RATE = "base_lr: singa-dask find-rate JOB.yaml proposes one"
 STANDARDISE = "store_conf: {standardise: true}, if the values of records are large, or differ much in size"
 LABELS = "whether each label belongs to its record"
-OVERFIT_REMEDY = (
-    "more records, Dropout, weight_decay or early_stopping, and whether the records of both are made in the same way"
-)
-RARE = [
-    "softmaxloss_conf: {class_weights: [...]}, larger for rare classes",
-    "singa-dask test --metrics roc_auc, which says how well their probabilities rank",
-]
+CLASS_WEIGHTS = "softmaxloss_conf: {class_weights: [...]}, larger for rare classes"
+THRESHOLD = "singa-dask predict --proba, with a threshold of your own for the probability"
+ROC_AUC = "singa-dask test --metrics roc_auc (roc_auc_ovr of several classes): how well the probabilities rank records"
+RARE = [CLASS_WEIGHTS, THRESHOLD, ROC_AUC]
 """For a net that ranks records, and names one class for nearly all."""
+MOST = 0.75
+"""Share of a class from which on the accuracy does not show what was learnt."""
 ONE_CLASS, BALANCED = 0.005, 0.05
 """Balanced accuracy above that of a constant answer: of a net with nearly such answers, and of one that has learnt."""
+OVERFIT = [
+    "more records",
+    "Dropout",
+    "weight_decay",
+    "early_stopping",
+    "whether the records of both are made in the same way",
+]
+VANISHING = ["ReLU in place of Sigmoid or Tanh", "BatchNorm", "the default initial values"]
+KNOWN = {STANDARDISE: "standardise", CLASS_WEIGHTS: "class_weights", ROC_AUC: "roc_auc"}
+"""Remedies -> the key or metric of the job that they add. A layer or another key is its own name."""
 BROKEN = {
     "constant": ("BatchNorm {!r} normalises batches of one value, so its output is constant", ["a larger batchsize"]),
     "equal": ("all units of layer {!r} have equal weights, as in the beginning", ["random initial values"]),
@@ -46,6 +55,7 @@ def sentences(
     events: Iterable[Mapping[str, Any]],
     is_fresh: bool = True,
     first_step: int = 0,
+    job: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Return what to say about a run: its result beside that of the best constant answer, warnings, and what to try.
 
@@ -61,6 +71,8 @@ def sentences(
         Whether the net began with initial values, not with those of another run.
     first_step : int
         At which the run was begun or resumed last: what steps have cost is known from there on.
+    job : mapping, optional
+        The job with every default. Remedies that it has already are not proposed.
     """
     known = list(events)
     curves = _curves(known)
@@ -90,11 +102,29 @@ def sentences(
     tries = dict.fromkeys(each for _, tries in causes or faults for each in tries)
     slow = _shares_cores(summary, summary["steps"] - first_step)
     tries |= dict.fromkeys(each for _, tries in slow for each in tries)
+    has = _parts_of(job or {})
+    new = [each for each in tries if KNOWN.get(each, each) not in has]
     return [
         *beside,
         *(f"warning: {text}" for text, _ in (*faults, *causes, *slow)),
-        *([f"try {'; '.join(tries)}"] * bool(tries)),
+        *([f"try {'; '.join(new)}"] * bool(new)),
     ]
+
+
+def _parts_of(job: Mapping[str, Any]) -> set[str]:
+    """Return the types of layers of a job, and which keys and metrics of `KNOWN` and `OVERFIT` it has."""
+    layers = (job.get("neuralnet") or {}).get("layer") or []
+    blocks = [value for each in layers for value in each.values() if isinstance(value, Mapping)]
+    stores = [each["store_conf"] for each in layers if each.get("store_conf")]
+    scaled = [any(each.get(key) for key in ("standardise", "mean_file", "std_file", "std_value")) for each in stores]
+    found = {
+        "standardise": bool(stores) and all(scaled),
+        "class_weights": any(each.get("class_weights") for each in blocks),
+        "weight_decay": (job.get("updater") or {}).get("weight_decay"),
+        "early_stopping": job.get("early_stopping"),
+        "roc_auc": any(name.startswith("roc_auc") for name in job.get("metrics") or ()),
+    }
+    return {name for name, value in found.items() if value} | {each.get("type", "") for each in layers}
 
 
 def _beside(
@@ -110,28 +140,39 @@ def _beside(
     # part of the loss of the best constant answer: 0 is perfect, and 1 as good; of a mean square it is 1 - R2
     whole = base.get(f"{prefix}loss", {}).get("value")
     part = result[f"{prefix}loss"] / whole if whole else 0.0 if is_loss else math.nan
-    learns_nothing = not part <= 0.99
-    if not is_loss:
-        chance = 2 * math.sqrt(max(least * (1 - least), 0) / n)
-        learns_nothing = (value <= least + chance and part > 0.99) or (value <= least and not part < 0.9)
-    # of a constant answer it is the same whatever the shares of the classes
+    learns_nothing, one_class = not part <= 0.99, False
+    # of a constant answer these are the same whatever the shares of the classes
     balanced, n_classes = result.get(f"{prefix}balanced_accuracy"), base[name].get("classes", 0)
     above = balanced - 1 / n_classes if balanced is not None and n_classes > 1 else 0.0
-    learns_nothing &= above < BALANCED
+    if not is_loss:
+        chance = 2 * math.sqrt(max(least * (1 - least), 0) / n)
+        # the loss shows what a net knows of a rare class that it never names
+        enough = 0.99 if least > MOST else 0.9
+        learns_nothing = (value <= least + chance and part > 0.99) or (value <= least and not part < enough)
+        roc_auc = result.get(f"{prefix}roc_auc", result.get(f"{prefix}roc_auc_ovr"))
+        learns_nothing &= above < BALANCED and not _ranks(roc_auc, n * (1 - least), n_classes)
+        one_class = balanced is not None and above < (BALANCED if least > MOST else ONE_CLASS)
+        one_class &= least - (1 - least) / 4 < value <= least + chance
     before = train.get(name) if phase != "train" else None
     scale = 2 * (whole or 1.0) if is_loss else -1.0
     gap = before is not None and (value - before) / scale > GAP + 1 / math.sqrt(n)
     warnings: list[Fault] = []
     if learns_nothing:
         warnings.append((f"no better than {answer}", [LABELS] if gap else [f"another {RATE}", STANDARDISE, LABELS]))
-    elif balanced is not None and above < ONE_CLASS:
-        warnings.append(
-            (f"the likeliest class is nearly always the same: its balanced accuracy is {balanced:.4f}", RARE)
-        )
+    elif one_class:
+        text = f"the likeliest class is nearly always the same: its balanced accuracy is {balanced:.4f}"
+        warnings.append((text, RARE))
     if gap:
-        warnings.append((f"the {name} is {before:.4g} in training, and {value:.4g} in the {phase}", [OVERFIT_REMEDY]))
+        warnings.append((f"the {name} is {before:.4g} in training, and {value:.4g} in the {phase}", OVERFIT))
     places = ".4g" if is_loss else ".4f"
     return f"{phase} {name} {value:{places}}{at}; {answer} has {least:{places}}", warnings
+
+
+def _ranks(roc_auc: float | None, n_others: float, n_classes: int) -> bool:
+    """Return whether probabilities rank records better than by chance, with so many outside the largest class."""
+    if roc_auc is None or n_classes < 2 or n_others < 1:
+        return False
+    return roc_auc > 0.5 + BALANCED + math.sqrt((n_classes - 1) / (3 * n_others))
 
 
 def _shares_cores(summary: Mapping[str, Any], n_steps: int) -> list[Fault]:
@@ -180,5 +221,4 @@ def _changes(changes: Mapping[str, float], is_fresh: bool, has_failed: bool) -> 
     if still and len(still) == len(changes) and is_fresh:
         yield "the params have hardly changed", [f"a higher {RATE}"]
     elif still and has_failed:
-        tries = ["ReLU in place of Sigmoid or Tanh, BatchNorm, or the default initial values"]
-        yield f"param {still[0]!r} has hardly changed, others have: its gradients vanish", tries
+        yield f"param {still[0]!r} has hardly changed, others have: its gradients vanish", VANISHING

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from singa_dask import fs
-from singa_dask.conf.yaml_text import redact_job
+from singa_dask.conf.yaml_text import read_plain, redact_job
 from singa_dask.errors import ConfigError, DataError, TakenOverError
 from singa_dask.fs.ownership import OWNER, Ownership
 from singa_dask.observe.event_texts import layer_metrics, log_text
@@ -360,7 +360,8 @@ class RunDirectory:
         if whole.get("learning") and whole["state"] != "failed":
             begun_from = [(self._command or {}).get(key) for key in ("init_from", "resume")]
             events, first_step = self._journal(METRICS).objects(), self._steps.get(0, 0)
-            said = sentences(whole["learning"], whole, events, not any(begun_from), first_step)
+            job = read_plain(self._texts["resolved.yaml"], "resolved.yaml")
+            said = sentences(whole["learning"], whole, events, not any(begun_from), first_step, job)
             whole["learning"] = {**whole["learning"], "sentences": said}
         self._write("summary.json", f"{to_json(whole, indent=2)}\n")
         return whole

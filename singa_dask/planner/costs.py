@@ -49,6 +49,7 @@ from singa_dask.planner.reading import measure_reading, with_any_scaling
 from singa_dask.planner.simulation import simulate
 from singa_dask.runtime.job.client.cluster import embedded_cluster
 from singa_dask.runtime.job.client.driver import Driver
+from singa_dask.runtime.job.client.job_run import JobRun
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.machine import cpu_count, limit_process, limit_thread, machine_memory
 from singa_dask.runtime.planning.nets import build_net, with_batchsize
@@ -473,8 +474,8 @@ class MeasuredCosts(Costs):
         runs_s, layers_s = [], [sum(passes.values())]
         with tempfile.TemporaryDirectory() as folder, embedded_cluster(plan.layout) as client:
             for i in range(ROUNDS):
-                options: dict[str, Any] = {"run_url": os.path.join(folder, f"run-{i}"), "job_id": f"plan-{i}"}
-                result = Driver(with_any_scaling(job), client, on_event=lambda event: None, **options).run()
+                run = JobRun.of(with_any_scaling(job), run_url=os.path.join(folder, f"run-{i}"), job_id=f"plan-{i}")
+                result = Driver(run, client, on_event=lambda event: None).run()
                 if result.state != "done":
                     return None
                 runs_s.append(result.step_ms["median"] / 1e3)

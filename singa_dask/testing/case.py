@@ -11,6 +11,7 @@ import numpy as np
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.inputs import InputContext
 from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, RecordIds, ShardIndex, base
+from singa_dask.layers.forwarding import Forwarding
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.ops.contract import Array
 
@@ -77,14 +78,17 @@ class Case(NamedTuple):
         n_fixed = max(self.fixed, self.masked)
         for k, shape in enumerate(self.shapes):
             learns = k not in without and k < len(self.shapes) - n_fixed
-            labels = self.labels if "labels" in self.cls.traits.consumed(k) | self.cls.traits.forwards else None
-            if "labels" in self.cls.traits.forwards and labels is None:
+            forwards = issubclass(self.cls, Forwarding) and "labels" in self.cls.forwards
+            labels = self.labels if forwards or "labels" in self.cls.traits.consumed(k) else None
+            if forwards and labels is None:
                 labels = [0] * shape[0]
             feature = source(shape, k, kink=self.kink, labels=labels, grad=learns, ops=ops, dtype=dtype)
             if self.mixed and labels is not None:
                 # of a label alone, as the rows may be cut or repeated
                 highest, own = max(labels), np.array(labels, np.int32)
-                feature.records = RecordIds(feature.labels, None, None, highest - own, 0.5 + 0.5 * own / highest)
+                feature.records = RecordIds(
+                    feature.records.labels, None, None, highest - own, 0.5 + 0.5 * own / highest
+                )
             if self.integers and k >= len(self.shapes) - self.fixed:
                 ops.copy(np.random.default_rng(k).integers(0, self.integers, shape).astype(float), out=feature.data)
             if self.cls.traits.consumed(k).isdisjoint(("data", "one_hot_index", "raw")):
@@ -224,7 +228,11 @@ def results(
         feature.consumed_as.add("data")
     forward(layer, run)
     for k, feature in enumerate(layer.features):
-        arrays |= {f"output {k}": feature.data, f"labels {k}": feature.labels, f"index {k}": feature.one_hot_index}
+        arrays |= {
+            f"output {k}": feature.data,
+            f"labels {k}": feature.records.labels,
+            f"index {k}": feature.one_hot_index,
+        }
         drawn = random.normal(size=feature.shape)
         if feature.grad is not None:
             layer.ops.copy(drawn if weights is None else weights[k], out=feature.grad)

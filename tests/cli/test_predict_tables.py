@@ -84,11 +84,71 @@ def test_what_cannot_be_kept_is_named(call: Call, job: str) -> None:
     given = ["predict", job, "--init-from", "run", "--data", "new.csv"]
     refused = call(*given, "--keep", "nota")
     assert refused.exit_code == 1
-    assert refused.stderr == f"--keep: {Path.cwd()}/new.csv: no column 'nota'. Columns: b, a, key, note.\n"
+    assert (
+        refused.stderr
+        == f"--keep: {Path.cwd()}/new.csv: no column 'nota'. Did you mean 'note'? Columns: b, a, key, note.\n"
+    )
     assert call(*given, "--proba", "--topk", 2).exit_code == 2
     np.savez("new.npz", data=NEW[["a", "b"]])
     refused = call("predict", job, "--init-from", "run", "--data", "new.npz", "--keep", "record")
     assert refused.exit_code == 1 and "new.npz: " in refused.stderr
+
+
+def test_values_that_training_never_lacked(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gap in a number, or in a category, of one record: refused with the option that predicts it all the same."""
+    monkeypatch.chdir(tmp_path)
+    learned = FRAME.assign(key=np.tile(["x", "y"], N // 2))
+    learned.to_csv("train.csv", index=False)
+    given = ["--label", "kind", "--features", "a,b,key", "--test-split", 0, "-o", "gaps.yaml"]
+    assert call("init", "train.csv", *given).exit_code == 0
+    assert call("run", "gaps.yaml", "--run-dir", "gaps", "--set", "train_steps=20").exit_code == 0
+    new = learned.drop(columns="kind").head(6)
+    predicted = ["predict", "gaps.yaml", "--init-from", "gaps", "--proba", "--data"]
+
+    def scores(frame: pd.DataFrame, *options: object) -> pd.DataFrame:
+        frame.to_csv("new.csv", index=False)
+        result = call(*predicted, "new.csv", *options)
+        assert result.exit_code == 0, result.output
+        return table(result.stdout)
+
+    def refused(frame: pd.DataFrame) -> str:
+        frame.to_csv("new.csv", index=False)
+        result = call(*predicted, "new.csv")
+        assert (result.exit_code, result.stdout) == (1, "")
+        return result.stderr
+
+    whole, gap = scores(new), new.assign(a=new["a"].where(new.index != 2))
+    assert refused(gap).endswith("column 'a': no value. Leave the record out, or pass --missing mean or a number.\n")
+    # as if the mean stood there
+    filled = scores(new.assign(a=new["a"].where(new.index != 2, learned["a"].mean())))
+    pd.testing.assert_frame_equal(scores(gap, "--missing", "mean"), filled, atol=1e-5)
+    pd.testing.assert_frame_equal(scores(gap, "--missing", "mean").drop(2), whole.drop(2))
+    zero = scores(new.assign(a=new["a"].where(new.index != 2, 0.0)))
+    pd.testing.assert_frame_equal(scores(gap, "--missing", "0"), zero)
+    for value, said in ((None, "no value. Leave"), ("z", "Expected one of the training data: x, y. Leave")):
+        gap = new.assign(key=new["key"].where(new.index != 2, value))
+        assert refused(gap).endswith(f"{said} the record out, or pass --unknown ignore.\n")
+        found = scores(gap, "--unknown", "ignore")
+        pd.testing.assert_frame_equal(found.drop(2), whole.drop(2))
+        assert not found.loc[2].equals(whole.loc[2])
+    assert call(*predicted, "new.csv", "--missing", "skip").exit_code == 2
+
+
+def test_numbers_that_are_kept_are_numbers(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target is kept as the job reads it, money too, and a code as it is written."""
+    monkeypatch.chdir(tmp_path)
+    cost = [f"${1000 + i}.50" for i in range(N)]
+    FRAME.assign(cost=cost, code="007").drop(columns="kind").to_csv("cost.csv", index=False)
+    assert call("init", "cost.csv", "--target", "cost", "--test-split", 0, "-o", "cost.yaml").exit_code == 0
+    assert call("run", "cost.yaml", "--run-dir", "cost", "--set", "train_steps=5").exit_code == 0
+    given = ["predict", "cost.yaml", "--init-from", "cost", "--data", "cost.csv", "--keep", "code,cost"]
+    assert call(*given, "--out", "out.parquet").exit_code == 0
+    kept = pd.read_parquet("out.parquet")
+    assert kept["cost"].tolist() == [1000.5 + i for i in range(N)]
+    assert set(kept["code"]) == {"007"}
+    assert table(call(*given).stdout)["cost"].astype(float).tolist() == kept["cost"].tolist()
+    refused = call("predict", "cost.yaml", "--init-from", "cost", "--data", "cost.csv", "--keep", "cots")
+    assert "no column 'cots'. Did you mean 'cost'? Columns: a, b, cost, code." in refused.stderr
 
 
 def test_no_two_columns_have_one_name(call: Call, job: str) -> None:

@@ -67,8 +67,8 @@ class FakeDriver:
     made: ClassVar[list[FakeDriver]]
     ends: Callable[[FakeDriver], Result]
 
-    def __init__(self, job: Any, client: Any, **given: Any) -> None:
-        self.job, self.client, self.given = job, client, given
+    def __init__(self, run: Any, client: Any, **given: Any) -> None:
+        self.client, self.given = client, vars(run) | given
         self.stops: list[str] = []
         self.made.append(self)
 

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import JobConf
-from singa_dask.runtime import Driver, Result
+from singa_dask.runtime import Result
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.faults.machines import Machines
 from tests.faults.parts import HELD
 from tests.runtime.harness import Outcome
-from tests.runtime.processes import NUMBERS
+from tests.runtime.processes import NUMBERS, driver_of
 
 # A job that does not end is stopped after this, and its test fails.
 LIMIT_S = 240.0
@@ -89,7 +89,7 @@ class Run:
         if script and job.train_steps < ENDLESS:
             self._held.write_text(str(job.train_steps * 3 // 4 if held_at is None else held_at))
         self.job_id = job_id or f"{job.name}-{next(NUMBERS)}"
-        self.driver = Driver(
+        self.driver = driver_of(
             job,
             machines.client,
             run_url=self.url,

@@ -96,7 +96,7 @@ def test_the_public_answer_of_webhdfs(monkeypatch: pytest.MonkeyPatch, web: str)
         return io.BytesIO(json.dumps({"BlockLocations": {"BlockLocation": [block]}}).encode())
 
     monkeypatch.setattr(urllib.request.OpenerDirector, "open", answer)
-    found = hdfs_locations.block_locations([web], "/a b", 0, 9, "me")
+    found = hdfs_locations.block_locations([web], "/a b", 9, "me")
     assert found == [{"hosts": ["a", "b"], "offset": 5, "length": 7}]
     assert asked == [f"{web}webhdfs/v1/a%20b?op=GETFILEBLOCKLOCATIONS&offset=0&length=9&user.name=me"]
 
@@ -113,7 +113,7 @@ def test_where_webhdfs_does_not_answer_there_are_no_locations(
 
     monkeypatch.setattr(urllib.request.OpenerDirector, "open", answer)
     for _ in range(3):
-        assert hdfs_locations.block_locations([web], "/a", 0, 9, "me") == []
+        assert hdfs_locations.block_locations([web], "/a", 9, "me") == []
     assert len(asked) == 1
 
 
@@ -127,7 +127,7 @@ def test_a_web_port_that_drops_packets_is_tried_once(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(socket, "create_connection", connect)
     for _ in range(3):
-        assert hdfs_locations.block_locations(["http://nn:9870", "http://nn:50070"], "/a", 0, 9, "me") == []
+        assert hdfs_locations.block_locations(["http://nn:9870", "http://nn:50070"], "/a", 9, "me") == []
     assert tried == [("nn", 9870), ("nn", 50070)]
 
 

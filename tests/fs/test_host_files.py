@@ -71,7 +71,7 @@ def test_a_mounted_catalog_is_a_directory_of_files(hosts: Hosts) -> None:
         assert fs.local_path(there) is None
         assert (fs.exists(there), fs.is_dir("dask://train-1"), fs.has_locations(here)) == (True, True, True)
         assert version(there) != ""
-        assert fs.get_block_locations(there, 5, 10) == [{"hosts": ["there"], "offset": 5, "length": 10}]
+        assert fs.get_block_locations(there) == [{"hosts": ["there"], "offset": 0, "length": fs.size(there)}]
         assert hosts.fetched == []
         assert fs.read_bytes(here, 0, 6) == fs.read_bytes(there, 0, 6) == b"ARROW1"
         assert hosts.fetched == [("part-00001.arrow", 0, 6)]

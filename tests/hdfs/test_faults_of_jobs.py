@@ -19,7 +19,7 @@ from singa_dask.conf import JobConf
 from singa_dask.data.stores.arrow.arrow import ArrowStore
 from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import RangeReader
-from singa_dask.runtime import Driver, Patience, connect
+from singa_dask.runtime import Patience, connect
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.contracts.records import pixels
 from tests.data.loading.test_full_cache_disk import UNSHARE, can_mount
@@ -28,7 +28,7 @@ from tests.hdfs.cluster import READY_WITHIN_S
 from tests.hdfs.conftest import start_or_skip
 from tests.hdfs.pair import HdfsPair
 from tests.runtime.harness import ALLREDUCE, dense, mlp
-from tests.runtime.processes import TIMEOUT_S, Cluster, wait_until
+from tests.runtime.processes import TIMEOUT_S, Cluster, driver_of, wait_until
 from tests.selection import mostly_soak
 
 pytestmark = pytest.mark.cluster
@@ -92,7 +92,7 @@ class Ran:
         self._answer = answer
         job = world.job(commands or {}, **store)
         try:
-            driver = Driver(job, world.client, run_url=self.url, on_event=self._see, job_id=name)
+            driver = driver_of(job, world.client, run_url=self.url, on_event=self._see, job_id=name)
             self.result = driver.run()
         finally:
             for helper in self._helpers:

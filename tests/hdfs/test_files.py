@@ -311,7 +311,6 @@ def test_block_locations_name_the_hosts(mini: MiniHdfs) -> None:
     assert [block["offset"] for block in blocks] == [0, BLOCK_BYTES, 2 * BLOCK_BYTES]
     assert [block["length"] for block in blocks] == [BLOCK_BYTES, BLOCK_BYTES, len(DATA) - 2 * BLOCK_BYTES]
     assert all(len(block["hosts"]) == 2 and set(block["hosts"]) <= set(HOSTS) for block in blocks)
-    assert fs.get_block_locations(url, BLOCK_BYTES + 5, 10, options)[0]["offset"] == BLOCK_BYTES
     assert fs.get_block_locations(url, storage_options={"http": "http://127.0.0.1:9"}) == []
     fs.remove_tree(url)
 

@@ -11,11 +11,12 @@ import pytest
 from singa_dask import fs
 from singa_dask.conf import JobConf
 from singa_dask.data.stores import STORES, open_store
-from singa_dask.runtime import Driver, plan_processes
+from singa_dask.runtime import plan_processes
 from singa_dask.runtime.checkpoints.lookup import find, load_values
 from singa_dask.runtime.job.client.cluster import embedded_cluster
 from tests.contracts.records import SUFFIX, assert_same, pixels, read_all
 from tests.runtime.harness import SINGLE, mlp
+from tests.runtime.processes import driver_of
 from tests.selection import mostly_soak
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +54,7 @@ class Ran:
         self.url, self.events = url, list[dict[str, Any]]()
         fs.makedirs(url)
         with embedded_cluster(plan_processes(job.cluster)) as client:
-            driver = Driver(job, client, run_url=url, on_event=self.events.append, job_id="hdfs", resume=resume)
+            driver = driver_of(job, client, run_url=url, on_event=self.events.append, job_id="hdfs", resume=resume)
             self.result = driver.run()
         assert self.result.state == "done", self.result
 

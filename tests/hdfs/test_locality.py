@@ -14,11 +14,12 @@ from distributed import Client
 from singa_dask import fs
 from singa_dask.conf import JobConf
 from singa_dask.data.stores import STORES
-from singa_dask.runtime import Driver, Result, local_cluster
+from singa_dask.runtime import Result, local_cluster
 from singa_dask.runtime.checkpoints.lookup import find
 from tests.contracts.records import pixels
 from tests.hdfs.cluster import MiniHdfs
 from tests.runtime.harness import mlp
+from tests.runtime.processes import driver_of
 
 pytestmark = pytest.mark.cluster
 N_FILES, N_RECORDS = 24, 240
@@ -52,7 +53,7 @@ class Ran:
     def __init__(self, job: JobConf, client: Client, directory: Path, resume: str | None = None) -> None:
         directory.mkdir()
         self.url, self.events = str(directory), list[dict[str, Any]]()
-        driver = Driver(
+        driver = driver_of(
             job, client, run_url=self.url, on_event=self.events.append, job_id=directory.name, resume=resume
         )
         self.result: Result = driver.run()

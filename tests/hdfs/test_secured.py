@@ -16,7 +16,6 @@ from singa_dask import fs
 from singa_dask.data.convert import convert
 from singa_dask.data.stores import open_store
 from singa_dask.errors import DataError
-from singa_dask.runtime import Driver
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.contracts.records import assert_same, pixels, read_all, written
 from tests.hdfs.cluster import READY_WITHIN_S
@@ -27,7 +26,7 @@ from tests.hdfs.secured import PRINCIPALS, SecuredHdfs
 from tests.hdfs.test_jobs import DIGITS, on
 from tests.runtime.ahead import read_little_ahead
 from tests.runtime.harness import ALLREDUCE
-from tests.runtime.processes import cluster, wait_until
+from tests.runtime.processes import cluster, driver_of, wait_until
 
 # Java's 3DES, which is what it takes by default, is ten times slower.
 AES = {"dfs.encrypt.data.transfer.cipher.suites": "AES/CTR/NoPadding"}
@@ -85,7 +84,7 @@ def test_a_job_on_two_dask_workers(secured: SecuredHdfs, tmp_path: Path) -> None
         for path, run in ((str(DIGITS), str(tmp_path / "run")), (digits, f"{secured.url}/run")):
             fs.makedirs(run)
             job = on(path, ALLREDUCE, checkpoint_freq=4)
-            result = Driver(job, client, run_url=run, on_event=lambda event: None, job_id=f"of-{len(results)}").run()
+            result = driver_of(job, client, run_url=run, on_event=lambda event: None, job_id=f"of-{len(results)}").run()
             assert result.state == "done", result
             results.append({name: stored.values for name, stored in load_values(run).items()})
     assert results[0].keys() == results[1].keys()

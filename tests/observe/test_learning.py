@@ -10,7 +10,7 @@ from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.metrics import accuracy_score, log_loss, mean_squared_error, top_k_accuracy_score
 
 from singa_dask.data.codecs.scaling import Moments
-from singa_dask.observe.learning import sentences
+from singa_dask.observe.learning import LABELS, STANDARDISE, sentences
 from singa_dask.runtime.units.learning import facts_of_workers
 
 RNG = np.random.default_rng(1)
@@ -146,6 +146,41 @@ def test_a_rare_class_is_judged_by_the_balanced_accuracy() -> None:
         "no better than always saying 'no'" in each for each in lines(accuracy=0.94, loss=0.3, balanced_accuracy=0.5)
     )
     assert len(lines(accuracy=0.96, loss=0.1, balanced_accuracy=0.8)) == 1
+
+
+@pytest.mark.parametrize("balanced", [0.5, 0.5034, 0.53])
+@pytest.mark.parametrize("accuracy", [0.9395, 0.94, 0.9405])
+def test_a_net_that_ranks_a_rare_class_has_learnt(accuracy: float, balanced: float) -> None:
+    labels = np.repeat([0, 1], [9400, 600])
+    facts = facts_of_workers([of_classes(labels, 2, names=["no", "yes"])])
+    loss = 0.95 * values([of_classes(labels, 2)])["loss"]
+    test = {"accuracy": accuracy, "loss": loss, "balanced_accuracy": balanced}
+
+    def lines(job: dict[str, Any] | None = None, **more: float) -> list[str]:
+        summary = {"steps": 500, "train": {}, "validation": {}, "test": {**test, **more}}
+        return sentences(facts, summary, train(FALLING), job=job)
+
+    said = lines()
+    assert "nearly always the same" in said[1] and len(said) == 3
+    assert all(each in said[2] for each in ("class_weights", "predict --proba", "roc_auc"))
+    assert "base_lr" not in said[2] and LABELS not in said[2]
+    # the job computes it already
+    assert "roc_auc" not in lines({"metrics": ["roc_auc"]}, roc_auc=0.73)[2]
+    # the ranks are right, while the probabilities are not
+    assert "nearly always the same" in lines(loss=1.2 * loss, roc_auc=0.73)[1]
+    assert "no better than" in lines(loss=1.2 * loss, roc_auc=0.53)[1]
+
+
+def test_what_a_job_has_is_not_advised() -> None:
+    store = {"standardise": True}
+    layers = [{"type": "RecordInput", "store_conf": store}, {"type": "Dropout", "dropout_conf": {}}]
+    job = {"neuralnet": {"layer": layers}, "updater": {"weight_decay": 0.1}, "early_stopping": None}
+    nothing = {"accuracy": 0.63, "loss": 0.66}
+    assert said(nothing, FALLING)[-1].split("; ")[1:] == [STANDARDISE, LABELS]
+    assert said(nothing, FALLING, job=job)[-1].split("; ")[1:] == [LABELS]
+    carried = {"accuracy": 0.7, "loss": 0.6}
+    lines = said(carried, FALLING, accuracies=np.full(40, 0.94), job=job)
+    assert lines[-1] == "try more records; early_stopping; whether the records of both are made in the same way"
 
 
 def test_training_that_does_not_carry_over() -> None:

@@ -194,6 +194,18 @@ def test_a_run_that_goes_on_without_a_step_left_has_the_result_of_all_of_it(url:
     assert said == [["train accuracy 0.9000; always saying 'a' has 0.5000"]] * 2
 
 
+def test_what_a_job_has_already_is_not_advised(url: str) -> None:
+    base = {"accuracy": {"value": 0.5, "answer": "always saying 'a'", "records": 100, "classes": 2}}
+    phases = {"train": {"accuracy": 0.5}, "test": {}, "validation": {}}
+    store = "neuralnet: {layer: [{name: data, type: RecordInput, store_conf: {standardise: true}}]}"
+    with RunDirectory(url, "", store) as directory:
+        directory.on_event(STARTED)
+        learning = {"baselines": {"train": base}, "broken": {}, "changes": {}}
+        whole = directory.finish({"state": "done", "steps": 1000, "seconds": 1.0, "learning": learning, **phases})
+    said = whole["learning"]["sentences"]
+    assert "find-rate" in said[-1] and "standardise" not in said[-1]
+
+
 def test_waits_for_cores_are_of_the_steps_since_a_run_was_resumed(url: str) -> None:
     waits = {"wait_ms": {"cores": 20.0}, "step_ms": {"median": 50.0}}
     learning = {"baselines": {}, "broken": {}, "changes": {}}

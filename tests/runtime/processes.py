@@ -19,7 +19,8 @@ import psutil
 from distributed import Client, LocalCluster, Scheduler, Worker
 
 from singa_dask.conf import JobConf, load
-from singa_dask.runtime import Driver, Patience, Result, connect
+from singa_dask.runtime import Driver, JobRun, Patience, Result, connect, this_user
+from singa_dask.runtime.job.client.driver import Lease
 from singa_dask.runtime.job.dask_worker.site import Site
 from singa_dask.runtime.job.names import DRIVERS, EVENTS, JOBS, SITE
 from singa_dask.runtime.job.scheduler.jobs import Jobs
@@ -117,6 +118,14 @@ def long(framework: str) -> JobConf:
     return digits(framework, "train_steps=1000000", "disp_freq=1")
 
 
+def driver_of(
+    job: JobConf, client: Client, on_event: Callable[[dict[str, Any]], None], lease: Lease | None = None,
+    queue: bool = False, **run: Any,
+) -> Driver:  # fmt: skip
+    """Return the driver of a job on a cluster."""
+    return Driver(JobRun.of(job, owner=this_user(), **run), client, on_event=on_event, lease=lease, queue=queue)
+
+
 class Driven:
     """One job, run by a `Driver` in this thread."""
 
@@ -135,7 +144,9 @@ class Driven:
         self._on_metrics = on_metrics
         # of a job of the same id, that has just ended, Dask workers may still tell the scheduler
         self.job_id = f"{job.name}-{next(NUMBERS)}"
-        self.driver = Driver(job, client, run_url=self.url, on_event=self._on_event, job_id=self.job_id, resume=resume)
+        self.driver = driver_of(
+            job, client, run_url=self.url, on_event=self._on_event, job_id=self.job_id, resume=resume
+        )
         self.result: Result = self.driver.run()
 
     def _on_event(self, event: dict[str, Any]) -> None:

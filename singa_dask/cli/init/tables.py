@@ -55,7 +55,7 @@ from singa_dask.data.stores.images.image_decoding import IMAGE_SUFFIXES
 from singa_dask.data.stores.label_match import label_table
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.data.stores.tables.table_csv import CsvPart
-from singa_dask.errors import DataError, listed
+from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.registry import suggest
 from singa_dask.shown import plural
 
@@ -501,7 +501,7 @@ def _resolved(table: TableSurvey, wanted: Sequence[str], option: str) -> list[st
         at = {"first": 0, "last": len(names) - 1}.get(each, int(each) - 1 if each.isdecimal() else -1)
         chosen = [name for name in names if name == each] or fnmatch.filter(filter(None, names), each)
         if not chosen and not 0 <= at < len(names):
-            raise DataError(f"{table.url}: no column {each!r} for {option}. {suggest(each, filter(None, names))}")
+            raise ConfigError(f"{table.url}: no column {each!r} for {option}. {suggest(each, filter(None, names))}")
         columns += chosen or [names[at]]
     return columns
 

@@ -18,7 +18,7 @@ class Learned(NamedTuple):
 
     @classmethod
     def of(cls, *manifests: Mapping[str, Any]) -> Learned:
-        """Return what is in the manifests of checkpoints; later ones win."""
+        """Return what the manifests of checkpoints have; later manifests win."""
         return cls(
             {name: tuple(each) for one in manifests for name, each in one.get("class_names", {}).items()},
             {name: TableFacts.from_dict(each) for one in manifests for name, each in one.get("tables", {}).items()},

@@ -115,18 +115,18 @@ class Spelling:
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Spelling:
-        """Return what a job or a checkpoint says."""
+        """Return the spelling that a job or a checkpoint describes."""
         numbers = {name: NumberForm(**form) for name, form in (found.get("numbers") or {}).items()}
         return cls(numbers, tuple(found.get("na_values") or ()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it, without what is empty."""
+        """Return the spelling as a dictionary for JSON, without empty values."""
         default, forms = asdict(NumberForm()), {name: asdict(form) for name, form in self.numbers.items()}
         numbers = {name: {key: form[key] for key in form if form[key] != default[key]} for name, form in forms.items()}
         return ({"numbers": numbers} if numbers else {}) | ({"na_values": [*self.na_values]} if self.na_values else {})
 
     def over(self, known: Spelling) -> Spelling:
-        """Return it with what is known of the training data, of columns that it says nothing of."""
+        """Return this spelling, with that of the training data, ``known``, for columns that it does not name."""
         words = dict.fromkeys((*known.na_values, *self.na_values))
         return Spelling({**known.numbers, **self.numbers}, tuple(words))
 

@@ -48,7 +48,7 @@ def plain_array(value: Any, where: str) -> Array:
 
 
 def as_array(value: Any, where: str) -> Array:
-    """Return as `plain_array` does what NumPy makes an array of, e.g. a list, or a column of a frame."""
+    """Convert any array-like, such as a list or a column of a frame, to an array, as `plain_array` does."""
     if isinstance(value, np.ndarray) or hasattr(value, "toarray"):
         return plain_array(value, where)
     try:

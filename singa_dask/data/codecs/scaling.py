@@ -17,7 +17,7 @@ BLOCK = 1 << 17
 MAX_SCALED = 100.0
 """No value of the training data is scaled to more than this. Other values may be: nothing is clipped."""
 MAX_OF_RARE, RARE = 10.0, 0.01
-"""None of a column is of which fewer than this share of the values is not zero."""
+"""The maximum of scaled values in a column of which fewer than the share ``RARE`` of the values is not zero."""
 
 
 class Moments(NamedTuple):
@@ -35,7 +35,7 @@ class Moments(NamedTuple):
 
     @classmethod
     def of(cls, values: Array) -> Moments:
-        """Return those of an array (N, ...), block by block."""
+        """Return the moments of an array (N, ...), computed block by block."""
         table = values.reshape(len(values), math.prod(values.shape[1:]))
         rows = max(1, BLOCK // max(1, table.shape[1]))
         blocks = [cls._of_block(table[first : first + rows]) for first in range(0, max(1, len(table)), rows)]
@@ -57,7 +57,7 @@ class Moments(NamedTuple):
             return cls(len(wide), first + mean, np.einsum("ij,ij->j", wide, wide), low, high, filled)
 
     def merged(self, other: Moments) -> Moments:
-        """Return those of both together (Chan et al. 1979)."""
+        """Return the moments of both sets of records together (Chan et al. 1979)."""
         n = self.n + other.n
         if not self.n or not other.n:
             return self if self.n else other
@@ -87,7 +87,7 @@ class Scaling:
 
     @classmethod
     def of(cls, moments: Moments) -> Scaling:
-        """Return that of columns (N, D), of which there is a record."""
+        """Return the scaling of columns (N, D) with these moments, of one record at least."""
         std = np.sqrt(moments.squares / moments.n)
         # what rounding makes of a constant column
         constant = std <= 10 * np.finfo(np.float64).eps * np.abs(moments.mean)
@@ -115,9 +115,9 @@ class Scaling:
         return values.astype(np.float64) * self.std + self.mean
 
     def of_shape(self, shape: Sequence[int]) -> Scaling | None:
-        """Return that of records: of each value, or of each channel of images (channels, height, width).
+        """Return the scaling of records: of each value, or of each channel of images (channels, height, width).
 
-        None if it has another number of columns.
+        None if this scaling is of another number of columns.
         """
         if len(self.mean) != columns_of(shape):
             return None
@@ -125,7 +125,7 @@ class Scaling:
         return Scaling(*(np.broadcast_to(each.reshape(to), shape) for each in (self.mean, self.std)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it, with all digits."""
+        """Return mean and deviation as lists for JSON, with all digits."""
         return {"mean": self.mean.tolist(), "std": self.std.tolist()}
 
     @classmethod

@@ -30,6 +30,12 @@ FILLED = Remedy(
     "missing", "Set missing: to mean, to skip, or to a number for features without a value.", ("mean", "skip")
 )
 NAMED = Remedy("missing", "Set missing: skip, or name the empty value among its categories: ''.", ("skip",))
+ZEROS = Remedy(
+    "unknown",
+    "Set missing: skip, unknown: ignore, or name the empty value among its categories: ''.",
+    ("ignore",),
+)
+UNKNOWN = Remedy("unknown", "Or set unknown: ignore.", ("ignore",))
 UNLABELLED = Remedy("unlabelled", "Set unlabelled: skip to leave such records out.", ("skip",))
 
 
@@ -133,7 +139,7 @@ class TableEncoder:
             categories = self._facts.categories[name]
             if self._facts.encoding != "one_hot":
                 return _index_of(column, categories, where, name)
-            index = _index_of(column, categories, where, name, unknown=self._spec.unknown)
+            index = _index_of(column, categories, where, name, ZEROS, self._spec.unknown)
             one_hot: Values = index[:, None] == np.arange(len(categories))
             return one_hot
         fill = self._spec.missing
@@ -225,7 +231,7 @@ def _is_in_range(values: npt.NDArray[np.floating[Any]]) -> bool:
 def _index_of(
     column: pa.Array, names: Sequence[str], where: Where, name: str, remedy: Remedy = NAMED, unknown: str = ""
 ) -> npt.NDArray[np.int64]:
-    """Return the index of each string in a vocabulary; -1 for others if ``unknown`` is ``ignore``."""
+    """Return the index of each string in a vocabulary; if ``unknown`` is ``ignore``, -1 for others and for none."""
     numbers, strings = NameNumbers(names), pc.fill_null(as_texts(column), "")
     if "" in numbers:
         strings = pc.if_else(pa.array(missing_of(column)), "", strings)
@@ -234,13 +240,12 @@ def _index_of(
     found: npt.NDArray[np.int64] = np.array([numbers[text] for text in texts], np.int64)[encoded.indices.to_numpy()]
     wrong = found < 0
     if wrong.any():
-        _refuse_missing(column, wrong & missing_of(column), where, name, remedy)
         if unknown == "ignore":
             return found
+        _refuse_missing(column, wrong & missing_of(column), where, name, remedy)
         row = int(wrong.argmax())
         shown = listed([name or "'' (no value)" for name in names])
-        raise DataError(
-            f"{where(row)}, column {name!r}: unknown category {texts[encoded.indices[row].as_py()]!r}. "
-            f"Expected one of the training data: {shown}.{' Or set unknown: ignore.' if unknown else ''}"
-        )
+        said = f"unknown category {texts[encoded.indices[row].as_py()]!r}. Expected one of the training data: {shown}."
+        said, helps = (f"{said} {UNKNOWN.text}", UNKNOWN) if unknown else (said, None)
+        raise DataError(f"{where(row)}, column {name!r}: {said}", remedy=helps)
     return found

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from singa_dask.data.codecs.numbers import NO_SPELLING, Spelling
 from singa_dask.data.codecs.tokens import TextCodec
@@ -78,6 +81,14 @@ class TableFacts:
         # facts that were stored before there could be several labels do not name the column
         return self.labels.get(name, self.labels.get("", ()))
 
+    def with_means(self, means: npt.NDArray[np.float64]) -> TableFacts:
+        """Return facts that know the mean of each feature that is a number; ``means`` are those of the values."""
+        if len(means) != len(self.names):
+            return self
+        of_values = dict(zip(self.names, map(float, means), strict=True))
+        numbers = [name for name in self.features if name not in self.categories and name not in self.widths]
+        return replace(self, means={**{name: of_values[name] for name in numbers}, **self.means})
+
     def compare(self, other: TableFacts) -> str:
         """Return how records differ from those that other facts describe; empty if they have the same meaning."""
         if self.names != other.names:
@@ -94,7 +105,7 @@ class TableFacts:
         return ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return them as JSON has them."""
+        """Return the facts as a dictionary for JSON."""
         return {
             "features": list(self.features),
             "means": dict(self.means),

@@ -66,7 +66,7 @@ class TableSpec:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> TableSpec:
-        """Return what the options of a `TableStore` say, without what is not a feature if ``has_label`` is false."""
+        """Return the specification in the options of a `TableStore`: of features alone if ``has_label`` is false."""
         label = options["label"]
         labels = (label,) if label and isinstance(label, str) else tuple(label)
         spec = cls(
@@ -89,7 +89,7 @@ class TableSpec:
         return replace(spec, label=(), target=(), weight="", categories=features_only)
 
     def with_label(self, url: str, names: Sequence[str]) -> TableSpec:
-        """Return it with the column that is called like a label, if it names no columns to be read.
+        """Return the specification with the column that is called like a label, if it names no columns to be read.
 
         Raises
         ------

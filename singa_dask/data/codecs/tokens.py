@@ -81,7 +81,7 @@ class TextCodec:
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> TextCodec:
-        """Return the codec of which ``dataclasses.asdict``, or a `TextConf`, has the values."""
+        """Return the codec with the values of ``dataclasses.asdict`` of a codec, or of a `TextConf`."""
         return cls(**{**found, "vocabulary": tuple(found.get("vocabulary", ()))})
 
     def reads_like(self, other: TextCodec) -> bool:
@@ -91,7 +91,7 @@ class TextCodec:
         return has_own and mine == others
 
     def with_tokenizer(self, where: str, storage_options: fs.Options) -> TextCodec:
-        """Return it with the content of its tokenizer, if it has one.
+        """Return the codec with the content of its tokenizer in place of the URL, if it has a tokenizer.
 
         Raises
         ------
@@ -131,7 +131,7 @@ class TextCodec:
         return lengths
 
     def learned(self, counts: Mapping[str, int]) -> TextCodec:
-        """Return it with the vocabulary of tokens that were counted."""
+        """Return the codec with a vocabulary of the most frequent of the counted tokens."""
         by_count = sorted(counts, key=lambda token: (-counts[token], token))
         return replace(self, vocabulary=tuple(by_count[: self.vocab_size - 1]))
 

@@ -228,7 +228,7 @@ def first_change(before: Mapping[str, str], after: Mapping[str, str]) -> str:
 def make_plan(
     request: ConvertRequest, storage_options: fs.Options, source: Store, found: Mapping[str, str]
 ) -> ConversionPlan:
-    """Make the plan of a conversion of open sources, of which ``found`` are the `source_versions`."""
+    """Make the plan of a conversion of open sources; ``found`` are their `source_versions`."""
     _check_labels(request, source)
     return ConversionPlan(
         request,

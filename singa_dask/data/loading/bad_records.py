@@ -63,7 +63,7 @@ class BadRecord(NamedTuple):
     reason: str
 
     def facts(self) -> dict[str, Any]:
-        """Return what is reported of it."""
+        """Return block, row and reason, as reports have them."""
         rows = {"rows": self.rows} if self.row is None and self.block is not None else {}
         return {"block": self.block, "row": self.row, **rows, "reason": self.reason.rstrip(".")}
 

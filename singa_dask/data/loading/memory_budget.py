@@ -139,7 +139,7 @@ class MemoryBudget:
         return n, int(of_run.max()) if store.remote else 0
 
     def _reading(self, block: Block) -> int:
-        """Return what one block takes while it is read: its bytes, and its records while they are decoded."""
+        """Return the bytes of memory that reading a block takes: its bytes, and its records while they are decoded."""
         return 0 if self._store.mapped else block.length + decoding_bytes(self._store, block)
 
     def _needed(self) -> int:
@@ -198,7 +198,7 @@ class MemoryBudget:
 
 
 def decoding_bytes(store: Store, block: Block) -> int:
-    """Return what the records of a block take while they are decoded."""
+    """Return the bytes of memory that the records of a block take while they are decoded."""
     return 2 * block.n * store.record_bytes
 
 

@@ -169,6 +169,7 @@ class ClassNames:
     def table_of(self, layer: str, learns: bool) -> TableFacts | None:
         """Return what is known of the columns that a layer is to read; None if the layer is the first to learn it.
 
+        Layers that do not learn it know the means of columns that are standardised, too.
         ``learns`` says whether the layer belongs to the training net.
         """
         if learns:
@@ -176,7 +177,8 @@ class ClassNames:
         self._read()
         found = list(self.tables.values())
         same = found[0] if found and all(each == found[0] for each in found) else None
-        return self.tables.get(layer, same)
+        facts, scaling = self.tables.get(layer, same), self.scaling_of(layer)
+        return facts.with_means(scaling.mean) if facts and scaling else facts
 
     def match_table(self, layer: str, store: Store, learns: bool) -> None:
         """Learn what the columns of a store mean, or compare it with what the training net has learned.

@@ -341,12 +341,12 @@ def rest_of(source: Bytes, taken: Sequence[tuple[int, int]]) -> int:
 
 
 def file_bytes(source: Bytes) -> int:
-    """Return the length of a file, or of that of which the bytes were made."""
+    """Return the length of a file; of bytes derived from another file, the length of that file."""
     return source.origin[0] if source.origin else source.size
 
 
 def summed_bytes(ranges: Sequence[Range], data: list[memoryview]) -> list[memoryview]:
-    """Return the bytes of a block whose checksum a manifest has: where they were made of a file, its checksum."""
+    """Return the bytes of a block that its checksum covers: for derived bytes, length and checksum of their file."""
     origin = ranges[0].source.origin if ranges else None
     return [memoryview(repr(origin).encode())] if origin else data
 

@@ -128,12 +128,19 @@ def test_facts_of_the_training_data_are_used(csv: Path, tmp_path: Path) -> None:
     with table_of(other, wrong, **named, label="kind") as store:
         with pytest.raises(DataError, match=r"data: '' \(no value\), red\. Or set unknown: ignore\.$"):
             read_all(store)
-    # as scikit-learn's OneHotEncoder with handle_unknown="ignore"; a missing value is no unknown one
+    # as scikit-learn's OneHotEncoder with handle_unknown="ignore", which has seen no missing value, or one
     encoder = OneHotEncoder(handle_unknown="ignore").fit([[""], ["red"]])
     with table_of(other, wrong + "apple,,1,7\n", **named, label="kind", unknown="ignore") as store:
         np.testing.assert_array_equal(read_all(store)["data"], encoder.transform([["red"], ["blue"], [""]]).toarray())
-    with table_of(other, wrong + "apple,,1,7\n", **options, missing="mean", facts=facts, unknown="ignore") as store:
-        with pytest.raises(DataError, match="line 4, column 'colour': no value"):
+    gaps, of_colour = wrong + "apple,,1,7\n", {**options, "features": ["colour"]}
+    encoder = OneHotEncoder(handle_unknown="ignore").fit([["red"], ["yellow"]])
+    of_colour["facts"] = {**facts, "features": ["colour"], "means": {}}
+    with table_of(other, gaps, **of_colour, unknown="ignore") as store:
+        np.testing.assert_array_equal(read_all(store)["data"], encoder.transform([["red"], ["blue"], [None]]).toarray())
+    with table_of(other, gaps, **of_colour) as store:
+        with pytest.raises(
+            DataError, match=r"line 4, column 'colour': no value\. Set missing: skip, unknown: ignore, or"
+        ):
             read_all(store)
     with pytest.raises(ValueError, match="ignore makes zeros of unknown categories: expected encoding: one_hot"):
         StoreConf.model_validate({"path": "x.csv", "features": ["a"], "unknown": "ignore", "encoding": "index"})

@@ -11,9 +11,8 @@ import requests
 from distributed import Client
 from selenium.webdriver import Chrome
 
-from singa_dask.runtime import Driver
 from tests.runtime.dashboard.browser import browser
-from tests.runtime.processes import long, wait_until
+from tests.runtime.processes import driver_of, long, wait_until
 
 pytestmark = pytest.mark.cluster
 NAME = '<img src=x onerror="window.broken=1"><script>window.broken=1</script>'
@@ -48,7 +47,7 @@ def length_of_the_curve(chrome: Chrome) -> float:
 def test_a_job_is_followed_live_whatever_it_is_called(client: Client, chrome: Chrome, tmp_path: Path) -> None:
     job = long("hybrid").model_copy(update={"name": NAME})
     (tmp_path / "run").mkdir()
-    driver = Driver(job, client, run_url=str(tmp_path / "run"), on_event=lambda event: None, job_id=f"{NAME}-1")
+    driver = driver_of(job, client, run_url=str(tmp_path / "run"), on_event=lambda event: None, job_id=f"{NAME}-1")
     thread = threading.Thread(target=driver.run)
     thread.start()
     try:

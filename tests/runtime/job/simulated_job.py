@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from itertools import combinations, product
 from typing import Any
 
@@ -77,7 +78,7 @@ class SimulatedJob(SimulatedCluster):
         while self.over is None and self.now < end:
             self.run(1.0)
         assert self.over is not None, f"stuck in {self.state.phase}: {self.history()}"
-        return self.over.what
+        return asdict(self.over.end)
 
     def _tick(self) -> None:
         for address in dict.fromkeys(self.state.workers):

@@ -23,7 +23,7 @@ from distributed.security import Security
 
 from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError, DataError
-from singa_dask.runtime import Driver, Patience, RemoteJobs, plan_processes, wait_for_room
+from singa_dask.runtime import Patience, RemoteJobs, plan_processes, wait_for_room
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job.client.cluster import embedded_cluster, local_cluster, present_workers
 from singa_dask.runtime.job.client.install import install_jobs
@@ -38,6 +38,7 @@ from tests.runtime.processes import (
     check_gone,
     cluster,
     digits,
+    driver_of,
     kill_worker,
     long,
     program,
@@ -205,7 +206,7 @@ def test_the_driver_hears_of_steps_that_are_not_displayed(client: Client, tmp_pa
                 driver.stop()
 
     job = digits("downpour", "train_steps=1000000", "disp_freq=0")
-    driver = Driver(job, client, run_url=str(tmp_path), on_event=on_event, job_id="steps")
+    driver = driver_of(job, client, run_url=str(tmp_path), on_event=on_event, job_id="steps")
     result = driver.run()
     assert result.state == "stopped"
     groups = {str(group) for group in range(job.cluster.nworker_groups)}
@@ -227,7 +228,7 @@ def test_so_is_one_that_another_job_leaves_no_room_for_or_has_the_id_of(client: 
 
     def start_others(driven: Driven, event: dict[str, Any]) -> None:
         for job, job_id in ((digits("allreduce"), "another"), (digits("single"), driven.job_id)):
-            driver = Driver(job, client, run_url=str(tmp_path), on_event=lambda event: None, job_id=job_id)
+            driver = driver_of(job, client, run_url=str(tmp_path), on_event=lambda event: None, job_id=job_id)
             with pytest.raises(ClusterError) as caught:
                 driver.run()
             refused.append(str(caught.value))
@@ -477,7 +478,7 @@ def test_a_job_is_placed_on_dask_workers_that_are_not_silent(client: Client, tmp
             def record(event: dict[str, Any], placed: list[str] = placed) -> None:
                 placed += [each["address"] for each in event["processes"]] if event["event"] == "placed" else []
 
-            Driver(job, client, on_event=record, run_url=str(tmp_path), job_id=f"heard-{i}").run()
+            driver_of(job, client, on_event=record, run_url=str(tmp_path), job_id=f"heard-{i}").run()
             assert placed and silent not in placed
     finally:
         client.run_on_scheduler(set_silent, "")

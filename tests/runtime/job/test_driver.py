@@ -14,11 +14,11 @@ import pytest
 from singa_dask.errors import ReplacedError, SingaError, UnitError
 from singa_dask.runtime.job.client import detached, job_run
 from singa_dask.runtime.job.client.detached import DriverHost
-from singa_dask.runtime.job.client.driver import Driver, Lease, UnheardError
+from singa_dask.runtime.job.client.driver import Lease, UnheardError
 from singa_dask.runtime.job.client.job_run import JobRun
 from singa_dask.runtime.job.client.result import Result
 from singa_dask.runtime.job.names import Op
-from tests.runtime.processes import digits
+from tests.runtime.processes import digits, driver_of
 
 LOST = "stderr cannot be written: its reader is gone."
 
@@ -131,7 +131,7 @@ def test_a_driver_leaves_the_job_to_those_who_go_on_with_it(
 ) -> None:
     client: Any = SimpleNamespace(id="me")
     lease, given = Lease(2, has_begun=True, is_kept=is_kept), {"run_url": str(tmp_path), "job_id": "job"}
-    driver = Driver(digits("single"), client, on_event=lambda event: None, lease=lease, **given)
+    driver = driver_of(digits("single"), client, on_event=lambda event: None, lease=lease, **given)
     follower = cast("Any", driver._follower)
     nothing = follower._give_up("the scheduler has not answered for 60 s")
     over = {"another driver": None, "nothing": nothing, "the end": replace(nothing, is_heard=True)}[heard]

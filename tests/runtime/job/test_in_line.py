@@ -30,8 +30,8 @@ class InLine(Driver):
 
     def __init__(self, directory: Path, *errors: Exception) -> None:
         client = cast("Client", SimpleNamespace(id="me"))
-        job_id, url = "job", str(directory)
-        super().__init__(digits("single"), client, run_url=url, on_event=self._add, job_id=job_id, queue=True)
+        run = JobRun.of(digits("single"), run_url=str(directory), job_id="job")
+        super().__init__(run, client, on_event=self._add, queue=True)
         self.errors = list(errors)
         self.said: list[str] = []
         cast("Any", self._follower).ask = lambda op, **given: {"ahead": [], "end": {}}

@@ -31,7 +31,7 @@ def test_a_job_that_is_ended_before_it_begins_does_not_begin() -> None:
     assert state.handle(ev.ClientGone(), 0.0, world.facts()) == []
     (over,) = state.begin(1.0, world.facts())
     assert isinstance(over, ev.Over)
-    assert over.what["failure"]["reason"] == "the client that ran the job is gone"
+    assert over.end.reason == "the client that ran the job is gone"
     assert state.phase == "over"
 
 

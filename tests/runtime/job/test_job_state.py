@@ -313,9 +313,10 @@ def test_max_restarts_is_kept(n: int, code: int) -> None:
         world.kill(world.nodes[world.state.roster.workers[0]])
         while world.over is None and world.state.life == life:
             world.run(0.1)  # the next loss comes before its first step
-    assert world.over.what["restarts"] == n
-    assert world.over.what["failure"]["exit_code"] == code
-    assert "max_restarts" in world.over.what["failure"]["reason"]
+    assert world.over.end.restarts == n
+    assert world.over.end.failure is not None
+    assert world.over.end.failure["exit_code"] == code
+    assert "max_restarts" in world.over.end.reason
 
 
 def test_restarts_with_steps_between_them_do_not_count() -> None:

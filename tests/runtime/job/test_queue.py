@@ -16,12 +16,11 @@ import pytest
 from distributed import Client
 
 from singa_dask.errors import ClusterError, LeftLineError
-from singa_dask.runtime import Driver
 from singa_dask.runtime.job.client.follower import Follower
 from singa_dask.runtime.job.limits import LIMITS
 from singa_dask.runtime.job.names import JOBS
 from tests.runtime.job.test_detached import arguments, ask, detach, driver_pid, facts_of, has_ended
-from tests.runtime.processes import ROOT, Driven, digits, long, program, small_cluster, wait_until
+from tests.runtime.processes import ROOT, Driven, digits, driver_of, long, program, small_cluster, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -176,7 +175,7 @@ def test_those_who_follow_a_job_in_line_hear_of_its_start(client: Client, tmp_pa
     def run_next() -> None:
         with Client(client.scheduler.address, set_as_default=False) as other:
             job = digits("allreduce", "train_steps=3")
-            driver = Driver(job, other, run_url=url, on_event=lambda event: None, job_id="waits", queue=True)
+            driver = driver_of(job, other, run_url=url, on_event=lambda event: None, job_id="waits", queue=True)
             states.append(driver.run().state)
 
     events: list[list[Any]] = []
@@ -200,7 +199,7 @@ def test_ctrl_c_leaves_the_line(client: Client, tmp_path: Path) -> None:
             driver.stop("SIGINT")
 
         url = str(tmp_path / "waits")
-        driver = Driver(digits("allreduce"), client, run_url=url, on_event=on_event, job_id="waits", queue=True)
+        driver = driver_of(digits("allreduce"), client, run_url=url, on_event=on_event, job_id="waits", queue=True)
         with pytest.raises(LeftLineError) as caught:
             driver.run()
         assert caught.value.exit_code == 130
@@ -226,6 +225,8 @@ def test_a_job_in_line_keeps_its_scheduler_alive(tmp_path: Path) -> None:
             wait_until(lambda: scheduler.idle_since is None, "the scheduler is not idle", timeout_s=20)
             driver.stop()
 
-        driver = Driver(digits("allreduce"), client, run_url=str(tmp_path), on_event=look, job_id="waits", queue=True)
+        driver = driver_of(
+            digits("allreduce"), client, run_url=str(tmp_path), on_event=look, job_id="waits", queue=True
+        )
         with pytest.raises(LeftLineError):
             driver.run()

@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 
 from singa_dask.errors import DataError
-from singa_dask.runtime.job.client.seen_files import _unseen, check_seen, files_of
+from singa_dask.fs.ownership import Ownership
+from singa_dask.runtime.job.client.detached import DriverHost
+from singa_dask.runtime.job.client.driver import Lease
+from singa_dask.runtime.job.client.seen_files import _unseen, check_run_seen, check_seen, files_of
+from singa_dask.runtime.job.dask_worker.hosting import Hosting
 from singa_dask.runtime.planning.nets import with_stores
 from tests.runtime.harness import mlp
 
@@ -55,3 +59,51 @@ def test_the_files_of_a_job() -> None:
     # nobody tests
     assert files_of(tested.model_copy(update={"test_freq": 0})) == []
     assert files_of(tested.model_copy(update={"test_freq": 1, "test_steps": 1})) == ["a.arrow", "mean.bin"]
+
+
+def test_a_run_directory_that_a_dask_worker_does_not_see(tmp_path: Path) -> None:
+    def run(function: Any, workers: Any, **options: Any) -> dict[str, Any]:
+        assert [each.parent for each in map(Path, function.args[0])] == [tmp_path / "runs" / "mine"]
+        return {address: function() if "near" in address else ("far", function.args[0]) for address in workers}
+
+    client: Any = SimpleNamespace(run=run)
+    url = str(tmp_path / "runs" / "mine")
+    far = [f"tcp://far:{i}" for i in range(5)]
+    with pytest.raises(DataError) as raised:
+        check_run_seen(client, url, ["tcp://near:1", *far])
+    assert str(raised.value).startswith(
+        f"{url}: Dask workers do not see this run directory, which is on a disk of {socket.gethostname()}: "
+        "tcp://far:0 on far, tcp://far:1 on far, tcp://far:2 on far and 2 more. The job was not started"
+    )
+    assert not (tmp_path / "runs").exists()
+    check_run_seen(client, url, ["tcp://near:1", "tcp://near:1"])
+    assert not list((tmp_path / "runs" / "mine").iterdir())
+    # nobody is asked about what is on no disk
+    check_run_seen(client, "hdfs://namenode/x", far)
+    check_run_seen(client, "", far)
+
+
+def test_a_host_where_units_are_placed_later_warns_if_it_does_not_see_the_run_directory(tmp_path: Path) -> None:
+    told: list[dict[str, Any]] = []
+    placement = SimpleNamespace(spec=SimpleNamespace(run_url=str(tmp_path)), workers=["tcp://far:1"])
+    hosting: Any = SimpleNamespace(placement=placement, process=0, job_id="job", emit=told.append, local=["worker-0-0"])
+    Ownership(str(tmp_path), "job").take()
+    Hosting.warn_if_unseen(hosting)
+    assert not told
+    # another disk with an older run at the same path
+    Ownership(str(tmp_path), "before").take()
+    Hosting.warn_if_unseen(hosting)
+    placement.spec.run_url = str(tmp_path / "missing")
+    Hosting.warn_if_unseen(hosting)
+    placement.spec.run_url = "hdfs://namenode/run"
+    Hosting.warn_if_unseen(hosting)
+    said = [event["message"] for event in told]
+    assert len(said) == 2
+    assert all("the Dask worker tcp://far:1 on " in each and "does not see the run directory" in each for each in said)
+
+
+def test_a_driver_does_not_go_on_where_it_does_not_see_the_run_directory(tmp_path: Path) -> None:
+    host: Any = SimpleNamespace(worker=SimpleNamespace(address="tcp://far:1"))
+    run: Any = SimpleNamespace(run_url=str(tmp_path / "run"))
+    with pytest.raises(DataError, match=r"tcp://far:1\): the driver of the job runs there, and does not see the run"):
+        DriverHost._carry_out(host, run, Lease(2, has_begun=True))

@@ -10,12 +10,12 @@ from distributed import Client
 
 from singa_dask.errors import ReplacedError, TakenOverError
 from singa_dask.observe.run_directory import RunDirectory
-from singa_dask.runtime import Driver, RemoteJobs
+from singa_dask.runtime import RemoteJobs
 from singa_dask.runtime.job.client.driver import Lease
 from singa_dask.runtime.job.client.install import install_jobs
 from singa_dask.runtime.job.names import JOBS
 from singa_dask.runtime.job.scheduler.drivers import _Driven
-from tests.runtime.processes import digits, wait_until
+from tests.runtime.processes import digits, driver_of, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -38,7 +38,7 @@ def test_a_stale_driver_deletes_and_submits_nothing(client: Client, tmp_path: Pa
     lease = Lease(1, has_begun=False)  # it does not know yet
     job = digits("single")
     given: dict[str, Any] = {"run_url": str(tmp_path), "job_id": "stale", "lease": lease, "queue": queue}
-    driver = Driver(job, client, on_event=directory.on_event, **given)
+    driver = driver_of(job, client, on_event=directory.on_event, **given)
     install_jobs(client)
     with directory, pytest.raises(ReplacedError):
         driver.run()
@@ -62,7 +62,7 @@ def test_one_that_wakes_up_leaves_the_directory_and_the_job_to_the_next(client: 
             new.on_event({"event": "started", "begun": True, "time": 0.0})
 
     with old, new, pytest.raises(ReplacedError):
-        Driver(job, client, on_event=record, **given).run()
+        driver_of(job, client, on_event=record, **given).run()
     assert len(steps) == 1
     (row,) = (row for row in RemoteJobs(client).rows() if row["id"] == "awake")
     RemoteJobs(client).kill("awake")
@@ -83,7 +83,7 @@ def test_a_run_whose_directory_another_run_has_taken_stops(client: Client, tmp_p
             new.on_event({"event": "started", "begun": True, "time": 0.0})
 
     with old, new, pytest.raises(TakenOverError, match="another process writes there now") as info:
-        Driver(job, client, on_event=record, **given).run()
+        driver_of(job, client, on_event=record, **given).run()
     assert not isinstance(info.value, ReplacedError)
     wait_until(lambda: state_of(client, "first") not in ("running", "stopping"), "the end of the job")
 
@@ -99,7 +99,7 @@ def test_a_job_whose_driver_has_ended_stops(client: Client, tmp_path: Path) -> N
         if event["event"] == "metrics":
             drivers[0].leave()
 
-    drivers.append(Driver(job, client, on_event=leave, **given))
+    drivers.append(driver_of(job, client, on_event=leave, **given))
     with pytest.raises(ReplacedError):
         drivers[0].run()
     assert state_of(client, "alone") == "running"

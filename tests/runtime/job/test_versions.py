@@ -21,11 +21,11 @@ import singa_dask as sd
 from singa_dask.comm import remote_import
 from singa_dask.errors import ClusterError
 from singa_dask.jobs.datasets.making import as_dataset
-from singa_dask.runtime import Driver, Patience, connect
+from singa_dask.runtime import Patience, connect
 from singa_dask.runtime.job.client.follower import RemoteJobs
 from singa_dask.runtime.job.client.install import install_jobs
 from tests.runtime.job.test_job_state import world_of
-from tests.runtime.processes import ROOT, TIMEOUT_S, Driven, digits, kill_group
+from tests.runtime.processes import ROOT, TIMEOUT_S, Driven, digits, driver_of, kill_group
 
 pytestmark = pytest.mark.cluster
 
@@ -154,7 +154,7 @@ def test_clusters_of_others_are_refused_in_a_line(strange: tuple[Client, str, st
     }
     calls: dict[str, Callable[[], Any]] = {
         "a job": lambda: Driven(job, client, tmp_path),
-        "a job in line": lambda: Driver(
+        "a job in line": lambda: driver_of(
             job.model_copy(update={"train_steps": 0, "epochs": 0.1}),
             client,
             run_url=str(tmp_path / "line"),

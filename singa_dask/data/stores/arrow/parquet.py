@@ -165,7 +165,7 @@ class ParquetStore(RangeStore):
         return images
 
     def _image_field(self) -> Field:
-        """Return the field of a column of images, of which the first is decoded."""
+        """Return the field of a column of images, after decoding the first one."""
         batch = next(self._groups.reader().batches([self._images], 1))
         (first,) = self._decode_images(pa.Table.from_batches([batch]), 0)
         return Field(first.dtype, first.shape)

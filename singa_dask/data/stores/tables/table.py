@@ -68,6 +68,7 @@ from singa_dask.fs.io_threads import decode_threads, io_threads, map_ahead
 from singa_dask.fs.sources import Bytes, Range
 from singa_dask.fs.versions import version
 from singa_dask.lazy import LazyModule
+from singa_dask.registry import suggest
 from singa_dask.version import __version__
 
 table_json = LazyModule("singa_dask.data.stores.tables.table_json")
@@ -136,7 +137,8 @@ def read_columns(
         files[:] = with_outer_keys(files, names, lambda: parts(0).names)
         known = (*parts(0).names, *(name for name, _ in files[0].keys))
         if unknown := [name for name in names if name not in known]:
-            raise DataError(f"{url}: no column {unknown[0]!r}. {show_columns(known)}")
+            question = suggest(unknown[0], known).partition("Known:")[0]
+            raise DataError(f"{url}: no column {unknown[0]!r}. {question}{show_columns(known)}")
         for file in range(len(files)):
             for run in parts(file).runs(BLOCK_BYTES, 4 * len(names)):
                 data = parts(file).fetch(run, parts.in_file(file, kinds))

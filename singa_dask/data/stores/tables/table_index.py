@@ -75,7 +75,7 @@ class TableIndex:
         return cls(found["kinds"], tuple(found["numbering"]), pieces, TableFacts.from_dict(found["facts"]))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the index as a dictionary for JSON."""
         return {
             "kinds": dict(self.kinds),
             "numbering": list(self.numbering),

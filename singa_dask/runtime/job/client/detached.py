@@ -20,6 +20,7 @@ from distributed.utils import sync
 from singa_dask import fs
 from singa_dask.cancellation import pause
 from singa_dask.errors import A_BUG, ClusterError, DataError, ReplacedError, SingaError
+from singa_dask.observe.run_directory import is_run
 from singa_dask.redaction import redact
 from singa_dask.runtime.job.client.client_security import as_client
 from singa_dask.runtime.job.client.cluster import present_workers
@@ -100,13 +101,14 @@ class DriverHost(WorkerPlugin):
     def _carry_out(self, run: JobRun, lease: Lease) -> None:
         if lease.first_life and not lease.has_begun:
             run = run.going_on()
+        where = f"{socket.gethostname()} ({self.worker.address}): the driver of the job runs there, and"
+        if lease.has_begun and fs.local_path(run.run_url) is not None and not is_run(run.run_url):
+            raise DataError(f"{where} does not see the run directory: {run.run_url}")
         directory = run.directory(lease.number)
         try:
             directory.check_writable()
         except DataError as error:
-            where = f"{socket.gethostname()} ({self.worker.address})"
-            message = f"{where}: the driver of the job runs there, and cannot write the run directory: {error}"
-            raise DataError(message) from error
+            raise DataError(f"{where} cannot write the run directory: {error}") from error
         options = {"security": as_client(self.worker.security, "worker"), "set_as_default": False}
         with Client(self.worker.scheduler.address, name=f"driver-{run.job_id}", **options) as client:
             run.carry_out(client, directory, run.observers(), on_driver=self._on_driver, lease=lease)

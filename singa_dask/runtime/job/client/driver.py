@@ -6,13 +6,12 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from distributed import Client
 
-from singa_dask import fs, modules
-from singa_dask.conf import JobConf
+from singa_dask import fs
 from singa_dask.data.stores.tables.table_scan import TableScan
 from singa_dask.errors import ClusterError, LeftLineError, ReplacedError, UnitError, UnloadableError, listed, text_of
 from singa_dask.runtime.job.client.dask_tasks import Runner, on_dask
@@ -23,12 +22,12 @@ from singa_dask.runtime.job.client.locality import Placed, place_on_cluster
 from singa_dask.runtime.job.client.record_scaling import compute_scalings
 from singa_dask.runtime.job.client.result import Result, summarise
 from singa_dask.runtime.job.client.room import worker_facts
+from singa_dask.runtime.job.client.seen_files import check_run_seen, check_seen, files_of
 from singa_dask.runtime.job.client.table_scans import share_scans
 from singa_dask.runtime.job.job_end import JobEnd
-from singa_dask.runtime.job.names import SIGNAL_CODES, Op, in_use, this_user
+from singa_dask.runtime.job.names import SIGNAL_CODES, Op, in_use
 from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.state.events import Submission
-from singa_dask.runtime.planning.absolute_paths import absolute_paths
 from singa_dask.runtime.planning.layout import plan_processes
 
 
@@ -68,7 +67,8 @@ class Driver:
 
     Parameters
     ----------
-    job : JobConf
+    run : Submission
+        The job. Its user's own modules were read from files, and paths and URLs are absolute.
     client : distributed.Client
     on_event : callable
         Takes each event, a dict, in the thread of `run`. Metrics are means over the workers of a group.
@@ -77,35 +77,24 @@ class Driver:
         follows it only.
     queue : bool
         Wait in line if there is no room for the job. A job with a lease has waited there already.
-    **submission
-        Other fields of `Submission`. By default the ``owner`` is the user of this process, and the ``sources`` are read
-        from the files that the job names.
     """
 
     def __init__(
         self,
-        job: JobConf,
+        run: Submission,
         client: Client,
         *,
         on_event: Callable[[dict[str, Any]], None],
         lease: Lease | None = None,
         queue: bool = False,
-        **submission: Any,
     ) -> None:
-        self.job = absolute_paths(job)
-        given = Submission(job="", **submission)
-        self._submission = replace(
-            given,
-            sources=given.sources or modules.read(job.modules),
-            run_url=fs.absolute(given.run_url),
-            owner=given.owner or this_user(),
-            init_from=[fs.absolute(url) for url in given.init_from],
-        )
+        self.job = run.conf
+        self._submission = run
         self._lease = lease
         self._client = client
         self._publish = on_event
-        self._layout = plan_processes(job.cluster)
-        self._follower = Follower(client, given.job_id, on_event, driver=lease.number if lease else 0)
+        self._layout = plan_processes(self.job.cluster)
+        self._follower = Follower(client, run.job_id, on_event, driver=lease.number if lease else 0)
         self._stopped_by = ""
         self._has_started = False
         self._scalings: Mapping[str, Mapping[str, Any]] | None = None
@@ -134,6 +123,8 @@ class Driver:
         ------
         ClusterError
             The job does not fit the cluster; nothing was started.
+        DataError
+            A Dask worker does not see files that the job reads, or its run directory; nothing was started.
         LeftLineError
             It was stopped while it waited in line.
         UnitError
@@ -159,7 +150,7 @@ class Driver:
 
     def _begin_in_line(self) -> None:
         """Begin the job when it is its turn and there is room."""
-        run = {**asdict(self._submission), "job": self.job.to_json()}
+        run = asdict(self._submission)
         asked = {"facts": JobFacts.of_run(run).to_dict(), "client": self._client.id}
         asked |= {"ticket": secrets.token_hex(8), "cluster": self.job.cluster.model_dump(mode="json")}
         why = said = ""
@@ -212,6 +203,9 @@ class Driver:
         placed = place_on_cluster(
             self._client, self.job, self._layout, facts, sources, resume, datasets, self._share_scans
         )
+        values = [url for url in (resume, *given.init_from) if url and fs.local_path(url) and fs.exists(url)]
+        check_seen(self._client, [*files_of(self.job), *values], placed.workers)
+        check_run_seen(self._client, given.run_url, placed.workers)
         run = self._on_workers(placed.workers)
         self.job = steps_by_task(self.job, sources, resume, run)
         if self._scalings is None and resume is None:  # a checkpoint of the run has them already
@@ -267,12 +261,12 @@ class Driver:
                 raise ReplacedError(ELSEWHERE)  # the run directory is another driver's by now
             self._publish(self._started())
             self._has_started = True
+        submission = {each.name: getattr(self._submission, each.name) for each in fields(Submission)}
         spec = {
-            **asdict(self._submission),
+            **submission,
             "job": self.job.to_json(),
             "workers": list(placed.workers),
             "assignments": {name: list(map(int, order)) for name, order in placed.assignments.items()},
-            "sources": [list(source) for source in self._submission.sources],
             "client": self._client.id,
             "driver": self._lease.number if self._lease else 0,
             "first_life": self._lease.first_life if self._lease else 0,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distributed import Client
@@ -37,7 +36,7 @@ class JobRun(Submission):
         Wait in line if there is no room.
     """
 
-    recording: Mapping[str, Any]
+    recording: Mapping[str, Any] = field(default_factory=dict)
     queue: bool = False
 
     @classmethod
@@ -45,11 +44,6 @@ class JobRun(Submission):
         """Make one from a job on the client: reads the user's own modules."""
         sources = [list(source) for source in modules.read(job.modules)]
         return cls(job=absolute_paths(job).to_json(), sources=sources, **fields)
-
-    @cached_property
-    def conf(self) -> JobConf:
-        """The job; its blocks are plain values."""
-        return JobConf.from_json(self.job)
 
     def directory(self, driver: int = 0) -> RunDirectory:
         """Return the run directory, for the ``driver`` of this number.
@@ -129,14 +123,7 @@ class JobRun(Submission):
                 errors.append(error)
                 driver.stop("SIGTERM", by=f"{error!r} in on_event")
 
-        driver = Driver(
-            self.conf,
-            client,
-            on_event=record,
-            lease=lease,
-            queue=self.queue,
-            **{each.name: getattr(self, each.name) for each in fields(Submission) if each.name != "job"},
-        )
+        driver = Driver(self, client, on_event=record, lease=lease, queue=self.queue)
         on_driver(driver)
         with in_job(self.job_id), observers, directory:  # observers end after the directory, and read it
             try:

@@ -94,8 +94,11 @@ def survey(
         modules.load(sources, REGISTRIES.values())
         return _survey_stores(job, resume, scanned_bytes)
 
-    answer = DaemonThreads(1, "survey").future(run)
-    if not wait([answer], timeout_s).done:
+    threads = DaemonThreads(1, "survey")
+    answer = threads.future(run)
+    is_done = wait([answer], timeout_s).done
+    threads.close()
+    if not is_done:
         raise TimeoutError(f"no answer in {timeout_s:g} s")
     return answer.result()
 

@@ -1,22 +1,28 @@
-"""Check that Dask workers see the files that a job reads."""
+"""Check that Dask workers see the files that a job reads, and the run directory that it writes to."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 from distributed import Client
 
 from singa_dask import fs
 from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.layer import PHASES
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, listed
 from singa_dask.fs.patterns import is_pattern, matches
 from singa_dask.runtime.job.client.dask_tasks import on_each_worker
 from singa_dask.runtime.planning.nets import store_of
 from singa_dask.runtime.planning.whole_pass import KEYS
+
+SHOWN = 3
+"""Number of Dask workers that an error names."""
 
 
 def files_of(job: JobConf) -> list[str]:
@@ -51,6 +57,40 @@ def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | N
             )
 
 
+def check_run_seen(client: Client, url: str, workers: Collection[str]) -> None:
+    """Check that Dask workers see a run directory on a disk of this host, which is created if it is missing.
+
+    They look for a file of a random name there, so that the same path on another disk does not count. Dask workers
+    that do not answer soon are left out.
+
+    Raises
+    ------
+    DataError
+        Some do not see it.
+    """
+    path = fs.local_path(url) if url else None
+    if path is None:
+        return
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
+    marker = fs.join(url, f".seen-{secrets.token_hex(8)}")
+    fs.create(marker, b"")
+    try:
+        asked = on_each_worker(client, sorted({*workers}))(partial(_unseen, [marker]))
+    finally:
+        fs.remove_tree(marker)
+    blind = [f"{address} on {host}" for address, (host, unseen) in sorted(asked.items()) if unseen]
+    if blind:
+        with suppress(OSError):  # others may have come to use them
+            for folder in new:
+                folder.rmdir()
+        raise DataError(
+            f"{url}: Dask workers do not see this run directory, which is on a disk of {socket.gethostname()}: "
+            f"{listed(blind, SHOWN)}. The job was not started, as its checkpoints could not be completed. Give a run "
+            "directory (--run-dir, or run_dir= in Python) at a URL that all hosts reach, or in a directory that all of "
+            f"them mount.{_without_scheduler(client)}"
+        )
+
+
 def _without_scheduler(client: Client) -> str:
     """Return how to do without a cluster that only the environment names."""
     named = os.environ.get("DASK_SCHEDULER_ADDRESS")
@@ -60,5 +100,13 @@ def _without_scheduler(client: Client) -> str:
 
 def _unseen(paths: Sequence[str]) -> tuple[str, list[str]]:
     """Return the name of this host, and those of some paths and patterns for which nothing is there."""
-    unseen = [path for path in paths if not (fs.exists(path) or (is_pattern(path) and matches(path)))]
+    unseen = [path for path in paths if not _is_seen(path)]
+    for folder in sorted({folder for path in unseen for folder in Path(path).parents}):
+        with suppress(OSError):  # NFS may have kept that something was missing until its folder is opened
+            os.scandir(folder).close()
+    unseen = [path for path in unseen if not _is_seen(path)]
     return socket.gethostname(), unseen
+
+
+def _is_seen(path: str) -> bool:
+    return fs.exists(path) or (is_pattern(path) and bool(matches(path)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -14,6 +16,8 @@ from singa_dask import fs
 from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf, JobConf
 from singa_dask.data.codecs.scaling import Scaling
+from singa_dask.errors import DataError
+from singa_dask.fs.ownership import Ownership
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.state.events import JobSpec
@@ -137,6 +141,23 @@ class Hosting(UnitHost):
             with self._changed:
                 self._n_running -= 1
                 self._changed.notify_all()
+
+    def warn_if_unseen(self) -> None:
+        """Warn of a run directory on a disk that this host does not see: checkpoints cannot be completed."""
+        url, worker = self.placement.spec.run_url, self.placement.workers[self.process]
+        if not url or fs.local_path(url) is None:
+            return
+        try:
+            if Ownership(url, self.job_id).is_taken():
+                return
+            why = "does not see the run directory of the job"
+        except DataError as error:
+            why = f"cannot read the run directory of the job: {error}"
+        message = f"{url}: the Dask worker {worker} on {socket.gethostname()}, where units are placed now, {why}. "
+        message += "No checkpoint can be completed meanwhile, and what is trained may be lost at the end. Mount "
+        message += "the directory there, or retire this Dask worker."
+        event = {"event": "log", "unit": str(self.local[0]), "level": "WARNING", "time": time.time()}
+        self.emit({**event, "message": message})
 
     def end(self, reason: str) -> bool:
         """End all units, and close the host; return whether they have ended in time."""

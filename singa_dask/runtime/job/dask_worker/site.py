@@ -175,6 +175,8 @@ class Site(WorkerPlugin):
         to_client = LogToClient(hosting)
         to_client.attach()
         hosting.mounts.callback(to_client.detach)
+        if life > placement.spec.first_life:  # the driver has asked where the first one begins
+            await self._in_thread(hosting.warn_if_unseen)
         return {"endpoint": hosting.address, "threads": hosting.n_threads}
 
     def _of(self, job_id: str) -> list[Hosting]:

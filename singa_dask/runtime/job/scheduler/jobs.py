@@ -9,6 +9,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin, Status
@@ -578,7 +579,7 @@ class Jobs(SchedulerPlugin):
             await self._clean_up(record, action)
         finally:
             try:
-                self._tell(job_id, action.what)
+                self._tell(job_id, {"event": "over", **asdict(action.end)})
                 self.history.add(record)
             finally:
                 self._ended_at = time.monotonic()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from singa_dask.comm.message import Address
+from singa_dask.conf import JobConf
 from singa_dask.fs.host_files import Catalog
 from singa_dask.modules import Source
+from singa_dask.runtime.job.job_end import JobEnd
 
 if TYPE_CHECKING:
     from singa_dask.runtime.job.state.placer import Roster
@@ -288,13 +291,12 @@ class Over(NamedTuple):
 
     Attributes
     ----------
-    what : dict
-        The last event for the client.
+    end : JobEnd
     stuck : tuple of str
         Dask workers with units that do not end.
     """
 
-    what: Mapping[str, Any] = {}
+    end: JobEnd
     stuck: tuple[str, ...] = ()
 
 
@@ -332,6 +334,11 @@ class Submission:
     init_from: Sequence[str] = ()
     priority: int = 0
     datasets: Sequence[Sequence[Any]] = ()
+
+    @cached_property
+    def conf(self) -> JobConf:
+        """The job; its blocks are plain values."""
+        return JobConf.from_json(self.job)
 
     @property
     def modules(self) -> list[Source]:

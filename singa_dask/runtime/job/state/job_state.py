@@ -10,6 +10,7 @@ from typing import Any, Literal
 from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError, LostUnitError, UnitError
+from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import NOTICES, SIGNAL_CODES
 from singa_dask.runtime.job.state import events as ev
@@ -451,17 +452,18 @@ class JobState:
     def _finish(self) -> None:
         self.phase = "over"
         stuck = tuple(sorted(self._life.ending & set(self._workers)))
-        what = {
-            "reports": dict(self._life.reports),
-            "processes": self.roster.layout.describe()["processes"],
-            **self.restarts.summary(),
-            "event": "over",
-            "failure": self._failure,
-            "signal": self._signal,
-            "by": self._stopped_by,
-            "stuck": [str(unit) for worker in stuck for unit in self._life.units_on(worker)],
-        }
-        self._actions.append(ev.Over(what, stuck))
+        end = JobEnd(
+            reports=self._life.reports,
+            processes=self.roster.layout.describe()["processes"],
+            restarts=len(self.restarts),
+            recomputed_steps=self.restarts.recomputed_steps,
+            lost_s=round(self.restarts.lost_s, 3),
+            failure=self._failure,
+            signal=self._signal,
+            by=self._stopped_by,
+            stuck=[str(unit) for worker in stuck for unit in self._life.units_on(worker)],
+        )
+        self._actions.append(ev.Over(end, stuck))
 
     def _warn(self, message: str) -> None:
         self._actions.append(ev.Tell({"event": "log", "level": "WARNING", "message": message}))

@@ -175,11 +175,3 @@ class Restarts:
         if self._lost_at is not None:
             self.lost_s += now - self._lost_at
             self._lost_at = None
-
-    def summary(self) -> dict[str, Any]:
-        """Return the numbers for the summary of the job."""
-        return {
-            "restarts": len(self.reasons),
-            "recomputed_steps": self.recomputed_steps,
-            "lost_s": round(self.lost_s, 3),
-        }

@@ -1,0 +1,82 @@
+"""A run directory on a disk that Dask workers do not see is refused before the first step, by every way to start a job.
+
+Each Dask worker has a disk of its own at a path that the client has, too.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from distributed import Client
+
+import singa_dask as sd
+from singa_dask.cli import main
+from singa_dask.errors import DataError
+from singa_dask.runtime import Patience, connect
+from tests.data.loading.test_full_cache_disk import UNSHARE, can_mount
+from tests.runtime.processes import ROOT, TIMEOUT_S, Cluster
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.long,
+    pytest.mark.skipif(not can_mount(), reason="this user may not mount a file system"),
+]
+
+REFUSED = "Dask workers do not see this run directory"
+
+
+class Hosts(Cluster):
+    """Two Dask workers, each with a disk of its own at ``disk``."""
+
+    def __init__(self, directory: Path) -> None:
+        self.disk = directory / "disk"
+        self.disk.mkdir()
+        script = f'mount -t tmpfs -o size=3m tmpfs {self.disk} && exec "$@"'
+        self.before_worker = (*UNSHARE, "sh", "-c", script, "sh")
+        super().__init__(directory, "--no-nanny")
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Client]]:
+    made = Hosts(tmp_path_factory.mktemp("hosts"))
+    try:
+        with connect(scheduler_file=made.file, patience=Patience(TIMEOUT_S)) as client:
+            client.wait_for_workers(2, timeout=TIMEOUT_S)
+            yield made.disk, client
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("more", [(), ("--detach",), ("--queue",)])
+def test_a_command_refuses_it(hosts: tuple[Path, Client], more: tuple[str, ...]) -> None:
+    disk, client = hosts
+    files = [str(ROOT / "configs/digits/mlp.yaml"), "--cluster", str(ROOT / "configs/cluster/allreduce.yaml")]
+    where = ["--scheduler", client.scheduler.address, "--run-dir", str(disk / "runs" / "mine")]
+    done = CliRunner().invoke(main, ["run", *files, *where, "--set", "train_steps=20", *more], prog_name="singa-dask")
+    assert done.exit_code == DataError.exit_code, done.stderr
+    assert f"{disk / 'runs' / 'mine'}: {REFUSED}" in done.stderr
+    assert not list(disk.iterdir())
+
+
+def test_python_refuses_it(hosts: tuple[Path, Client]) -> None:
+    disk, client = hosts
+    job = sd.load(ROOT / "configs/digits/mlp.yaml", cluster=ROOT / "configs/cluster/allreduce.yaml")
+    with pytest.raises(DataError, match=REFUSED):
+        sd.train(job, client=client, run_dir=str(disk / "runs" / "mine"), progress=False)
+    assert not list(disk.iterdir())
+
+
+def test_an_estimator_refuses_it_without_a_run_directory_of_its_own(
+    hosts: tuple[Path, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, client = hosts
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    x = np.random.default_rng(0).normal(size=(64, 4))
+    with pytest.raises(DataError, match=REFUSED):
+        sd.SingaClassifier(client=client, max_iter=2).fit(x, (x[:, 0] > 0).astype(int))
+    assert not list(disk.iterdir())
