@@ -154,8 +154,6 @@ def csv_lines(rows: Iterable[Sequence[str]], delimiter: str = ",") -> Iterator[s
 
 Computation = Callable[[Sequence[InferenceTask]], Iterator[TaskResult]]
 
-"""By the names that people give them."""
-
 
 class Workers(NamedTuple):
     """A runner of tasks, how many run at the same time, how many of these on one host, and the client of a cluster.
@@ -228,8 +226,7 @@ class StoredRecords(NamedTuple):
         if isinstance(error, DataError):
             if fs.absolute(self.url) not in str(error):
                 return None
-            remedy = error.remedy
-            if remedy is not None and remedy.key in ("missing", "unknown") and not self.outputs:
+            if (remedy := error.remedy) and remedy.key in ("missing", "unknown") and not self.outputs:
                 # a category, a text or a vector cannot be the mean
                 value = "mean or a number" if "mean" in remedy.values else "ignore" if remedy.key == "unknown" else ""
                 helps = f"pass --{remedy.key} {value}" if self.named else f"set {remedy.key}: {value} in the job"
