@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from singa_dask.redaction import escaped, redact
@@ -44,6 +44,11 @@ def plural(n: float, noun: str, nouns: str = "") -> str:
     """Return a number with its noun, as ``1 slice`` or ``2 slices``; ``nouns`` is for those that take no s."""
     number = f"{n:g}" if isinstance(n, float) else n
     return f"{number} {noun if n == 1 else nouns or noun + 's'}"
+
+
+def by_shape(shape: Iterable[int]) -> str:
+    """Show a shape as ``28 x 28``."""
+    return " x ".join(map(str, shape))
 
 
 class Stderr(io.TextIOBase):

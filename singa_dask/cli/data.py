@@ -99,7 +99,7 @@ def verify(url: str, writes: bool, reading: Reading) -> None:
     data is an error.
     """
     from singa_dask.cli.opening import opened, store_format
-    from singa_dask.cli.tasks import counted
+    from singa_dask.cli.tasks import RecordCounter
     from singa_dask.data.stores import write_manifest
     from singa_dask.data.stores.manifest_writer import check_manifests, forget_manifest
 
@@ -107,7 +107,7 @@ def verify(url: str, writes: bool, reading: Reading) -> None:
     names = forget_manifest(url, reading.storage_options) if writes else {}
     bad = 0
     with opened(url, reading) as store:
-        with counted("read", store.count) as shown:
+        with RecordCounter("read", store.count) as shown:
             for block in store.blocks:
                 try:
                     store.read_block(block.id)

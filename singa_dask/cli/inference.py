@@ -85,7 +85,7 @@ def extract(
     reads label,class,probability. What is written is the same for any number of workers, and takes its place when all
     is done.
     """
-    from singa_dask.inference.stored import PHASES
+    from singa_dask.conf.layer import PHASES
 
     if (predictions and len(layers) > 1) or not (predictions or layers):
         raise click.UsageError("Give --layer NAME, once or more, or --predictions with one --layer at most.")
@@ -262,8 +262,8 @@ def test(
     for any number of workers. Exit codes are those of run.
     """
     from singa_dask import fs
+    from singa_dask.conf.layer import PHASES
     from singa_dask.conf.watched import CONFUSION
-    from singa_dask.inference.stored import PHASES
     from singa_dask.inputs.writers import Writer
     from singa_dask.observe.figure import draw_confusion
 

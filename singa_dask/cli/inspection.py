@@ -17,7 +17,7 @@ from singa_dask.cli.findings import FieldStatistics, Ids, Repeats, label_finding
 from singa_dask.cli.init.numbers import say_forms
 from singa_dask.cli.picture_layout import PictureLayout, guess_layout
 from singa_dask.cli.picture_sheet import Pictures
-from singa_dask.cli.tasks import counted
+from singa_dask.cli.tasks import RecordCounter
 from singa_dask.data.codecs.record_schema import show_schema
 from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 from singa_dask.data.stores import STORES, Store
@@ -165,7 +165,7 @@ class _Sample:
     def read(self, blocks: Sequence[int], pictures: Pictures | None) -> None:
         """Read blocks."""
         store = self._store
-        with counted("read", sum(store.blocks[block].n for block in blocks)) as shown:
+        with RecordCounter("read", sum(store.blocks[block].n for block in blocks)) as shown:
             for block in blocks:
                 try:
                     arrays = store.read_block(block)

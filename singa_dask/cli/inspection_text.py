@@ -6,11 +6,10 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from singa_dask.cli.picture_layout import by_shape
 from singa_dask.cli.printing import TextColumn, table
 from singa_dask.data.codecs.tokens import TextMeasure
 from singa_dask.errors import listed
-from singa_dask.shown import plural
+from singa_dask.shown import by_shape, plural
 
 WIDTH = 80
 KEY = 13

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data.types import Field
+from singa_dask.shown import by_shape
 
 CHANNELS = (1, 3, 4)
 # least side of a picture whose values are in a row, or that may be a matrix of other numbers
@@ -88,8 +89,3 @@ def _of_shape(field: str, shape: tuple[int, ...]) -> PictureLayout | None:
             text = f"{shape[0]} values in a row: perhaps pictures of {by_shape(guess)}"
             return PictureLayout(field, "NHW" if channels == 1 else "NCHW", guess, text, is_guess=True)
     return None
-
-
-def by_shape(shape: Sequence[int]) -> str:
-    """Show a shape as ``28 x 28``."""
-    return " x ".join(map(str, shape))

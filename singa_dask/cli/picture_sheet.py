@@ -13,7 +13,7 @@ from singa_dask.cli.picture_layout import guess_layout
 from singa_dask.data.stores import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, MissingPackageError
-from singa_dask.shown import plural
+from singa_dask.shown import by_shape, plural
 
 try:
     from PIL import Image, ImageDraw, ImageFont
@@ -71,7 +71,7 @@ class Pictures:
     def described(self) -> str:
         """What the sheet shows, in words."""
         n = sum(map(len, self.by_class.values()))
-        shape = " x ".join(map(str, self.layout.shape))
+        shape = by_shape(self.layout.shape)
         guess = " (a guess; --shape says otherwise)" if self.layout.is_guess else ""
         return f"{plural(n, 'picture')} of {shape}{guess}"
 

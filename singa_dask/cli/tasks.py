@@ -62,7 +62,7 @@ def shown(
         if not tasks:
             return
         sizes = {task.index: task.n_records for task in tasks}
-        counter = counted(DONE[tasks[0].step], sum(sizes.values()), console)
+        counter = RecordCounter(DONE[tasks[0].step], sum(sizes.values()), console)
         with counter, reporting(counter.advance):
             done = 0
             for result in run(tasks):
@@ -73,32 +73,27 @@ def shown(
     return run_shown
 
 
-def counted(text: str, total: int, console: Console | None = None) -> _Counter:
-    """Return what shows how many of ``total`` records are done, as `shown` does: enter it, and call ``advance``."""
-    return _Counter(text, total, console or Console(file=STDERR, highlight=False))
-
-
 @contextlib.contextmanager
 def reported(text: str, total: int, quiet: bool = False) -> Iterator[None]:
     """Show how many of ``total`` records are done, from what this thread reports."""
     if quiet:
         yield
         return
-    with counted(text, total) as counter, reporting(counter.advance):
+    with RecordCounter(text, total) as counter, reporting(counter.advance):
         yield
 
 
-class _Counter:
-    """Shows records done: on a terminal by a bar, which is removed at the end, else by a line every few seconds."""
+class RecordCounter:
+    """Shows how many of ``total`` records are done, a context: on a terminal by a bar, else by a line now and then."""
 
-    def __init__(self, text: str, total: int, console: Console) -> None:
-        self._text, self._total, self._console = text, total, console
+    def __init__(self, text: str, total: int, console: Console | None = None) -> None:
+        self._text, self._total, self._console = text, total, console or Console(file=STDERR, highlight=False)
         self._start = self._last = time.monotonic()
         self.done = 0.0
         self._bar: Progress | None = None
-        if console.is_interactive:
+        if self._console.is_interactive:
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            self._bar = Progress(*columns, console=console, transient=True)
+            self._bar = Progress(*columns, console=self._console, transient=True)
             self._task = self._bar.add_task(text, total=total)
 
     def advance(self, n: float) -> None:
@@ -119,7 +114,7 @@ class _Counter:
     def say(self, line: str) -> None:
         self._console.print(Text(as_shown(line)), soft_wrap=True)
 
-    def __enter__(self) -> _Counter:
+    def __enter__(self) -> RecordCounter:
         if self._bar is not None:
             self._bar.start()
         return self

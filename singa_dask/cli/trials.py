@@ -29,7 +29,6 @@ from singa_dask.jobs.datasets.binding import readers
 from singa_dask.jobs.datasets.hosts import placed
 from singa_dask.jobs.job_checks import count_steps
 from singa_dask.jobs.preparing import Prepared, prepare_run
-from singa_dask.net import NeuralNet
 from singa_dask.observe import new_job_id, read_summary
 from singa_dask.observe.bars import BarProgress
 from singa_dask.observe.comparison import Target, add_statistics, measure, rows, why_not
@@ -42,6 +41,7 @@ from singa_dask.runtime.job.client.cluster import present_workers
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.planning.machine import cpu_count
 from singa_dask.runtime.planning.nets import build_nets
+from singa_dask.runtime.units.worker_metrics import group_rows
 from singa_dask.shown import plural, shown
 from singa_dask.version import __version__
 
@@ -195,7 +195,7 @@ def plan_topology(
         topology.reason, topology.trials = str(error), []
         return topology
     topology.layout = plan_processes(conf.cluster)
-    topology.batch = _batch(topology.trials[0].prepared.nets[Phase.TRAIN])
+    topology.batch = group_rows(topology.trials[0].prepared.nets[Phase.TRAIN])
     return topology
 
 
@@ -216,11 +216,6 @@ def _as_many_samples(conf: JobConf, n_steps: int) -> Iterator[str]:
     for key in COUNTED_IN_STEPS:
         if (n_steps := getattr(conf, key)) > 0:
             yield f"{key}={max(n_steps // conf.cluster.nworker_groups, 1)}"
-
-
-def _batch(net: NeuralNet) -> int:
-    reader = next(layer for layer in net.all_layers if layer.traits.role == "input")
-    return round(reader.features[0].shape[0] * reader.site.batch_shard.count / net.context.weight)
 
 
 def is_done(trial: Trial, ends: Ends) -> bool:

@@ -128,7 +128,8 @@ def mended(
             values[path[0]] = _replaced(values[path[0]], path[1:], part)
     while True:
         try:
-            kept = _lenient(cls).model_validate({k: v for k, v in values.items() if k not in wrong}, context=context)
+            right = {key: value for key, value in values.items() if str(key) not in wrong}
+            kept = _lenient(cls).model_validate(right, context=context)
             break
         except ValidationError as error:
             wrong |= {str(mistake["loc"][0]) for mistake in error.errors(include_url=False)}

@@ -20,7 +20,7 @@ from singa_dask.conf.kinds import RegisteredName
 from singa_dask.conf.layer import LayerConf, ParamConf
 from singa_dask.conf.parts import PartConf, blocks_of
 from singa_dask.conf.places import Items, Scalar, Tree, TreeEntry, TreeMap, show, step
-from singa_dask.conf.singa_rules import DEPRECATED, apply_rules
+from singa_dask.conf.singa_rules import DEPRECATED, MnistConf, apply_rules
 from singa_dask.conf.singa_text import TextField, TextMessage, Value, Word, parse
 from singa_dask.errors import Problem
 from singa_dask.registry import Registry
@@ -93,8 +93,9 @@ def list_known_once(problems: Sequence[Problem]) -> list[Problem]:
     return shown
 
 
-# keys that SINGA writes and reads itself
+# keys that SINGA writes and reads itself, or never read
 INTERNAL: dict[type[Conf], set[str]] = {
+    MnistConf: {"kernel", "sigma", "alpha", "beta", "gamma", "resize", "elastic_freq"},
     JobConf: {"id"},
     LayerConf: {"unroll_index", "partition_id", "num_partitions"},
     ParamConf: {"id", "owner", "partition_dim", "shape"},

@@ -33,26 +33,12 @@ class LMDBDataConf(ShardDataConf):
 
 
 class MnistConf(Conf):
-    """``mnist_conf``: SINGA's deprecated parser of digit images; the distortion keys were never used."""
+    """``mnist_conf``: SINGA's deprecated parser of digit images, without its keys for distortions, never used."""
 
     norm_a: Positive = 1.0
     """Divides each pixel."""
     norm_b: float = 0.0
     """Subtracted after the division."""
-    kernel: Count = 0
-    """Unused."""
-    sigma: float = 0.0
-    """Unused."""
-    alpha: float = 0.0
-    """Unused."""
-    beta: float = 0.0
-    """Unused."""
-    gamma: float = 0.0
-    """Unused."""
-    resize: Count = 0
-    """Unused."""
-    elastic_freq: Count = 0
-    """Unused."""
 
 
 DEPRECATED: dict[str, type[Conf]] = {each.block_key: each for each in (LMDBDataConf, MnistConf, ShardDataConf)}

@@ -16,12 +16,13 @@ from distributed import Client
 from singa_dask.arrays import Array
 from singa_dask.comm.remote_import import Guarded
 from singa_dask.conf import Phase
+from singa_dask.conf.layer import PHASES
 from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.inference.layer_values import labels_of
 from singa_dask.inference.model import Model, find_source, load_model
 from singa_dask.inference.predicted_layers import has_classes, predicted_layer
 from singa_dask.inference.records import is_of
-from singa_dask.inference.stored import PHASES, StoredNet, use_workers
+from singa_dask.inference.stored import StoredNet, use_workers
 from singa_dask.inference.stored_records import StoredRecords
 from singa_dask.jobs.cluster import check_client, compute_on, find_cluster
 from singa_dask.jobs.datasets.lazy_parts import parts_of

@@ -63,9 +63,6 @@ LOG = logging.getLogger(__name__)
 
 Computation = Callable[[Sequence[InferenceTask]], Iterator[TaskResult]]
 
-PHASES = {"train": Phase.TRAIN, "val": Phase.VALIDATION, "test": Phase.TEST}
-"""By the names that people give them."""
-
 
 class Workers(NamedTuple):
     """A runner of tasks, how many run at the same time, how many of these on one host, and the client of a cluster.

@@ -12,7 +12,7 @@ from singa_dask.layers.bridge import BridgeDst, BridgeSrc
 from singa_dask.layers.connection import Concate, Slice
 from singa_dask.net.neuralnet import NeuralNet
 from singa_dask.net.nodes import Node
-from singa_dask.shown import plural
+from singa_dask.shown import by_shape, plural
 
 SMALL = {"BridgeDst": "", "BridgeSrc": "", "Concate": "joined", "Slice": "cut", "Split": "split"}
 """Types that only pass on, and what is written on those that partitioning has put in."""
@@ -71,7 +71,7 @@ class Box:
     def shown_shape(self) -> str:
         """The shape as people write it, that of one time step where there are several."""
         steps = f"{self.n_steps} steps of " if self.n_steps > 1 else ""
-        return steps + _shape((*(n // self.n_steps for n in self.shape[:1]), *self.shape[1:]))
+        return steps + by_shape((*(n // self.n_steps for n in self.shape[:1]), *self.shape[1:]))
 
 
 @dataclass(frozen=True)
@@ -240,14 +240,10 @@ def _axis(layer: Slice | Concate) -> str:
     return AXES.get(layer.axis, f"axis {layer.axis}")
 
 
-def _shape(shape: Iterable[int]) -> str:
-    return " x ".join(map(str, shape))
-
-
 def _param(param: Param) -> str:
-    text = f"{param.name}: {_shape(param.shape)}"
+    text = f"{param.name}: {by_shape(param.shape)}"
     if param.shape != param.whole_shape:
-        text += f" of {_shape(param.whole_shape)}"
+        text += f" of {by_shape(param.whole_shape)}"
     return f"{text} (values of {param.conf.share_from})" if param.conf.share_from else text
 
 

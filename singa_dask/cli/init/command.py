@@ -14,7 +14,7 @@ import click
 from singa_dask.cli.options import cluster_options
 from singa_dask.cli.printing import echo
 from singa_dask.errors import ConfigError, DataError, listed
-from singa_dask.shown import plural
+from singa_dask.shown import by_shape, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -212,7 +212,7 @@ def _check_fits(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     elif isinstance(surveyed, TextSurvey) and surveyed.n_characters <= UNROLL:
         fault = f"a text of {surveyed.n_characters} characters. Expected more than {UNROLL}."
     elif isinstance(surveyed, RecordSurvey) and net == "convnet" and not surveyed.is_image:
-        shape = " x ".join(map(str, surveyed.shape))
+        shape = by_shape(surveyed.shape)
         fault = f"records of {shape} values. Expected images for --net convnet. Try --net mlp."
     elif isinstance(surveyed, RecordSurvey) and (net == "word-rnn") != ("texts" in surveyed.reading):
         fault = "--net word-rnn is for a column of texts, and these take no other. Give --text NAME, or another --net."

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singa_dask import runtime
-from singa_dask.cli.tasks import counted
+from singa_dask.cli.tasks import RecordCounter
 from singa_dask.data.codecs.category_names import plain_name
 from singa_dask.data.codecs.columns import as_floats, as_texts, column_kind, missing_of, whole
 from singa_dask.data.codecs.numbers import Spelling
@@ -110,7 +110,7 @@ def count(tasks: Sequence[CountFile], run: Run, about: int) -> dict[str, ColumnC
     Counts are merged in the order of the files, however many workers there are.
     """
     parts = dict[tuple[int, int], dict[str, ColumnCounts]]()
-    with counted("counted", about) as counter:
+    with RecordCounter("counted", about) as counter:
         for place, counts in run(tasks):
             parts[place] = counts
             counter.advance(max((each.n for each in counts.values()), default=0))

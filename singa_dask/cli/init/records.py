@@ -20,6 +20,7 @@ from singa_dask.data.stores.class_names import write_options
 from singa_dask.data.stores.split import SplitConf
 from singa_dask.errors import DataError
 from singa_dask.redaction import readable
+from singa_dask.shown import by_shape
 
 Rows = npt.NDArray[np.int64]
 
@@ -252,7 +253,7 @@ class RecordSurvey:
 
     def describe(self) -> str:
         """Return the shape of a record, and what a net learns of it."""
-        shape, counts = " x ".join(map(str, self.shape)), [str(len(each.counts)) for each in self.outputs]
+        shape, counts = by_shape(self.shape), [str(len(each.counts)) for each in self.outputs]
         if not self.has_classes:
             return f"of {shape} values and {self.outputs_named} to predict"
         if len(counts) == 1:
