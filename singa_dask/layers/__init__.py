@@ -7,7 +7,8 @@ The contract of all layers
     layers hand each other. `fused`: what they compute for their neighbours. `param`: their weights. `metrics`: what
     they measure. `context`: what a net tells them. `feedback`: layers that close a cycle.
 What several families share
-    `window`: windows that move over images. `fused_params`: params of gates in one array.
+    `window`: windows that move over images. `fused_params`: params of gates in one array. `contiguous`: arrays in C
+    order.
 Inserted by a net
     `connection`: Split, Slice and Concate. `bridge`: edges between workers.
 """

@@ -19,6 +19,7 @@ import numpy as np
 from singa_dask.conf import Conf, InitConf, LayerConf, ParamConf, Phase
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.context import Context
+from singa_dask.layers.contiguous import contiguous_out
 from singa_dask.layers.feature import Feature, Span
 from singa_dask.layers.fused import Fused
 from singa_dask.layers.metrics import Metrics
@@ -234,7 +235,7 @@ class Layer:
         self.buffers: dict[str, Buffer] = {}
         self.learns, self.fused = False, Fused()
         self.name, self.conf_name = self.site.name, self.site.layer
-        self._copies: dict[str, Array] = {}
+        self._rows: dict[int, Array] = {}
 
     # -- what an author writes ---------------------------------------------------------------------
 
@@ -403,36 +404,22 @@ class Layer:
     def rows(self, source: int = 0) -> Array:
         """Return the data of a source as (N, D), one row a record, the values of images in the order C, H, W."""
         data = self.sources[source].data
-        return data if data.ndim == 2 else self._as_contiguous(data, f"data{source}").reshape(len(data), -1)
+        if data.ndim == 2:
+            return data
+        if not data.flags.c_contiguous:
+            # kept from forward to backward
+            if source not in self._rows:
+                self._rows[source] = self.ops.empty(data.shape, data.dtype)
+            self.ops.copy(data, out=self._rows[source])
+            data = self._rows[source]
+        return data.reshape(len(data), -1)
 
     @contextmanager
     def grad_rows(self, source: int = 0) -> Iterator[Array]:
         """Yield memory (N, D) for the gradient of a source, in the order of `rows`."""
         grad = self.sources[source].output_grad
-        with self._contiguous_out(grad, f"grad{source}") as memory:
+        with contiguous_out(self.ops, grad, "grad rows") as memory:
             yield memory if memory.ndim == 2 else memory.reshape(len(grad), -1)
-
-    def _as_contiguous(self, values: Array, key: str) -> Array:
-        """Return an array in C order: itself, or a copy in memory that is kept under ``key``."""
-        memory = self._contiguous_memory(values, key)
-        if memory is not values:
-            self.ops.copy(values, out=memory)
-        return memory
-
-    @contextmanager
-    def _contiguous_out(self, out: Array, key: str) -> Iterator[Array]:
-        """Yield memory in C order for what is to be written to ``out``: itself, or memory that is then copied there."""
-        memory = self._contiguous_memory(out, key)
-        yield memory
-        if memory is not out:
-            self.ops.copy(memory, out=out)
-
-    def _contiguous_memory(self, values: Array, key: str) -> Array:
-        if values.flags.c_contiguous:
-            return values
-        if key not in self._copies:
-            self._copies[key] = self.ops.empty(values.shape, values.dtype)
-        return self._copies[key]
 
     def random_key(self, *more: int | str) -> tuple[int | str, ...]:
         """Return the address of this layer's random numbers at this step."""
@@ -462,14 +449,14 @@ class Layer:
         return labels
 
     def add_metric(
-        self, name: str, total: Scalar, count: float | None = None, *, scale: float = 1.0, n: float = 1.0
+        self, name: str, total: Scalar | None, count: float | None = None, *, scale: float = 1.0, n: float = 1.0
     ) -> None:
         """Add to a metric, which is shown as total / count.
 
         Parameters
         ----------
         name : str
-        total : float, or what a kernel has returned, which stays on a GPU
+        total : float, or what a kernel has returned, which stays on a GPU; None adds to the count alone
         count : float
             How many the layer has summed itself, e.g. words. Without it, total / n is a mean of the rows of the batch.
         scale, n : float
@@ -627,15 +614,18 @@ def memory_of(layer: Layer) -> Iterator[Allocation]:
     """Yield what a layer needs: outputs, buffers, gradients of outputs and params."""
     ops = layer.ops
     for feature in layer.features:
-        if feature.needs_data_memory:
+        wanted = feature.own_data
+        if wanted == "consumed":
+            wanted = "data" in feature.consumed_as or feature.consumed_as.isdisjoint(("raw", "one_hot_index"))
+        if wanted:
             make = np.zeros if feature.on_host else ops.features
             yield Allocation(feature, feature.shape, feature.dtype, partial(feature.allocate, "data", make))
         if feature.requires_grad and feature.own_grad:
             allocate = partial(feature.allocate, "grad", ops.features)
             yield Allocation((feature, "grad"), feature.shape, feature.dtype, allocate)
-    wanted = {"always": True, "training": bool(layer.context.phase & Phase.TRAIN), "backward": layer.learns}
+    needed = {"always": True, "training": bool(layer.context.phase & Phase.TRAIN), "backward": layer.learns}
     for buffer in layer.buffers.values():
-        if wanted[buffer.when]:
+        if needed[buffer.when]:
             yield Allocation(buffer, buffer.shape, buffer.dtype, buffer.allocate)
     for param in layer.params:
         if layer.learns and not param.is_idle:

@@ -75,11 +75,11 @@ class BridgeSrc(Bridge):
         feature, (n_rows, *_) = self.features[0], self.features[0].shape
         n_bytes = n_rows * feature.size * feature.dtype.itemsize
         n_more = n_rows * sum(SIZES.get(name, 0) for name in feature.consumed_as)
-        return n_bytes * feature.data_is_consumed + n_more, n_bytes * feature.requires_grad
+        return n_bytes * ("data" in feature.consumed_as) + n_more, n_bytes * feature.requires_grad
 
     def forward(self, phase: Phase) -> None:
         source, sent = self.sources[0], {}
-        if self.features[0].data_is_consumed:
+        if "data" in self.features[0].consumed_as:
             sent["data"] = self.plain(source.data)
         wanted = [name for name, read in CARRIED.items() if read in self.features[0].consumed_as]
         sent |= {name: values for name in wanted if (values := getattr(source.records, name)) is not None}

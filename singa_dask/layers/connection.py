@@ -163,7 +163,7 @@ class Slice(Layer):
                 feature.records = source.records.slice(take).stored(self.ops)
                 if source.one_hot_index is not None:
                     feature.one_hot_index = self.ops.labels(take(source.one_hot_index))
-            if self.copies and feature.data_is_consumed:
+            if self.copies and "data" in feature.consumed_as:
                 self.ops.copy(self.piece(source.data, k), out=_by_steps(feature.data, self.steps))
             elif not self.copies and source.has_data:
                 feature.data = self.piece(source.data, k)
@@ -236,7 +236,7 @@ class Concate(Layer):
 
     def _copy(self) -> None:
         feature = self.features[0]
-        for source, place in self.pieces(feature.data) if feature.data_is_consumed else ():
+        for source, place in self.pieces(feature.data) if "data" in feature.consumed_as else ():
             self.ops.copy(_by_steps(source.data, self.steps), out=place)
 
     def _join(self, columns: list[Array]) -> Array:

@@ -125,6 +125,7 @@ class Feature:
         Which features these are, along axis 1, of those of the layer: all, unless it is partitioned by features.
     consumed_as : set of str
         What the consumers read: "data", "labels", "ids" (and epochs), "raw", "one_hot_index"; "nothing" if none does.
+        "data" of an output without a consumer, once the net is wired.
     """
 
     def __init__(
@@ -195,18 +196,6 @@ class Feature:
     def labels(self) -> Array | None:
         """Labels of the rows, (N,) int32, or None."""
         return self.records.labels
-
-    @property
-    def data_is_consumed(self) -> bool:
-        """Whether a consumer reads ``data``; so it is where there is no consumer."""
-        return "data" in self.consumed_as or not self.consumed_as
-
-    @property
-    def needs_data_memory(self) -> bool:
-        """Whether the layer's base is to allocate ``data``."""
-        if self.own_data == "consumed":
-            return "data" in self.consumed_as or self.consumed_as.isdisjoint(("raw", "one_hot_index"))
-        return self.own_data
 
     def allocate(self, name: str, make: Callable[..., Array]) -> None:
         """Allocate ``data`` or ``grad``; ``make`` takes shape and dtype."""

@@ -19,6 +19,7 @@ from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field, Many, NonNegative, Positive, Size
 from singa_dask.errors import ConfigError, DataError, Problem, listed
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes, check_labels
+from singa_dask.layers.contiguous import contiguous, contiguous_out
 from singa_dask.layers.feature import RecordIds
 from singa_dask.layers.traits import Speed, Traits
 from singa_dask.ops.contract import Array
@@ -197,7 +198,8 @@ class SoftmaxLoss(Loss):
         self._labels = self.ops.labels(np.where(counts, labels, -1).astype(np.int32), self._labels)
         weights = counts * (1.0 if self.class_weights is None else self.class_weights[known])
         self._sums = np.array([len(labels), weights.sum()])
-        self.metrics.count({"loss": float(self._sums[1]), "accuracy": float(np.count_nonzero(counts))})
+        self.add_metric("loss", None, float(self._sums[1]))
+        self.add_metric("accuracy", None, float(np.count_nonzero(counts)))
         shard = self.site.batch_shard
         alone = _ratio(self._sums) if shard.count == 1 else 1.0
         self.ops.copy(np.stack([weights, weights * alone]), out=self.factors.data)
@@ -256,7 +258,7 @@ class SoftmaxLoss(Loss):
                 if (weights := self.weights) is not None:
                     self.ops.multiply(shares, weights, out=shares)
                 self.add_metric("loss", self.ops.cross_entropy(p, each, self.smoothing, shares), scale=self.scale)
-            self.metrics.count({"loss": -1.0})  # the sum of both is one mean
+            self.add_metric("loss", None, -1.0)  # the sum of both is one mean
             self.add_metric("accuracy", self.ops.count_in_top(p, labels, self.topk), scale=self.scale, n=len(p))
             return
         if self.factors is None or (known := self._known) is None:
@@ -342,12 +344,12 @@ class PixelSoftmaxLoss(SoftmaxLoss):
         return labels
 
     def rows(self, source: int = 0) -> Array:
-        pixels = self._as_contiguous(self.sources[0].data.transpose(0, 2, 3, 1), "pixels")
+        pixels = contiguous(self.ops, self.sources[0].data.transpose(0, 2, 3, 1), "pixels")
         return pixels.reshape(-1, self.n_classes)
 
     @contextmanager
     def grad_rows(self, source: int = 0) -> Iterator[Array]:
-        with self._contiguous_out(self.sources[0].output_grad.transpose(0, 2, 3, 1), "pixels of grad") as memory:
+        with contiguous_out(self.ops, self.sources[0].output_grad.transpose(0, 2, 3, 1), "pixels of grad") as memory:
             yield memory.reshape(-1, self.n_classes)
 
 

@@ -44,11 +44,13 @@ class Metrics:
         self.counts: dict[str, float] = {}
         self.own_counts: set[str] = set()
 
-    def add(self, name: str, value: Scalar, count: float | None, scale: float, n: float) -> None:
+    def add(self, name: str, value: Scalar | None, count: float | None, scale: float, n: float) -> None:
         """Add ``scale * value / n`` to a metric, and to its count."""
+        self.count({name: 1.0 if count is None else count})
+        if value is None:
+            return
         key = (name, scale, n)
         self._totals[key] = self.ops.accumulate(value, self._totals.get(key, 0.0))
-        self.count({name: 1.0 if count is None else count})
         if count is not None:
             self.own_counts.add(name)
 

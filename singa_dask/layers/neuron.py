@@ -10,6 +10,7 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Field, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.contiguous import contiguous, contiguous_out
 from singa_dask.layers.param import ZEROS, glorot
 from singa_dask.layers.traits import Connection, Speed, Traits
 from singa_dask.ops.contract import Array, Ops
@@ -129,8 +130,8 @@ class Softmax(Layer):
 
     def forward(self, phase: Phase) -> None:
         x, y = self.parts(self.sources[0].data), self.parts(self.features[0].data)
-        x = self._as_contiguous(x, "data").reshape(-1, self.width)
-        with self._contiguous_out(y, "y") as p:
+        x = contiguous(self.ops, x, "x").reshape(-1, self.width)
+        with contiguous_out(self.ops, y, "y") as p:
             self.ops.softmax(x, out=p.reshape(-1, self.width))
 
     def backward(self, phase: Phase) -> None:
@@ -138,10 +139,10 @@ class Softmax(Layer):
         if source.grad is None:
             return
         p, gy = (
-            self._as_contiguous(self.parts(x), key).reshape(-1, self.width)
+            contiguous(self.ops, self.parts(x), key).reshape(-1, self.width)
             for x, key in ((feature.data, "y"), (feature.output_grad, "gy"))
         )
-        with self._contiguous_out(self.parts(source.grad), "grad") as gx:
+        with contiguous_out(self.ops, self.parts(source.grad), "gx") as gx:
             self.ops.softmax_grad(p, gy, out=gx.reshape(-1, self.width))
 
     def parts(self, x: Array) -> Array:
@@ -162,13 +163,13 @@ class Dropout(Layer):
     def setup(self) -> None:
         self.keep = 1 - self.conf.block(DropoutConf).dropout_ratio
         # the output of other nets is that of the source, which others may read too
-        drops = bool(self.context.phase & Phase.TRAIN)
-        self.y = self.add_output(self.sources[0].shape, overwritable=drops, own_data=drops)
+        self.drops = bool(self.context.phase & Phase.TRAIN)
+        self.y = self.add_output(self.sources[0].shape, overwritable=self.drops, own_data=self.drops)
         self.mask = self.buffer("mask", self.y.shape, when="training")
 
     def forward(self, phase: Phase) -> None:
         x = self.sources[0].data
-        if not self.y.own_data:
+        if not self.drops:
             self.y.data = x
             return
         if not phase & Phase.TRAIN:

@@ -28,8 +28,11 @@ def watch_forward(layer: Layer, phase: Phase) -> None:
     PartError
         The layer does not write all of its outputs, or writes into its sources.
     """
-    own = [feature.own_data is True and feature.data_is_consumed and not feature.on_host for feature in layer.features]
-    outputs = [(f"output {k}", feature.data) for k, feature in enumerate(layer.features) if own[k]]
+    outputs = [
+        (f"output {k}", feature.data)
+        for k, feature in enumerate(layer.features)
+        if feature.own_data is True and "data" in feature.consumed_as and not feature.on_host
+    ]
     kept = _source_data(layer)
     _fill(outputs)
     layer.prepare(phase)

@@ -113,11 +113,12 @@ class Wiring:
 def pass_on_reads(layers: Sequence[Layer]) -> None:
     """Make layers that forward their source consume what their consumers do; data if they cannot forward it."""
     for layer in reversed(layers):
+        forwards = layer.traits.forwards
         # an output that nothing reads is computed, but of several pieces only those that are read
-        unread: Consumed = "nothing" if any(feature.consumed_as for feature in layer.features) else "data"
-        for feature in layer.features if layer.traits.forwards else ():
+        unread: Consumed = "nothing" if forwards and any(each.consumed_as for each in layer.features) else "data"
+        for feature in layer.features:
             feature.consumed_as = feature.consumed_as or {unread}
-            if feature.consumed_as - layer.traits.forwards - {"nothing"}:
+            if forwards and feature.consumed_as - forwards - {"nothing"}:
                 feature.consumed_as.add("data")
             for source in layer.sources:
-                source.consumed_as |= feature.consumed_as & layer.traits.forwards
+                source.consumed_as |= feature.consumed_as & forwards

@@ -160,6 +160,7 @@ def wire(
     random = np.random.default_rng(99)
     for feature in layer.features:
         feature.requires_grad &= layer.learns
+        feature.consumed_as = {"data"}
     base.allocate(layer)
     for param in layer.params:
         whole = random.normal(size=param.whole_shape).astype(param.dtype)

@@ -29,6 +29,7 @@ def pair(
         end: Any = LAYERS.find(kind)(conf, context, site)
         base.wire(end, sources, kernels)
         base.allocate(end)
+        end.features[0].consumed_as = {"data"}
         sources = end.features
         ends.append(end)
     return ends[0], ends[1], post
@@ -74,7 +75,7 @@ def test_labels_go_alone_where_nobody_reads_data() -> None:
     x = source((4, 3), grad=False, labels=[0, 1, 2, 3])
     start, end, post = pair(x)
     for layer in (start, end):
-        layer.features[0].consumed_as.add("labels")
+        layer.features[0].consumed_as = {"labels"}
     forward(start)
     forward(end)
     assert not end.features[0].has_data

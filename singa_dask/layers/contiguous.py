@@ -1,0 +1,31 @@
+"""Arrays in C order, for kernels that take no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from singa_dask.ops.contract import Array, Ops
+
+
+def contiguous(ops: Ops, values: Array, name: str) -> Array:
+    """Return an array in C order: itself, or a copy that is valid until the next call with this name."""
+    if values.flags.c_contiguous:
+        return values
+    memory = _scratch(ops, values, name)
+    ops.copy(values, out=memory)
+    return memory
+
+
+@contextmanager
+def contiguous_out(ops: Ops, out: Array, name: str) -> Iterator[Array]:
+    """Yield memory in C order for what is to be written to ``out``: itself, or memory that is then copied there."""
+    memory = out if out.flags.c_contiguous else _scratch(ops, out, name)
+    yield memory
+    if memory is not out:
+        ops.copy(memory, out=out)
+
+
+def _scratch(ops: Ops, values: Array, name: str) -> Array:
+    # of one axis, as memory of four axes would be laid out as that of images
+    return ops.scratch(name, (values.size,), values.dtype).reshape(values.shape)
