@@ -177,14 +177,8 @@ def _described(kind: str, part: RegisteredPart) -> dict[str, Any]:
 def _wiring(cls: type[Layer]) -> dict[str, Any]:
     """Return SINGA's family, sources, params and metrics of a type of layer."""
     traits = cls.traits
-    families = {
-        "input": traits.is_input,
-        "loss": traits.is_loss,
-        "output": traits.is_output,
-        "connection": bool(traits.forwards),
-    }
     return {
-        "family": next((name for name, is_of in families.items() if is_of), "neuron"),
+        "family": traits.role if traits.role not in ("", "unsupervised") else "neuron",
         "sources": dict(zip(("min", "max"), traits.n_sources, strict=True)),
         "params": list(traits.params),
         "metrics": list(traits.metrics),

@@ -295,8 +295,6 @@ class Layer:
         ConfigError
             There are fewer features than workers that share them.
         """
-        if self.traits.forwards:
-            requires_grad &= any(source.requires_grad for source in self.sources)
         dtype = self.context.dtype if dtype is None else dtype
         shard, span = self.site.feature_shard, None
         if shard.count > 1 and self.speed.feature_parallel is Connection.ONE_TO_ALL:
@@ -512,7 +510,7 @@ def wire(layer: Layer, sources: Sequence[Feature], ops: Ops) -> None:
         message = f"{kind} has no such param. Its params: {', '.join(traits.params) or 'none'}."
         raise ConfigError(Problem(("param", len(traits.params)), message))
     masks = [k for k, source in enumerate(sources) if source.dtype == bool]
-    if masks and not (traits.takes_mask or traits.forwards):
+    if masks and not traits.takes_mask:
         raise ConfigError(Problem(("srclayers", masks[0]), f"{kind} takes no PaddingMask. Leave it out."))
     layer.sources, layer.ops, layer.metrics = list(sources), ops, Metrics(ops)
     layer.setup()
@@ -521,7 +519,7 @@ def wire(layer: Layer, sources: Sequence[Feature], ops: Ops) -> None:
     if len(layer.conf.param) > (index := len(layer.params)):
         message = f"there is no {traits.params[index]!r} to describe. Does the layer say bias_term: false?"
         raise ConfigError(Problem(("param", index), message))
-    for i, source in enumerate(layer.sources if not traits.forwards else ()):
+    for i, source in enumerate(layer.sources if traits.role != "connection" else ()):
         source.consumed_as |= traits.consumed(i)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.base import LAYERS
 from singa_dask.layers.context import Exchange
 from singa_dask.layers.feature import RecordIds
-from singa_dask.layers.traits import Consumed, Traits
+from singa_dask.layers.forwarding import Forwarding
+from singa_dask.layers.traits import Consumed
 from singa_dask.ops.contract import Array
 
 IN_FLIGHT = 2
@@ -27,7 +28,7 @@ SIZES = {"labels": np.dtype(np.int32).itemsize, "ids": 2 * np.dtype(np.int64).it
 STREAM_START = "stream start"
 
 
-class Bridge(Layer):
+class Bridge(Forwarding):
     """What both ends share.
 
     Attributes
@@ -36,14 +37,12 @@ class Bridge(Layer):
         Whether the consumer of this end writes a gradient to it.
     """
 
-    traits = Traits(forwards=frozenset({"data", "labels", "ids"}))
     takes_gradient = False
 
     def setup(self) -> None:
         source = self.sources[0]
-        self.add_output(
-            source.shape, dtype=source.dtype, own_data=False, own_grad=self.takes_gradient
-        ).span = source.span
+        how = {"requires_grad": source.requires_grad, "own_data": False, "own_grad": self.takes_gradient}
+        self.add_output(source.shape, dtype=source.dtype, **how).span = source.span
 
     def key(self, what: str) -> str:
         """Return the name of what goes over this bridge."""

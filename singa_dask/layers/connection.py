@@ -12,9 +12,10 @@ from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Count, Size
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.base import LAYERS
 from singa_dask.layers.feature import Feature, RecordIds, Span
-from singa_dask.layers.traits import Consumed, Speed, Traits
+from singa_dask.layers.forwarding import Forwarding
+from singa_dask.layers.traits import Speed
 from singa_dask.ops.contract import Array
 
 
@@ -47,21 +48,22 @@ class SplitConf(Conf):
     """Number of readers."""
 
 
-FORWARDED: frozenset[Consumed] = frozenset({"data", "labels", "ids"})
-
-
 @LAYERS.register()
-class Split(Layer):
+class Split(Forwarding):
     """Gives each of ``num_splits`` consumers the same data, and its source the sum of their gradients."""
 
     block = SplitConf
-    traits = Traits(outputs_key=("split_conf", "num_splits"), forwards=FORWARDED | {"one_hot_index"})
+    outputs_key = "num_splits"
+    forwards = Forwarding.forwards | {"one_hot_index"}
     speed = Speed(time_foldable=True, capturable=True, reads_gradients=True, fuses=("relu_grad",))
 
     def setup(self) -> None:
         source = self.sources[0]
         for _ in range(self.conf.block(SplitConf).num_splits):
-            self.add_output(source.shape, dtype=source.dtype, own_data=False).span = source.span
+            output = self.add_output(
+                source.shape, dtype=source.dtype, requires_grad=source.requires_grad, own_data=False
+            )
+            output.span = source.span
 
     def prepare(self, phase: Phase) -> None:
         """Pass on what the source has."""
@@ -103,7 +105,7 @@ def _stretch(values: Array, axis: int, n_steps: int, start: int, stop: int) -> A
 
 
 @LAYERS.register()
-class Slice(Layer):
+class Slice(Forwarding):
     """Cuts its source in ``num_slices`` pieces along axis ``slice_dim``, one for each consumer; 0 is the batch.
 
     Pieces are as equal as possible. Pieces of the batch are views: nothing is copied. In an unrolled
@@ -111,7 +113,7 @@ class Slice(Layer):
     """
 
     block = SliceConf
-    traits = Traits(outputs_key=("slice_conf", "num_slices"), forwards=FORWARDED)
+    outputs_key = "num_slices"
 
     def setup(self) -> None:
         source, block = self.sources[0], self.conf.block(SliceConf)
@@ -126,11 +128,12 @@ class Slice(Layer):
             raise ConfigError(Problem(("slice_conf", "num_slices"), message))
         self.spans = [Span.of(size, k, n_slices) for k in range(n_slices)]
         if not self.copies:
-            self.traits = self.traits.replace(forwards=self.traits.forwards | {"one_hot_index"})
+            self.forwards |= {"one_hot_index"}
         for span in self.spans:
             output = self.add_output(
                 (*shape[: self.axis], span.size * self.steps, *shape[self.axis + 1 :]),
                 dtype=source.dtype,
+                requires_grad=source.requires_grad,
                 own_data=self.copies,
                 own_grad=self.copies,
             )
@@ -181,14 +184,14 @@ class Slice(Layer):
 
 
 @LAYERS.register()
-class Concate(Layer):
+class Concate(Forwarding):
     """Joins its sources along axis ``concate_dim``, 0 being the batch; labels too, where that is the batch.
 
     In an unrolled net the batches of each time step are joined.
     """
 
     block = ConcateConf
-    traits = Traits(n_sources=(1, None), forwards=FORWARDED)
+    traits = Forwarding.traits.replace(n_sources=(1, None))
     speed = Speed(time_foldable=True, capturable=True)
 
     def setup(self) -> None:
@@ -210,7 +213,9 @@ class Concate(Layer):
             raise ConfigError(Problem(("srclayers",), f"the sources have values of {listed}. Expected one type."))
         size = sum(shape[self.axis] for shape in shapes)
         output = self.add_output(
-            (*shapes[0][: self.axis], size, *shapes[0][self.axis + 1 :]), dtype=self.sources[0].dtype
+            (*shapes[0][: self.axis], size, *shapes[0][self.axis + 1 :]),
+            dtype=self.sources[0].dtype,
+            requires_grad=any(source.requires_grad for source in self.sources),
         )
         if not self.axis:
             output.span = self.sources[0].span

@@ -33,9 +33,9 @@ class Traits:
         ``data`` is there instead.
     metrics : tuple of str
         Metrics that the layer adds, so that all workers of a group name them alike.
-    role : {"", "input", "loss", "output", "unsupervised"}
-        Records enter here; gradients start here; results leave here and there are no gradients; or the layer is trained
-        without a loss, as those of an RBM are, and its outputs have no gradients.
+    role : {"", "input", "loss", "output", "unsupervised", "connection"}
+        Records enter here; gradients start here; results leave here and there are no gradients; the layer is trained
+        without a loss, as those of an RBM are, and its outputs have no gradients; or it is a `Forwarding` one.
     predicts : {"", "classes", "labels", "values"}
         What a loss compares with its second source: probabilities of classes that exclude each other, which are its
         output, as of a Softmax of its first source; probabilities of labels that do not, as of a Sigmoid; or the
@@ -50,24 +50,18 @@ class Traits:
         or fewer than those of the layer, as `Feature.n_steps` says; or all of those after the first source.
     takes_mask : bool
         A source beside the others may be a PaddingMask: bool, (T N, 1), true where a row is no padding.
-    outputs_key : tuple of str, or None
-        Block and key of the job that say how many outputs there are, one for each reader; None if all share one.
-    forwards : frozenset of str
-        What the layer passes on unchanged, of what its consumers read.
     """
 
     n_sources: tuple[int, int | None] = (1, 1)
     params: tuple[str, ...] = ()
     consumes: tuple[Consumed | tuple[Consumed, ...], ...] = ()
     metrics: tuple[str, ...] = ()
-    role: Literal["", "input", "loss", "output", "unsupervised"] = ""
+    role: Literal["", "input", "loss", "output", "unsupervised", "connection"] = ""
     predicts: Literal["", "classes", "labels", "values"] = ""
     reads_beside: Literal["", "targets", "labels", "weights"] = ""
     mixes_labels: bool = False
     steps: Literal["own", "recurrent", "columns", "all", "memory"] = "own"
     takes_mask: bool = False
-    outputs_key: tuple[str, str] | None = None
-    forwards: frozenset[Consumed] = frozenset()
 
     @property
     def is_input(self) -> bool:

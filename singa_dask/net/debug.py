@@ -14,6 +14,7 @@ from singa_dask.conf import Phase
 from singa_dask.errors import PartError
 from singa_dask.layers import Layer
 from singa_dask.layers.base import run_backward
+from singa_dask.layers.forwarding import Forwarding
 from singa_dask.ops.contract import Array
 
 FILL = 2.0**60
@@ -58,7 +59,7 @@ def watch_backward(layer: Layer, phase: Phase, backward: Callable[[Layer, Phase]
         The layer does not overwrite its gradients, writes into its sources, or states a trait that is false.
     """
     gradients = [] if adds else param_gradients(layer)
-    if not layer.traits.forwards:
+    if not isinstance(layer, Forwarding):
         of_outputs = [feature.grad for feature in layer.features]
         gradients += [
             (name, grad) for name, grad in _source_gradients(layer) if not any(grad is other for other in of_outputs)

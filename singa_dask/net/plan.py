@@ -15,6 +15,7 @@ from singa_dask.conf import LayerConf, NetConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS
 from singa_dask.layers.feedback import Feedback
+from singa_dask.layers.forwarding import Forwarding
 from singa_dask.net.nodes import Node, NodeOutput, split_node
 from singa_dask.net.order import topological_order
 from singa_dask.net.partition import cut_by_features, partition
@@ -61,7 +62,7 @@ def check_types(nodes: Sequence[Node]) -> list[Node]:
             )
             problems.append(node.problem(message, ("type",)))
         try:
-            key, block = node.traits.outputs_key, node.cls.block
+            block, key = node.cls.block, outputs_key(node)
             n_outputs = getattr(node.conf.block(block), key[1]) if key and block else 0
             known.append(replace(node, n_outputs=n_outputs))
         except ConfigError as error:
@@ -69,6 +70,13 @@ def check_types(nodes: Sequence[Node]) -> list[Node]:
     if problems:
         raise ConfigError(problems)
     return known
+
+
+def outputs_key(node: Node) -> tuple[str, ...]:
+    """Return block and key of the job that say how many outputs a layer has; empty if all its readers share one."""
+    if issubclass(node.cls, Forwarding) and node.cls.outputs_key and node.cls.block:
+        return node.cls.block.block_key, node.cls.outputs_key
+    return ()
 
 
 def cut_feedback_edges(nodes: Sequence[Node]) -> list[Node]:
@@ -113,9 +121,8 @@ def choose_outputs(nodes: Sequence[Node]) -> list[Node]:
                 output = next(free[source.node], None)
                 if output is None:
                     several = by_name[source.node]
-                    key = several.traits.outputs_key or ()
                     message = f"is {several.n_outputs}, but the layer has more consumers."
-                    problems.append(several.problem(message, key))
+                    problems.append(several.problem(message, outputs_key(several)))
                     continue
                 sources.append(output)
             else:

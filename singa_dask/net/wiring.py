@@ -8,6 +8,7 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, ShardIndex
 from singa_dask.layers.base import wire
 from singa_dask.layers.feedback import Feedback
+from singa_dask.layers.forwarding import Forwarding
 from singa_dask.layers.traits import Consumed
 from singa_dask.net.nodes import Node, NodeOutput
 from singa_dask.net.shares import check_equal_parts
@@ -113,7 +114,7 @@ class Wiring:
 def pass_on_reads(layers: Sequence[Layer]) -> None:
     """Make layers that forward their source consume what their consumers do; data if they cannot forward it."""
     for layer in reversed(layers):
-        forwards = layer.traits.forwards
+        forwards = layer.forwards if isinstance(layer, Forwarding) else frozenset[Consumed]()
         # an output that nothing reads is computed, but of several pieces only those that are read
         unread: Consumed = "nothing" if forwards and any(each.consumed_as for each in layer.features) else "data"
         for feature in layer.features:

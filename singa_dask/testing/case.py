@@ -11,6 +11,7 @@ import numpy as np
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.inputs import InputContext
 from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, RecordIds, ShardIndex, base
+from singa_dask.layers.forwarding import Forwarding
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.ops.contract import Array
 
@@ -77,8 +78,9 @@ class Case(NamedTuple):
         n_fixed = max(self.fixed, self.masked)
         for k, shape in enumerate(self.shapes):
             learns = k not in without and k < len(self.shapes) - n_fixed
-            labels = self.labels if "labels" in self.cls.traits.consumed(k) | self.cls.traits.forwards else None
-            if "labels" in self.cls.traits.forwards and labels is None:
+            forwards = issubclass(self.cls, Forwarding) and "labels" in self.cls.forwards
+            labels = self.labels if forwards or "labels" in self.cls.traits.consumed(k) else None
+            if forwards and labels is None:
                 labels = [0] * shape[0]
             feature = source(shape, k, kink=self.kink, labels=labels, grad=learns, ops=ops, dtype=dtype)
             if self.mixed and labels is not None:

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.layers import Layer, Speed, Traits
+from singa_dask.layers import Layer, Speed
+from singa_dask.layers.forwarding import Forwarding
 from tests.testing.wrong_layers import Hinge, Random, Scale
 
 
@@ -65,8 +66,8 @@ class Float64(Square):
         self.y = self.add_output(self.sources[0].shape, dtype=np.float64)
 
 
-class FalseForwards(Square):
-    traits = Traits(forwards=frozenset({"labels"}))
+class FalseForwards(Square, Forwarding):
+    forwards = frozenset({"labels"})
 
 
 class FalseCapturable(Random):
