@@ -219,7 +219,7 @@ def _as_many_samples(conf: JobConf, n_steps: int) -> Iterator[str]:
 
 
 def _batch(net: NeuralNet) -> int:
-    reader = next(layer for layer in net.all_layers if layer.traits.is_input)
+    reader = next(layer for layer in net.all_layers if layer.traits.role == "input")
     return round(reader.features[0].shape[0] * reader.site.batch_shard.count / net.context.weight)
 
 

@@ -98,7 +98,7 @@ def _check_windows(net: Mapping[str, Any], types: Sequence[Any]) -> Iterator[Fin
     layers = as_list(raw_value(net, "layer", object, None))
     for index, (layer, kind) in enumerate(zip(layers, types, strict=True)):
         block = getattr(kind, "block", None)
-        if block is None or not kind.traits.is_input or "unroll_len" not in block.model_fields:
+        if block is None or kind.traits.role != "input" or "unroll_len" not in block.model_fields:
             continue
         raw = raw_value(layer, block.block_key, object, None)
         length = raw_value(raw, "unroll_len", int, block.model_fields["unroll_len"].default)

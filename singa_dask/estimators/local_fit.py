@@ -249,7 +249,7 @@ class LocalFit:
             stack.enter_context(self._ops.activate())
             net, batches = stack.enter_context(self._net_and_batches(n_steps))
             algorithm = ALGORITHMS.find(self._job.train_one_batch.alg)(net)
-            (loss_layer,) = (layer for layer in net.layers if layer.traits.is_loss)
+            (loss_layer,) = (layer for layer in net.layers if layer.traits.role == "loss")
             size = loss_layer.features[0].shape[0]
             for epoch in range(1, self._job.train_steps // n_steps + 1):
                 losses = []

@@ -148,5 +148,5 @@ def net_of_params(job: JobConf) -> NeuralNet:
 
 def _phase_of(job: JobConf, phase: Phase, otherwise: Phase) -> Phase:
     """Return the phase if records enter its net, or else the other one."""
-    inputs = [layer for layer in job.neuralnet.layer if LAYERS.find(layer.type).traits.is_input]
+    inputs = [layer for layer in job.neuralnet.layer if LAYERS.find(layer.type).traits.role == "input"]
     return phase if any(layer.in_phase(phase) for layer in inputs) else otherwise

@@ -193,7 +193,7 @@ def _format(url: str, conf: StoreConf) -> str:
 def _exposed(layer: LayerConf) -> LayerConf:
     """Return a layer whose values can be read."""
     traits = traits_of(layer)
-    if not traits.is_loss or compares_targets(layer):
+    if traits.role != "loss" or compares_targets(layer):
         return layer.model_copy(update={"share_src_blobs": False})
     first = {
         key: value[:1] for key in ("srclayers", "unroll_conn_type", "shift") if (value := list(getattr(layer, key)))

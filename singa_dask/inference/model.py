@@ -191,7 +191,7 @@ class Model:
             raise self._job.locate(job.locate(error)) from None
         shapes = {}
         for layer in net.layers:
-            if len(layer.features) == 1 and not layer.traits.is_output:
+            if len(layer.features) == 1 and layer.traits.role != "output":
                 steps = (layer.site.n_steps,) if layer.site.n_steps > 1 else ()
                 shapes[layer.conf_name] = (*steps, *layer.features[0].shape[1:])
         return {each.name: shapes[each.name] for each in job.job.neuralnet.layer if each.name in shapes}

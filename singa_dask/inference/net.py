@@ -65,10 +65,10 @@ def build(
             raise ConfigError(f"layer {name!r} has {len(known[name].features)} outputs, expected one.")
         if topk > known[name].features[0].size:
             raise ConfigError(f"layer {name!r} has {known[name].features[0].size} classes, expected {topk} at least.")
-    if layers and not any(layer.traits.learns_without_loss for layer in net.layers):
+    if layers and not any(layer.traits.role == "unsupervised" for layer in net.layers):
         home = {feature: layer for layer in net.layers for feature in layer.features}
         waiting = [layer for layer in net.layers if layer.conf_name in layers]
-        needed = {layer for layer in net.layers if layer.traits.is_input and labels}
+        needed = {layer for layer in net.layers if layer.traits.role == "input" and labels}
         while waiting:
             layer = waiting.pop()
             if layer not in needed:
@@ -167,8 +167,10 @@ def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int, label_layer
     if topk:
         values = _top(values.reshape(len(values), len(steps), -1), topk)
     arrays: Arrays = {"data": np.array(values.reshape(len(values), *(values.shape[1:] or (1,))), np.float32, order="C")}
-    inputs = [layer for layer in net.layers if layer.traits.is_input and labels]
-    candidates = [layer.features[0].labels for layer in sorted(inputs, key=lambda each: each.conf_name != label_layer)]
+    inputs = [layer for layer in net.layers if layer.traits.role == "input" and labels]
+    candidates = [
+        layer.features[0].records.labels for layer in sorted(inputs, key=lambda each: each.conf_name != label_layer)
+    ]
     own_labels = next((each for each in candidates if each is not None and np.shape(each) == (len(values),)), None)
     if own_labels is not None:
         arrays["label"] = np.array(own_labels, np.int32)
@@ -275,7 +277,7 @@ class TrainedNet:
         self._pools, self._n_threads = ThreadPools(), n_threads(job, 1)
         self.shapes = self._build(job)
         self.shapes.context.class_names = trained.class_names
-        inputs = [layer for layer in self.shapes.layers if layer.traits.is_input]
+        inputs = [layer for layer in self.shapes.layers if layer.traits.role == "input"]
         self.inputs = {layer.conf_name: layer for layer in inputs if isinstance(layer, StoreInput)}
         if len(self.inputs) < len(inputs):
             others = [f"{each.conf_name!r}, a {each.conf.type}" for each in inputs if not isinstance(each, StoreInput)]

@@ -22,7 +22,7 @@ def predicts_classes(layer: LayerConf) -> bool:
 
 def is_class_loss(layer: LayerConf) -> bool:
     """Return whether a layer is a loss that has them."""
-    return predicts_classes(layer) and traits_of(layer).is_loss
+    return predicts_classes(layer) and traits_of(layer).role == "loss"
 
 
 def _layers_of(job: JobConf, phase: Phase) -> dict[str, LayerConf]:
@@ -57,18 +57,18 @@ def output_layers(job: JobConf, phase: Phase) -> list[str]:
     """
     layers = _layers_of(job, phase)
     traits = {name: traits_of(layer) for name, layer in layers.items()}
-    losses = sorted((each for name, each in layers.items() if traits[name].is_loss), key=compares_targets)
+    losses = sorted((each for name, each in layers.items() if traits[name].role == "loss"), key=compares_targets)
     if losses:
         compared = (
             next(
-                (source for source in loss.srclayers if compares_targets(loss) and not traits[source].is_input),
+                (source for source in loss.srclayers if compares_targets(loss) and traits[source].role != "input"),
                 loss.name,
             )
             for loss in losses
         )
         return list(dict.fromkeys(compared))
     # those that sort scores, count and write files are for people
-    ends = [name for name in layers if not (traits[name].is_input or traits[name].is_output)]
+    ends = [name for name in layers if traits[name].role not in ("input", "output")]
     return [name for name in ends if not any(name in layers[other].srclayers for other in ends)]
 
 
@@ -118,7 +118,7 @@ def has_values(job: JobConf, phase: Phase, layer: str) -> bool:
 
 def _compared_by(job: JobConf, phase: Phase, layer: str) -> str:
     """Return the first loss that compares the values of a layer with targets; empty if there is none."""
-    losses = (layer for layer in _layers_of(job, phase).values() if traits_of(layer).is_loss)
+    losses = (layer for layer in _layers_of(job, phase).values() if traits_of(layer).role == "loss")
     return next((loss.name for loss in losses if compares_targets(loss) and layer in loss.srclayers[:1]), "")
 
 

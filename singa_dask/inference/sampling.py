@@ -97,7 +97,7 @@ class _Writer:
     def __init__(self, net: NeuralNet) -> None:
         self.net = net
         self.start = next((layer for layer in net.layers if isinstance(layer, text.RNNDummy)), None)
-        self.reading = [layer for layer in net.layers if not layer.traits.is_output]
+        self.reading = [layer for layer in net.layers if layer.traits.role != "output"]
         windows = [layer.max_length for layer in net.layers if isinstance(layer, PositionalEmbedding)]
         self.window = min(windows, default=0)
         self.recent: deque[Array] = deque(maxlen=self.window // 2)

@@ -408,7 +408,7 @@ class _Inference:
 
     def _read_from(self, records: StoredRecords) -> None:
         """Let the input layers read other records."""
-        inputs = [layer.conf_name for layer in self.net.layers if layer.traits.is_input]
+        inputs = [layer.conf_name for layer in self.net.layers if layer.traits.role == "input"]
         if not inputs or (len(inputs) > 1 and not records.outputs):
             known = ", ".join(inputs) or "none"
             raise ConfigError(f"the net needs the input layers {known}, expected one, to read {records.url}.")

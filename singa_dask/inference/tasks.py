@@ -228,7 +228,7 @@ def inspect_net(task: InferenceTask) -> NetFacts:
         net = build(job, Phase(task.phase), task.layers, task.labels)
         net.context.class_names = ClassNames(InitialValues(job, task.init_from).learned())
         net.check_sources()
-        inputs = [layer for layer in net.layers if layer.traits.is_input]
+        inputs = [layer for layer in net.layers if layer.traits.role == "input"]
         stores = [layer for layer in inputs if isinstance(layer, StoreInput)]
         counts = {layer.count() for layer in stores}
         sizes = {layer.batch_size for layer in stores}

@@ -387,7 +387,7 @@ class StoreInput(StoreReader):
         else:
             feature.raw = raw
         if records.labels is not None:
-            records = replace(records, labels=self.ops.labels(records.labels, feature.labels))
+            records = replace(records, labels=self.ops.labels(records.labels, feature.records.labels))
         feature.records = records
 
     def _read(self) -> tuple[Array, RecordIds]:

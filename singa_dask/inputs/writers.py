@@ -63,7 +63,7 @@ class CSVOutput(Writer):
         if self.file is None:
             opened = fs.open(self.url(), "wb", self.store.storage_options)
             self.file = self.opened.enter_context(opened)
-        rows, labels = self.ops.to_host(self.rows()), self.sources[0].labels
+        rows, labels = self.ops.to_host(self.rows()), self.sources[0].records.labels
         text = io.StringIO()
         line = ",".join(["%f"] * rows.shape[1]) + "\n"
         for i, row in enumerate(rows):
@@ -86,7 +86,7 @@ class RecordOutput(Writer):
 
     def forward(self, phase: Phase) -> None:
         batch = {"data": np.array(self.ops.to_host(self.sources[0].data), np.float32, order="C")}
-        labels = self.sources[-1].labels
+        labels = self.sources[-1].records.labels
         if labels is not None:
             batch["label"] = np.array(labels, np.int32)
         self.batches.append(batch)

@@ -176,7 +176,7 @@ def _wired(
         name = each.get("name") or _free_name(kind, taken)
         wired = {"name": name, **each}
         cls = None if "block" in each else _class_of(each["type"])
-        if "srclayers" not in wired and not (cls and cls.traits.is_input) and before:
+        if "srclayers" not in wired and not (cls and cls.traits.role == "input") and before:
             wired["srclayers"] = [before]
         if "block" in each:
             definition, wired["block"] = each["block"], f"{within}{name}"

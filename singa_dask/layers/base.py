@@ -437,7 +437,7 @@ class Layer:
         DataError
             There are none; or ``n_classes`` is given, and one is not in [0, n_classes).
         """
-        labels = self.sources[source].labels
+        labels = self.sources[source].records.labels
         if labels is None:
             hint = f" Does {self.conf.type} state that it consumes them? See Traits.consumes."
             hint = "" if "labels" in self.sources[source].consumed_as else hint

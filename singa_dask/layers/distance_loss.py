@@ -7,7 +7,7 @@ import numpy as np
 from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Positive
-from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.errors import DataError
 from singa_dask.layers.base import LAYERS
 from singa_dask.layers.loss import Loss
 from singa_dask.ops.contract import Array
@@ -18,15 +18,6 @@ class DistanceLoss(Loss):
 
     traits = Loss.traits.replace(n_sources=(3, 3))
     speed = Loss.speed.replace(capturable=False)
-
-    def check_places(self, n: int) -> None:
-        """Check that the first ``n`` sources have the same number of values for each row; ConfigError if not."""
-        first = self.sources[0]
-        for k, source in enumerate(self.sources[1:n], 1):
-            if (source.shape[0], source.size) != (first.shape[0], first.size):
-                names = self.conf.srclayers
-                message = f"{names[0]!r} gives {first.shape} and {names[k]!r} {source.shape}. Expected the same size."
-                raise ConfigError(Problem(("srclayers", k), message))
 
     def add_losses(self, losses: Array) -> None:
         """Write the losses of rows, (N,), and add their mean to the metric; none is below 0."""
@@ -65,7 +56,7 @@ class ContrastiveLoss(DistanceLoss):
     block = ContrastiveLossConf
 
     def setup(self) -> None:
-        self.check_places(2)
+        self.check_sizes(". Expected the same size.")
         self.check_weights()
         self.difference = self.buffer("difference", (self.sources[0].shape[0], self.sources[0].size))
         self.add_output((self.sources[0].shape[0], 1), dtype=self.context.param_dtype)
@@ -109,7 +100,7 @@ class TripletLoss(DistanceLoss):
     block = TripletLossConf
 
     def setup(self) -> None:
-        self.check_places(3)
+        self.check_sizes(". Expected the same size.", 3)
         shape = (self.sources[0].shape[0], self.sources[0].size)
         self.differences = [self.buffer(name, shape) for name in ("positive", "negative", "anchor")]
         self.add_output((shape[0], 1), dtype=self.context.param_dtype)

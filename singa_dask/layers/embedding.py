@@ -132,17 +132,17 @@ class Embedding(Numbers):
     def setup(self) -> None:
         super().setup()
         block = self.conf.block(EmbeddingConf)
-        n_values = _vocab_size(block, self.conf, "embedding_conf")
+        self.n_values = _vocab_size(block, self.conf, "embedding_conf")
         y = self.add_output((self.n_numbers, block.feature_dim), overwritable=True)
-        self.table = self.add_param((n_values, y.shape[1]), initial=INITIAL, axis=1)
+        self.table = self.add_param((self.n_values, y.shape[1]), initial=INITIAL, axis=1)
 
     def attach(self) -> None:
-        self.index = self.ops.row_index(np.zeros(self.n_numbers, np.int64), self.table.shape[0])
+        self.index = self.ops.row_index(np.zeros(self.n_numbers, np.int64), self.n_values)
 
     def prepare(self, phase: Phase) -> None:
-        numbers, n_rows = self.numbers(), self.table.shape[0]
-        self.check(numbers, -1, n_rows)
-        self.index = self.ops.row_index(numbers, n_rows, self.index)
+        numbers = self.numbers()
+        self.check(numbers, -1, self.n_values)
+        self.index = self.ops.row_index(numbers, self.n_values, self.index)
 
     def forward(self, phase: Phase) -> None:
         self.ops.take_rows(self.table.data, self.index, out=self.features[0].data)
@@ -167,7 +167,7 @@ class RNNLabel(Numbers):
 
     def prepare(self, phase: Phase) -> None:
         feature = self.features[0]
-        labels = self.ops.labels(self.numbers().astype(np.int32), feature.labels)
+        labels = self.ops.labels(self.numbers().astype(np.int32), feature.records.labels)
         feature.records = RecordIds(labels)
         if "data" in feature.consumed_as:
             self.ops.copy(labels[:, None], out=feature.data)

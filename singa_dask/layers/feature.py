@@ -192,11 +192,6 @@ class Feature:
             raise RuntimeError(f"feature {self.shape}: it has no gradient. Expected one, where a layer goes back.")
         return self.grad
 
-    @property
-    def labels(self) -> Array | None:
-        """Labels of the rows, (N,) int32, or None."""
-        return self.records.labels
-
     def allocate(self, name: str, make: Callable[..., Array]) -> None:
         """Allocate ``data`` or ``grad``; ``make`` takes shape and dtype."""
         setattr(self, name, make(self.shape, self.dtype))

@@ -35,8 +35,8 @@ class FusedParams:
 
     def value(self, ops: Ops) -> Array:
         """Return the array."""
-        first = self.params[0]
-        width = first.shape[0]
+        first = self.params[0].data
+        width = len(first)
         if self._values is None:
             size = width * len(self.params)
             if len(first.shape) == 1:

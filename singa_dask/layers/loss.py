@@ -34,19 +34,19 @@ class Loss(Layer):
     traits = Traits(n_sources=(2, 3), role="loss", metrics=("loss",))
     speed = Speed(time_foldable=True, capturable=True)
 
-    def check_sizes(self, expected: str) -> None:
-        """Check that the first two sources have the same number of values for each row.
+    def check_sizes(self, expected: str, n: int = 2) -> None:
+        """Check that the first ``n`` sources have the same number of values for each row.
 
         Raises
         ------
         ConfigError
             They have not; ``expected`` ends the message.
         """
-        x, t = self.sources[:2]
-        if (x.shape[0], x.size) != (t.shape[0], t.size):
-            prediction, wanted, *_ = self.conf.srclayers
-            message = f"{prediction!r} gives {x.shape} and {wanted!r} {t.shape}{expected}"
-            raise ConfigError(Problem(("srclayers",), message))
+        x, names = self.sources[0], self.conf.srclayers
+        for k, t in enumerate(self.sources[1:n], 1):
+            if (x.shape[0], x.size) != (t.shape[0], t.size):
+                message = f"{names[0]!r} gives {x.shape} and {names[k]!r} {t.shape}{expected}"
+                raise ConfigError(Problem(("srclayers", k), message))
 
     def check_weights(self) -> None:
         """Check that the third source, if there is one, has one value for each row of the first.

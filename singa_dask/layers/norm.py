@@ -139,7 +139,7 @@ class BatchNorm(Layer):
     @property
     def has_one_value(self) -> bool:
         """Whether a channel has one value in a batch: normalised it is zero, and the output the shift."""
-        return math.prod(self.sources[0].shape) == self.scale.size
+        return math.prod(self.sources[0].shape) == self.mean.shape[0]
 
     def channels(self, x: Array) -> Array:
         """Return rows (N, C) as they are, all else as images."""

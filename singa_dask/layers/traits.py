@@ -63,33 +63,9 @@ class Traits:
     steps: Literal["own", "recurrent", "columns", "all", "memory"] = "own"
     takes_mask: bool = False
 
-    @property
-    def is_input(self) -> bool:
-        """Whether records enter here."""
-        return self.role == "input"
-
-    @property
-    def is_loss(self) -> bool:
-        """Whether gradients start here."""
-        return self.role == "loss"
-
-    @property
-    def is_output(self) -> bool:
-        """Whether results leave here."""
-        return self.role == "output"
-
-    @property
-    def learns_without_loss(self) -> bool:
-        """Whether the layer is trained without a loss."""
-        return self.role == "unsupervised"
-
     def replace(self, **changes: Any) -> Traits:
         """Return a copy with some traits changed."""
         return replace(self, **changes)
-
-    def reads_all_steps(self, source: int) -> bool:
-        """Tell whether a time step reads all time steps of a source."""
-        return self.steps == "all" or (self.steps == "memory" and source > 0)
 
     def consumed(self, source: int) -> set[Consumed]:
         """Return what the layer reads of a source."""
@@ -137,11 +113,6 @@ class Speed:
     accumulates: bool = False
     reads_gradients: bool = False
     fuses: tuple[Fusable, ...] = ()
-
-    @property
-    def connection(self) -> Connection:
-        """How the layer depends on its sources, where that makes a difference."""
-        return self.feature_parallel or Connection.ONE_TO_ONE
 
     def replace(self, **changes: Any) -> Speed:
         """Return a copy with some of it changed."""

@@ -124,8 +124,8 @@ def _source_data(layer: Layer) -> list[tuple[str, Array, Array]]:
     for name, source in zip(layer.conf.srclayers, layer.sources, strict=False):
         if source.has_data and not (in_place and source.overwritable):
             read.append((f"the data of source {name!r}", source.data))
-        if source.labels is not None:
-            read.append((f"the labels of source {name!r}", source.labels))
+        if source.records.labels is not None:
+            read.append((f"the labels of source {name!r}", source.records.labels))
     return [(name, values, _copy(layer, values)) for name, values in read]
 
 

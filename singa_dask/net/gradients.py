@@ -20,14 +20,14 @@ def find_gradients(layers: Sequence[Layer], phase: Phase) -> None:
     for layer in layers:
         for feature in layer.features:
             learns = bool(layer.params) or any(source.requires_grad for source in layer.sources)
-            feature.requires_grad &= learns and not layer.traits.learns_without_loss
+            feature.requires_grad &= learns and layer.traits.role != "unsupervised"
     reached: set[Feature] = set()
     for layer in reversed(layers):
         for feature in layer.features:
             feature.requires_grad &= feature in reached
-        if layer.traits.learns_without_loss:
+        if layer.traits.role == "unsupervised":
             layer.learns = bool(layer.params)
-        elif layer.traits.is_loss or any(feature.requires_grad for feature in layer.features):
+        elif layer.traits.role == "loss" or any(feature.requires_grad for feature in layer.features):
             reached.update(layer.sources)
             layer.learns = bool(layer.params) or any(source.requires_grad for source in layer.sources)
 

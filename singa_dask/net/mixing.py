@@ -26,6 +26,6 @@ def check_mixing(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> Iterator
         message = f"{name!r} mixes records, by mixup or cutmix in augment, and {layer.conf.type} "
         if traits.steps == "columns":
             yield node.problem(f"{message}reads whole numbers. Leave them out.", ("type",))
-        if traits.is_loss and not traits.mixes_labels and any("labels" in each for each in traits.consumes):
+        if traits.role == "loss" and not traits.mixes_labels and any("labels" in each for each in traits.consumes):
             wanted = "Expected a SoftmaxLoss without ignore_index, class_weights and focal_gamma."
             yield node.problem(f"{message}reads one label of each. {wanted}", ("type",))

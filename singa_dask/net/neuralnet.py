@@ -196,7 +196,7 @@ class NeuralNet:
         if self.cancellation.reason:
             self.cancellation.check()
         start = time.monotonic_ns() if self.on_layer else 0
-        if self.is_watched and not layer.traits.learns_without_loss:
+        if self.is_watched and layer.traits.role != "unsupervised":
             watch_forward(layer, phase)
         else:
             layer.prepare(phase)
@@ -212,7 +212,7 @@ class NeuralNet:
         if self.cancellation.reason:
             self.cancellation.check()
         start = time.monotonic_ns() if self.on_layer else 0
-        if self.is_watched and not layer.traits.learns_without_loss:
+        if self.is_watched and layer.traits.role != "unsupervised":
             watch_backward(layer, phase, self._copies.backward, self._copies.adds(layer))
         else:
             self._copies.backward(layer, phase, self._replays.run)

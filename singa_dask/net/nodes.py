@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from singa_dask.conf import LayerConf
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers import LAYERS, Layer, Traits
+from singa_dask.layers import LAYERS, Connection, Layer, Traits
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -97,6 +97,15 @@ class Node:
     def traits(self) -> Traits:
         """What the class states."""
         return self.cls.traits
+
+    @property
+    def connection(self) -> Connection:
+        """How the layer depends on its sources, where that makes a difference."""
+        return self.cls.speed.feature_parallel or Connection.ONE_TO_ONE
+
+    def reads_all_steps(self, source: int) -> bool:
+        """Tell whether a time step reads all time steps of a source."""
+        return self.traits.steps == "all" or (self.traits.steps == "memory" and source > 0)
 
     @property
     def needs_split(self) -> bool:

@@ -125,7 +125,7 @@ class _Plan(NamedTuple):
         dim = default if conf.partition_dim is None else conf.partition_dim
         if conf.location is not None or dim == WHOLE:
             return cls(WHOLE, conf.location or 0)
-        if dim == 1 and (kind.is_input or (kind.steps == "columns" and not parallel)):
+        if dim == 1 and (kind.role == "input" or (kind.steps == "columns" and not parallel)):
             return cls(WHOLE, copied=True)
         sliced, joined = conf.given_block(SliceConf), conf.given_block(ConcateConf)
         axis = sliced.slice_dim if sliced else joined.concate_dim if joined else None
@@ -149,7 +149,7 @@ class _Partitioner:
         before_losses: set[NodeOutput] = set()
         for node in reversed(nodes):
             # without a gradient it costs less to send a piece than the whole
-            if node.traits.is_loss or not before_losses.isdisjoint(node.outputs):
+            if node.traits.role == "loss" or not before_losses.isdisjoint(node.outputs):
                 before_losses.update(node.sources)
                 taken = self._taken_whole(node)
                 self.materialised.update((output, worker) for output in taken for worker in self._workers(node))
@@ -164,7 +164,7 @@ class _Partitioner:
 
     def _taken_whole(self, node: Node) -> list[NodeOutput]:
         """Return the sources whose data each part of a layer needs as a whole."""
-        connection, ours = node.cls.speed.connection, self.plans[node.name].dim
+        connection, ours = node.connection, self.plans[node.name].dim
         taken = []
         for k, output in enumerate(node.sources):
             theirs = self.plans[output.node].dim
@@ -199,7 +199,7 @@ class _Partitioner:
     def _localise(self, output: NodeOutput, reader: Node, part: int, worker: int) -> NodeOutput:
         """Return what a part of a reader reads, on its worker."""
         ours, theirs = self.plans[reader.name], self.plans[output.node]
-        connection = reader.cls.speed.connection
+        connection = reader.connection
         # a whole layer on each worker needs all of its source
         way = TABLE[theirs.dim, ours.dim, connection]
         if theirs.copied:

@@ -87,7 +87,7 @@ def cut_feedback_edges(nodes: Sequence[Node]) -> list[Node]:
         # the two layers of an RBM read each other; the visible one has another source before
         back = [
             source for source in node.sources[1:]
-            if node.traits.learns_without_loss and node.name in sources.get(source.node, ())
+            if node.traits.role == "unsupervised" and node.name in sources.get(source.node, ())
         ]  # fmt: skip
         more = node.cls.feedback_sources(node.conf) if issubclass(node.cls, Feedback) else []
         feedback = (*back, *map(NodeOutput, more))

@@ -66,7 +66,7 @@ def _length(node: Node, unroll_len: int) -> int:
 
 
 def _reads_records(node: Node) -> bool:
-    return node.traits.is_input and not node.sources
+    return node.traits.role == "input" and not node.sources
 
 
 def _edges(node: Node, lengths: Mapping[str, int]) -> list[_Edge]:
@@ -75,7 +75,7 @@ def _edges(node: Node, lengths: Mapping[str, int]) -> list[_Edge]:
     custom = iter(conf.unroll_steps)
     for k, source in enumerate(output.node for output in node.sources):
         shift = conf.shift[k] if k < len(conf.shift) else 0
-        whole = not shift and (node.traits.reads_all_steps(k) or (lengths[source] == 1 and lengths[node.name] > 1))
+        whole = not shift and (node.reads_all_steps(k) or (lengths[source] == 1 and lengths[node.name] > 1))
         kind = conf.unroll_conn_type[k] if k < len(conf.unroll_conn_type) else "OneToAll" if whole else "OneToOne"
         edges.append(_Edge(source, kind, shift, next(custom, ()) if kind == "Customized" else ()))
     return edges
@@ -163,25 +163,26 @@ class _Merger:
         return _edges(first.renamed(name, sources=sources), self.lengths)
 
     def _can_merge(self, name: str) -> bool:
-        kind, speed = self.groups[name][0].traits, self.groups[name][0].cls.speed
+        node = self.groups[name][0]
+        kind = node.traits
         if self.lengths[name] == 1 and kind.steps not in ("all", "memory"):
             return False
-        if name in self.by_features and kind.steps == "recurrent" and speed.connection is Connection.ONE_TO_ALL:
+        if name in self.by_features and kind.steps == "recurrent" and node.connection is Connection.ONE_TO_ALL:
             return False
         return (
-            speed.time_foldable
+            node.cls.speed.time_foldable
             and not self._waits_for_itself(name)
             and all(self._is_stepwise(name, k, edge) for k, edge in enumerate(self.edges[name]))
         )
 
     def _is_stepwise(self, name: str, k: int, edge: _Edge) -> bool:
         """Tell whether all steps can read this source at once."""
-        kind, n_steps = self.groups[name][0].traits, self.lengths[edge.source]
+        node, n_steps = self.groups[name][0], self.lengths[edge.source]
         if edge.kind == "OneToOne":
             return not edge.shift and n_steps == self.lengths[name]
         if edge.kind == "OneToAll":
-            return kind.reads_all_steps(k) or (n_steps == 1 and kind.steps == "columns")
-        return edge.kind == "FirstToLast" and kind.steps == "recurrent" and k > 0
+            return node.reads_all_steps(k) or (n_steps == 1 and node.traits.steps == "columns")
+        return edge.kind == "FirstToLast" and node.traits.steps == "recurrent" and k > 0
 
     def _waits_for_itself(self, name: str) -> bool:
         """Tell whether a layer is in a cycle through other layers, at any step."""

@@ -86,7 +86,9 @@ class Case(NamedTuple):
             if self.mixed and labels is not None:
                 # of a label alone, as the rows may be cut or repeated
                 highest, own = max(labels), np.array(labels, np.int32)
-                feature.records = RecordIds(feature.labels, None, None, highest - own, 0.5 + 0.5 * own / highest)
+                feature.records = RecordIds(
+                    feature.records.labels, None, None, highest - own, 0.5 + 0.5 * own / highest
+                )
             if self.integers and k >= len(self.shapes) - self.fixed:
                 ops.copy(np.random.default_rng(k).integers(0, self.integers, shape).astype(float), out=feature.data)
             if self.cls.traits.consumed(k).isdisjoint(("data", "one_hot_index", "raw")):
@@ -227,7 +229,11 @@ def results(
         feature.consumed_as.add("data")
     forward(layer, run)
     for k, feature in enumerate(layer.features):
-        arrays |= {f"output {k}": feature.data, f"labels {k}": feature.labels, f"index {k}": feature.one_hot_index}
+        arrays |= {
+            f"output {k}": feature.data,
+            f"labels {k}": feature.records.labels,
+            f"index {k}": feature.one_hot_index,
+        }
         drawn = random.normal(size=feature.shape)
         if feature.grad is not None:
             layer.ops.copy(drawn if weights is None else weights[k], out=feature.grad)

@@ -69,7 +69,8 @@ def check_contract(case: Case) -> None:
     if set(added) != set(layer.traits.metrics):
         raise PartError(f"forward() adds the metrics {added}, the traits name {layer.traits.metrics}. Name those.")
     forwards = isinstance(layer, Forwarding) and "labels" in layer.forwards
-    if forwards and layer.sources[0].labels is not None and layer.features[0].labels is None:
+    has_labels = [feature.records.labels is not None for feature in (layer.sources[:1] + layer.features[:1])]
+    if forwards and has_labels == [True, False]:
         raise PartError('its forwards names "labels", which output 0 has not: output.records = source.records.')
     for feature in layer.features:
         if feature.grad is not None:
@@ -112,7 +113,7 @@ def _learns(layer: Layer) -> bool:
 
 
 def _check_declared(layer: Layer) -> None:
-    if not _learns(layer) and not layer.traits.is_input and any(feature.requires_grad for feature in layer.features):
+    if not _learns(layer) and layer.traits.role != "input" and any(feature.requires_grad for feature in layer.features):
         remedy = "Write it; or, if no gradient is to pass, say add_output(..., requires_grad=False)."
         raise PartError(f"there is no backward(), so that what comes before the layer would never learn. {remedy}")
 
@@ -139,7 +140,7 @@ def check_case_gradients(case: Case) -> None:
     if not _learns(layer) or not (layer.params or any(source.requires_grad for source in layer.sources)):
         return
     objective = None
-    if layer.traits.is_loss:
+    if layer.traits.role == "loss":
         if not layer.traits.metrics:
             raise PartError(
                 "a loss has to add what it differentiates, by add_metric, and name it: Traits(metrics=...)."
@@ -305,7 +306,7 @@ def _is_random(case: Case) -> bool:
 def check_rows(case: Case) -> None:
     """Check that a test computes a row alike wherever it stands, and whatever the others are."""
     traits = case.cls.traits
-    if issubclass(case.cls, Forwarding) or traits.is_output or not case.shapes:
+    if issubclass(case.cls, Forwarding) or traits.role == "output" or not case.shapes:
         return
 
     def taken(values: Array, rows: slice, n_steps: int = case.n_steps) -> Array:
@@ -346,7 +347,7 @@ def check_time_steps(case: Case) -> None:
         values, steps = folded[name], [each[name] for each in alone]
         wanted = sum(steps) if values.shape == steps[0].shape else np.concatenate(steps)
         remedy = "A row depends on others, or on its place: take time_foldable out of its speed."
-        if layer.traits.is_loss:
+        if layer.traits.role == "loss":
             remedy = "Multiply the gradients of the mean over all rows by self.site.n_steps."
         compare(f"{name} of two time steps at once", values, wanted, 1e-9, remedy)
 

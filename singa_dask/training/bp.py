@@ -19,11 +19,11 @@ def check_learns(net: NeuralNet) -> None:
         It has none, and which layer is likely to be missing.
     """
     layers = net.all_layers
-    if not any(layer.traits.is_loss for layer in layers):
+    if not any(layer.traits.role == "loss" for layer in layers):
         message = f"the train net has no loss layer, so that nothing is learnt. {_missing_loss(net)}"
         raise ConfigError(Problem(("neuralnet", "layer"), message))
     if not any(layer.learns and layer.params for layer in layers):
-        losses = ", ".join(dict.fromkeys(repr(layer.conf_name) for layer in layers if layer.traits.is_loss))
+        losses = ", ".join(dict.fromkeys(repr(layer.conf_name) for layer in layers if layer.traits.role == "loss"))
         first = next((layer.conf_name for layer in layers if layer.params), None)
         hint = f"Does it read what comes from {first!r}?" if first else "Add one, e.g. an InnerProduct."
         message = f"no layer with params is below the loss {losses}, so that nothing is learnt. {hint}"
@@ -33,11 +33,11 @@ def check_learns(net: NeuralNet) -> None:
 def _missing_loss(net: NeuralNet) -> str:
     """Say which loss layer to add."""
     layers = {node.layer: net.name2layer(node.name) for node in net.nodes if not node.inserted}
-    inner = {name: layer for name, layer in layers.items() if not (layer.traits.is_input or layer.traits.is_output)}
+    inner = {name: layer for name, layer in layers.items() if layer.traits.role not in ("input", "output")}
     ends = [node for node in net.unread_layers() if node.layer in inner]
     learning = [name for name, layer in inner.items() if layer.params]
     last = ends[-1].layer if ends else learning[-1] if learning else None
-    labels = [name for name, layer in layers.items() if layer.traits.is_input or layer.conf.type == "RNNLabel"]
+    labels = [name for name, layer in layers.items() if layer.traits.role == "input" or layer.conf.type == "RNNLabel"]
     if last is None or not labels:
         return "Add one, e.g. a SoftmaxLoss."
     if layers[last].traits.predicts == "classes":
@@ -62,7 +62,7 @@ class BP(Algorithm):
 
     @classmethod
     def check(cls, net: NeuralNet) -> None:
-        energy = [layer.name for layer in net.layers if layer.traits.learns_without_loss]
+        energy = [layer.name for layer in net.layers if layer.traits.role == "unsupervised"]
         if energy:
             message = f"{', '.join(energy)}: layers that learn without a loss. Say CD."
             raise ConfigError(Problem(("train_one_batch", "alg"), message))

@@ -87,7 +87,7 @@ class CapturedStep:
     def _addresses_of(self, feature: Feature) -> list[int]:
         """Return where the kernels read what a layer on the host hands to them."""
         data = feature.data if feature.has_data else None
-        return [self.net.ops.address(x) for x in (data, feature.labels, feature.one_hot_index)]
+        return [self.net.ops.address(x) for x in (data, feature.records.labels, feature.one_hot_index)]
 
     def _capture(self, compute: Callable[[], None]) -> None:
         before = [dict(layer.metrics.counts) for layer in self.layers]

@@ -34,12 +34,12 @@ class CD(Algorithm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.rbm = [layer for layer in self.net.layers if layer.traits.learns_without_loss]
+        self.rbm = [layer for layer in self.net.layers if layer.traits.role == "unsupervised"]
         self.hidden = [layer for layer in self.rbm if isinstance(layer, RBMHid)]
 
     @classmethod
     def check(cls, net: NeuralNet) -> None:
-        rbm = [layer for layer in net.layers if layer.traits.learns_without_loss]
+        rbm = [layer for layer in net.layers if layer.traits.role == "unsupervised"]
         own = [param for layer in rbm for param in layer.params]
         problems = []
         if net.is_partitioned:

@@ -47,7 +47,9 @@ class PassMetrics:
 
     def __init__(self, net: NeuralNet, names: Sequence[str]) -> None:
         layers = {layer.conf_name: layer for layer in net.all_layers}
-        losses = {name: layer for name, layer in layers.items() if layer.traits.is_loss and layer.traits.predicts}
+        losses = {
+            name: layer for name, layer in layers.items() if layer.traits.role == "loss" and layer.traits.predicts
+        }
         facts = {name: (loss.traits.predicts, loss.features[0].size) for name, loss in losses.items()}
         missing = "there is no SoftmaxLoss, SigmoidCrossEntropyLoss or EuclideanLoss that it is computed from."
         problems = [Problem(*mistake) for mistake in check_metrics(names)]

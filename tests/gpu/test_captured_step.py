@@ -290,7 +290,7 @@ def test_labels_are_looked_at_in_each_step(gpu: NumpyOps, jobs: dict[str, JobCon
 
     def spoil(phase: Any) -> None:
         compute(phase)
-        data.features[0].labels[0] = 99
+        data.features[0].records.labels[0] = 99
 
     data.forward = spoil  # type: ignore[method-assign]
     with pytest.raises(DataError, match="label 99 is out of range"):

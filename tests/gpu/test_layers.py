@@ -54,7 +54,7 @@ def context() -> Context:
 
 def outcome(layer: Layer) -> dict[str, Any]:
     """Run a layer forward and back; return all that it has computed, in host memory."""
-    return results(layer, back=not layer.traits.is_output)
+    return results(layer, back=layer.traits.role != "output")
 
 
 def agree(found: dict[str, Any], wanted: dict[str, Any], within: float = WITHIN) -> None:
@@ -166,7 +166,7 @@ def test_a_bridge_leads_from_one_device_to_another(gpu: NumpyOps, learnt: bool) 
         forward(end)
         feature = end.features[0]
         np.testing.assert_array_equal(ends[1].to_host(feature.data), ends[0].to_host(x.data))
-        np.testing.assert_array_equal(feature.labels, [1, 0])
+        np.testing.assert_array_equal(feature.records.labels, [1, 0])
         if learnt:
             ends[1].copy(np.random.default_rng(1).normal(size=x.shape), out=feature.grad)
             backward(end)
@@ -186,7 +186,7 @@ def test_images_are_cut_and_mirrored(gpu: NumpyOps, stored: bool, pad: int) -> N
         conf = {"rgbimage_conf": {"cropsize": 5, "scale": 0.5, "mirror": True, "pad": pad}}
         layer = wire("ImagePreprocess", [x], context(), ops=ops, **conf)
         forward(layer)
-        found.append({"data": ops.to_host(layer.features[0].data), "labels": layer.features[0].labels})
+        found.append({"data": ops.to_host(layer.features[0].data), "labels": layer.features[0].records.labels})
     agree(*found)
 
 
@@ -208,7 +208,7 @@ def test_records_are_normalised_on_the_device(gpu: NumpyOps, kind: str, tmp_path
         layer = wire(kind, [], reads, ops=ops, store_conf=block)
         for _ in range(2):
             forward(layer)
-        found.append({"data": ops.to_host(layer.features[0].data), "labels": layer.features[0].labels})
+        found.append({"data": ops.to_host(layer.features[0].data), "labels": layer.features[0].records.labels})
         layer.close()
     agree(*found)
 

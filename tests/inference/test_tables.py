@@ -264,7 +264,7 @@ def test_converted_records_keep_several_labels(tmp_path: Path) -> None:
         convert("table", [str(train)], str(tmp_path / "o.bin"), reading=reading)
     job = job_of_two(*urls)
     prepare(job)
-    inputs = {layer.conf_name: layer for layer in build_nets(job)[Phase.TEST].layers if layer.traits.is_input}
+    inputs = {layer.conf_name: layer for layer in build_nets(job)[Phase.TEST].layers if layer.traits.role == "input"}
     assert labels_of(inputs["kind"]) == [1, 1, 1, 1]
     assert labels_of(inputs["grade"]) == [1, 0, 1, 0]
     with pytest.raises(ConfigError, match=r"train.arrow: no label 'place'. Its labels: kind, grade."):

@@ -269,7 +269,7 @@ def test_a_record_is_mixed_with_the_one_in_its_row_of_the_next_batch(stored: dic
     batches = []
     for _ in range(12):
         plain.forward(Phase.TRAIN | Phase.FORWARD)
-        batches.append((plain.features[0].data.copy(), plain.features[0].labels))
+        batches.append((plain.features[0].data.copy(), plain.features[0].records.labels))
     for (x, labels), (other, others) in pairwise(batches):
         layer.forward(Phase.TRAIN | Phase.FORWARD)
         target.forward(Phase.TRAIN | Phase.FORWARD)

@@ -24,7 +24,7 @@ SHAPE = (3, 9, 8)
 def images(n: int, labels: bool = True) -> Feature:
     """Return images that all differ, with numbers and epochs as from a store."""
     made = source((n, *SHAPE), labels=range(n) if labels else None, grad=False)
-    made.records = RecordIds(made.labels, np.arange(n), np.zeros(n, np.int64))
+    made.records = RecordIds(made.records.labels, np.arange(n), np.zeros(n, np.int64))
     return made
 
 
@@ -102,7 +102,7 @@ def test_tests_cut_out_the_centre(phase: Phase) -> None:
     made = preprocess(x, phase, cropsize=6, mirror=True, scale=0.5)
     forward(made)
     np.testing.assert_array_equal(made.features[0].data, x.data[:, :, 1:7, 1:7] / 2)
-    assert made.features[0].labels is x.labels
+    assert made.features[0].records.labels is x.records.labels
     assert made.features[0].records is x.records
 
 
@@ -124,14 +124,14 @@ def test_a_record_is_cut_by_its_number_and_epoch_alone() -> None:
 
 def test_records_without_numbers_are_cut_by_step_and_row() -> None:
     x = images(8, labels=False)
-    x.records = RecordIds(x.labels)
+    x.records = RecordIds(x.records.labels)
     made = preprocess(x, cropsize=5, mirror=True)
     forward(made)
     first = made.features[0].data.copy()
     made.context.step = 1
     forward(made)
     assert not np.array_equal(made.features[0].data, first)
-    assert made.features[0].labels is None
+    assert made.features[0].records.labels is None
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_image_files_become_the_shape_that_the_job_wants(tmp_path: Path) -> None
     for more, shape in (({"resize": [9, 8]}, (3, 9, 8)), ({"resize": [9, 8], "channels": 1}, (1, 9, 8))):
         net = net_of({**conf, **more, "shape": shape}, phase=Phase.TEST)
         assert step(net).shape == (4, shape[0], 6, 6)
-        assert net.name2layer("cut").features[0].labels.tolist() == [0, 0, 1, 1]
+        assert net.name2layer("cut").features[0].records.labels.tolist() == [0, 0, 1, 1]
         net.close()
 
 

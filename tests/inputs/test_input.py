@@ -62,16 +62,16 @@ def test_what_singa_tests(kind: str, request: pytest.FixtureRequest) -> None:
     assert layer.features[0].shape == (2, 3)
     assert layer.features[0].grad is None
     np.testing.assert_allclose(read(layer), [[3.2, 1, 14.1], [0.2, 0, 1.1]], rtol=1e-6)
-    assert layer.features[0].labels.tolist() == [12, 2]
+    assert layer.features[0].records.labels.tolist() == [12, 2]
     np.testing.assert_allclose(read(layer), [[2.2, 1, 4.1], [3.2, 1, 14.1]], rtol=1e-6)
-    assert layer.features[0].labels.tolist() == [1, 12]
+    assert layer.features[0].records.labels.tolist() == [1, 12]
     layer.close()
 
 
 def test_lines_without_labels(lines: str) -> None:
     layer = layer_of("CSVInput", path=lines, batchsize=2, shape=4, has_label=False, backend="textfile")
     np.testing.assert_allclose(read(layer), [[12, 3.2, 1, 14.1], [2, 0.2, 0, 1.1]], rtol=1e-6)
-    assert layer.features[0].labels is None
+    assert layer.features[0].records.labels is None
     layer.close()
 
 
@@ -91,8 +91,8 @@ def test_workers_of_a_group_share_a_batch(shuffle: str, tmp_path: Path) -> None:
     assert shares[0].features[0].shape == (4, 3, 4)
     for _ in range(60):
         np.testing.assert_array_equal(np.concatenate([read(share) for share in shares]), read(whole))
-        labels = np.concatenate([share.features[0].labels for share in shares])
-        np.testing.assert_array_equal(labels, whole.features[0].labels)
+        labels = np.concatenate([share.features[0].records.labels for share in shares])
+        np.testing.assert_array_equal(labels, whole.features[0].records.labels)
     for layer in (whole, *shares):
         layer.close()
 

@@ -38,7 +38,7 @@ def batch(layer: StoreInput) -> tuple[Any, Any]:
         layer.forward(Phase.TRAIN | Phase.FORWARD)
     finally:
         layer.close()
-    return layer.features[0].data, layer.features[0].labels
+    return layer.features[0].data, layer.features[0].records.labels
 
 
 class Top(StoreInput):

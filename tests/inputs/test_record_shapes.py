@@ -109,7 +109,7 @@ def test_channels_last_are_read_right(
     made.check_source()
     for _ in range(7):
         x = read(made)
-        np.testing.assert_array_equal(x, images[made.features[0].labels])
+        np.testing.assert_array_equal(x, images[made.features[0].records.labels])
     made.close()
 
 

@@ -148,7 +148,7 @@ def test_a_subclass_with_code_of_its_own_says_what_that_permits() -> None:
 
 
 def test_how_types_depend_on_their_sources() -> None:
-    to_all = {name for name in LAYERS.names() if LAYERS.find(name).speed.connection is Connection.ONE_TO_ALL}
+    to_all = {name for name in LAYERS.names() if LAYERS.find(name).speed.feature_parallel is Connection.ONE_TO_ALL}
     assert {"InnerProduct", "Convolution"} <= to_all
     assert not {"ReLU", "SoftmaxLoss", "Dropout", "Split"} & to_all
 

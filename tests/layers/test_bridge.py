@@ -38,7 +38,7 @@ def pair(
 @pytest.mark.parametrize("shape", [(10, 20), (2, 3, 4, 5), (2, 4, 5)])
 def test_data_goes_there_and_a_gradient_comes_back(shape: Sequence[int]) -> None:
     x = source(shape, labels=range(shape[0]))
-    x.records = replace(x.records, partner_labels=x.labels[::-1], shares=np.linspace(0.5, 1, shape[0]))
+    x.records = replace(x.records, partner_labels=x.records.labels[::-1], shares=np.linspace(0.5, 1, shape[0]))
     start, end, post = pair(x)
     feature = end.features[0]
     for layer in (start, end):
@@ -49,8 +49,8 @@ def test_data_goes_there_and_a_gradient_comes_back(shape: Sequence[int]) -> None
     assert end.arrived(Phase.TRAIN | Phase.FORWARD)
     forward(end)
     np.testing.assert_array_equal(feature.data, x.data)
-    np.testing.assert_array_equal(feature.labels, x.labels)
-    np.testing.assert_array_equal(feature.records.partner_labels, x.labels[::-1])
+    np.testing.assert_array_equal(feature.records.labels, x.records.labels)
+    np.testing.assert_array_equal(feature.records.partner_labels, x.records.labels[::-1])
     np.testing.assert_array_equal(feature.records.shares, x.records.shares)
     feature.grad[...] = np.random.default_rng(1).normal(size=shape)
     assert not start.arrived(Phase.TRAIN | Phase.BACKWARD)
@@ -79,7 +79,7 @@ def test_labels_go_alone_where_nobody_reads_data() -> None:
     forward(start)
     forward(end)
     assert not end.features[0].has_data
-    np.testing.assert_array_equal(end.features[0].labels, [0, 1, 2, 3])
+    np.testing.assert_array_equal(end.features[0].records.labels, [0, 1, 2, 3])
     assert set(post.sent.values()) == {4}
 
 

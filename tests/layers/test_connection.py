@@ -28,13 +28,13 @@ def test_split_of_images_lays_gradients_out_like_them() -> None:
 
 def test_split_gives_each_consumer_its_own_feature_of_the_same_data() -> None:
     x = source((2, 3), labels=[4, 5])
-    x.records = RecordIds(x.labels, np.array([7, 8]), np.array([0, 1]))
+    x.records = RecordIds(x.records.labels, np.array([7, 8]), np.array([0, 1]))
     layer = wire("Split", [x], split_conf={"num_splits": 3})
     assert len(set(layer.features)) == 3
     forward(layer)
     for feature in layer.features:
         assert feature.data is x.data
-        assert feature.labels is x.labels
+        assert feature.records.labels is x.records.labels
         assert feature.records is x.records
 
 
@@ -113,7 +113,7 @@ def test_dummy_as_input_and_output() -> None:
     assert data.shape == (10, 20)
     assert 0 <= data.min() and data.max() < 1
     end = wire("Dummy", [source((3, 4))], dummy_conf={"output": True})
-    assert end.traits.is_loss
+    assert end.traits.role == "loss"
     backward(end)
     assert 0 <= end.sources[0].grad.min() and end.sources[0].grad.max() < 1
 

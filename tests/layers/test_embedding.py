@@ -66,7 +66,7 @@ def test_a_copy_takes_the_column_of_its_time_step() -> None:
         base.wire(layer, [x], get_ops("numpy"))
         base.allocate(layer)
         forward(layer)
-        found.append(layer.features[0].labels.tolist())
+        found.append(layer.features[0].records.labels.tolist())
     assert found == [[3, 2], [1, 0], [4, 1]]
 
 
@@ -74,7 +74,7 @@ def test_labels_are_one_step_ahead() -> None:
     layer = wire("RNNLabel", [numbers(WINDOW)], None, 3)
     layer.features[0].consumed_as.add("data")
     forward(layer)
-    assert layer.features[0].labels.tolist() == [3, 2, 1, 0, 4, 1]
+    assert layer.features[0].records.labels.tolist() == [3, 2, 1, 0, 4, 1]
     assert layer.features[0].data.tolist() == [[3], [2], [1], [0], [4], [1]]
 
 

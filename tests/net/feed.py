@@ -32,7 +32,7 @@ class Feed(InputLayer):
         shape = (self.n_rows, *self.features[0].shape[1:])
         self.ops.copy(random.normal(size=shape)[rows], out=self.features[0].data)
         labels = random.integers(0, self.conf.user_conf.get("classes", 2), self.n_rows)[rows]
-        self.features[0].records = RecordIds(self.ops.labels(labels, self.features[0].labels))
+        self.features[0].records = RecordIds(self.ops.labels(labels, self.features[0].records.labels))
 
     def cursor(self) -> dict[str, Any]:
         return {"position": self.position}

@@ -26,7 +26,7 @@ class Columns(Layer):
         steps = range(self.site.first_step, self.site.first_step + self.site.n_steps)
         x = self.sources[0].data
         self.features[0].data[...] = np.concatenate([x[:, t * self.width : (t + 1) * self.width] for t in steps])
-        labels = self.sources[0].labels
+        labels = self.sources[0].records.labels
         self.features[0].records = RecordIds(np.concatenate([labels for _ in steps]))
 
 

@@ -58,7 +58,7 @@ def net(case: Case, **more: Any) -> list[dict[str, Any]]:
 
 def learning_cases() -> list[Case]:
     """Return the cases that can stand between layers with params."""
-    return [case for case in all_cases() if not case.fixed and not case.cls.traits.is_loss]
+    return [case for case in all_cases() if not case.fixed and case.cls.traits.role != "loss"]
 
 
 RECURRENT = [

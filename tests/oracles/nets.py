@@ -46,7 +46,7 @@ class Drawn(Feed):
         n_rows, feature = self.features[0].shape[0], self.features[0]
         rows = slice(self.first_row(n_rows), self.first_row(n_rows) + n_rows)
         self.ops.copy(values[rows].astype(feature.dtype), out=feature.data)
-        feature.records = RecordIds(self.ops.labels(labels[rows], feature.labels))
+        feature.records = RecordIds(self.ops.labels(labels[rows], feature.records.labels))
 
 
 class Formula(NamedTuple):

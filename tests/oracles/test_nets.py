@@ -30,7 +30,7 @@ def test_a_net(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     records = [torch.from_numpy(values) for values in batch.values()]
     loss = model.loss(*(each.double() if each.is_floating_point() else each for each in records))
     # ours is the sum over the time steps of the loss
-    (loss * next(layer for layer in loop.net.layers if layer.traits.is_loss).site.n_steps).backward()
+    (loss * next(layer for layer in loop.net.layers if layer.traits.role == "loss").site.n_steps).backward()
 
     # without a step the gradients of shared params stay added up
     monkeypatch.setattr(loop.updater, "update", lambda *_, **__: None)

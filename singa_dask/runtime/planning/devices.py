@@ -205,11 +205,13 @@ def explain_memory_errors(nets: Callable[[], Collection[NeuralNet]]) -> Iterator
     try:
         yield
     except DeviceMemoryError as error:
-        needs = ", ".join(
-            f"{net.memory_bytes() / 2**20:,.0f} MiB for a {str(net.context.phase.name).lower()} net with batches of "
-            f"{max(layer.features[0].shape[0] // layer.site.n_steps for layer in net.layers if layer.traits.is_input)}"
-            for net in nets()
-        )
+        sizes = []
+        for net in nets():
+            readers = [layer for layer in net.layers if layer.traits.role == "input"]
+            n_records = max(layer.features[0].shape[0] // layer.site.n_steps for layer in readers)
+            name, size = str(net.context.phase.name).lower(), net.memory_bytes() / 2**20
+            sizes.append(f"{size:,.0f} MiB for a {name} net with batches of {n_records}")
+        needs = ", ".join(sizes)
         raise DeviceMemoryError(
             f"{error} Needed: {needs}, and the workspace of kernels. Lower batchsize, share the batch among more "
             "workers (nworkers_per_group), say precision: bf16, or end what else uses this GPU."

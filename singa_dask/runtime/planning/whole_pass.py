@@ -38,10 +38,10 @@ def is_whole(job: JobConf, phase: Phase) -> bool:
 
 def is_sequential(layer: Layer) -> bool:
     """Return whether a layer needs all batches in order, as it keeps state or writes a file."""
-    if layer.traits.is_input:
+    if layer.traits.role == "input":
         return not isinstance(layer, StoreInput)
     keeps = layer.block is not None and getattr(layer.conf.given_block(layer.block), "carry_state", False)
-    return keeps or (layer.traits.is_output and not isinstance(layer, ArgSort))
+    return keeps or (layer.traits.role == "output" and not isinstance(layer, ArgSort))
 
 
 def check_whole(net: NeuralNet, phase: Phase) -> None:
@@ -53,7 +53,7 @@ def check_whole(net: NeuralNet, phase: Phase) -> None:
         It cannot.
     """
     sizes = {layer.conf_name: layer.batch_size for layer in net.all_layers if isinstance(layer, StoreInput)}
-    others = [layer for layer in net.all_layers if (layer.traits.is_input or not layer.sources)]
+    others = [layer for layer in net.all_layers if (layer.traits.role == "input" or not layer.sources)]
     if layer := next((layer for layer in others if not isinstance(layer, StoreInput)), None):
         message = f"layer {layer.conf_name!r} reads no store, so the number of its records is not known"
     elif layer := next((each for each in net.all_layers if is_sequential(each) and not isinstance(each, Writer)), None):

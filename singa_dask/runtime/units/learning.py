@@ -65,13 +65,13 @@ class LearningFacts:
         """Count the labels and targets of a batch that a net of a phase has computed."""
         known = self._answers.setdefault(phase_name(phase), {})
         for layer in net.layers:
-            kind = layer.traits.predicts if layer.traits.is_loss else ""
+            kind = layer.traits.predicts if layer.traits.role == "loss" else ""
             n = layer.features[0].size if layer.features else 0
             if not kind or layer.sources[1].requires_grad or (kind != "classes" and n > SAMPLE):
                 continue
             # an unrolled net has several copies of a loss
             loss, before = known.get(layer.conf_name, (layer, None))
-            if kind == "classes" and layer.sources[1].labels is None:
+            if kind == "classes" and layer.sources[1].records.labels is None:
                 continue  # an algorithm of a user's may compute other layers only
             if kind == "classes":
                 labels = np.asarray(layer.labels(1))

@@ -22,7 +22,7 @@ from singa_dask.training import displayed_rate
 
 def group_rows(net: NeuralNet) -> int:
     """Return the number of rows of a batch of the whole worker group."""
-    reader = next(layer for layer in net.all_layers if layer.traits.is_input)
+    reader = next(layer for layer in net.all_layers if layer.traits.role == "input")
     return round(reader.features[0].shape[0] * reader.site.batch_shard.count / net.context.weight)
 
 

@@ -134,7 +134,7 @@ def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet], of_phase: Mapp
             continue
         layers = {layer.conf_name: layer for layer in nets[Phase[phase.upper()]].all_layers}
         own = {layer for layer in layers.values() if not type(layer).__module__.startswith("singa_dask.")}
-        if own or any(layer.traits.learns_without_loss for layer in layers.values()):
+        if own or any(layer.traits.role == "unsupervised" for layer in layers.values()):
             continue
         times = Counter(metric for layer in layers.values() for metric in layer.traits.metrics)
         known = [
@@ -240,20 +240,14 @@ def _batch_warnings(net: NeuralNet) -> Iterable[Problem]:
 def _ends(layer: Layer) -> bool:
     """Return whether the output of a layer may be unused; always True for layers of the user."""
     own = not type(layer).__module__.startswith("singa_dask.")
-    return (
-        own
-        or layer.traits.is_loss
-        or layer.traits.is_output
-        or layer.traits.learns_without_loss
-        or bool(layer.traits.metrics)
-    )
+    return own or layer.traits.role in ("loss", "output", "unsupervised") or bool(layer.traits.metrics)
 
 
 def absent_records(job: JobConf) -> dict[int, Problem]:
     """Return a warning for each input layer that reads a local file that does not exist, by index in the job."""
     problems = {}
     for index, layer in enumerate(job.neuralnet.layer):
-        if not LAYERS.find(layer.type).traits.is_input:
+        if LAYERS.find(layer.type).traits.role != "input":
             continue
         for block, key in itertools.product(layer.blocks, ("path", "vocab_path")):
             path = getattr(layer.blocks[block], key, "")
