@@ -29,7 +29,7 @@ from benchmarks.contender import NETS
 from benchmarks.loop import Loop
 from benchmarks.residual import NETS as RESIDUAL
 from singa_dask.layers import Layer
-from singa_dask.layers.base import run_verb
+from singa_dask.net.replay import run_verb
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.onednn import OneDnnOps, recipes

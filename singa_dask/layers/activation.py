@@ -10,8 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
-from singa_dask.conf.kinds import Field, NonNegative, choice
-from singa_dask.errors import ConfigError, Problem
+from singa_dask.conf.kinds import Field, choice
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.traits import Connection, Speed
 from singa_dask.ops.contract import Array, Formula, Ops
@@ -27,7 +26,7 @@ class ActivationConf(Conf):
 class ReLUConf(Conf):
     """``relu_conf`` (SINGA's ReLUProto)."""
 
-    negative_slope: NonNegative = 0.0
+    negative_slope: float = Field(default=0.0, ge=0, le=1)
     """Slope below zero."""
 
 
@@ -97,10 +96,7 @@ class ReLU(Activation):
     speed = Activation.speed
 
     def find_kernels(self) -> Kernels:
-        slope = self.conf.block(ReLUConf).negative_slope
-        if slope > 1:
-            raise ConfigError(Problem(("relu_conf", "negative_slope"), f"expected at most 1, got {slope:g}."))
-        return Kernels("relu", negative_slope=slope)
+        return Kernels("relu", negative_slope=self.conf.block(ReLUConf).negative_slope)
 
 
 @LAYERS.register()
@@ -131,6 +127,7 @@ class OfSource(Layer):
     """y = f(x), value by value, with a gradient that is computed from x."""
 
     speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+    function: ClassVar[str]
 
     def setup(self) -> None:
         self.kernels = self.find_kernels()
@@ -138,7 +135,7 @@ class OfSource(Layer):
 
     def find_kernels(self) -> Kernels:
         """Return the kernels of f and of its gradient, which is computed from x."""
-        raise NotImplementedError
+        return Kernels(self.function)
 
     def forward(self, phase: Phase) -> None:
         self.kernels.forward(self.ops, self.sources[0].data, out=self.features[0].data)
@@ -172,10 +169,7 @@ class Elementwise(OfSource):
 class SiLU(OfSource):
     """y = x sigmoid(x), value by value; Hendrycks and Gimpel (2016), also known as swish."""
 
-    speed = OfSource.speed
-
-    def find_kernels(self) -> Kernels:
-        return Kernels("silu")
+    function = "silu"
 
 
 class GELUConf(Conf):
@@ -196,8 +190,7 @@ class GELU(OfSource):
     speed = OfSource.speed
 
     def find_kernels(self) -> Kernels:
-        by_tanh = self.conf.block(GELUConf).approximate == "tanh"
-        return Kernels("gelu", approximate=by_tanh)
+        return Kernels("gelu", approximate=self.conf.block(GELUConf).approximate == "tanh")
 
 
 class LeakyReLUConf(Conf):
@@ -215,5 +208,4 @@ class LeakyReLU(Activation):
     speed = Activation.speed
 
     def find_kernels(self) -> Kernels:
-        slope = self.conf.block(LeakyReLUConf).negative_slope
-        return Kernels("relu", negative_slope=slope)
+        return Kernels("relu", negative_slope=self.conf.block(LeakyReLUConf).negative_slope)

@@ -1,4 +1,4 @@
-"""Layer: the contract of every layer, with its place in a net, its memory and every check of its wiring.
+"""Layer: the contract of every layer, with its place in a net and the memory that it declares.
 
 An author writes `Layer.setup`, `Layer.forward` and `Layer.backward`. They never have to check how many sources there
 are, allocate memory or touch a device.
@@ -6,13 +6,11 @@ are, allocate memory or touch a device.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import partial
 from types import FunctionType
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -46,8 +44,6 @@ class LayerSite:
 
     Attributes
     ----------
-    name : str
-        Name of the instance, unique in the net. A copy in an unrolled net is called ``<step>#<layer>``.
     layer : str
         Name of the layer in the job.
     batch_shard : ShardIndex
@@ -64,7 +60,6 @@ class LayerSite:
         For a bridge: what both ends call it.
     """
 
-    name: str
     layer: str
     batch_shard: ShardIndex = WHOLE
     feature_shard: ShardIndex = WHOLE
@@ -76,30 +71,6 @@ class LayerSite:
 
 
 When: TypeAlias = Literal["always", "training", "backward"]
-
-
-class Allocation(NamedTuple):
-    """Memory that is to be allocated.
-
-    Attributes
-    ----------
-    owner : object
-        What it belongs to. The memory of one owner is allocated once, though several layers may ask for it.
-    shape : tuple of int
-    dtype : dtype
-    allocate : callable
-        Allocates it, unless the owner has it.
-    """
-
-    owner: object
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    allocate: Callable[[], None]
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes that it takes."""
-        return math.prod(self.shape) * self.dtype.itemsize
 
 
 class Buffer:
@@ -161,7 +132,7 @@ class Layer:
     conf : LayerConf
         The layer as the job describes it.
     name, conf_name : str
-        Of this instance in the net, and of the layer in the job.
+        Of this instance in the net, ``<step>#<layer>`` for a copy of an unrolled one, and of the layer in the job.
     site : LayerSite
         What the net knows about this instance.
     context : Context
@@ -228,13 +199,13 @@ class Layer:
     def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         self.conf = conf
         self.context = context
-        self.site = site or LayerSite(conf.name, conf.name, ShardIndex(context.worker, context.n_workers))
+        self.site = site or LayerSite(conf.name, ShardIndex(context.worker, context.n_workers))
         self.sources: list[Feature] = []
         self.features: list[Feature] = []
         self.params: list[Param] = []
         self.buffers: dict[str, Buffer] = {}
         self.learns, self.fused = False, Fused()
-        self.name, self.conf_name = self.site.name, self.site.layer
+        self.name, self.conf_name = conf.name, self.site.layer
         self._rows: dict[int, Array] = {}
 
     # -- what an author writes ---------------------------------------------------------------------
@@ -481,58 +452,12 @@ class Layer:
         """Close what the layer holds open: readers, files, threads."""
 
 
-# -- what the net calls ----------------------------------------------------------------------------------
-
-
 def append_output(layer: Layer, feature: Feature, span: Span | None = None) -> None:
     """Add an output that the layer has made itself; see `Layer.add_output`."""
     feature.n_steps = layer.site.n_steps
     if layer.site.feature_shard.count > 1:
         feature.span = span or layer.sources[0].span
     layer.features.append(feature)
-
-
-def wire(layer: Layer, sources: Sequence[Feature], ops: Ops) -> None:
-    """Check the number of sources and params of a layer, then `Layer.setup` and what it has added.
-
-    Raises
-    ------
-    ConfigError
-        With paths relative to the layer.
-    """
-    traits, kind = layer.traits, layer.conf.type
-    least, most = traits.n_sources
-    if len(sources) < least or (most is not None and len(sources) > most):
-        bound = str(least) if least == most else f"at least {least}" if most is None else f"{least} to {most}"
-        message = f"{kind} takes {bound} source layer{'s' * (bound != '1')}, not {len(sources)}."
-        raise ConfigError(Problem(("srclayers",), message))
-    if len(layer.conf.param) > len(traits.params):
-        message = f"{kind} has no such param. Its params: {', '.join(traits.params) or 'none'}."
-        raise ConfigError(Problem(("param", len(traits.params)), message))
-    masks = [k for k, source in enumerate(sources) if source.dtype == bool]
-    if masks and not traits.takes_mask:
-        raise ConfigError(Problem(("srclayers", masks[0]), f"{kind} takes no PaddingMask. Leave it out."))
-    layer.sources, layer.ops, layer.metrics = list(sources), ops, Metrics(ops)
-    layer.setup()
-    if message := _mistake(layer):
-        raise ConfigError(Problem(("type",), f"{kind}: {message}"))
-    if len(layer.conf.param) > (index := len(layer.params)):
-        message = f"there is no {traits.params[index]!r} to describe. Does the layer say bias_term: false?"
-        raise ConfigError(Problem(("param", index), message))
-    for i, source in enumerate(layer.sources if traits.role != "connection" else ()):
-        source.consumed_as |= traits.consumed(i)
-
-
-def _mistake(layer: Layer) -> str:
-    """Return what is wrong with what `Layer.setup` has added; empty if nothing is."""
-    message = ""
-    for name in layer.traits.params[len(layer.params) :]:
-        if getattr(layer, name, layer) is not None:
-            message = f"its traits name the param {name!r}, which setup() does not add. Add it, or set it to None."
-    for name, value in vars(layer).items():
-        if isinstance(value, Param) and value not in layer.params:
-            message = f"self.{name} is a Param that nobody updates. Make it by add_param, and name it in the traits."
-    return message
 
 
 def check_axes(layer: Layer, expected: str, *counts: int) -> None:
@@ -606,51 +531,6 @@ def split_mask(layer: Layer, most: int, masked: int = 0) -> tuple[list[Feature],
             message = f"the mask is {of_mask}, expected {(n_rows, 1)}: a value for each row that it masks."
             raise ConfigError(Problem(("srclayers", k), message))
     return sources, layer.sources[masks[0]] if masks else None
-
-
-def memory_of(layer: Layer) -> Iterator[Allocation]:
-    """Yield what a layer needs: outputs, buffers, gradients of outputs and params."""
-    ops = layer.ops
-    for feature in layer.features:
-        wanted = feature.own_data
-        if wanted == "consumed":
-            wanted = "data" in feature.consumed_as or feature.consumed_as.isdisjoint(("raw", "one_hot_index"))
-        if wanted:
-            make = np.zeros if feature.on_host else ops.features
-            yield Allocation(feature, feature.shape, feature.dtype, partial(feature.allocate, "data", make))
-        if feature.requires_grad and feature.own_grad:
-            allocate = partial(feature.allocate, "grad", ops.features)
-            yield Allocation((feature, "grad"), feature.shape, feature.dtype, allocate)
-    needed = {"always": True, "training": bool(layer.context.phase & Phase.TRAIN), "backward": layer.learns}
-    for buffer in layer.buffers.values():
-        if needed[buffer.when]:
-            yield Allocation(buffer, buffer.shape, buffer.dtype, buffer.allocate)
-    for param in layer.params:
-        if layer.learns and not param.is_idle:
-            yield Allocation(param, param.memory_shape, param.dtype, partial(param.allocate_grad, ops.zeros))
-
-
-def allocate(layer: Layer) -> None:
-    """Allocate `memory_of` a layer, once for each net."""
-    for feature in layer.features:
-        feature.consumed_as = feature.consumed_as or {"data"}
-    for memory in memory_of(layer):
-        memory.allocate()
-    layer.attach()
-
-
-# Runs a verb of a layer, by its name.
-Run: TypeAlias = Callable[[Layer, Phase, str], None]
-
-
-def run_verb(layer: Layer, phase: Phase, verb: str) -> None:
-    """Run `Layer.forward` or `Layer.backward`."""
-    getattr(layer, verb)(phase)
-
-
-def run_backward(layer: Layer, phase: Phase, adds: bool = False, run: Run = run_verb) -> None:
-    """Run `Layer.backward`; with ``adds`` it adds to the gradients of params, in place of overwriting them."""
-    run(layer, phase | Phase.AGGREGATE_GRADIENT if adds else phase, "backward")
 
 
 def key_at(key: Sequence[int | str], step: int) -> tuple[int | str, ...]:

@@ -6,7 +6,6 @@ import numpy as np
 
 from singa_dask.conf import Phase
 from singa_dask.layers.base import LAYERS
-from singa_dask.layers.context import Exchange
 from singa_dask.layers.feature import RecordIds
 from singa_dask.layers.forwarding import Forwarding
 from singa_dask.layers.traits import Consumed
@@ -57,11 +56,6 @@ class Bridge(Forwarding):
         ordered = values.transpose(0, 2, 3, 1) if values.ndim == 4 else values
         return np.ascontiguousarray(self.ops.to_host(ordered))
 
-    @property
-    def exchange(self) -> Exchange:
-        """The way to other workers."""
-        return self.context.bridges
-
 
 @LAYERS.register(hidden=True)
 class BridgeSrc(Bridge):
@@ -88,17 +82,17 @@ class BridgeSrc(Bridge):
             # nothing that comes back says that the other end has read them
             sent = {name: np.array(values) for name, values in sent.items()}
             if self.n_sent >= IN_FLIGHT:
-                self.exchange.receive(self.key("taken"))
+                self.context.bridges.receive(self.key("taken"))
             self.n_sent += 1
-        self.exchange.send(self.site.peer, self.key("data"), list(sent.values()), list(sent))
+        self.context.bridges.send(self.site.peer, self.key("data"), list(sent.values()), list(sent))
 
     def arrived(self, phase: Phase) -> bool:
         if phase & Phase.BACKWARD:
-            return self.exchange.has(self.key("grad"))
-        return self.features[0].requires_grad or self.n_sent < IN_FLIGHT or self.exchange.has(self.key("taken"))
+            return self.context.bridges.has(self.key("grad"))
+        return self.features[0].requires_grad or self.n_sent < IN_FLIGHT or self.context.bridges.has(self.key("taken"))
 
     def backward(self, phase: Phase) -> None:
-        self.ops.copy(_images(self.exchange.receive(self.key("grad"))["grad"]), out=self.sources[0].output_grad)
+        self.ops.copy(_images(self.context.bridges.receive(self.key("grad"))["grad"]), out=self.sources[0].output_grad)
 
 
 @LAYERS.register(hidden=True)
@@ -108,20 +102,21 @@ class BridgeDst(Bridge):
     takes_gradient = True
 
     def arrived(self, phase: Phase) -> bool:
-        return bool(phase & Phase.BACKWARD) or self.exchange.has(self.key("data"))
+        return bool(phase & Phase.BACKWARD) or self.context.bridges.has(self.key("data"))
 
     def forward(self, phase: Phase) -> None:
-        feature, received = self.features[0], self.exchange.receive(self.key("data"))
+        feature, received = self.features[0], self.context.bridges.receive(self.key("data"))
         if "data" in received:
             data = _images(received["data"])
             feature.data = data if feature.on_host else self.ops.from_host(data)
         if not feature.requires_grad:
-            self.exchange.send(self.site.peer, self.key("taken"), (), ())
+            self.context.bridges.send(self.site.peer, self.key("taken"), (), ())
         feature.records = RecordIds(**{name: received.get(name) for name in CARRIED}).stored(self.ops)
         self.context.stream_start |= STREAM_START in received
 
     def backward(self, phase: Phase) -> None:
-        self.exchange.send(self.site.peer, self.key("grad"), [self.plain(self.features[0].output_grad)], ["grad"])
+        grad = self.plain(self.features[0].output_grad)
+        self.context.bridges.send(self.site.peer, self.key("grad"), [grad], ["grad"])
 
 
 def _images(values: Array) -> Array:

@@ -125,7 +125,7 @@ class Feature:
         Which features these are, along axis 1, of those of the layer: all, unless it is partitioned by features.
     consumed_as : set of str
         What the consumers read: "data", "labels", "ids" (and epochs), "raw", "one_hot_index"; "nothing" if none does.
-        "data", once memory is allocated, of an output without a consumer.
+        "data" of an output without a consumer, once the net is wired.
     """
 
     def __init__(

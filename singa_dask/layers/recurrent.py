@@ -235,7 +235,7 @@ class Recurrent(Layer):
                 self.ops.scale_rows(values[at.after], self.valid.data[at.rows], out=values[at.after])
                 self.ops.add(values[at.after], held, out=values[at.after])
         if self.carries:
-            self.state = self.last()
+            self.state = tuple(values[self.steps[-1].after] for values in self.memories)
 
     def from_input(self, out: Array) -> None:
         """Compute what the input gives to the gates in all time steps."""
@@ -274,10 +274,6 @@ class Recurrent(Layer):
     def memories(self) -> list[Array]:
         """What goes on from step to step: the states, (T N + N, D) in all."""
         return [self.states]
-
-    def last(self) -> tuple[Array, ...]:
-        """Return the state for the next batch."""
-        return tuple(values[self.steps[-1].after] for values in self.memories)
 
     # -- back ------------------------------------------------------------------------------------------------
 

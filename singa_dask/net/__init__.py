@@ -5,6 +5,7 @@ The plan, a list of nodes
     made of.
 The net, made of a plan
     `neuralnet`: the class `NeuralNet`, and `make_net`, which builds one. `wiring`: makes and connects the layers.
+    `memory`: what each layer needs.
     `params`, `gradients`, `copies`: weights, who has gradients, and sums over copies. `shares`, `mixing`: batches that
     are divided unequally or mixed. `fuse`: layers that compute what their neighbours would.
 Beside the net

@@ -8,7 +8,8 @@ from functools import partial
 
 from singa_dask.conf import Phase
 from singa_dask.layers import Layer, Param
-from singa_dask.layers.base import Allocation, Run, run_backward, run_verb
+from singa_dask.net.memory import Allocation
+from singa_dask.net.replay import Run, run_verb
 from singa_dask.ops.contract import Array, Ops
 
 
@@ -70,9 +71,9 @@ class Copies:
             for param in layer.params:
                 if param.view is not None:  # other layers have added the rest to the same memory
                     layer.ops.multiply(param.memory, 0, out=param.memory)
-            run_backward(layer, phase, run=run)
+            run(layer, phase, "backward")
         elif layer.speed.accumulates:
-            run_backward(layer, phase, adds=True, run=run)
+            run(layer, phase | Phase.AGGREGATE_GRADIENT, "backward")
         else:
             self._add_own_gradients(layer, phase, run)
         n_copies = self._n_copies[layer.conf_name]
@@ -85,7 +86,7 @@ class Copies:
         params = [param for param in layer.params if param.has_grad]
         sums = [param.swap_grad(self._own_grads[param]) for param in params]
         try:
-            run_backward(layer, phase, run=run)
+            run(layer, phase, "backward")
         finally:
             for param, total in zip(params, sums, strict=True):
                 param.swap_grad(total)

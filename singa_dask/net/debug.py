@@ -13,7 +13,6 @@ import numpy as np
 from singa_dask.conf import Phase
 from singa_dask.errors import PartError
 from singa_dask.layers import Layer
-from singa_dask.layers.base import run_backward
 from singa_dask.layers.forwarding import Forwarding
 from singa_dask.ops.contract import Array
 
@@ -81,7 +80,7 @@ def watch_backward(layer: Layer, phase: Phase, backward: Callable[[Layer, Phase]
 def check_accumulates(layer: Layer, phase: Phase, before: Sequence[Array]) -> None:
     """Check that gradients of params are those ``before`` with others added, which are computed once more alone."""
     sums = [_copy(layer, grad) for _, grad in param_gradients(layer)]
-    run_backward(layer, phase)
+    layer.backward(phase)
     for (name, grad), total, earlier in zip(param_gradients(layer), sums, before, strict=True):
         wanted = earlier + _copy(layer, grad)
         if not np.allclose(total, wanted, rtol=0, atol=np.finfo(grad.dtype).eps ** 0.5 * np.abs(wanted).max(initial=0)):
@@ -98,7 +97,7 @@ def check_overwritable(layer: Layer, phase: Phase) -> None:
     gradients = param_gradients(layer) + _source_gradients(layer)
     wanted, data = ([_copy(layer, each) for each in arrays] for arrays in ([grad for _, grad in gradients], outputs))
     _fill([("", each) for each in outputs])
-    run_backward(layer, phase)
+    layer.backward(phase)
     for output, values in zip(outputs, data, strict=True):
         output[...] = layer.ops.from_host(values.astype(output.dtype))
     for (name, grad), values in zip(gradients, wanted, strict=True):

@@ -12,13 +12,13 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, Problem
 from singa_dask.inputs import InputContext, InputLayer
 from singa_dask.layers import Feature, Layer, Param
-from singa_dask.layers.base import allocate, memory_of
 from singa_dask.layers.bridge import Bridge
 from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.net.copies import Copies
 from singa_dask.net.debug import watch_backward, watch_forward
 from singa_dask.net.fuse import bind_shared_gradients, fuse
 from singa_dask.net.gradients import check_backward, find_gradients
+from singa_dask.net.memory import allocate, memory_of
 from singa_dask.net.mixing import check_mixing
 from singa_dask.net.nodes import Node
 from singa_dask.net.order import ready_order

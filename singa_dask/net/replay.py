@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from operator import is_
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from singa_dask.conf import Phase
 from singa_dask.layers import Layer
-from singa_dask.layers.base import run_verb
 from singa_dask.ops.contract import Ops
 
 # The first passes allocate scratch memory and make primitives.
@@ -22,6 +21,15 @@ MAX_MISSES = 2
 
 # What gives memory or facts, and computes nothing.
 NO_KERNELS = {"scratch", "empty", "zeros", "features", "address"}
+
+
+# Runs a verb of a layer, by its name.
+Run: TypeAlias = Callable[[Layer, Phase, str], None]
+
+
+def run_verb(layer: Layer, phase: Phase, verb: str) -> None:
+    """Run `Layer.forward` or `Layer.backward`."""
+    getattr(layer, verb)(phase)
 
 
 class Replays:

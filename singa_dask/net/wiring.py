@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, ShardIndex
-from singa_dask.layers.base import wire
+from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, Param, ShardIndex
 from singa_dask.layers.feedback import Feedback
 from singa_dask.layers.forwarding import Forwarding
+from singa_dask.layers.metrics import Metrics
 from singa_dask.layers.traits import Consumed
 from singa_dask.net.nodes import Node, NodeOutput
 from singa_dask.net.shares import check_equal_parts
@@ -90,7 +90,7 @@ class Wiring:
             batch = shard if node.partition_dim == 0 else whole
             features = shard if node.partition_dim == 1 else whole
         site = LayerSite(
-            node.name, node.layer, batch, features, node.first_step, node.n_steps,
+            node.layer, batch, features, node.first_step, node.n_steps,
             self._prototypes.get((node.layer, node.worker)), node.peer, node.channel,
         )  # fmt: skip
         return LAYERS.find(node.conf.type)(node.conf, self.context, site)
@@ -111,16 +111,58 @@ class Wiring:
                 yield from node.located(error)
 
 
+def wire(layer: Layer, sources: Sequence[Feature], ops: Ops) -> None:
+    """Check the number of sources and params of a layer, then `Layer.setup` and what it has added.
+
+    Raises
+    ------
+    ConfigError
+        With paths relative to the layer.
+    """
+    traits, kind = layer.traits, layer.conf.type
+    least, most = traits.n_sources
+    if len(sources) < least or (most is not None and len(sources) > most):
+        bound = str(least) if least == most else f"at least {least}" if most is None else f"{least} to {most}"
+        message = f"{kind} takes {bound} source layer{'s' * (bound != '1')}, not {len(sources)}."
+        raise ConfigError(Problem(("srclayers",), message))
+    if len(layer.conf.param) > len(traits.params):
+        message = f"{kind} has no such param. Its params: {', '.join(traits.params) or 'none'}."
+        raise ConfigError(Problem(("param", len(traits.params)), message))
+    masks = [k for k, source in enumerate(sources) if source.dtype == bool]
+    if masks and not traits.takes_mask:
+        raise ConfigError(Problem(("srclayers", masks[0]), f"{kind} takes no PaddingMask. Leave it out."))
+    layer.sources, layer.ops, layer.metrics = list(sources), ops, Metrics(ops)
+    layer.setup()
+    if message := _mistake(layer):
+        raise ConfigError(Problem(("type",), f"{kind}: {message}"))
+    if len(layer.conf.param) > (index := len(layer.params)):
+        message = f"there is no {traits.params[index]!r} to describe. Does the layer say bias_term: false?"
+        raise ConfigError(Problem(("param", index), message))
+    for i, source in enumerate(layer.sources if traits.role != "connection" else ()):
+        source.consumed_as |= traits.consumed(i)
+
+
+def _mistake(layer: Layer) -> str:
+    """Return what is wrong with what `Layer.setup` has added; empty if nothing is."""
+    message = ""
+    for name in layer.traits.params[len(layer.params) :]:
+        if getattr(layer, name, layer) is not None:
+            message = f"its traits name the param {name!r}, which setup() does not add. Add it, or set it to None."
+    for name, value in vars(layer).items():
+        if isinstance(value, Param) and value not in layer.params:
+            message = f"self.{name} is a Param that nobody updates. Make it by add_param, and name it in the traits."
+    return message
+
+
 def pass_on_reads(layers: Sequence[Layer]) -> None:
     """Make layers that forward their source consume what their consumers do; data if they cannot forward it."""
     for layer in reversed(layers):
-        if not isinstance(layer, Forwarding):
-            continue
+        forwards = layer.forwards if isinstance(layer, Forwarding) else frozenset[Consumed]()
         # an output that nothing reads is computed, but of several pieces only those that are read
-        unread: Consumed = "nothing" if any(feature.consumed_as for feature in layer.features) else "data"
+        unread: Consumed = "nothing" if forwards and any(each.consumed_as for each in layer.features) else "data"
         for feature in layer.features:
             feature.consumed_as = feature.consumed_as or {unread}
-            if feature.consumed_as - layer.forwards - {"nothing"}:
+            if forwards and feature.consumed_as - forwards - {"nothing"}:
                 feature.consumed_as.add("data")
             for source in layer.sources:
-                source.consumed_as |= feature.consumed_as & layer.forwards
+                source.consumed_as |= feature.consumed_as & forwards

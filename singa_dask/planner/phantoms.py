@@ -12,9 +12,9 @@ import numpy as np
 from singa_dask.arrays import Array, DType
 from singa_dask.conf import Phase, UpdaterConf
 from singa_dask.layers import Layer
-from singa_dask.layers.base import run_verb
 from singa_dask.layers.bridge import Bridge
 from singa_dask.net import NeuralNet
+from singa_dask.net.replay import run_verb
 from singa_dask.ops import NumpyOps
 from singa_dask.ops.contract import ArrayList, Arrays
 from singa_dask.ops.numpy.memory import in_layout

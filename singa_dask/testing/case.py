@@ -10,8 +10,10 @@ import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.inputs import InputContext
-from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, RecordIds, ShardIndex, base
+from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, RecordIds, ShardIndex
 from singa_dask.layers.forwarding import Forwarding
+from singa_dask.net import memory, wiring
+from singa_dask.net.replay import Run, run_verb
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.ops.contract import Array
 
@@ -129,11 +131,11 @@ def source(
     """
     feature = Feature(shape, dtype, grad)
     data = np.random.default_rng(seed).normal(size=feature.shape)
-    memory = ops.zeros if plain else ops.features
-    feature.data = memory(feature.shape, feature.dtype)
+    make = ops.zeros if plain else ops.features
+    feature.data = make(feature.shape, feature.dtype)
     ops.copy(np.where(np.abs(data) < kink, np.copysign(kink, data), data), out=feature.data)
     if grad:
-        feature.grad = memory(feature.shape, feature.dtype)
+        feature.grad = make(feature.shape, feature.dtype)
         feature.grad[...] = np.nan
     if labels is not None:
         feature.records = RecordIds(ops.labels(np.array(labels, np.int32)))
@@ -157,14 +159,15 @@ def wire(
     made = LayerConf.model_validate({"name": "layer", "type": name, "srclayers": names, **conf})
     context = context or InputContext(phase=Phase.TRAIN, dtype=np.dtype(np.float64))
     batch = ShardIndex(context.worker, context.n_workers)
-    layer = cls(made, context, LayerSite("layer", "layer", batch, feature_shard or ShardIndex(), first_step, n_steps))
+    layer = cls(made, context, LayerSite("layer", batch, feature_shard or ShardIndex(), first_step, n_steps))
     with _without_data(sources):
-        base.wire(layer, sources, ops)
+        wiring.wire(layer, sources, ops)
     layer.learns = bool(context.phase & Phase.TRAIN)
     random = np.random.default_rng(99)
     for feature in layer.features:
         feature.requires_grad &= layer.learns
-    base.allocate(layer)
+        feature.consumed_as = {"data"}
+    memory.allocate(layer)
     for param in layer.params:
         whole = random.normal(size=param.whole_shape).astype(param.dtype)
         # a variance is not below 0
@@ -184,15 +187,16 @@ def _without_data(sources: Sequence[Feature]) -> Iterator[None]:
         source.data, source.own_data = values, own
 
 
-def forward(layer: Layer, run: base.Run = base.run_verb) -> None:
+def forward(layer: Layer, run: Run = run_verb) -> None:
     """Run a layer forward as a net does."""
     layer.prepare(layer.context.phase | Phase.FORWARD)
     run(layer, layer.context.phase | Phase.FORWARD, "forward")
 
 
-def backward(layer: Layer, adds: bool = False, run: base.Run = base.run_verb) -> None:
+def backward(layer: Layer, adds: bool = False, run: Run = run_verb) -> None:
     """Run a layer backward as a net does."""
-    base.run_backward(layer, Phase.TRAIN | Phase.BACKWARD, adds, run)
+    phase = Phase.TRAIN | Phase.BACKWARD
+    run(layer, phase | Phase.AGGREGATE_GRADIENT if adds else phase, "backward")
 
 
 def metric(layer: Layer, name: str) -> Callable[[], float]:
@@ -205,7 +209,7 @@ def results(
     weights: Sequence[Array] | None = None,
     back: bool = True,
     between: Callable[[], None] = lambda: None,
-    run: base.Run = base.run_verb,
+    run: Run = run_verb,
 ) -> dict[str, Array]:
     """Run a layer forward and back; return copies in host memory of all that it has written, by name.
 

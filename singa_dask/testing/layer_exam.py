@@ -12,13 +12,13 @@ from singa_dask.conf import Phase
 from singa_dask.errors import PartError
 from singa_dask.inputs import InputContext
 from singa_dask.layers import Connection, Feature, Layer, ShardIndex, Span
-from singa_dask.layers.base import key_at, run_backward
+from singa_dask.layers.base import key_at
 from singa_dask.layers.forwarding import Forwarding
 from singa_dask.net.debug import watch_backward, watch_forward
 from singa_dask.net.replay import Replays, is_replayable
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Array
-from singa_dask.testing.case import CPU, Case, forward, metric, results
+from singa_dask.testing.case import CPU, Case, backward, forward, metric, results
 from singa_dask.testing.examine import compare, examine
 
 EPSILON = 1e-5
@@ -76,9 +76,9 @@ def check_contract(case: Case) -> None:
         if feature.grad is not None:
             layer.ops.copy(feature.data, out=feature.grad)
     if learns:
-        watch_backward(layer, BACKWARD, run_backward, False)
+        watch_backward(layer, BACKWARD, lambda each, phase: each.backward(phase), False)
         if layer.speed.accumulates:
-            watch_backward(layer, BACKWARD, partial(run_backward, adds=True), True)
+            watch_backward(layer, BACKWARD, lambda each, _: backward(each, adds=True), True)
     arrays = results(layer, back=learns)
     remedy = "Draw random numbers by self.random_key; keep what lasts as self.state, or in a param."
     for when, other in (("after another one", layer), ("in another process", case.wired())):

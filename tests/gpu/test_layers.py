@@ -12,7 +12,8 @@ import pytest
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.inputs import InputContext
-from singa_dask.layers import LAYERS, Context, Feature, Layer, Raw, base
+from singa_dask.layers import LAYERS, Context, Feature, Layer, Raw
+from singa_dask.net import memory, wiring
 from singa_dask.ops import NumpyOps
 from singa_dask.testing.case import CPU, Case, backward, forward, results, source, wire
 from tests.layers import test_bridge, test_rbm
@@ -258,8 +259,8 @@ def test_a_window_of_characters_stays_on_the_host(gpu: NumpyOps, tmp_path: Path)
     found = []
     for ops in (gpu, CPU):
         layer = LAYERS.find("CharRNN")(conf, context())
-        base.wire(layer, [], ops)
-        base.allocate(layer)
+        wiring.wire(layer, [], ops)
+        memory.allocate(layer)
         forward(layer)
         assert isinstance(layer.features[0].data, np.ndarray)
         found.append({"data": layer.features[0].data})

@@ -16,7 +16,8 @@ from singa_dask.data.stores.messages.kvfile import write_pairs
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inputs import InputContext, InputLayer
 from singa_dask.inputs.input import StoreInput
-from singa_dask.layers import LAYERS, base
+from singa_dask.layers import LAYERS
+from singa_dask.net import memory, wiring
 from singa_dask.ops import get_ops
 from tests.contracts.records import pixels
 
@@ -29,8 +30,8 @@ def layer_of(kind: str, context: InputContext | None = None, **store_conf: Any) 
     conf = LayerConf.model_validate({"name": "data", "type": kind, "store_conf": store_conf})
     layer = LAYERS.find(kind)(conf, context or InputContext())
     assert isinstance(layer, StoreInput)
-    base.wire(layer, [], get_ops("cpu"))
-    base.allocate(layer)
+    wiring.wire(layer, [], get_ops("cpu"))
+    memory.allocate(layer)
     return layer
 
 

@@ -16,7 +16,8 @@ from singa_dask.data.stores.messages.kvfile import write_pairs
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inputs import InputContext, StoreInput
-from singa_dask.layers import Feature, Layer, base
+from singa_dask.layers import Feature, Layer
+from singa_dask.net import memory, wiring
 from singa_dask.ops import get_ops
 from tests.cli.conftest import ROOT
 
@@ -26,14 +27,14 @@ DIGITS = str(ROOT / "data/digits/test.arrow")
 def make(kind: type[StoreInput], **store: Any) -> StoreInput:
     conf = {"name": "data", "type": "Own", "store_conf": {"batchsize": 4, **store}}
     layer = kind(LayerConf.model_validate(conf), InputContext(phase=Phase.TRAIN))
-    base.wire(layer, [], get_ops("numpy"))
+    wiring.wire(layer, [], get_ops("numpy"))
     layer.features[0].consumed_as.add("data")
     return layer
 
 
 def batch(layer: StoreInput) -> tuple[Any, Any]:
     layer.check_source()
-    base.allocate(layer)
+    memory.allocate(layer)
     try:
         layer.forward(Phase.TRAIN | Phase.FORWARD)
     finally:
@@ -169,7 +170,7 @@ def test_a_store_of_ours_is_told_it_too() -> None:
 
 def test_a_layer_that_says_nothing_is_told_so() -> None:
     with pytest.raises(TypeError, match="Layer does not say its shapes"):
-        base.wire(Layer(LayerConf(name="own", type="Own"), InputContext()), [Feature((1, 1))], get_ops("numpy"))
+        wiring.wire(Layer(LayerConf(name="own", type="Own"), InputContext()), [Feature((1, 1))], get_ops("numpy"))
 
 
 def test_a_batch_that_changes_its_shape_is_an_error() -> None:

@@ -16,7 +16,7 @@ from singa_dask.errors import ConfigError, DataError
 from singa_dask.inputs.open_records import open_records
 from singa_dask.inputs.record_shapes import check_shape
 from singa_dask.inputs.store_conf import StoreConf
-from singa_dask.layers import base
+from singa_dask.net import memory
 from tests.inputs.test_input import layer_of, read
 from tests.net.jobs import build, layer
 
@@ -163,7 +163,7 @@ def test_preprocessing_gives_the_same_of_both_layouts(urls: tuple[str, str], tmp
         ]
         net = build(layers, phase=Phase.TRAIN)
         for each in net.layers:
-            base.allocate(each)
+            memory.allocate(each)
         taken = []
         for _ in range(3):
             for each in net.layers:

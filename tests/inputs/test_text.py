@@ -13,7 +13,8 @@ import pytest
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inputs.text import CharRNN, CharRNNOutput, RNNDummy
-from singa_dask.layers import LAYERS, Context, Feature, Layer, base
+from singa_dask.layers import LAYERS, Context, Feature, Layer
+from singa_dask.net import memory, wiring
 from singa_dask.ops import get_ops
 from singa_dask.testing.case import source
 
@@ -25,8 +26,8 @@ def layer_of(kind: str, sources: Any = (), context: Context | None = None, **con
     names = [f"src{i}" for i in range(len(sources))]
     made = LayerConf.model_validate({"name": "layer", "type": kind, "srclayers": names, **conf})
     layer = LAYERS.find(kind)(made, context or Context())
-    base.wire(layer, sources, get_ops("numpy"))
-    base.allocate(layer)
+    wiring.wire(layer, sources, get_ops("numpy"))
+    memory.allocate(layer)
     return layer
 
 

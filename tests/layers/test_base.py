@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.layers import LAYERS, Connection, Context, Feature, Layer, Speed, Traits, base
+from singa_dask.layers import LAYERS, Connection, Context, Feature, Layer, Speed, Traits
 from singa_dask.layers.neuron import InnerProduct
+from singa_dask.net import memory, wiring
 from singa_dask.testing.case import CPU, source, wire
 
 
@@ -65,7 +66,7 @@ def test_names_of_params_and_keys_of_random_numbers() -> None:
     context = Context(seed=9, group=2)
     conf = {"name": "mine", "type": "TwoParams", "param": [{"name": "w", "lr_scale": 2.0}]}
     layer = TwoParams(LayerConf.model_validate(conf), context)
-    base.wire(layer, [], None)
+    wiring.wire(layer, [], None)
     assert [param.name for param in layer.params] == ["w", "mine.right"]
     assert [param.conf.lr_scale for param in layer.params] == [2.0, 1.0]
     context.step = 4
@@ -91,11 +92,11 @@ def test_singas_names_of_the_verbs() -> None:
         {"name": "mine", "type": "Mine", "srclayers": ["x"], "innerproduct_conf": {"num_output": 4}}
     )
     layer = Mine(conf, Context(dtype=np.dtype(np.float64)))
-    base.wire(layer, [x], CPU)
+    wiring.wire(layer, [x], CPU)
     layer.learns = True
     for param in layer.params:
         param.data = np.ones(param.shape)
-    base.allocate(layer)
+    memory.allocate(layer)
     layer.forward(Phase.TRAIN)
     np.testing.assert_allclose(layer.features[0].data, x.data.sum(axis=1, keepdims=True) + np.ones((2, 4)))
     layer.features[0].grad[...] = 1
@@ -125,7 +126,7 @@ def test_a_param_that_the_traits_do_not_name_is_refused() -> None:
 
     layer = Unnamed(LayerConf.model_validate({"name": "mine", "type": "Unnamed"}), Context())
     with pytest.raises(TypeError, match=r"Unnamed adds a param that its traits do not name\. Say Traits"):
-        base.wire(layer, [], None)
+        wiring.wire(layer, [], None)
 
 
 def test_a_subclass_with_code_of_its_own_says_what_that_permits() -> None:

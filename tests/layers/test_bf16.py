@@ -11,7 +11,8 @@ import pytest
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.data.stores import open_store
 from singa_dask.errors import ConfigError
-from singa_dask.layers import LAYERS, Context, Feature, Layer, Raw, RecordIds, base
+from singa_dask.layers import LAYERS, Context, Feature, Layer, Raw, RecordIds
+from singa_dask.net import memory, wiring
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
 from singa_dask.testing.case import forward
 
@@ -43,12 +44,12 @@ def passed(ops: NumpyOps, kind: str, shapes: list[tuple[int, ...]], dtype: Any, 
     names = [f"src{i}" for i in range(len(sources))]
     made = LayerConf.model_validate({"name": "layer", "type": kind, "srclayers": names, **conf})
     layer = LAYERS.find(kind)(made, Context(dtype=np.dtype(dtype)))
-    base.wire(layer, sources, ops)
+    wiring.wire(layer, sources, ops)
     layer.learns = True
     random = np.random.default_rng(99)
     for param in layer.params:
         param.data = random.normal(size=param.shape).astype(BFLOAT16).astype(param.dtype)
-    base.allocate(layer)
+    memory.allocate(layer)
     forward(layer)
     for feature in layer.features:
         if feature.grad is not None:
@@ -93,8 +94,8 @@ def test_a_loss_of_several_labels(ops: NumpyOps) -> None:
         target.data[...] = target.data > 0
         made = LayerConf.model_validate({"name": "loss", "type": "SigmoidCrossEntropyLoss", "srclayers": ["x", "t"]})
         layer = LAYERS.find(made.type)(made, Context(dtype=dtype))
-        base.wire(layer, [x, target], kernels)
-        base.allocate(layer)
+        wiring.wire(layer, [x, target], kernels)
+        memory.allocate(layer)
         forward(layer)
         layer.backward(Phase.TRAIN | Phase.BACKWARD)
         assert x.grad.dtype == dtype
@@ -141,8 +142,8 @@ def test_pictures_become_bfloat16(ops: NumpyOps) -> None:
             {"name": "cut", "type": "ImagePreprocess", "srclayers": ["data"], "rgbimage_conf": {"cropsize": 6}}
         )
         layer = LAYERS.find("ImagePreprocess")(made, Context(phase=Phase.TEST, dtype=BFLOAT16))
-        base.wire(layer, [source], ops)
-        base.allocate(layer)
+        wiring.wire(layer, [source], ops)
+        memory.allocate(layer)
         layer.forward(Phase.TEST | Phase.FORWARD)
         wanted = pictures[:, :, 1:7, 1:7].astype(np.float32)
         if kind == "stored":
@@ -158,7 +159,7 @@ def test_outputs_are_written_as_numbers(ops: NumpyOps, tmp_path: Path) -> None:
             {"name": "out", "type": kind, "srclayers": ["x"], "store_conf": {"path": str(path)}}
         )
         layer = LAYERS.find(kind)(made, Context(phase=Phase.TEST, dtype=BFLOAT16))
-        base.wire(layer, [x], ops)
+        wiring.wire(layer, [x], ops)
         layer.forward(Phase.TEST | Phase.FORWARD)
         layer.close()
     lines = [line.split(",") for line in (tmp_path / "CSVOutput").read_text().splitlines()]

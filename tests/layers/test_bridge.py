@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.layers import LAYERS, Context, Feature, LayerSite, base
+from singa_dask.layers import LAYERS, Context, Feature, LayerSite
 from singa_dask.layers.bridge import BridgeDst, BridgeSrc
+from singa_dask.net import memory, wiring
 from singa_dask.ops import NumpyOps
 from singa_dask.testing.case import CPU, backward, forward, source
 from tests.net.group import Post
@@ -25,10 +26,11 @@ def pair(
     for kind, worker, peer, kernels in (("BridgeSrc", 0, 2, ops[0]), ("BridgeDst", 2, 0, ops[1])):
         context = Context(phase, dtype=np.dtype(np.float64), worker=worker, n_workers=3, exchange=post.of(worker))
         conf = LayerConf.model_validate({"name": f"{kind}(a@0->2)", "type": kind, "srclayers": ["a"]})
-        site = LayerSite(conf.name, conf.name, peer=peer)
+        site = LayerSite(conf.name, peer=peer)
         end: Any = LAYERS.find(kind)(conf, context, site)
-        base.wire(end, sources, kernels)
-        base.allocate(end)
+        wiring.wire(end, sources, kernels)
+        memory.allocate(end)
+        end.features[0].consumed_as = {"data"}
         sources = end.features
         ends.append(end)
     return ends[0], ends[1], post

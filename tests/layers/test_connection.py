@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from singa_dask.errors import ConfigError
-from singa_dask.layers import Context, RecordIds, base
+from singa_dask.layers import Context, RecordIds
+from singa_dask.net import memory
 from singa_dask.testing.case import backward, forward, source, wire
 from singa_dask.testing.layer_exam import check_gradients
 from tests.layers.exam import check_layouts
@@ -44,7 +45,7 @@ def test_split_with_one_consumer_that_learns_adds_nothing_up() -> None:
     for feature in layer.features:
         feature._grad = None
     layer.features[1].requires_grad = False
-    base.allocate(layer)
+    memory.allocate(layer)
     forward(layer)
     layer.features[0].grad[...] = 7
     backward(layer)

@@ -9,7 +9,8 @@ import pytest
 
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError
-from singa_dask.layers import LAYERS, Context, Feature, base
+from singa_dask.layers import LAYERS, Context, Feature
+from singa_dask.net import memory, wiring
 from singa_dask.testing.case import backward, forward, source, wire
 from singa_dask.testing.layer_exam import check_gradients
 from tests.layers.exam import check_layouts
@@ -206,8 +207,8 @@ def test_padding_counts_in_a_mean_or_not(kind: str, given: dict[str, Any], corne
 def test_a_test_net_keeps_no_places() -> None:
     layer = LAYERS.find("Pooling")(wire("Pooling", [apart((1, 1, 4, 4))]).conf, TEST)
     trained = wire("Pooling", [apart((1, 1, 4, 4))])
-    base.wire(layer, trained.sources, trained.ops)
-    base.allocate(layer)
+    wiring.wire(layer, trained.sources, trained.ops)
+    memory.allocate(layer)
     forward(layer)
     forward(trained)
     assert layer.where.data_if_needed is None  # type: ignore[attr-defined]

@@ -10,8 +10,9 @@ import pytest
 
 from singa_dask.conf import LayerConf
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, base
+from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite
 from singa_dask.layers.traits import Consumed
+from singa_dask.net import memory, wiring
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
 from singa_dask.testing.case import backward, forward, wire
 from singa_dask.testing.layer_exam import check_gradients
@@ -62,9 +63,9 @@ def test_a_copy_takes_the_column_of_its_time_step() -> None:
     x, found = numbers(WINDOW), []
     for step in range(3):
         conf = LayerConf.model_validate({"name": "layer", "type": "RNNLabel", "srclayers": ["data"]})
-        layer = LAYERS.find("RNNLabel")(conf, Context(), LayerSite("layer", "layer", first_step=step))
-        base.wire(layer, [x], get_ops("numpy"))
-        base.allocate(layer)
+        layer = LAYERS.find("RNNLabel")(conf, Context(), LayerSite("layer", first_step=step))
+        wiring.wire(layer, [x], get_ops("numpy"))
+        memory.allocate(layer)
         forward(layer)
         found.append(layer.features[0].records.labels.tolist())
     assert found == [[3, 2], [1, 0], [4, 1]]
@@ -90,9 +91,9 @@ def test_one_hot_writes_rows_only_for_a_reader() -> None:
     ]
     for consumed_as, has_data in cases:
         layer = LAYERS.find("OneHot")(conf, Context())
-        base.wire(layer, [x], get_ops("numpy"))
+        wiring.wire(layer, [x], get_ops("numpy"))
         layer.features[0].consumed_as |= consumed_as
-        base.allocate(layer)
+        memory.allocate(layer)
         forward(layer)
         assert layer.features[0].has_data is has_data
         assert layer.features[0].one_hot_index.tolist() == [0, 2]
@@ -142,11 +143,11 @@ def test_bf16() -> None:
     for kind, block, size in (("Embedding", "embedding_conf", {"feature_dim": 3}), ("OneHot", "onehot_conf", {})):
         conf = {"name": "layer", "type": kind, "srclayers": ["data"], block: {"vocab_size": 5, **size}}
         layer = LAYERS.find(kind)(LayerConf.model_validate(conf), Context(dtype=BFLOAT16))
-        base.wire(layer, [numbers([[3], [-1 if size else 0]])], ops)
+        wiring.wire(layer, [numbers([[3], [-1 if size else 0]])], ops)
         layer.learns = True
         for param in layer.params:
             param.data = np.arange(15, dtype=np.float32).reshape(5, 3)
-        base.allocate(layer)
+        memory.allocate(layer)
         forward(layer)
         wanted = [[9, 10, 11], [0, 0, 0]] if size else [[0, 0, 0, 1, 0], [1, 0, 0, 0, 0]]
         np.testing.assert_array_equal(layer.features[0].data.astype(np.float32), wanted)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from singa_dask.errors import ConfigError
-from singa_dask.layers import LayerSite, ShardIndex, base
+from singa_dask.layers import LayerSite, ShardIndex
 from singa_dask.layers.pooling import GlobalPooling
+from singa_dask.net import wiring
 from singa_dask.testing.case import CPU, Case, backward, forward, source, wire
 from singa_dask.testing.layer_exam import check_gradients
 from tests.layers.exam import check_layouts
@@ -52,6 +53,6 @@ def test_refuses() -> None:
     with pytest.raises(ConfigError, match=r"srclayers: 'src0' gives records of \(4,\), expected images"):
         wire("GlobalPooling", [source((2, 4))])
     layer = wire("GlobalPooling", [source((3, 4, 5))])
-    part = GlobalPooling(layer.conf, layer.context, LayerSite("layer@0", "layer", feature_shard=ShardIndex(0, 2)))
+    part = GlobalPooling(layer.conf, layer.context, LayerSite("layer", feature_shard=ShardIndex(0, 2)))
     with pytest.raises(ConfigError, match="partition_dim: images without channels have no features to share"):
-        base.wire(part, layer.sources, CPU)
+        wiring.wire(part, layer.sources, CPU)

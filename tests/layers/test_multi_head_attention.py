@@ -10,8 +10,8 @@ import pytest
 
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError
-from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, base
-from singa_dask.net import make_net
+from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite
+from singa_dask.net import make_net, wiring
 from singa_dask.testing.case import CPU, Case, forward, results, source, wire
 from singa_dask.testing.layer_exam import check_gradients
 from tests.net.feed import Feed
@@ -187,9 +187,11 @@ def test_refuses_other_keys(shapes: list[tuple[int, ...]], block: dict[str, Any]
 
 def test_refuses_to_be_computed_step_by_step() -> None:
     layer = made(source((T * N, D)), T)
-    copy = LAYERS.find("MultiHeadAttention")(layer.conf, layer.context, LayerSite("1#layer", "layer", first_step=1))
+    copy = LAYERS.find("MultiHeadAttention")(
+        layer.conf.model_copy(update={"name": "1#layer"}), layer.context, LayerSite("layer", first_step=1)
+    )
     with pytest.raises(ConfigError, match="needs all time steps at once, but here they are computed one by one"):
-        base.wire(copy, [source((N, D))], CPU)
+        wiring.wire(copy, [source((N, D))], CPU)
 
 
 @pytest.mark.parametrize(

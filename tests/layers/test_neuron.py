@@ -137,7 +137,7 @@ def test_memory_that_the_source_still_needs_is_not_shared() -> None:
 
 
 def test_negative_slope_has_a_bound() -> None:
-    with pytest.raises(ConfigError, match=r"relu_conf.negative_slope: expected at most 1, got 2"):
+    with pytest.raises(ConfigError, match=r"relu_conf.negative_slope: expected at most 1.0, got 2"):
         wire("ReLU", [source((1, 1))], relu_conf={"negative_slope": 2})
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.errors import ConfigError
-from singa_dask.layers import Context, Feature, base
+from singa_dask.layers import Context, Feature
 from singa_dask.layers.rbm import RBMHid, RBMVis
+from singa_dask.net import memory, wiring
 from singa_dask.ops import BFLOAT16, get_ops, philox
 from singa_dask.testing.case import source, wire
 from singa_dask.testing.layer_exam import EPSILON
@@ -36,14 +37,14 @@ def pair(
     ]
     confs = [LayerConf.model_validate(each) for each in made]
     vis, hid = RBMVis(confs[0], given), RBMHid(confs[1], given)
-    base.wire(vis, [x], ops)
-    base.wire(hid, [vis.features[0]], ops)
+    wiring.wire(vis, [x], ops)
+    wiring.wire(hid, [vis.features[0]], ops)
     vis.bind_feedback(hid.features[0])
     hid.weight.share(vis.weight)
     random = np.random.default_rng(8)
     for layer in (vis, hid):
         layer.learns = True
-        base.allocate(layer)
+        memory.allocate(layer)
         for param in layer.params:
             if param.owner is param:
                 param.data = ops.from_host(random.normal(size=param.shape).astype(param.dtype))
@@ -192,7 +193,7 @@ def test_features_in_bfloat16() -> None:
 def test_the_visible_layer_reads_records_and_the_hidden_layer(sources: list[str]) -> None:
     conf = {"name": "vis", "type": "RBMVis", "srclayers": sources, "rbm_conf": {"hdim": H}}
     with pytest.raises(ConfigError, match=r"RBMVis reads two layers: that of the records, then an RBMHid"):
-        base.wire(RBMVis(LayerConf.model_validate(conf), context()), [records()], get_ops("numpy"))
+        wiring.wire(RBMVis(LayerConf.model_validate(conf), context()), [records()], get_ops("numpy"))
 
 
 def test_the_hidden_layer_reads_a_visible_one() -> None:

@@ -1,0 +1,66 @@
+"""Memory of layers: what each of them needs, and its allocation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from singa_dask.conf import Phase
+from singa_dask.layers import Layer
+
+
+class Allocation(NamedTuple):
+    """Memory that is to be allocated.
+
+    Attributes
+    ----------
+    owner : object
+        What it belongs to. The memory of one owner is allocated once, though several layers may ask for it.
+    shape : tuple of int
+    dtype : dtype
+    allocate : callable
+        Allocates it, unless the owner has it.
+    """
+
+    owner: object
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    allocate: Callable[[], None]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that it takes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def memory_of(layer: Layer) -> Iterator[Allocation]:
+    """Yield what a layer needs: outputs, buffers, gradients of outputs and params."""
+    ops = layer.ops
+    for feature in layer.features:
+        wanted = feature.own_data
+        if wanted == "consumed":
+            wanted = "data" in feature.consumed_as or feature.consumed_as.isdisjoint(("raw", "one_hot_index"))
+        if wanted:
+            make = np.zeros if feature.on_host else ops.features
+            yield Allocation(feature, feature.shape, feature.dtype, partial(feature.allocate, "data", make))
+        if feature.requires_grad and feature.own_grad:
+            allocate = partial(feature.allocate, "grad", ops.features)
+            yield Allocation((feature, "grad"), feature.shape, feature.dtype, allocate)
+    needed = {"always": True, "training": bool(layer.context.phase & Phase.TRAIN), "backward": layer.learns}
+    for buffer in layer.buffers.values():
+        if needed[buffer.when]:
+            yield Allocation(buffer, buffer.shape, buffer.dtype, buffer.allocate)
+    for param in layer.params:
+        if layer.learns and not param.is_idle:
+            yield Allocation(param, param.memory_shape, param.dtype, partial(param.allocate_grad, ops.zeros))
+
+
+def allocate(layer: Layer) -> None:
+    """Allocate `memory_of` a layer, once for each net."""
+    for memory in memory_of(layer):
+        memory.allocate()
+    layer.attach()
