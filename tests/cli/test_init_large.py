@@ -21,7 +21,7 @@ from singa_dask.cli.init.job_file import training_of, write_job
 from singa_dask.cli.init.records import InitOptions, OutputSurvey, RecordSurvey
 from singa_dask.cli.init.survey import survey
 from singa_dask.conf import load
-from singa_dask.errors import DataError
+from singa_dask.errors import ConfigError, DataError
 from singa_dask.inputs.store_conf import StoreConf
 from tests.cli.conftest import Call
 from tests.runtime.processes import small_cluster
@@ -120,7 +120,7 @@ def test_a_word_among_numbers_that_tasks_meet_is_refused_with_the_option() -> No
     write(frame, "csv")
     options = InitOptions(label=("kind",), run=backwards)
     said = r"table/5\.csv, line 1001, column 'a': 'unknown' is not a number\. If it means .*, add it to --na-values\."
-    with pytest.raises(DataError, match=said):
+    with pytest.raises((ConfigError, DataError), match=said):
         survey("table", options, "")
     found = survey("table", replace(options, na_values=("unknown",)), "")
     assert isinstance(found, RecordSurvey)
@@ -141,7 +141,7 @@ def test_what_is_not_clear_is_asked_before_the_records_are_counted(options: dict
     def run(tasks: Sequence[CountFile]) -> Iterator[Any]:
         raise AssertionError("they are counted")
 
-    with pytest.raises(DataError, match=said):
+    with pytest.raises((ConfigError, DataError), match=said):
         survey("table", InitOptions(**options, run=run), "")
 
 
