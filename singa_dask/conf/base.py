@@ -8,7 +8,6 @@ the field in place of what is wrong; the error carries it up to the rules of the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
-from functools import lru_cache
 from typing import Annotated, Any, ClassVar, TypeVar, get_origin
 
 from pydantic import (
@@ -146,7 +145,6 @@ def _replaced(value: Any, path: tuple[Any, ...], part: Conf) -> Any:
     return [part if i == path[0] else each for i, each in enumerate(as_list(value))]
 
 
-@lru_cache(maxsize=256)
 def _lenient(cls: type[Conf]) -> type[BaseModel]:
     """Return a model with the fields of another, none of which is required, and without its rules."""
     fields: dict[str, Any] = {}
