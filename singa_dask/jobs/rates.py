@@ -7,12 +7,14 @@ import math
 import os
 import tempfile
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from distributed import Client
 
+from singa_dask import fs
 from singa_dask.conf.yaml_text import read_plain
 from singa_dask.errors import ConfigError, NumericError
 from singa_dask.jobs.job import Job, as_job
@@ -21,8 +23,10 @@ from singa_dask.jobs.starting import train
 from singa_dask.observe.curves import Panel, PlottedCurve
 from singa_dask.observe.event_texts import layer_metrics
 from singa_dask.observe.figure import figure_of
+from singa_dask.observe.run_directory import new_job_id
 from singa_dask.observe.stored_run import StoredRun
 
+PREFIX = "find-rate-"
 MIN_STEPS = 20
 LEFT_OUT = ("checkpoint_freq", "checkpoint_after", "disp_", "test_", "validate_")
 """With what the keys begin that the short run does without, and others of them."""
@@ -68,8 +72,9 @@ def find_rate(
 ) -> RateCurve:
     """Propose a ``base_lr`` for a job, by the range test of Smith (2017): some steps in which the learning rate rises.
 
-    One worker trains, whatever the ``cluster`` block of the job, so that one job has one answer. The rate rises by the
-    same factor in each step. The proposal is a quarter of the rate where the smoothed loss is least.
+    One worker trains, whatever the ``cluster`` block of the job, so that one job has one answer. The run directory is
+    deleted at the end. It is in the ``workspace`` of that block, if there is one, else on a disk of this host. The rate
+    rises by the same factor in each step. The proposal is a quarter of the rate where the smoothed loss is least.
 
     Parameters
     ----------
@@ -98,7 +103,7 @@ def find_rate(
     schedule = {"type": "FixedStep", "fixedstep_conf": {"step": list(range(steps)), "step_lr": rates.tolist()}}
     values |= {"updater": {**keys["updater"], "learning_rate": schedule}, "train_steps": steps, "disp_freq": 1}
     rising = Job(values.pop("neuralnet"), **values)
-    with tempfile.TemporaryDirectory(prefix="find-rate-") as url:
+    with _short_run(job.conf.cluster.workspace) as url:
         with warnings.catch_warnings(), contextlib.suppress(NumericError):
             warnings.simplefilter("ignore")  # of what this run leaves out
             train(rising, data=data, client=client, run_dir=url, progress=False)
@@ -106,6 +111,20 @@ def find_rate(
     parts = [[value for name, value in each.items() if name.endswith(("loss", "error"))] for each in events]
     losses = [math.nan if None in each else sum(each) for each in parts]
     return curve_of(rates[: len(losses)], losses, is_whole=len(losses) == steps)
+
+
+@contextlib.contextmanager
+def _short_run(workspace: str) -> Iterator[str]:
+    """Yield the URL of a run directory, which is deleted at the end."""
+    if not workspace:
+        with tempfile.TemporaryDirectory(prefix=PREFIX) as url:
+            yield url
+        return
+    url = fs.absolute(fs.join(workspace, new_job_id(PREFIX)))
+    try:
+        yield url
+    finally:
+        fs.remove_tree(url)
 
 
 def curve_of(rates: np.ndarray, losses: list[float], is_whole: bool) -> RateCurve:

@@ -13,8 +13,8 @@ from singa_dask.conf import ClusterConf, JobConf, Phase
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.planning.nets import build_net
-from singa_dask.runtime.units.checkpointing import MIN_S, SHARE
 from singa_dask.runtime.units.server import state_names
+from singa_dask.runtime.units.snapshot_schedule import snapshot_interval
 from singa_dask.training import UPDATERS
 
 RESTART_S, RESTARTED_S, SNAPSHOT_BYTE_S = 0.9, 1e-3, 1e-9
@@ -73,6 +73,6 @@ def lost_time(job: JobConf, layout: Layout, n_bytes: int, step_s: float, life_s:
     interval_s = min(filter(None, saved_s), default=math.inf)
     if len(processes) > 1 and conf.snapshot_freq != 0:
         save_s = n_bytes * conf.nserver_groups / n_with_server * SNAPSHOT_BYTE_S
-        interval_s = conf.snapshot_freq * step_s if conf.snapshot_freq else max(MIN_S, save_s / SHARE)
+        interval_s = conf.snapshot_freq * step_s if conf.snapshot_freq else snapshot_interval(save_s)
     of_group = (len(processes) - n_back) / life_s * (down_s + step_s) / conf.nworker_groups
     return 1.0 - (1.0 - lost_share(interval_s, save_s, down_s, n_back / life_s)) / (1.0 + of_group)

@@ -11,9 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from singa_dask.conf import ClusterConf
-from singa_dask.errors import ClusterError
+from singa_dask.errors import ClusterError, listed
 from singa_dask.runtime.planning.layout import Layout, pack
 from singa_dask.shown import plural
+
+SHOWN = 8
+"""Number of Dask workers that each part of an error names."""
 
 Gain = Callable[[Sequence[int], Sequence[str], Mapping[int, str]], np.ndarray]
 
@@ -33,6 +36,8 @@ class WorkerFacts(NamedTuple):
         Whether it takes tasks, and has been heard of in the last seconds.
     resources : mapping of str to float
         As it was started with.
+    note : str
+        For people: who occupies threads of it, or why it is not usable.
     """
 
     nthreads: int
@@ -42,6 +47,7 @@ class WorkerFacts(NamedTuple):
     has_nanny: bool = False
     usable: bool = True
     resources: Mapping[str, float] = MappingProxyType({})
+    note: str = ""
 
 
 def place(
@@ -53,7 +59,7 @@ def place(
     ----------
     layout : Layout
     workers : mapping of str to WorkerFacts
-        The Dask workers that can be used.
+        Those that are not usable are only named in the error.
     gain : callable, optional
         (processes, Dask workers, those chosen so far by process) -> gain of placing each of the processes on each of
         the Dask workers, (processes, workers). It decides among the workers with enough threads.
@@ -68,8 +74,9 @@ def place(
     Raises
     ------
     ClusterError
-        The cluster is too small; the message has the numbers.
+        The cluster is too small; the message has the numbers, and why Dask workers have no room.
     """
+    unused, workers = _without_unusable(workers)
     free = {address: known.nthreads - known.busy for address, known in workers.items()}
     order = sorted(free, key=lambda address: (-free[address], workers[address].name, address))
     needs = sorted(range(len(layout.processes)), key=lambda process: (-len(layout.processes[process]), process))
@@ -80,7 +87,8 @@ def place(
         wanted = f"{plural(numbers[0], 'free thread')}{' each' * (len(numbers) > 1)}"
         if len({*numbers}) > 1:
             wanted = f"{', '.join(map(str, numbers))} free threads"
-        there = ", ".join(f"{address}: {free[address]} of {workers[address].nthreads}" for address in order)
+        there = listed([f"{address}: {free[address]} of {workers[address].nthreads}" for address in order], SHOWN)
+        taken = [f"{address} ({workers[address].note})" for address in order if workers[address].note]
         matching = "" if layout.cluster.workers.is_any else " that match cluster.workers"
         whole = sorted((known.nthreads for known in workers.values()), reverse=True)
         sizes = [len(layout.processes[process]) for process in needs]
@@ -89,6 +97,7 @@ def place(
         raise ClusterError(
             f"the job does not fit: it needs {needed} with {wanted}; "
             f"{len(workers)}{matching} can be used (free threads: {there or 'none'}). "
+            f"{_sentence('Threads are taken on', taken)}{_sentence('Not used', unused)}"
             f"{'It fits once others are done, for which run --queue waits. ' * fits_later}"
             f"Start more workers (dask-worker ADDRESS --nthreads {sizes[0]}), or change the job's cluster block."
         )
@@ -101,6 +110,16 @@ def place(
             fits = preferred and free[preferred[0]] >= len(layout.processes[process])
             chosen[process] = (preferred if fits else others).popleft()
     return [chosen[process] for process in range(len(layout.processes))]
+
+
+def _without_unusable(workers: Mapping[str, WorkerFacts]) -> tuple[list[str], dict[str, WorkerFacts]]:
+    """Return the Dask workers that are not usable, in words, and the others."""
+    unused = [f"{address} ({known.note})" for address, known in workers.items() if not known.usable and known.note]
+    return unused, {address: known for address, known in workers.items() if known.usable}
+
+
+def _sentence(what: str, named: Sequence[str]) -> str:
+    return f"{what}: {listed(named, SHOWN)}. " if named else ""
 
 
 def _prefer(
@@ -195,7 +214,7 @@ def place_again(
     try:
         return layout, tuple(place(layout, workers, kept=stays))
     except ClusterError:
-        free = {address: known.nthreads - known.busy for address, known in workers.items()}
+        free = {address: known.nthreads - known.busy for address, known in workers.items() if known.usable}
         roomy = [address for address in free if free[address] > 0]
         roomy.sort(key=lambda address: (address not in stays, -free[address], address))
         n = min(len(roomy), len(layout.processes))

@@ -1,8 +1,7 @@
 """Checkpointing: when a worker saves, in files or memory, what it asks of others, and what comes back.
 
-The first worker of the first group takes checkpoints and snapshots (`Checkpointing`), tracks what others write for
-them (`Pending`), and chooses the times of snapshots (`SnapshotSchedule`). Every worker tells it where it stands, and
-what its layers keep (`Reporter`).
+The first worker of the first group takes checkpoints and snapshots (`Checkpointing`), and tracks what others write for
+them (`Pending`). Every worker tells it where it stands, and what its layers keep (`Reporter`).
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from singa_dask.runtime.checkpoints.manifest import make_manifest, newest_step, 
 from singa_dask.runtime.checkpoints.retention import Retention
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.units.run_state import Channel, RunState, is_due
+from singa_dask.runtime.units.snapshot_schedule import SnapshotSchedule
 from singa_dask.runtime.units.trainer import Trainer
 
 logger = logging.getLogger(__name__)
@@ -36,12 +36,6 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_S = 5.0
 """For how long a checkpoint, or a snapshot, may take before the next one is left out instead of waiting for it."""
-SHARE = 0.01
-"""Part of the time of training that snapshots may take."""
-MIN_S = 1.0
-"""Seconds before the first snapshot, and between two."""
-FAILED_S = 60.0
-"""Seconds after a snapshot that failed."""
 
 FIRST = Address.worker(0, 0)
 
@@ -52,38 +46,6 @@ Event = dict[str, Any]
 SaveLater = Callable[[int, Mapping[str, Any], Callable[[Save], Event], Callable[[Event], None]], None]
 """(step, where, write, then) calls ``write`` in the background with what saves files where ``where`` says, at a ``url``
 or in memory; ``then`` takes its result, the description of a part, or an ``error``."""
-
-
-class SnapshotSchedule:
-    """Chooses the times of snapshots so that they take about 1 % of the time of training.
-
-    All times are values of ``time.perf_counter``. What a snapshot costs is measured: the pause of the workers, and the
-    seconds that a process of servers works on it in the background, as it may share its cores with workers.
-    """
-
-    def __init__(self) -> None:
-        self._due_at = float("inf")
-        self._pause_s = 0.0
-
-    def begin(self, now: float) -> None:
-        """Begin to train; the first snapshot is taken early, to measure it."""
-        self._due_at = now + MIN_S
-
-    def is_due(self, now: float) -> bool:
-        """Return whether it is time for a snapshot."""
-        return now >= self._due_at
-
-    def paused(self, seconds: float) -> None:
-        """Count the pause of the workers for a snapshot."""
-        self._pause_s = seconds
-
-    def end(self, now: float, background_s: float) -> None:
-        """Schedule the snapshot after one that is complete."""
-        self._due_at = now + max(MIN_S, (self._pause_s + background_s) / SHARE)
-
-    def fail(self, now: float) -> None:
-        """Schedule the snapshot after one that has failed."""
-        self._due_at = now + FAILED_S
 
 
 class Checkpointing:

@@ -149,6 +149,34 @@ def test_only_the_lost_group_starts_again() -> None:
     assert {each.process: each.buddy for each in joins}[0] != "w2"
 
 
+def test_lost_seconds_count_until_the_step_of_the_loss_is_reached_again() -> None:
+    world = world_of("allreduce", 3)
+    world.is_scheduled = False  # all steps are computed again
+    world.run(7.0)
+    lost_at, step = world.now, world.state.steps["0"]
+    assert step > 10
+    world.kill(world.nodes["w1"])
+    while not world.state.restarts.lost_s:
+        assert world.state.life == 0 or world.state.steps.get("0", 0) <= step + 3
+        world.run(0.5)
+    assert world.state.steps["0"] >= step
+    assert world.state.restarts.lost_s == pytest.approx(world.now - lost_at, abs=1.5)
+    assert world.state.restarts.lost_s > 0.25 * step  # what the steps take
+    what = world.run_until_over(60.0)
+    assert what["lost_s"] == round(world.state.restarts.lost_s, 3)
+
+
+def test_lost_seconds_count_also_where_the_job_ends_before_it_is_as_far_again() -> None:
+    world = world_of("allreduce", 3)
+    world.is_scheduled = False
+    world.run(7.0)
+    world.kill(world.nodes["w1"])
+    world.run(5.0)
+    world.deliver(ev.Signal("SIGKILL"))
+    what = world.run_until_over(60.0)
+    assert what["lost_s"] == pytest.approx(5.0, abs=1.0)  # the loss is noticed a moment later
+
+
 def test_a_life_that_ends_while_others_are_replaced_is_not_held_up() -> None:
     world = running("four-groups", 5)
     world.kill(world.nodes["w2"])

@@ -80,3 +80,16 @@ def test_an_estimator_refuses_it_without_a_run_directory_of_its_own(
     with pytest.raises(DataError, match=REFUSED):
         sd.SingaClassifier(client=client, max_iter=2).fit(x, (x[:, 0] > 0).astype(int))
     assert not list(disk.iterdir())
+
+
+def test_find_rate_writes_to_the_workspace_of_the_job(
+    hosts: tuple[Path, Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, client = hosts
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    job = sd.load(ROOT / "configs/digits/mlp.yaml")
+    with pytest.raises(DataError, match=rf"{REFUSED}.* cluster\.workspace"):
+        sd.find_rate(job, client=client, steps=60)
+    shared = job.replace({"cluster.workspace": str(tmp_path / "shared")})
+    assert sd.find_rate(shared, client=client, steps=60).rate > 0
+    assert not list((tmp_path / "shared").iterdir())

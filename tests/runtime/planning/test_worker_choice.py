@@ -205,6 +205,20 @@ def test_a_job_that_does_not_fit_is_refused_with_the_numbers(
     assert caught.value.exit_code == 3
 
 
+def test_the_refusal_says_why_dask_workers_have_no_room() -> None:
+    first, second, *others = workers(*[2] * 22)
+    there = workers(*[2] * 22, busy={second: 1})
+    there[second] = there[second]._replace(note="1 by job mlp-1")
+    for address in others:
+        there[address] = there[address]._replace(usable=False, note="it closes")
+    with pytest.raises(ClusterError) as caught:
+        place(layout(nworkers_per_group=2, nservers_per_group=2), there)
+    unused = ", ".join(f"{address} (it closes)" for address in others[:8])
+    said = f"2 can be used (free threads: {first}: 2 of 2, {second}: 1 of 2). Threads are taken on: {second} (1 by job "
+    assert f"{said}mlp-1). Not used: {unused} and 12 more. It fits once others are done" in str(caught.value)
+    assert place(layout(nworkers_per_group=1), there) == [first]
+
+
 @few_examples(30)
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=6),

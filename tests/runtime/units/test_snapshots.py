@@ -14,7 +14,7 @@ from distributed.protocol import dumps, loads
 from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
-from singa_dask.runtime.units import checkpointing
+from singa_dask.runtime.units import checkpointing, snapshot_schedule
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime import parts
 from tests.runtime.end_to_end.test_partition import PLACES, placed
@@ -165,8 +165,8 @@ def test_a_job_can_be_without(run_job: Run, how: dict[str, int]) -> None:
 def test_the_group_agrees_on_the_step_of_one_that_is_chosen_by_time(
     run_job: Run, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(checkpointing, "MIN_S", 0.0)
-    monkeypatch.setattr(checkpointing, "SHARE", 1.0)
+    monkeypatch.setattr(snapshot_schedule, "MIN_S", 0.0)
+    monkeypatch.setattr(snapshot_schedule, "SHARE", 1.0)
     kept = Kept()
     job = mlp(train_steps=MANY, cluster=ALLREDUCE)
     if name == "pipeline":

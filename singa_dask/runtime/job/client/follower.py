@@ -326,7 +326,7 @@ class RemoteJobs:
         return dict(self._ask_job(Op.VIEW, job_id))
 
     def room(self, wanted: Mapping[str, Any], beside_tasks: bool) -> dict[str, Sequence[Any]]:
-        """Return the facts of the Dask workers that a job can use, see `Jobs`; ``wanted`` is its block of workers."""
+        """Return the facts of Dask workers for a job, see `Jobs`; ``wanted`` is its block of workers."""
         return dict(self._ask(Op.ROOM, wanted=wanted, beside_tasks=beside_tasks))
 
     def stop(self, job_id: str) -> None:

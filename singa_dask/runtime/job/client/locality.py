@@ -306,7 +306,7 @@ def place_on_cluster(
     job : JobConf
     layout : Layout
     present : mapping of str to WorkerFacts
-        Dask workers that the job may use. The scheduler has left out silent ones.
+        Dask workers; the job may use those that are usable.
     sources : sequence of Source
         The user's own modules.
     resume : str or None
@@ -351,7 +351,7 @@ def place_on_cluster(
         notes.append(f"layer {layer}: the filesystem does not report which hosts store the records")
     if surveyed.stores:
         with _noting(notes):
-            names = client.run(host_names_of, workers=list(present))
+            names = client.run(host_names_of, workers=[each for each in present if present[each].usable])
             locality = Locality(job, layout, surveyed, names, fresh=resume is None)
             near = place(layout, present, locality.gain)
             return Placed(near, locality.assignments(near), notes)

@@ -30,7 +30,7 @@ class Result:
     recomputed_steps : int
         Steps of the first worker group that were computed again.
     lost_s : float
-        Time from each loss to the first step after it, summed, in seconds.
+        Time from each loss until the step at which it happened is reached again, summed, in seconds.
     step_ms, wait_ms : dict of str to float
         Milliseconds for a step; `StepTimer` defines a step on a GPU. A worker waits for ``data``, for ``params``, and
         for ``cores`` that other threads use.

@@ -86,8 +86,8 @@ def check_run_seen(client: Client, url: str, workers: Collection[str]) -> None:
         raise DataError(
             f"{url}: Dask workers do not see this run directory, which is on a disk of {socket.gethostname()}: "
             f"{listed(blind, SHOWN)}. The job was not started, as its checkpoints could not be completed. Give a run "
-            "directory (--run-dir, or run_dir= in Python) at a URL that all hosts reach, or in a directory that all of "
-            f"them mount.{_without_scheduler(client)}"
+            "directory (--run-dir, run_dir= in Python, or cluster.workspace in the job) at a URL that all hosts reach, "
+            f"or in a directory that all of them mount.{_without_scheduler(client)}"
         )
 
 

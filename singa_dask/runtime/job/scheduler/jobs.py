@@ -6,7 +6,6 @@ import json
 import logging
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -48,6 +47,7 @@ DEPARTURE_LOOK_S = 0.1
 RETIRE = "retire_workers"
 TARGET = "adaptive_target"
 ANY = WorkersConf()
+NOT_RUNNING = {Status.paused: "it is paused, e.g. as its memory is full", Status.closing_gracefully: "it closes"}
 # what stops a detached job
 NEWER = "a newer scheduler"
 NO_DRIVER = "the end of its driver"
@@ -71,6 +71,29 @@ class _SeenWorkers(Mapping[str, WorkerFacts]):
         known = self._workers[address]
         if not self._fits(known):
             raise KeyError(address)
+        return self._facts_of(known)
+
+    def of(self, address: str) -> WorkerFacts | None:
+        """Return the facts of a Dask worker, not usable with a note if the job may not use it; None if it is gone."""
+        known = self._workers.get(address)
+        if known is None:
+            return None
+        facts = self._facts_of(known)
+        if not self._fits(known):
+            return facts._replace(usable=False, note="it does not match cluster.workers")
+        if known.status != Status.running:
+            return facts._replace(note=NOT_RUNNING.get(known.status, f"its status is {known.status.name}"))
+        return facts if facts.usable else facts._replace(note="nothing has been heard of it lately")
+
+    def taken(self, address: str, claimed: Mapping[str, int], beside_tasks: bool) -> str:
+        """Return who occupies threads of a Dask worker: jobs, with the number of their units there, and tasks."""
+        known = self._workers[address]
+        n_tasks = sum(not job_of(task.key) for task in known.processing - known.long_running) if beside_tasks else 0
+        jobs = [f"{n} by job {job_id}" for job_id, n in claimed.items()]
+        return ", ".join([*jobs, *([plural(n_tasks, "other task")] if n_tasks else [])])
+
+    def _facts_of(self, known: WorkerState) -> WorkerFacts:
+        address = known.address
         held = known.processing - known.long_running  # those that have seceded hold no thread
         own = sum(job_of(task.key) == self._job_id for task in held) if self._job_id else 0
         return WorkerFacts(
@@ -245,22 +268,26 @@ class Jobs(SchedulerPlugin):
         place_again(layout, self._room(workers, state.cluster.workers), (), (1, len(workers)), packed=packed)
 
     def _room_for(self, wanted: Mapping[str, Any], beside_tasks: bool = True) -> dict[str, WorkerFacts]:
-        """Return the facts of Dask workers that a job can use; without ``beside_tasks`` only jobs hold threads."""
+        """Return the facts of Dask workers for a job; without ``beside_tasks`` only jobs hold threads."""
         return self._room(self.scheduler.workers, WorkersConf.model_validate(wanted), beside_tasks)
 
     def _room(
         self, workers: Iterable[str], wanted: WorkersConf = ANY, beside_tasks: bool = True
     ) -> dict[str, WorkerFacts]:
-        """Return the facts of Dask workers that can be used, beside jobs whose tasks may not have begun."""
-        facts, claimed = self._facts("", wanted), Counter[str]()
-        for other in self.records.values():
-            claimed.update(other.state.threads)
-        known = {address: facts[address] for address in workers if address in facts}
-        return {
-            address: each._replace(busy=max(each.busy if beside_tasks else 0, claimed[address]))
-            for address, each in known.items()
-            if each.usable
-        }
+        """Return the facts of Dask workers, beside jobs whose tasks may not have begun, with notes for people."""
+        facts, claims = self._facts("", wanted), dict[str, dict[str, int]]()
+        for job_id, record in self.records.items():
+            for address, n in record.state.threads.items():
+                claims.setdefault(address, {})[job_id] = n
+        room = {}
+        for address in workers:
+            if (each := facts.of(address)) is None:
+                continue
+            claimed = claims.get(address, {})
+            busy = max(each.busy if beside_tasks else 0, sum(claimed.values()))
+            note = each.note or facts.taken(address, claimed, beside_tasks)
+            room[address] = each._replace(busy=busy, note=note)
+        return room
 
     async def events(
         self, job_id: str, after: int = -1, wait_s: float = 0.0, driver: int = 0, client: str = ""
@@ -339,7 +366,7 @@ class Jobs(SchedulerPlugin):
         """Return how many Dask workers there should be, as Dask does, for jobs that wait for some, too."""
         for known in self.scheduler.workers.values():
             self._nthreads = known.nthreads
-        room = self._room(self.scheduler.workers)
+        room = {address: each for address, each in self._room(self.scheduler.workers).items() if each.usable}
         records = self.records.values()
         wanted = [(each.state.cluster, set(each.state.workers), missing_of(each)) for each in records]
         wanted += [(cluster, set(), sizes_of(cluster)) for cluster in self.waiting.clusters()]

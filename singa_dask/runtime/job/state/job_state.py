@@ -204,11 +204,13 @@ class JobState:
     def _on_trainingbegan(self, event: ev.TrainingBegan) -> None:
         if event.life in self.roster.lives:
             self._trains = self._has_trained = True
-            self.restarts.resume(self._now)
+            self.restarts.reach(self._now, self._life.known_step(self.steps))
 
     def _on_stepped(self, event: ev.Stepped) -> None:
         if event.life in self.roster.lives:
             self.steps = dict(event.steps)
+            if self._trains:
+                self.restarts.reach(self._now, self._life.known_step(self.steps))
 
     def _on_saved(self, event: ev.Saved) -> None:
         # also of a life that has ended meanwhile: it is complete
@@ -451,6 +453,7 @@ class JobState:
 
     def _finish(self) -> None:
         self.phase = "over"
+        self.restarts.resume(self._now)
         stuck = tuple(sorted(self._life.ending & set(self._workers)))
         end = JobEnd(
             reports=self._life.reports,
@@ -488,6 +491,7 @@ class JobState:
         self.phase, self._deadline = "starting", self._now + limit("start")
         self.steps = {}
         if roster.life > self.spec.first_life:
+            self.restarts.lose(self._now, reached)
             self.restarts.recomputed_steps += max(0, reached - (step or 0))
             facts = {"event": "restart", "life": roster.life, "step": step or 0, "lost": lost, "from": what}
             self._actions.append(ev.Tell({**facts, "reason": self._ended_by}))
@@ -574,8 +578,9 @@ class JobState:
         return self.restarts.refusal(self._life.known_step(self.steps))
 
     def _count_restart(self, reason: str) -> None:
-        self.restarts.lose(self._now)
-        self.restarts.add(reason, self._life.known_step(self.steps))
+        step = self._life.known_step(self.steps)
+        self.restarts.lose(self._now, step)
+        self.restarts.add(reason, step)
         self._warn(f"{reason} The job goes on.")
 
     # -- moves -----------------------------------------------------------------------------------------------------
@@ -614,5 +619,5 @@ class JobState:
 
     def _move(self) -> None:
         self._warn(f"{self._moving}: the units are placed anew.")
-        self.restarts.lose(self._now)
+        self.restarts.lose(self._now, self._life.known_step(self.steps))
         self._end_life(f"the units are placed anew: {self._moving}")

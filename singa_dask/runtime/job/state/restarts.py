@@ -132,7 +132,8 @@ class Restarts:
     recomputed_steps : int
         Steps that were computed again.
     lost_s : float
-        Time from each loss to the first step after it, in seconds.
+        Time from each loss until the step at which it happened is reached again, in seconds: starting units, and
+        computing steps again.
     """
 
     def __init__(self, max_restarts: int) -> None:
@@ -143,6 +144,7 @@ class Restarts:
         self._n_in_place = 0  # since the newest step
         self._best = -1
         self._lost_at: float | None = None
+        self._lost_step = -1
 
     def __len__(self) -> int:
         return len(self.reasons)
@@ -165,13 +167,19 @@ class Restarts:
         """Return how long to wait before the next start: longer each time that the job made no progress."""
         return min(0.5 * 2.0 ** (self._n_in_place - 1), MAX_BACKOFF_S) if self._n_in_place > 1 else 0.0
 
-    def lose(self, now: float) -> None:
-        """Count time as lost from now on."""
+    def lose(self, now: float, step: int) -> None:
+        """Count time as lost from now on, until ``step`` is reached again, or a later step of an earlier loss."""
         if self._lost_at is None:
-            self._lost_at = now
+            self._lost_at, self._lost_step = now, -1
+        self._lost_step = max(step, self._lost_step)
+
+    def reach(self, now: float, step: int) -> None:
+        """Count no more time as lost if the job trains again, and has come as far as it was."""
+        if step >= self._lost_step:
+            self.resume(now)
 
     def resume(self, now: float) -> None:
-        """Count no more time as lost: the job trains again."""
+        """Count no more time as lost: nothing is computed again, or the job is over."""
         if self._lost_at is not None:
             self.lost_s += now - self._lost_at
             self._lost_at = None
