@@ -223,6 +223,12 @@ def _testing(data: RecordSurvey, steps: int) -> str:
         return f"{said}# What tests compute beside the loss.\nmetrics: [rmse, mae, r2]\n"
     if len(data.outputs) > 1:
         return said
+    counts = data.outputs[0].counts
+    if len(counts) == 2 and _has_rare(counts):
+        said += (
+            "# Of both classes alike, beside loss and accuracy; roc_auc says how well probabilities rank the records.\n"
+        )
+        return f"{said}metrics: [balanced_accuracy, f1_macro, roc_auc]\n"
     return f"{said}# Of all classes alike, beside loss and accuracy.\nmetrics: [balanced_accuracy, f1_macro]\n"
 
 
@@ -394,9 +400,13 @@ def _heads(data: RecordSurvey, source: str, *lines: str) -> str:
     return layers
 
 
+def _has_rare(counts: Sequence[int]) -> bool:
+    return 0 < RARE * min(counts) < max(counts)
+
+
 def _class_weights(counts: Sequence[int]) -> str:
     """Return how to find more records of rare classes, at the cost of others, if some are rare."""
-    if not 0 < RARE * min(counts) < max(counts) or len(counts) > MAX_WEIGHED:
+    if not _has_rare(counts) or len(counts) > MAX_WEIGHED:
         return ""
     weights = ", ".join(f"{max(counts) / n:.3g}" for n in counts)
     return f" To find more records of rare classes: softmaxloss_conf: {{class_weights: [{weights}]}}"
