@@ -4,7 +4,7 @@ Names are imported on first use, as scikit-learn (extra ``sklearn``) is needed f
 
 `estimator`: the estimators. `arguments`: their parameters, and jobs made of these. `local_fit`: fits in this process.
 `fit_records`: features and targets, checked. `fit_facts`: what is learned of these. `sparse`: sparse matrices.
-`categories`: columns of names.
+`categories`: columns of names. `not_numbers`: errors that name texts and dates among numbers.
 """
 
 from __future__ import annotations

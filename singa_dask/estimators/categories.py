@@ -15,6 +15,7 @@ from singa_dask.arrays import Array
 from singa_dask.data.codecs.category_names import NameNumbers, distinct_names
 from singa_dask.data.codecs.table_facts import are_too_many
 from singa_dask.errors import listed
+from singa_dask.estimators.not_numbers import naming_values
 from singa_dask.jobs.cluster import compute_on
 from singa_dask.jobs.datasets.lazy_parts import map_parts, parts_of
 from singa_dask.registry import suggest
@@ -159,5 +160,6 @@ class Categories:
         if others.shape[1]:
             refuse_missing(others, ())
             options: dict[str, Any] = {"dtype": (np.float64, np.float32), "ensure_min_samples": 0, "input_name": "X"}
-            columns += list(check_array(others, **options).T)
+            with naming_values(X=others):
+                columns += list(check_array(others, **options).T)
         return np.stack(columns, axis=1).astype(np.float64)

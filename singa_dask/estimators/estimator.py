@@ -29,6 +29,7 @@ from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError, listed
 from singa_dask.estimators import arguments, fit_records, sparse
 from singa_dask.estimators.local_fit import OTHER_NET, FittedNet, LocalFit, Stopping
+from singa_dask.estimators.not_numbers import naming_values
 from singa_dask.exports.importing import import_into
 from singa_dask.inference.predicting import map_blocks
 from singa_dask.jobs.cluster import compute_on
@@ -346,8 +347,9 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         return map_blocks(partial(fitted._predicted_block, proba), x, sample)
 
     def _predicted_block(self, proba: bool, x: Array) -> Array:
-        assert_all_finite(x, input_name="X")
-        return self._predicted(x, proba)
+        with naming_values(getattr(self, "feature_names_in_", None), X=x):
+            assert_all_finite(x, input_name="X")
+            return self._predicted(x, proba)
 
     def _predicted(self, x: Any, proba: bool) -> Array:
         """Return what is predicted for an array in memory, or a sparse matrix."""
@@ -536,7 +538,8 @@ class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
         return found if self._n_targets else found[:, 0]
 
     def _score(self, y: Any, found: Any, weights: Any) -> float:
-        return float(r2_score(y, found, sample_weight=weights))
+        with naming_values(y=y):
+            return float(r2_score(y, found, sample_weight=weights))
 
     score = SingaEstimator.score
 

@@ -10,6 +10,7 @@ from distributed import Client
 
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.scaling import Moments
+from singa_dask.estimators.not_numbers import naming_values
 from singa_dask.jobs.cluster import compute_on
 from singa_dask.jobs.datasets.lazy_parts import map_parts
 
@@ -40,7 +41,7 @@ class ArrayFacts(NamedTuple):
 
 def facts_of_both(x: Any, y: Any, moments: bool, distinct: bool) -> tuple[ArrayFacts, ArrayFacts]:
     """Return the facts of features and targets in memory; see `facts_of_parts`."""
-    return _facts_of(x, moments, False), _facts_of(y, not distinct, distinct)
+    return _facts_of(x, "X", moments, False), _facts_of(y, "y", not distinct, distinct)
 
 
 def facts_of_parts(
@@ -52,18 +53,22 @@ def facts_of_parts(
     """
     x_facts, y_facts = compute_on(
         client,
-        _reduced(map_parts(partial(_facts_of, moments=moments, distinct=False), x)),
-        _reduced(map_parts(partial(_facts_of, moments=not distinct, distinct=distinct), y)),
+        _reduced(map_parts(partial(_facts_of, name="X", moments=moments, distinct=False), x)),
+        _reduced(map_parts(partial(_facts_of, name="y", moments=not distinct, distinct=distinct), y)),
     )
     return x_facts, y_facts
 
 
-def _facts_of(part: Any, moments: bool, distinct: bool) -> ArrayFacts:
+def _facts_of(part: Any, name: str, moments: bool, distinct: bool) -> ArrayFacts:
     values = np.asarray(part)
     lengths = (len(values),)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         return ArrayFacts(lengths, False)
-    return ArrayFacts(lengths, True, Moments.of(values) if moments else None, _distinct(values) if distinct else None)
+    with naming_values(**({name: part} if moments else {})):
+        if moments and values.dtype.kind in "mM":
+            raise TypeError(values.dtype)
+        found = Moments.of(values) if moments else None
+    return ArrayFacts(lengths, True, found, _distinct(values) if distinct else None)
 
 
 def _distinct(values: Array) -> Array:

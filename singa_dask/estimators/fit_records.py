@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -18,6 +19,7 @@ from singa_dask.comm.remote_import import Guarded
 from singa_dask.data.codecs.values import find_wrong_weight
 from singa_dask.estimators.categories import categories_of, categories_of_parts, refuse_missing
 from singa_dask.estimators.fit_facts import ArrayFacts, facts_of_both, facts_of_parts
+from singa_dask.estimators.not_numbers import naming_values, refuse_dates, refuse_times
 from singa_dask.estimators.sparse import is_sparse
 from singa_dask.jobs.cluster import compute_on
 from singa_dask.jobs.datasets.lazy_parts import array_of, map_parts, parts_of
@@ -86,7 +88,7 @@ def checked_records(
         y = y.rechunk({0: x.chunks[0]})
     if y.ndim == 2 and hasattr(y, "columns") and len(y.columns) == 1:
         y = y[y.columns[0]]
-    y = _of_one_type(y)
+    y = _of_one_type(y, "y")
     parts = parts_of(x), parts_of(y)
     if weights is not None:
         parts, weights = _with_weights(x, *parts, weights)
@@ -111,7 +113,8 @@ def checked_records(
 
 def _weighted(x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
     """Return the records in memory whose weight is not 0, and their weights."""
-    weights = _check_sample_weight(weights, x, dtype=np.float64, ensure_non_negative=True)
+    with naming_values(sample_weight=weights):
+        weights = _check_sample_weight(weights, x, dtype=np.float64, ensure_non_negative=True)
     kept = weights > 0
     if not kept.any():
         raise ValueError("sample_weight: all are 0. Expected a positive one for at least one record.")
@@ -146,7 +149,8 @@ def _with_weights(x: Any, x_parts: Parts, y_parts: Parts, weights: Any) -> tuple
 
 def _kept(part: Any, weights: Any) -> Array:
     """Return the records of a partition whose weight is not 0."""
-    values, factors = np.asarray(part), np.asarray(weights, np.float64).reshape(-1)
+    with naming_values(sample_weight=weights):
+        values, factors = np.asarray(part), np.asarray(weights, np.float64).reshape(-1)
     if len(values) != len(factors):
         raise ValueError(f"sample_weight: {len(factors)} in a partition of {len(values)} records. Expected as many.")
     wrong = find_wrong_weight(factors)
@@ -181,18 +185,21 @@ def _checked(estimator: Any, several_axes: bool, reset: bool, x: Any, *y: Any, *
     """Check values in memory; return features, or features and targets, with the codes of categories."""
     kinds = (*FLOATS, np.uint8) if several_axes else FLOATS
     options = {"dtype": kinds, "allow_nd": several_axes, "accept_sparse": "csr", **given}
-    _refuse_times(x)
+    refuse_times(x)
     if reset:
         estimator._categories = None if several_axes else categories_of(x, estimator.handle_unknown)
     refuse_missing(x, [] if estimator._categories is None else estimator._categories.columns)
     for each in y:
         _refuse_missing_labels(each)
+    targets = {} if is_classifier(estimator) else dict(zip(["y"], y, strict=False))
     if estimator._categories is None:
-        return validate_data(estimator, x, *y, reset=reset, **options)
+        with naming_values(X=x, **targets):
+            return validate_data(estimator, x, *y, reset=reset, **options)
     _check_named(x)
     validate_data(estimator, x, skip_check_array=True, reset=reset)
     x = estimator._categories.encode(x)
-    return check_X_y(x, *y, **options) if y else check_array(x, **options)
+    with naming_values(**targets):
+        return check_X_y(x, *y, **options) if y else check_array(x, **options)
 
 
 def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: bool) -> Any:
@@ -202,29 +209,17 @@ def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: b
     """
     options = {"dtype": "numeric", "allow_nd": several_axes, "ensure_min_samples": 0, "reset": reset}
     meta = _meta_of(x)
-    _refuse_times(meta)
+    refuse_times(meta)
     if reset:
         estimator._categories = None if several_axes else categories_of_parts(x, meta, estimator)
     if estimator._categories is None:
-        x = _of_one_type(x)
+        x = _of_one_type(x, "X")
         validate_data(estimator, _meta_of(x), **options)
         return x
     _check_named(meta)
     validate_data(estimator, meta, skip_check_array=True, reset=reset)
     parts, encode = parts_of(x), estimator._categories.encode
     return array_of(map_parts(encode, parts), (np.nan,) * len(parts), encode(meta))
-
-
-def _refuse_times(x: Any) -> None:
-    """Raise a ValueError that names a column of a frame that has dates, times or durations."""
-    if hasattr(x, "dtypes") and getattr(x, "ndim", 0) == 2:
-        for name, dtype in zip(x.columns, x.dtypes, strict=True):
-            if getattr(dtype, "kind", "") in "mM":
-                number = "month" if dtype.kind == "M" else "total_seconds()"
-                raise ValueError(
-                    f"column {name!r} of X has values of type {dtype}. Expected numbers, texts or categories: drop it, "
-                    f"or give numbers of it, e.g. X[{name!r}].dt.{number}."
-                )
 
 
 def _refuse_missing_labels(y: Any) -> None:
@@ -247,19 +242,27 @@ def _check_named(x: Any) -> None:
         raise ValueError("X has no columns by name. Expected a frame with the columns of fit.")
 
 
-def _of_one_type(x: Any) -> Any:
+def _of_one_type(x: Any, name: str) -> Any:
     """Return a collection; the numbers of a frame as floats, if NumPy would make objects of them.
 
     It does so of bool beside numbers, and of the types of pandas, such as Int64 and Sparse. Objects are numbers here.
     """
     types = set(_meta_of(x).dtypes) if hasattr(x, "to_dask_array") and x.ndim == 2 else set()
     is_plain = len(types) < 2 and all(isinstance(each, np.dtype) for each in types)
-    return x if is_plain or any(each.kind not in "biufO" for each in types) else x.astype(np.float64)
+    if is_plain or any(each.kind not in "biufO" for each in types):
+        return x
+    return x.map_partitions(Guarded(partial(_as_floats, name)), meta=_meta_of(x).astype(np.float64))
+
+
+def _as_floats(name: str, part: Any) -> Any:
+    with naming_values(**{name: part}):
+        return part.astype(np.float64)
 
 
 def classes_of(facts: ArrayFacts) -> Any:
-    """Return the classes among labels, sorted; ValueError if they are numbers of a continuous scale."""
+    """Return the classes among labels, sorted; ValueError if they are dates, or numbers of a continuous scale."""
     classes = facts.distinct
+    refuse_dates(classes)
     # scikit-learn warns where more than half of the labels differ
     check_classification_targets(np.resize(classes, min(sum(facts.lengths), 2 * len(classes))))
     return classes

@@ -7,6 +7,7 @@ import pickle
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -180,14 +181,30 @@ def made_up(n: int, width: int = 20) -> RecordSurvey:
 
 
 def test_batches_grow_with_tables() -> None:
-    sizes = [training_of(made_up(n), "mlp") for n in (100_000, 200_001, 10**6, 10**7, 10**9)]
-    assert [batch for batch, _ in sizes] == [64, 192, 768, 3072, 3072]
-    # each record is read 20 times, or as many as make 5,000,000; of many, twice
+    sizes = [training_of(made_up(n), "mlp") for n in (50_000, 100_000, 240_000, 10**6, 10**7, 10**9)]
+    assert [batch for batch, _ in sizes] == [64, 120, 312, 1272, 3072, 3072]
+    # each record is read 20 times, or the less often, the more there are; of many, twice
     read = [batch * steps for batch, steps in sizes]
-    assert read == pytest.approx([2e6, 4e6, 5e6, 2e7, 2e9], rel=0.01)
-    # a batch of wide records takes 4 MiB
+    assert read == pytest.approx([1e6, 1.414e6, 2.19e6, 4.472e6, 2e7, 2e9], rel=0.01)
+    # a batch of wide records takes about 4 MiB
     assert training_of(made_up(10**7, 20_000), "mlp")[0] == 96
-    assert training_of(made_up(10**7, 2_000), "mlp")[0] == 384
+    assert training_of(made_up(10**7, 2_000), "mlp")[0] == 528
+
+
+def test_the_training_grows_with_a_table_without_jumps() -> None:
+    sizes = [training_of(made_up(int(n)), "mlp") for n in np.geomspace(50_000, 5e6, 200)]
+    for (batch, steps), (next_batch, next_steps) in pairwise(sizes):
+        # by 24 records, or by 2 % for each table that is larger by 2 %
+        assert 0 <= next_batch - batch <= max(24, 0.05 * batch)
+        assert batch * steps == pytest.approx(next_batch * next_steps, rel=0.03)
+    assert max(steps for _, steps in sizes) < 16_000
+    assert all(batch % 24 == 0 for batch, _ in sizes[1:])
+
+
+def test_large_tables_drop_less() -> None:
+    texts = [write_job(made_up(n), "mlp", "job.yaml", "init") for n in (5_000, 50_000, 80_000, 10**6)]
+    found = [re.search(r"dropout_ratio: ([\d.]+)", text) for text in texts]
+    assert [float(each[1]) if each else 0.0 for each in found] == [0.1, 0.1, 0.06, 0.0]
 
 
 def test_records_of_large_tables_are_mixed_in_a_few_blocks() -> None:

@@ -83,6 +83,30 @@ def test_the_command_that_predicts_keeps_an_id(call: Call) -> None:
     assert done(call, "train.csv", "--label", "kind", "--overwrite").endswith("--data test.csv\n")
 
 
+def test_the_command_that_predicts_texts_keeps_their_id(call: Call) -> None:
+    texts = [f"{word} number {i % 9} of some" for i, word in enumerate(np.resize(["good", "bad", "so"], 120))]
+    frame = pd.DataFrame(
+        {"review_id": range(5000, 5120), "stars": 3, "text": texts, "label": np.resize(["y", "n"], 120)}
+    )
+    frame.to_csv("x.csv", index=False)
+    assert done(call, "x.csv", "--text", "text").endswith("--data NEW.csv --keep review_id\n")
+    assert "# Left out: review_id (an id by its name), stars (not the text)." in Path("job.yaml").read_text()
+
+
+@pytest.mark.parametrize("lags", [(), ("--lags", 2)])
+def test_the_command_that_predicts_a_time_series_keeps_the_times(call: Call, lags: tuple[Any, ...]) -> None:
+    SERIES.to_csv("x.csv", index=False)
+    run, predict = done(call, "x.csv", "--target", "value", *lags).splitlines()[-2:]
+    assert predict.endswith("--data NEW.csv --keep day")
+    assert call(*run.split()[1:], "--set", "train_steps=2").exit_code == 0
+    SERIES[-5:].to_csv("NEW.csv", index=False)
+    result = call(*predict.split()[1:])
+    assert result.exit_code == 0 and result.stdout.splitlines()[-1].startswith("4,2024-02-29,"), result.output
+    # records that are not in the order of their times are no series
+    SERIES.sample(frac=1, random_state=1).to_csv("x.csv", index=False)
+    assert "--keep" not in done(call, "x.csv", "--target", "value", "--overwrite").splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     ("column", "said"),
     [

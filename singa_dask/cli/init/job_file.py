@@ -18,13 +18,13 @@ from singa_dask.errors import listed
 # of few records, and of more than MANY
 BATCH, LARGE_BATCH, MANY, TEST_BATCH = 32, 64, 5000, 100
 # of more records than HUGE in a table batches grow with them, so that 2, 3, 4, 6 or 8 workers can share one
-HUGE, HUGE_BATCH, MAX_DOUBLINGS = 100_000, 96, 5
+HUGE, SHARED, MAX_BATCH = 50_000, 24, 3072
 # values in the largest batch
 MAX_VALUES = 1 << 20
 # times that each record is read, at least and at most, within these numbers of steps
 EPOCHS, STEPS = (20, 100), (500, 5000)
-# records that are read in training suffice, if each is read so many times
-MAX_READ, FEW_EPOCHS = 5_000_000, 2
+# the more records than HUGE there are, the less often each is read, at least so many times
+FEW_EPOCHS = 2
 # a larger table is not read as a whole in a new order, which takes it into memory
 MAX_SHUFFLED = 1 << 26
 # blocks that are mixed, or row groups of so many bytes together: a Dask worker of 1 GB holds them
@@ -155,7 +155,8 @@ def training_of(data: RecordSurvey, net: str) -> tuple[int, int]:
     """Return records in a batch, and steps of training."""
     if net == "mlp" and data.n_records > HUGE:
         batch = _large_batch(data)
-        return batch, max(min(EPOCHS[0], MAX_READ // data.n_records), FEW_EPOCHS) * (data.n_records // batch)
+        epochs = max(EPOCHS[0] * math.sqrt(HUGE / data.n_records), FEW_EPOCHS)
+        return batch, int(epochs * (data.n_records // batch))
     size = BATCH if net == "mlp" and data.n_records <= MANY else LARGE_BATCH
     batch = _for_groups(min(size, data.n_records // 10))
     epoch = max(1, data.n_records // batch)
@@ -166,8 +167,8 @@ def training_of(data: RecordSurvey, net: str) -> tuple[int, int]:
 
 def _large_batch(data: RecordSurvey) -> int:
     """Return a batch that grows with the records of a table, as far as their width allows."""
-    most = math.log2(max(MAX_VALUES / math.prod(data.shape) / HUGE_BATCH, 1))
-    return HUGE_BATCH << int(min(math.log2(data.n_records / HUGE), most, MAX_DOUBLINGS))
+    widest = max(MAX_VALUES / math.prod(data.shape), 4 * SHARED)
+    return SHARED * round(min(LARGE_BATCH * data.n_records / HUGE, widest, MAX_BATCH) / SHARED)
 
 
 def _for_groups(batch: int) -> int:
@@ -199,8 +200,8 @@ updater:
 
 
 def _dropout_of(data: RecordSurvey) -> float:
-    """Return the share of values that a perceptron drops: half of what cannot be explained."""
-    ratio = round((1 - (data.baseline or UNKNOWN).best) / 2, 2)
+    """Return the share of values that a perceptron drops: half of what cannot be explained, less of many records."""
+    ratio = round((1 - (data.baseline or UNKNOWN).best) / 2 * min(1.0, HUGE / data.n_records), 2)
     return ratio if ratio >= LEAST_DROPOUT else 0.0
 
 
@@ -223,6 +224,12 @@ def _testing(data: RecordSurvey, steps: int) -> str:
         return f"{said}# What tests compute beside the loss.\nmetrics: [rmse, mae, r2]\n"
     if len(data.outputs) > 1:
         return said
+    counts = data.outputs[0].counts
+    if len(counts) == 2 and _has_rare(counts):
+        said += (
+            "# Of both classes alike, beside loss and accuracy; roc_auc says how well probabilities rank the records.\n"
+        )
+        return f"{said}metrics: [balanced_accuracy, f1_macro, roc_auc]\n"
     return f"{said}# Of all classes alike, beside loss and accuracy.\nmetrics: [balanced_accuracy, f1_macro]\n"
 
 
@@ -394,9 +401,13 @@ def _heads(data: RecordSurvey, source: str, *lines: str) -> str:
     return layers
 
 
+def _has_rare(counts: Sequence[int]) -> bool:
+    return 0 < RARE * min(counts) < max(counts)
+
+
 def _class_weights(counts: Sequence[int]) -> str:
     """Return how to find more records of rare classes, at the cost of others, if some are rare."""
-    if not 0 < RARE * min(counts) < max(counts) or len(counts) > MAX_WEIGHED:
+    if not _has_rare(counts) or len(counts) > MAX_WEIGHED:
         return ""
     weights = ", ".join(f"{max(counts) / n:.3g}" for n in counts)
     return f" To find more records of rare classes: softmaxloss_conf: {{class_weights: [{weights}]}}"

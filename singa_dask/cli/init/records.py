@@ -184,7 +184,7 @@ class RecordSurvey:
     baseline : Baseline, optional
         Of a table.
     key : str
-        One of the columns left out that tells records apart, such as an id.
+        A column that tells records apart, such as an id or the time of a record.
     split : str
         How the records of the test set were chosen, if it is split off.
     rule : mapping

@@ -122,7 +122,10 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     required = used if reading.get("missing") == "skip" else used[: len(outputs)]
     rows = np.flatnonzero(~np.logical_or.reduce([missing_of(each.values) for each in required]))
     train, test, split = _split_rows(table, outputs, rows, options)
-    key = next((name for name, reason in left_out.items() if reason in KEYS), "")
+    keys = [name for name, reason in left_out.items() if reason in KEYS]
+    times = _sorted_by(table, options)
+    keys.insert(0 if lags else len(keys), times.name if times else "")
+    key = next(filter(None, keys), "")
     unlabelled_url, there = "", set[str]()
     if test_url and not options.test:
         there = {each.name for each in read_table(test_url, options).columns}
@@ -438,7 +441,8 @@ def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey
             raise DataError(
                 f"{table.url}: --text {options.text}. Expected a column of strings, one label, and no --features."
             )
-        return outputs, [table.named[text[0]]], {name: "not the text" for name in left_out if name not in text}
+        others = {name: reason for name, reason in left_out.items() if name not in text}
+        return outputs, [table.named[text[0]]], {n: why if why in KEYS else "not the text" for n, why in others.items()}
     if chosen:
         left_out = {name: left_out[name] or "not among --features" for name in left_out if name not in chosen}
     known = [table.named[each.name] for each in outputs if each.is_label]
