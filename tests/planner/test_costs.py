@@ -18,6 +18,7 @@ from singa_dask.planner import loop as loop_module
 from singa_dask.planner.costs import CostTable, MeasuredCosts, layer_key
 from singa_dask.planner.loop import MIN_PASSES, WARM_UP, Loop, median_s
 from singa_dask.runtime.job.client.record_scaling import compute_scalings
+from singa_dask.runtime.job.state.events import Submission
 from singa_dask.runtime.planning.nets import build_net, build_nets, with_batchsize, with_stores
 
 PASSES = {"data forward", "fc forward", "fc backward", "loss forward", "loss backward"}
@@ -202,8 +203,8 @@ def test_runs_of_a_plan_make_no_pass_over_all_records(
     jobs: list[JobConf] = []
 
     class Failing:
-        def __init__(self, job: JobConf, *_: Any, **more: Any) -> None:
-            jobs.append(job)
+        def __init__(self, run: Submission, *_: Any, **more: Any) -> None:
+            jobs.append(run.conf)
 
         def run(self) -> SimpleNamespace:
             return SimpleNamespace(state="failed")
