@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.data.codecs.columns import as_texts, whole
+from singa_dask.data.codecs.table_facts import BOOLEANS
 from singa_dask.errors import ConfigError
 from singa_dask.inference.tasks import TaskResult
 from singa_dask.net import NeuralNet
@@ -177,7 +178,13 @@ class LayerValues(NamedTuple):
                 columns += map(pa.array, each.reshape(len(each), -1).T.astype(np.float64))
             for numbers, scores in each.reshape(-1, self.topk, 2).transpose(1, 2, 0) if self.topk else ():
                 labels = [readable(names[i]) if i < len(names) else str(i) for i in numbers.astype(int).tolist()]
-                columns += [pa.array(labels), pa.array(numbers.astype(np.int64)), pa.array(scores.astype(np.float64))]
+                # a column of booleans in the training data, or of these texts
+                flags = pa.array([label == "true" for label in labels])
+                columns += [
+                    flags if tuple(names) == BOOLEANS else pa.array(labels),
+                    pa.array(numbers.astype(np.int64)),
+                    pa.array(scores.astype(np.float64)),
+                ]
         named = value_names(self.layers, self.class_names, sizes, self.topk, [*places, *kept.column_names])
         return pa.Table.from_arrays(columns, [*places, *kept.column_names, *["step"] * (n_steps > 1), *named])
 

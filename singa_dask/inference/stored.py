@@ -414,8 +414,8 @@ class StoredNet:
         options = {name: getattr(conf, name) for name in ("separator", "charset", "header", "quotes")}
         try:
             table = read_columns(fs.absolute(url), names, conf.storage_options, spelling=conf.spelling, **options)
-        except DataError as error:
-            raise DataError(f"--keep: {error}") from None
+        except (ConfigError, DataError) as error:
+            raise type(error)(f"--keep: {error}") from None
         forms = {**dict.fromkeys(conf.target, NumberForm()), **conf.spelling.numbers}
         for name in forms.keys() & {*names}:
             spelling = Spelling({name: forms[name]}, conf.spelling.na_values)

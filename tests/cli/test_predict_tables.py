@@ -83,7 +83,7 @@ def test_what_cannot_be_kept_is_named(call: Call, job: str) -> None:
     NEW.to_csv("new.csv", index=False)
     given = ["predict", job, "--init-from", "run", "--data", "new.csv"]
     refused = call(*given, "--keep", "nota")
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert (
         refused.stderr
         == f"--keep: {Path.cwd()}/new.csv: no column 'nota'. Did you mean 'note'? Columns: b, a, key, note.\n"
@@ -132,6 +132,34 @@ def test_values_that_training_never_lacked(call: Call, tmp_path: Path, monkeypat
         pd.testing.assert_frame_equal(found.drop(2), whole.drop(2))
         assert not found.loc[2].equals(whole.loc[2])
     assert call(*predicted, "new.csv", "--missing", "skip").exit_code == 2
+
+
+def test_a_text_among_numbers_is_found_by_its_line(call: Call, job: str) -> None:
+    NEW.assign(a=NEW["a"].astype(object).where(NEW.index != 4, "abc")).to_csv("new.csv", index=False)
+    refused = call("predict", job, "--init-from", "run", "--data", "new.csv")
+    assert refused.stderr == "--data new.csv, line 6, column 'a': 'abc' is not a number.\n"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_nothing_is_kept_of_no_records(call: Call, job: str, suffix: str) -> None:
+    frame = NEW.head(0)
+    frame.to_csv("new.csv", index=False) if suffix == "csv" else frame.to_parquet("new.parquet")
+    refused = call("predict", job, "--init-from", "run", "--data", f"new.{suffix}", "--keep", "key")
+    assert refused.exit_code == 2 and f"new.{suffix}: no records" in refused.stderr
+
+
+def test_booleans_are_compared_with_their_predictions(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    FRAME.assign(kind=FRAME["a"] > FRAME["b"]).to_parquet("flags.parquet")
+    assert call("init", "flags.parquet", "--label", "kind", "--test-split", 0, "-o", "flags.yaml").exit_code == 0
+    assert call("run", "flags.yaml", "--run-dir", "flags", "--set", "train_steps=100").exit_code == 0
+    given = ["predict", "flags.yaml", "--init-from", "flags", "--data", "flags.parquet", "--keep", "kind"]
+    assert call(*given, "--out", "out.parquet").exit_code == 0
+    found, shown = pd.read_parquet("out.parquet"), table(call(*given).stdout)
+    assert (found["kind"] == found["class"]).mean() > 0.9
+    assert shown["class"].tolist() == found["class"].astype(str).str.lower().tolist()
 
 
 def test_numbers_that_are_kept_are_numbers(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,11 @@ class TableFacts:
         # facts that were stored before there could be several labels do not name the column
         return self.labels.get(name, self.labels.get("", ()))
 
+    def is_number(self, name: str) -> bool:
+        """Return whether a column is a feature of plain numbers."""
+        others = (*self.categories, *self.widths, *self.texts, *self.spelling.numbers)
+        return name in self.features and name not in others
+
     def with_means(self, means: npt.NDArray[np.float64]) -> TableFacts:
         """Return facts that know the mean of each feature that is a number; ``means`` are those of the values."""
         if len(means) != len(self.names):

@@ -43,6 +43,7 @@ from singa_dask.data.stores.tables.table_files import (
     TableFile,
     format_of,
     kind_of_key,
+    outer_names,
     table_files,
     with_outer_keys,
 )
@@ -61,7 +62,7 @@ from singa_dask.data.stores.tables.table_part import TablePart
 from singa_dask.data.stores.tables.table_scan import TableScan, refuse_scan
 from singa_dask.data.stores.tables.table_whole import in_memory, read_whole
 from singa_dask.data.types import Arrays, Block, FileSum, RecordRun, TableColumn
-from singa_dask.errors import DataError
+from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.cache import TABLES, cache_folder, key_of
 from singa_dask.fs.host_files import SCHEME
 from singa_dask.fs.io_threads import decode_threads, io_threads, map_ahead
@@ -123,8 +124,10 @@ def read_columns(
 
     Raises
     ------
+    ConfigError
+        It has no such column.
     DataError
-        It is no table, or has no such column.
+        It is no table, or cannot be read.
     """
     files = table_files(url, storage_options)
     form = format_of(files, storage_options)
@@ -137,13 +140,15 @@ def read_columns(
         files[:] = with_outer_keys(files, names, lambda: parts(0).names)
         known = (*parts(0).names, *(name for name, _ in files[0].keys))
         if unknown := [name for name in names if name not in known]:
+            known = (*known, *(name for name in outer_names(files) if name not in known))
             question = suggest(unknown[0], known).partition("Known:")[0]
-            raise DataError(f"{url}: no column {unknown[0]!r}. {question}{show_columns(known)}")
+            raise ConfigError(f"{url}: no column {unknown[0]!r}. {question}{show_columns(known)}")
         for file in range(len(files)):
             for run in parts(file).runs(BLOCK_BYTES, 4 * len(names)):
                 data = parts(file).fetch(run, parts.in_file(file, kinds))
                 found.append(parts.decode(file, run, kinds, data).select(names))
-    return pa.concat_tables(found, promote_options="permissive")
+    none = pa.table({name: pa.nulls(0, pa.string()) for name in names})
+    return pa.concat_tables(found, promote_options="permissive") if found else none
 
 
 def _folder(storage_options: fs.Options) -> Path:
@@ -571,6 +576,9 @@ class TableStore(RangeStore):
         kinds = dict(found)
         if not self._known:
             self._check_faults(part.faults, kinds)
+        else:
+            # a text among numbers is found, and named, where its record is read
+            kinds |= {name: "number" for name in part.faults if kinds[name] == "string" and self._known.is_number(name)}
         for i, (key, _) in enumerate(self._files[0].keys):
             if key in kinds:
                 raise DataError(f"{self._files[0].url}: column {key!r} is also a directory {key}=....")

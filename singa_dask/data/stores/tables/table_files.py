@@ -93,6 +93,12 @@ def with_outer_keys(
     ]
 
 
+def outer_names(files: Sequence[TableFile]) -> list[str]:
+    """Return the columns that directories above a table give."""
+    known = dict(files[0].keys)
+    return [name for name, _ in _keys(files[0].url, ()) if name not in known]
+
+
 def _alike(url: str, files: list[TableFile]) -> list[TableFile]:
     """Return files whose directories give the same columns."""
     keys = [name for name, _ in files[0].keys]

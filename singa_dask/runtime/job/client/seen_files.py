@@ -73,7 +73,11 @@ def check_run_seen(client: Client, url: str, workers: Collection[str]) -> None:
         return
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
     marker = fs.join(url, f".seen-{secrets.token_hex(8)}")
-    fs.create(marker, b"")
+    try:
+        fs.create(marker, b"")
+    except (DataError, OSError) as error:
+        why = str(error).replace(f"{marker}: ", "")
+        raise DataError(f"{url}: the run directory cannot be created: {why}") from error
     try:
         asked = on_each_worker(client, sorted({*workers}))(partial(_unseen, [marker]))
     finally:
