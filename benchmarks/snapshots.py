@@ -23,7 +23,7 @@ from benchmarks.contender import NETS
 from benchmarks.jobs import job_on_made_records, mnist_mlp
 from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
-from singa_dask.runtime.units.checkpointing import MIN_S, SHARE
+from singa_dask.runtime.units.snapshot_schedule import snapshot_interval
 from singa_dask.runtime.units.unit_host import UnitHost
 from singa_dask.runtime.units.unit_task import run_unit
 
@@ -100,7 +100,7 @@ def main() -> None:
     pauses = [steps[event["step"] - 1] - np.median(steps) for event in snapshots[1:]]
     background = [sum(part["seconds"] for part in event["manifest"]["parts"]) for event in snapshots[1:]]
     cost, cpu_ms, pause, behind = (1e3 * float(np.median(each)) for each in (extra, cpu, pauses, background))
-    share = cost / max(1e3 * MIN_S, (pause + behind) / SHARE) * 100
+    share = cost / (1e3 * snapshot_interval((pause + behind) / 1e3)) * 100
     error, cores = 1e3 * float(np.std(extra)) / len(extra) ** 0.5, len(os.sched_getaffinity(0))
     print(f"{given.net}, {given.threads} threads on {cores} cores, {size / 1e6:.1f} MB a snapshot")
     print(f"step {1e3 * np.median(steps):.1f} ms; a snapshot costs {cost:.1f} ms (standard error {error:.1f})")

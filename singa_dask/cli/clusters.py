@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing import resource_tracker
@@ -22,6 +24,8 @@ STOPS = tuple(signal.Signals[name] for name in runtime.STOPS)
 """Ctrl-C, a polite kill, the end of the terminal, and what batch systems send before the end."""
 NEVER_IGNORED = (signal.SIGINT, signal.SIGTERM)
 """A shell has commands in the background ignore Ctrl-C."""
+AGAIN_S = 0.05
+"""Seconds until a signal is delivered again whose exception was lost."""
 
 
 @contextlib.contextmanager
@@ -53,14 +57,19 @@ class Signals:
         self._act: Callable[[str], object] | None = None
         self._before: dict[int, Any] = {}
         self._received = 0
+        self._again: threading.Timer | None = None
 
     def __enter__(self) -> Signals:
+        self._on_unraisable, sys.unraisablehook = sys.unraisablehook, self._deliver_again
         for number in STOPS:
             if number in NEVER_IGNORED or signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._again is not None:
+            self._again.cancel()
+        sys.unraisablehook = self._on_unraisable
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if self._received and not isinstance(error, SystemExit):  # lost, or replaced by an error of a module in C
@@ -84,6 +93,17 @@ class Signals:
             echo(f"{name}: {self._stopped}.", err=True)
         self._received = number
         raise SystemExit(128 + number)
+
+    def _deliver_again(self, lost: sys.UnraisableHookArgs) -> None:
+        """Deliver a signal once more whose exception a destructor, or the callback of a weak reference, has lost."""
+        if not (self._received and lost.exc_type is SystemExit):
+            self._on_unraisable(lost)
+            return
+        main = threading.main_thread().ident
+        assert main is not None
+        self._again = threading.Timer(AGAIN_S, signal.pthread_kill, (main, self._received))
+        self._again.daemon = True
+        self._again.start()
 
 
 def patience_of(seconds: float, quiet: bool) -> runtime.Patience:

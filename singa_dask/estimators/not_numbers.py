@@ -28,15 +28,21 @@ def naming_values(names: Any = None, **arrays: Any) -> Iterator[None]:
     Raises
     ------
     ValueError
-        The body has failed, and an array has such a value: the message has its column, and what to do.
+        The body has failed, and an array has a text or a date: the message has its column, and what to do.
+    TypeError
+        It has failed, and an array has another object.
     """
     try:
         yield
     except (TypeError, ValueError) as error:
         for argument, values in arrays.items():
             for column, found in _columns(values, names):
-                if (wrong := _first_wrong(found)) is not None:
-                    raise ValueError(_text(argument, column, wrong[0])) from error
+                if (wrong := _first_wrong(found)) is None:
+                    continue
+                said = _text(argument, column, wrong[0])
+                if isinstance(wrong[0], (str, *DATES)):
+                    raise ValueError(said) from error
+                raise TypeError(f"{said} The argument must be a string or a number.") from error
         raise
 
 

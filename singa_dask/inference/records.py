@@ -288,7 +288,9 @@ class _Frame(MemoryRecords):
 
     def read(self, first: int, stop: int) -> Arrays:
         table = self._slice(first, stop)
-        for column in () if self._skips else self._required:
+        # a category without a value is an unknown one
+        zeros = self._facts.categories if self._spec.unknown == "ignore" else ()
+        for column in () if self._skips else (name for name in self._required if name not in zeros):
             missing = missing_rows(table, [column])
             if missing.any():
                 where = f"{self._name}, row {self._row(first + int(missing.argmax()))}, column {column!r}"

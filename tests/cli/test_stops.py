@@ -8,6 +8,8 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -137,3 +139,17 @@ def test_a_signal_whose_error_a_module_in_c_loses_ends_the_program(what: str) ->
     with pytest.raises(SystemExit) as raised, Signals("stopped"):
         raised_in_c()
     assert raised.value.code == 128 + signal.SIGTERM
+
+
+def test_a_signal_in_the_callback_of_a_weak_reference_is_not_lost(capfd: pytest.CaptureFixture[str]) -> None:
+    class Thing:
+        pass
+
+    thing = Thing()
+    reference = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(SystemExit) as ended, Signals():
+        del thing
+        assert reference() is None
+        threading.Event().wait(20)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert capfd.readouterr().err == "SIGTERM: stopped before the job had started.\n"

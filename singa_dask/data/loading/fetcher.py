@@ -96,7 +96,9 @@ class Fetcher:
         self._coming: deque[tuple[int, int]] = deque()
         self._fetches: dict[int, _Fetch] = {}
         self._in_flight = self._decoding = self._step = 0
-        self._changed = threading.Condition()
+        # entered as a lock of C: a signal that raises cannot come between taking it and the body
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
 
     def follow(self, ahead: LookAhead, step: int) -> None:
         """Read the blocks of a look-ahead from now on; the batches from ``step`` on are read next.
@@ -143,12 +145,12 @@ class Fetcher:
         self._coming.clear()
         for fetch in list(self._fetches.values()):
             self._drop(fetch)
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: not self._decoding)
 
     def wake(self) -> None:
         """Make a waiting thread look at ``cancelled``. Any thread may call it."""
-        with self._changed:
+        with self._lock:
             self._changed.notify_all()
 
     # -- methods of the loader's thread ---------------------------------------------------------------
@@ -181,7 +183,7 @@ class Fetcher:
 
     def _start(self, block: int, step: int, first: bool = False) -> _Fetch:
         fetch = self._fetches[block] = _Fetch(block, step, self._store.fetch_bytes(block), self._memory(block))
-        with self._changed:
+        with self._lock:
             self._in_flight += fetch.memory
         # in a copy of this context, which knows whether the job has ended: then its reads end
         if self._decoders is not None and self._is_near(block):
@@ -193,13 +195,13 @@ class Fetcher:
 
     def _drop(self, fetch: _Fetch) -> None:
         del self._fetches[fetch.block]
-        with self._changed:
+        with self._lock:
             fetch.dropped = True
             if not fetch.running:
                 self._in_flight -= fetch.memory
 
     def _wait(self, fetch: _Fetch) -> None:
-        with self._changed:
+        with self._lock:
             while not fetch.done:
                 if self._cancelled():
                     raise Aborted(f"{self._store.url}, block {fetch.block}: reading was cancelled.")
@@ -221,7 +223,7 @@ class Fetcher:
 
     def _begin(self, fetch: _Fetch) -> bool:
         """Note that a read begins; returns False if it is no longer needed."""
-        with self._changed:
+        with self._lock:
             if fetch.dropped or fetch.done:
                 return False
             fetch.running += 1
@@ -232,7 +234,7 @@ class Fetcher:
 
     def _end(self, fetch: _Fetch, result: Arrays | list[memoryview] | None, error: BaseException | None) -> None:
         """Note that a read has ended."""
-        with self._changed:
+        with self._lock:
             fetch.running -= 1
             if fetch.result is None:
                 fetch.result, fetch.error = result, fetch.error or error
@@ -264,7 +266,7 @@ class Fetcher:
 
     def _decode(self, fetch: _Fetch, data: list[memoryview] | None) -> None:
         """Decode a block, unless that is no longer needed."""
-        with self._changed:
+        with self._lock:
             is_needed = not (fetch.dropped or fetch.done)
             self._decoding += is_needed
         arrays: Arrays | None = None
@@ -274,6 +276,6 @@ class Fetcher:
                 arrays = self._store.read_block(fetch.block, data)
             except BaseException as raised:  # raised in the loader's thread
                 error = raised
-        with self._changed:
+        with self._lock:
             self._decoding -= is_needed
         self._end(fetch, arrays, error)

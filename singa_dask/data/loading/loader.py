@@ -129,7 +129,9 @@ class Loader:
         self._buffer: BatchBuffer | None = None
         self._spare: list[Arrays] = []
         self._queue: deque[BatchBuffer | BaseException] = deque()
-        self._ready = threading.Condition()
+        # entered as a lock of C: a signal that raises cannot come between taking it and the body
+        self._lock = threading.RLock()
+        self._ready = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._stop = self._ended = False
         self._is_aborted = False
@@ -208,7 +210,7 @@ class Loader:
 
     def wait(self) -> None:
         """Wait until the thread has a batch, or an error for `next`. Not counted in ``wait_s``."""
-        with self._ready:
+        with self._lock:
             self._ready.wait_for(lambda: not self._thread or self._is_cancelled() or self._queue or self._ended)
 
     def epochs(self) -> Ids:
@@ -257,7 +259,7 @@ class Loader:
     def abort(self) -> None:
         """End every present and future call of `next` and `wait`; called from any thread. Never waits for a read."""
         self._is_aborted = True
-        with self._ready:
+        with self._lock:
             self._ready.notify_all()
         if self._fetcher is not None:
             self._fetcher.wake()
@@ -282,7 +284,7 @@ class Loader:
             return self._batches.read(self._step, used.arrays if used else None)
         if self._thread is None:
             self._start_thread()
-        with self._ready:
+        with self._lock:
             if used is not None:
                 self._spare.append(used.arrays)
             self._ready.wait_for(lambda: self._is_cancelled() or self._queue or self._ended)
@@ -302,14 +304,14 @@ class Loader:
         thread = threading.Thread(
             target=copy_context().run, args=(self._read_ahead, self._step), name=f"prefetch-{self.name}", daemon=True
         )
-        with self._ready:  # whoever halts the loader finds either no thread, or one that can be joined
+        with self._lock:  # whoever halts the loader finds either no thread, or one that can be joined
             self._stop = self._ended = False
             thread.start()
             self._thread = thread
 
     def _halt(self) -> None:
         """Stop the thread and drop prefetched batches."""
-        with self._ready:
+        with self._lock:
             thread = self._thread
             self._stop = self._stop or thread is not None
             self._ready.notify_all()
@@ -328,25 +330,25 @@ class Loader:
 
     def _read_ahead(self, step: int) -> None:
         while self._wait_for_room() and not self._batches.all_in_memory:
-            with self._ready:
+            with self._lock:
                 spare = self._spare.pop() if self._spare else None
             try:
                 buffer: BatchBuffer | BaseException = self._batches.read(step, spare)
             except BaseException as error:  # raised in the caller's thread
                 buffer = error
-            with self._ready:
+            with self._lock:
                 self._queue.append(buffer)
                 self._ready.notify_all()
             if isinstance(buffer, BaseException):
                 return
             step += len(buffer.batches)
-        with self._ready:
+        with self._lock:
             self._ended = True
             self._ready.notify_all()
 
     def _wait_for_room(self) -> bool:
         """Wait until another buffer fits the bound; returns False if the loader is stopping."""
-        with self._ready:
+        with self._lock:
             self._ready.wait_for(lambda: self._is_cancelled() or not self._is_full())
             return not self._is_cancelled()
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -246,6 +249,36 @@ def test_closing_while_the_thread_starts_ends_it(small: Store, monkeypatch: pyte
             watched.leave.set()
     closer.join(60)
     assert not [thread for thread in threading.enumerate() if thread.name == "prefetch-starting"]
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 9])
+def test_an_exception_of_a_signal_leaves_no_lock_taken(small: Store, n: int) -> None:
+    """As where Ctrl-C comes just after a lock is taken by a method in Python, whose caller then never releases it."""
+    left, loader = n, Loader(small, order_of(small, batch_size=1), prefetch=True)
+
+    def interrupt(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if event == "call":
+            caller = frame.f_back.f_code.co_filename if frame.f_back else ""
+            is_lock = frame.f_code.co_name == "__enter__" and frame.f_code.co_filename == threading.__file__
+            return interrupt if is_lock and Path(caller).parent.name == "loading" else None
+        left -= event == "return"
+        if event == "return" and not left:
+            raise KeyboardInterrupt
+        return interrupt
+
+    before = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            for _ in range(40):
+                loader.next()
+    finally:
+        sys.settrace(before)
+    closing = threading.Thread(target=loader.close, daemon=True)
+    closing.start()
+    closing.join(20)
+    assert not closing.is_alive()
 
 
 def test_an_abort_frees_who_waits_and_waits_for_no_read(small: Store) -> None:
