@@ -101,7 +101,7 @@ def test_published_datasets_are_compared_on_their_cluster(call: Call, job: Path,
     assert [run["state"] for run in topology["runs"]] == ["done", "done"]
     here = call(*given, "--run-dir", tmp_path / "here")
     assert here.exit_code == 1
-    assert "no data named 'digits'. Give it from Python" in here.stderr
+    assert "no data named 'digits'. Pass it from Python" in here.stderr
 
 
 @pytest.mark.cluster

@@ -175,7 +175,7 @@ def test_data_layers_of_one_name_for_training_and_validation(call: Call) -> None
         ),
         (
             "shape: 12 shape: 12", "shape: 12 shape: 14", "13:31: neuralnet.layer[data].store_conf.path",
-            "data/small_img_train.bin: records of (3, 12, 12), expected (3, 12, 14), as shape says.",
+            "data/small_img_train.bin: records of (3, 12, 12), expected (3, 12, 14) from shape.",
         ),
     ],
 )  # fmt: skip

@@ -141,7 +141,7 @@ def test_weights_of_records(tmp_path: Path) -> None:
     assert model.test(X, Y)["accuracy"] == sd.load_model(of_file).test(X, Y)["accuracy"]
     with pytest.raises(sd.ConfigError, match=r"data 'train' has weights, which no layer reads\. Add a WeightInput"):
         sd.train(classify(), data=(X, Y, weights), **QUIET)
-    with pytest.raises(sd.ConfigError, match=r"the records have no weight, which WeightInput reads"):
+    with pytest.raises(sd.ConfigError, match=r"the records have no weight, which WeightInput needs"):
         sd.train(weighted(classify()), data=(X, Y), **QUIET)
 
 
@@ -177,7 +177,7 @@ def test_a_run_goes_on_with_the_same_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (None, r"store_conf.path: no data named 'train'\. Give it from Python: singa_dask\.train\(job, data="),
+        (None, r"store_conf.path: no data named 'train'\. Pass it from Python: singa_dask\.train\(job, data="),
         (
             {"trian": (X, Y)},
             r"(?s)no data named 'train'\. .*Did you mean 'trian'.*data 'trian' is read by no input layer",
