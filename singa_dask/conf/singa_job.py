@@ -1,8 +1,7 @@
-"""Reader of jobs in SINGA's text format, versions 0.2 and 0.3, as trees that compute the same here.
+"""Reader of jobs in SINGA's text format, versions 0.2 and 0.3, which converts them to trees that compute the same.
 
-Keys are those of the models, which have SINGA's names, so all keys of ours may stand in such a file, too. The models
-say which may be repeated; the user's own extensions become ``user_conf``. User-defined C++ types are reported once,
-with what to do.
+Models have SINGA's names for keys, so a file may use our keys, too. The models define which keys may be repeated; the
+user's extensions become ``user_conf``. User-defined C++ types are reported once, with advice.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ def merge_own_types(root: Tree, problems: Sequence[Problem]) -> list[Problem]:
         return problems
     if isinstance(root, TreeMap) and "modules" in root.entries:
         names = [name for path, name in own.items() if path in paths]
-        message = f'{_listed(names)} cannot be found. Say in which of the modules each is: user_type: "module.Class".'
+        message = f'{_listed(names)} cannot be found. Name the module of each: user_type: "module.Class".'
     else:
         message = (
-            f"{_listed(list(own.values()))}: SINGA has types of your own in C++, here they are classes in Python. "
-            'Write them, name their file in the job, modules: "mine.py", and each of them, user_type: "mine.Class". '
+            f"{_listed(list(own.values()))}: your own types are C++ classes in SINGA, and Python classes here. Write "
+            'them, and name their file, modules: "mine.py", and each class, user_type: "mine.Class", in the job. '
             "See docs/parts.md, and examples/rnnlm for SINGA's language model."
         )
     first = next(path for path in own if path in paths)
@@ -56,12 +55,12 @@ def merge_own_types(root: Tree, problems: Sequence[Problem]) -> list[Problem]:
 
 
 def _named(root: Tree, problem: Problem) -> Problem:
-    """Ask for the name of a user-defined type where a job gives SINGA's placeholder only."""
+    """Ask for the name of a user-defined type if a job has SINGA's placeholder only."""
     node: Tree | None = root
     for key in problem.path:
         node = step(node, key)
     if isinstance(node, Scalar) and node.value in UNNAMED:
-        message = f'{node.value} is a type of your own, and the job does not say which. Add user_type: "module.Class".'
+        message = f'{node.value} means a type of your own, and the job does not name it. Add user_type: "module.Class".'
         return replace(problem, message=message)
     return problem
 
@@ -93,7 +92,7 @@ def list_known_once(problems: Sequence[Problem]) -> list[Problem]:
     return shown
 
 
-# keys that SINGA writes and reads itself, or never read
+# internal or unused keys of SINGA
 INTERNAL: dict[type[Conf], set[str]] = {
     MnistConf: {"kernel", "sigma", "alpha", "beta", "gamma", "resize", "elastic_freq"},
     JobConf: {"id"},
@@ -110,15 +109,15 @@ def read_job(text: str, file: str, registries: Mapping[str, Registry[Any]]) -> t
     ----------
     text : str
     file : str
-        What marks say the text is from.
+        Name of the text in places.
     registries : mapping of str to Registry
-        As for `load`: they know the blocks of registered classes.
+        As in `load`, with the blocks of registered classes.
 
     Returns
     -------
     root : TreeMap
     problems : list of Problem
-        What the models cannot find wrong; the rest is left to them.
+        Mistakes that the models cannot find.
 
     Raises
     ------
@@ -132,7 +131,7 @@ def read_job(text: str, file: str, registries: Mapping[str, Registry[Any]]) -> t
 
 
 class _Kind(NamedTuple):
-    """Type of a key of a model."""
+    """The type of a key of a model."""
 
     base: Any
     repeated: bool
@@ -154,7 +153,7 @@ def _kind(info: FieldInfo) -> _Kind:
 
 
 class _Mapper:
-    """Turns messages into blocks, guided by the models that check them later."""
+    """Converts messages to blocks, with the models that check them later."""
 
     def __init__(self, registries: Mapping[str, Registry[Any]]) -> None:
         self.registries = registries
@@ -163,7 +162,7 @@ class _Mapper:
     def block(self, message: TextMessage, model: type[Conf], path: Path) -> TreeMap:
         block = TreeMap(message.place, {})
         kinds = self.kinds(model)
-        # a user_type goes before the type beside it, and an extension into the user_conf that is there
+        # a user_type replaces the type, and an extension is merged into user_conf
         for key in sorted(message.fields, key=lambda key: key in model.aliases or key.startswith("[")):
             fields = message.fields[key]
             if not fields or key in INTERNAL.get(model, ()):
@@ -196,7 +195,7 @@ class _Mapper:
             items = [self.value(each.value, kind, (*path, i)) for i, each in enumerate(fields)]
             return Items(fields[0].value.place, items)
         if len(fields) > 1:
-            message = f"this key is here twice. The first is at line {fields[0].place.line}."
+            message = f"duplicate key. The first is at line {fields[0].place.line}."
             self.problems.append(Problem(path, message, fields[1].place))
         return self.value(fields[0].value, kind, path)
 
@@ -226,18 +225,17 @@ class _Mapper:
             for name, values in inner.items():
                 by_name.setdefault(name, []).extend(values)
         if not isinstance(entry.node, TreeMap):
-            # the model says so
-            return
+            return  # the model reports it
         for name, values in by_name.items():
             if name in entry.node.entries:
-                message = f"this key is here twice. The first is at line {entry.node.entries[name].place.line}."
+                message = f"duplicate key. The first is at line {entry.node.entries[name].place.line}."
                 self.problems.append(Problem((*path, "user_conf", name), message, values[0].place))
             elif values:
                 entry.node.entries[name] = TreeEntry(values[0].place, _free(values))
 
 
 def _free(fields: list[TextField]) -> Tree:
-    """Return free-form values: one as it is, several as a list."""
+    """Return free-form values, several ones as a list."""
     nodes = [_free_value(each.value) for each in fields]
     return nodes[0] if len(nodes) == 1 else Items(fields[0].value.place, nodes)
 

@@ -1,6 +1,6 @@
-"""Parser of protobuf's text format, SINGA's own job files: text to messages with places. Knows nothing of jobs.
+"""Parser of protobuf's text format, used by SINGA's job files: converts text to messages with places.
 
-A message keeps each key's values in a list, since only `singa_job` knows which keys may be repeated.
+A message has a list of values for each key, as only `singa_job` knows which keys may be repeated.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ TOKEN = re.compile(
 ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 ESCAPES = dict(zip("abfnrtv\\'\"?", "\a\b\f\n\r\t\v\\'\"?", strict=True))
 CLOSING = {"{": "}", "<": ">"}
-# a block without a colon, which no job in YAML has
+# a block without a colon, which no YAML job has
 BLOCK = re.compile(r"^[ \t]*[A-Za-z_]\w*[ \t]*[{<]", re.MULTILINE)
 
 
 class Word(str):
-    """A text without quotes, as names of enumerations."""
+    """A text without quotes, e.g. the name of an enumeration's member."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class TextMessage:
     Attributes
     ----------
     fields : dict of str to list of TextField
-        Values of each key in their order; the key of an extension has its brackets.
+        Values of each key, in order; the key of an extension includes its brackets.
     """
 
     place: Mark
@@ -48,7 +48,7 @@ class TextMessage:
 
 @dataclass
 class TextField:
-    """A key's place, and one value; the values of a list in brackets are fields of the same place."""
+    """One value with the place of its key; each value of a list in brackets is a field."""
 
     place: Mark
     value: Value
@@ -59,7 +59,7 @@ Value: TypeAlias = Scalar | TextMessage
 
 @dataclass
 class Token:
-    """A piece of the text: its kind, ``end`` for the last one, and where it starts."""
+    """A token with its kind (``end`` for the last one) and its place."""
 
     kind: str
     text: str
@@ -70,23 +70,17 @@ class Token:
 
 
 def is_singa_text(text: str) -> bool:
-    """Tell whether a text looks like a job in SINGA's format rather than in YAML."""
+    """Return whether a text looks like a job in SINGA's format rather than in YAML."""
     return BLOCK.search(text) is not None
 
 
 def parse(text: str, file: str) -> TextMessage:
-    """Read protobuf's text format.
-
-    Parameters
-    ----------
-    text : str
-    file : str
-        What marks say the text is from.
+    """Parse protobuf's text format; ``file`` is the name of the text in places.
 
     Raises
     ------
     ConfigError
-        The text is not in this format; the first mistake, with its place.
+        The text is not in this format; has the first mistake with its place.
     """
     try:
         return _Parser(text, file).whole()
@@ -99,7 +93,7 @@ def _fail(place: Mark, message: str) -> NoReturn:
 
 
 def _tokens(text: str, file: str) -> Iterator[Token]:
-    """Cut a text into tokens; spaces and comments are left out."""
+    """Yield the tokens of a text, without spaces and comments."""
     at, line, start = 0, 1, 0
     while at < len(text):
         place = Mark(file, line, at - start + 1)
@@ -116,7 +110,7 @@ def _tokens(text: str, file: str) -> Iterator[Token]:
 
 
 def _stray(text: str, at: int) -> str:
-    """Say why no token starts here."""
+    """Return why no token starts here."""
     if text[at] in "\"'":
         return f"this text has no closing {text[at]} in its line."
     if text[at].isdigit() or text[at] == ".":
@@ -126,7 +120,7 @@ def _stray(text: str, at: int) -> str:
 
 
 class _Parser:
-    """Reads tokens one by one, always knowing the next one."""
+    """A recursive descent parser with one token of look-ahead."""
 
     def __init__(self, text: str, file: str) -> None:
         self.tokens = _tokens(text, file)
@@ -134,7 +128,7 @@ class _Parser:
         self.next = next(self.tokens)
 
     def take(self) -> Token:
-        """Return the next token, and go on."""
+        """Return the next token and advance."""
         token = self.next
         if token.kind != "end":
             self.next = next(self.tokens)
@@ -159,7 +153,7 @@ class _Parser:
         return message
 
     def field(self, message: TextMessage) -> None:
-        """Read one key and what belongs to it."""
+        """Read a key and its value or values."""
         place = self.next.place
         key = self.key()
         colon = self.skip(":")
@@ -202,7 +196,7 @@ class _Parser:
         return values
 
     def message(self) -> TextMessage:
-        """Read a message, its braces included."""
+        """Read a message with its braces."""
         opened = self.take()
         closing = CLOSING[opened.text]
         message = TextMessage(opened.place, {})
@@ -234,7 +228,7 @@ class _Parser:
         _fail(token.place, f"expected a value, got {token}.")
 
     def negative(self) -> int | float:
-        """Read what follows a minus."""
+        """Read the number after a minus."""
         token = self.take()
         if token.kind == "number":
             return -_number(token)

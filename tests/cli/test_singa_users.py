@@ -162,11 +162,11 @@ def test_data_layers_of_one_name_for_training_and_validation(call: Call) -> None
     [
         (
             "type: kCudnnPool", "type: kUserLayer", "22:31: neuralnet.layer[pool1].type",
-            'kUserLayer is a type of your own, and the job does not say which. Add user_type: "module.Class".',
+            'kUserLayer means a type of your own, and the job does not name it. Add user_type: "module.Class".',
         ),
         (
             "alg: kBP", "alg: kUserAlg", "7:24: train_one_batch.alg",
-            'kUserAlg is a type of your own, and the job does not say which. Add user_type: "module.Class".',
+            'kUserAlg means a type of your own, and the job does not name it. Add user_type: "module.Class".',
         ),
         (
             'backend: "kvfile"', 'backend: "hdfsfile"', "13:16: neuralnet.layer[data].store_conf.backend",
@@ -223,4 +223,4 @@ def test_a_job_that_writes_text_is_sampled(call: Call) -> None:
     Path("sample.conf").write_text(f"neuralnet {{ layer {{ {dummy} }} }}")
     result = call("run", "sample.conf")
     assert result.exit_code == 2
-    assert "For tests say singa-dask test, for text singa-dask sample." in result.stderr
+    assert "For tests run singa-dask test, for text singa-dask sample." in result.stderr

@@ -149,8 +149,8 @@ def test_a_softmax_before_a_softmax_loss(call: Call, job: Path) -> None:
     )
     [line] = told(call, job)
     assert line == (
-        "26:19: neuralnet.layer[loss].srclayers[0]: warning: SoftmaxLoss computes the softmax itself, and 'prob' is a "
-        "Softmax already: it would be taken twice. Read 'fc' instead."
+        "26:19: neuralnet.layer[loss].srclayers[0]: warning: SoftmaxLoss includes the softmax, and 'prob' is a "
+        "Softmax already, so it would be applied twice. Read 'fc' instead."
     )
 
 
@@ -160,7 +160,7 @@ def test_a_sigmoid_before_the_loss_of_a_sigmoid(call: Call, job: Path) -> None:
     job.write_text(job.read_text() + lines)
     [line] = told(call, job)
     assert line.endswith(
-        "computes the sigmoid itself, and 'prob' is a Sigmoid already: it would be taken twice. Read 'fc' instead."
+        "includes the sigmoid, and 'prob' is a Sigmoid already, so it would be applied twice. Read 'fc' instead."
     )
 
 

@@ -137,7 +137,7 @@ def test_names_that_could_mean_two_layers() -> None:
 
 def test_more_layers_than_a_net_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "_MAX_LAYERS", 1_000)
-    with pytest.raises(ConfigError, match=r"blocks make more than 1,000 layers\. Is a repeat"):
+    with pytest.raises(ConfigError, match=r"blocks expand to more than 1,000 layers\. Is a repeat"):
         read("{name: h, block: dense, srclayers: data, values: {width: 3}, repeat: 1000000000}")
 
 
@@ -149,7 +149,7 @@ def test_more_layers_than_a_net_can_have(monkeypatch: pytest.MonkeyPatch) -> Non
         ("{layer: [{type: Tanh, srclayers: $in}]}", "block 'x': expected a name for each of its layers"),
         ("{layer: [{name: a, type: Tanh, srclayers: $of}]}", "has no input and no value 'of'"),
         ("{layer: [{name: a, type: Tanh, srclayers: $in}], output: b}", "block 'x' has no layer 'b'"),
-        ("{layer: [{name: a, block: x, srclayers: $in}]}", "block 'x' stands inside of itself: x > x"),
+        ("{layer: [{name: a, block: x, srclayers: $in}]}", "block 'x' contains itself: x > x"),
         ("{layers: []}", "block 'x' has no key 'layers'. Known: inputs, values, output, layer"),
         ("{inputs: a, values: {a: 1}, layer: [{name: a, type: Tanh, srclayers: $a}]}", "a name of its own"),
     ],

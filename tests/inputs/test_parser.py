@@ -61,7 +61,7 @@ def test_what_a_parser_makes_must_have_the_shape_of_the_job() -> None:
     with pytest.raises(ConfigError) as caught:
         make(Top, path=DIGITS, shape=[28, 28]).check_source()
     assert str(caught.value) == (
-        "store_conf.path: layer data: Top.parse() made values (1, 14, 28) and labels (1,) of 1 records, "
+        "store_conf.path: layer data: Top.parse() returned values (1, 14, 28) and labels (1,) for 1 records, "
         "expected values (1, 28, 28), and labels (1,) or None."
     )
 

@@ -105,7 +105,7 @@ def test_pictures_are_left_out_where_they_cannot_be_drawn(job: sd.Job, monkeypat
     assert "<table>" in job._repr_html_() and "<img" not in job._repr_html_()
     assert (
         job.nets()._repr_html_()
-        == "<pre>{&lt;Phase.TRAIN: 1&gt;: &lt;NeuralNet: 5 layers, 12,730 values to learn&gt;}</pre>"
+        == "<pre>{&lt;Phase.TRAIN: 1&gt;: &lt;NeuralNet: 5 layers, 12,730 trainable values&gt;}</pre>"
     )
 
 
@@ -138,8 +138,8 @@ def test_names_of_other_libraries_are_known(given: dict[str, Any], message: str)
 @pytest.mark.parametrize(
     ("key", "hint"),
     [
-        ("units", "Did you mean 'num_output'? Say it in innerproduct_conf: {num_output: ...}."),
-        ("num_outputs", "Did you mean 'num_output'? Say it in innerproduct_conf: {num_output: ...}."),
+        ("units", "Did you mean 'num_output'? Set it in innerproduct_conf: {num_output: ...}."),
+        ("num_outputs", "Did you mean 'num_output'? Set it in innerproduct_conf: {num_output: ...}."),
         ("scrlayers", "Did you mean 'srclayers'?"),
     ],
 )

@@ -58,7 +58,7 @@ def test_what_a_run_tells(job: sd.Job, tmp_path: Path, capsys: pytest.CaptureFix
     with (tmp_path / "run/log/worker-0-0.log").open("ab") as log:
         log.write(b"caf\xe9")  # of a file name, or cut by a kill
     assert run.logs("worker-0-0").endswith("caf\ufffd")
-    with pytest.raises(sd.ConfigError, match="no messages of 'worker-9'"):
+    with pytest.raises(sd.ConfigError, match="no log of 'worker-9'"):
         run.logs("worker-9")
     assert "<b>tiny</b>: done, step 6 of 6" in run._repr_html_()
     assert repr(run) == f"<Run {tmp_path}/run: done>"
@@ -91,7 +91,7 @@ def test_what_has_changed_is_told_when_a_run_goes_on(
     adam = {"updater.type": "Adam", "updater.momentum": 0, "updater.learning_rate.base_lr": 0.01}
     other = job.replace({**adam, "train_steps": 4, "user_conf.note": f"{long}c"})
     sd.train(other, run_dir=url, resume=True)
-    none_left = "train_steps is 4, and the checkpoint is of step 6: no step is left. Set train_steps, or epochs, "
+    none_left = "train_steps is 4, and the checkpoint has step 6: no step is left. Set train_steps, or epochs, "
     assert capsys.readouterr().err.splitlines()[:6] == [
         "changed: updater.type: SGD -> Adam",
         "changed: updater.learning_rate.base_lr: 0.05 -> 0.01",
