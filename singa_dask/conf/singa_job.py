@@ -18,9 +18,9 @@ from singa_dask.conf.job import JobConf
 from singa_dask.conf.kinds import RegisteredName
 from singa_dask.conf.layer import LayerConf, ParamConf
 from singa_dask.conf.parts import PartConf, blocks_of
-from singa_dask.conf.places import Items, Scalar, Tree, TreeEntry, TreeMap, show, step
+from singa_dask.conf.places import Items, Scalar, Tree, TreeEntry, TreeMap, items, show, step
 from singa_dask.conf.singa_rules import DEPRECATED, MnistConf, apply_rules
-from singa_dask.conf.singa_text import TextField, TextMessage, Value, Word, parse
+from singa_dask.conf.singa_text import Word, parse
 from singa_dask.errors import Problem
 from singa_dask.registry import Registry
 
@@ -153,31 +153,31 @@ def _kind(info: FieldInfo) -> _Kind:
 
 
 class _Mapper:
-    """Converts messages to blocks, with the models that check them later."""
+    """Converts messages of lists to blocks, with the models that check them later."""
 
     def __init__(self, registries: Mapping[str, Registry[Any]]) -> None:
         self.registries = registries
         self.problems: list[Problem] = []
 
-    def block(self, message: TextMessage, model: type[Conf], path: Path) -> TreeMap:
+    def block(self, message: TreeMap, model: type[Conf], path: Path) -> TreeMap:
         block = TreeMap(message.place, {})
         kinds = self.kinds(model)
         # a user_type replaces the type, and an extension is merged into user_conf
-        for key in sorted(message.fields, key=lambda key: key in model.aliases or key.startswith("[")):
-            fields = message.fields[key]
-            if not fields or key in INTERNAL.get(model, ()):
+        for key in sorted(message.entries, key=lambda key: key in model.aliases or key.startswith("[")):
+            place, values = message.entries[key].place, items(message.entries[key].node)
+            if not values or key in INTERNAL.get(model, ()):
                 continue
             name = model.aliases.get(key, key)
             kind = kinds.get(name)
             if kind is not None:
-                node = self.known(fields, kind, (*path, name))
+                node = self.known(values, kind, (*path, name))
                 if key == "user_type" and isinstance(node, Scalar):
                     node = OwnType(node.place, node.value)
-                block.entries[name] = TreeEntry(fields[0].place, node)
+                block.entries[name] = TreeEntry(place, node)
             elif key.startswith("[") and "user_conf" in model.model_fields:
-                self.extend(block, key, fields, path)
+                self.extend(block, key, values, path)
             else:
-                block.entries[name] = TreeEntry(fields[0].place, _free(fields))
+                block.entries[name] = TreeEntry(place, _free(values))
         return block
 
     def kinds(self, model: type[Conf]) -> dict[str, _Kind]:
@@ -189,20 +189,23 @@ class _Mapper:
             kinds |= {name: _Kind(block, False, False) for name, block in known.items()}
         return kinds
 
-    def known(self, fields: list[TextField], kind: _Kind, path: Path) -> Tree:
+    def known(self, values: list[Tree], kind: _Kind, path: Path) -> Tree:
         """Return the values of a known key."""
         if kind.repeated:
-            items = [self.value(each.value, kind, (*path, i)) for i, each in enumerate(fields)]
-            return Items(fields[0].value.place, items)
-        if len(fields) > 1:
-            message = f"duplicate key. The first is at line {fields[0].place.line}."
-            self.problems.append(Problem(path, message, fields[1].place))
-        return self.value(fields[0].value, kind, path)
+            return Items(values[0].place, [self.value(each, kind, (*path, i)) for i, each in enumerate(values)])
+        self.refuse_second(values, path)
+        return self.value(values[0], kind, path)
 
-    def value(self, value: Value, kind: _Kind, path: Path) -> Tree:
-        if isinstance(value, TextMessage):
+    def refuse_second(self, values: list[Tree], path: Path) -> None:
+        """Report a second value of a key that may not be repeated."""
+        if len(values) > 1:
+            message = f"duplicate key. The first is at line {values[0].place.line}."
+            self.problems.append(Problem(path, message, values[1].place))
+
+    def value(self, value: Tree, kind: _Kind, path: Path) -> Tree:
+        if not isinstance(value, Scalar):
             is_model = isinstance(kind.base, type) and issubclass(kind.base, Conf)
-            return self.block(value, kind.base, path) if is_model else _free_block(value)
+            return self.block(value, kind.base, path) if is_model and isinstance(value, TreeMap) else _free_value(value)
         item = value.value
         if kind.base is bool:
             item = TRUTH.get(item, item) if isinstance(item, Word) else bool(item) if item in (0, 1) else item
@@ -215,38 +218,37 @@ class _Mapper:
             self.problems.append(Problem(path, message, value.place))
         return Scalar(value.place, str(item) if isinstance(item, Word) else item)
 
-    def extend(self, block: TreeMap, key: str, fields: list[TextField], path: Path) -> None:
+    def extend(self, block: TreeMap, key: str, values: list[Tree], path: Path) -> None:
         """Put the fields of an extension, or its one value, into ``user_conf``."""
-        entry = block.entries.setdefault("user_conf", TreeEntry(fields[0].place, TreeMap(fields[0].value.place, {})))
-        by_name: dict[str, list[TextField]] = {}
-        for each in fields:
+        place = values[0].place
+        entry = block.entries.setdefault("user_conf", TreeEntry(place, TreeMap(place, {})))
+        by_name: dict[str, list[Tree]] = {}
+        for each in values:
             name = key.strip("[]").rpartition(".")[2]
-            inner = each.value.fields if isinstance(each.value, TextMessage) else {name: [each]}
-            for name, values in inner.items():
-                by_name.setdefault(name, []).extend(values)
+            inner = each.entries if isinstance(each, TreeMap) else {name: TreeEntry(place, each)}
+            for name, field in inner.items():
+                by_name.setdefault(name, []).extend(items(field.node))
         if not isinstance(entry.node, TreeMap):
             return  # the model reports it
-        for name, values in by_name.items():
-            if name in entry.node.entries:
-                message = f"duplicate key. The first is at line {entry.node.entries[name].place.line}."
-                self.problems.append(Problem((*path, "user_conf", name), message, values[0].place))
-            elif values:
-                entry.node.entries[name] = TreeEntry(values[0].place, _free(values))
+        for name, found in by_name.items():
+            if before := entry.node.entries.get(name):
+                self.refuse_second([before.node, *found], (*path, "user_conf", name))
+            elif found:
+                entry.node.entries[name] = TreeEntry(found[0].place, _free(found))
 
 
-def _free(fields: list[TextField]) -> Tree:
+def _free(values: list[Tree]) -> Tree:
     """Return free-form values, several ones as a list."""
-    nodes = [_free_value(each.value) for each in fields]
-    return nodes[0] if len(nodes) == 1 else Items(fields[0].value.place, nodes)
+    nodes = [_free_value(each) for each in values]
+    return nodes[0] if len(nodes) == 1 else Items(values[0].place, nodes)
 
 
-def _free_value(value: Value) -> Tree:
-    if isinstance(value, TextMessage):
-        return _free_block(value)
-    scalar = value.value
-    return Scalar(value.place, TRUTH.get(scalar, str(scalar)) if isinstance(scalar, Word) else scalar)
-
-
-def _free_block(message: TextMessage) -> TreeMap:
-    entries = {key: TreeEntry(fields[0].place, _free(fields)) for key, fields in message.fields.items() if fields}
-    return TreeMap(message.place, entries)
+def _free_value(value: Tree) -> Tree:
+    if isinstance(value, TreeMap):
+        fields = {key: each for key, each in value.entries.items() if items(each.node)}
+        return TreeMap(
+            value.place, {key: TreeEntry(each.place, _free(items(each.node))) for key, each in fields.items()}
+        )
+    assert isinstance(value, Scalar)
+    word = value.value
+    return Scalar(value.place, TRUTH.get(word, str(word)) if isinstance(word, Word) else word)

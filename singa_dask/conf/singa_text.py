@@ -1,6 +1,7 @@
-"""Parser of protobuf's text format, used by SINGA's job files: converts text to messages with places.
+"""Parser of protobuf's text format, used by SINGA's job files: converts text to a tree with places.
 
-A message has a list of values for each key, as only `singa_job` knows which keys may be repeated.
+A message becomes a mapping of lists, as only `singa_job` knows which keys may be repeated. The key of an extension
+includes its brackets.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
-from singa_dask.conf.places import Scalar
+from singa_dask.conf.places import Items, Scalar, Tree, TreeEntry, TreeMap, items
 from singa_dask.errors import ConfigError, Mark, Problem
 
 TOKEN = re.compile(
@@ -33,31 +34,6 @@ class Word(str):
 
 
 @dataclass
-class TextMessage:
-    """The content of a pair of braces.
-
-    Attributes
-    ----------
-    fields : dict of str to list of TextField
-        Values of each key, in order; the key of an extension includes its brackets.
-    """
-
-    place: Mark
-    fields: dict[str, list[TextField]]
-
-
-@dataclass
-class TextField:
-    """One value with the place of its key; each value of a list in brackets is a field."""
-
-    place: Mark
-    value: Value
-
-
-Value: TypeAlias = Scalar | TextMessage
-
-
-@dataclass
 class Token:
     """A token with its kind (``end`` for the last one) and its place."""
 
@@ -74,7 +50,7 @@ def is_singa_text(text: str) -> bool:
     return BLOCK.search(text) is not None
 
 
-def parse(text: str, file: str) -> TextMessage:
+def parse(text: str, file: str) -> TreeMap:
     """Parse protobuf's text format; ``file`` is the name of the text in places.
 
     Raises
@@ -145,14 +121,14 @@ class _Parser:
         if not self.skip(text):
             _fail(self.next.place, f"expected {text!r} {what}, got {self.next}.")
 
-    def whole(self) -> TextMessage:
+    def whole(self) -> TreeMap:
         """Read the file."""
-        message = TextMessage(Mark(self.file, 1, 1), {})
+        message = TreeMap(Mark(self.file, 1, 1), {})
         while self.next.kind != "end":
             self.field(message)
         return message
 
-    def field(self, message: TextMessage) -> None:
+    def field(self, message: TreeMap) -> None:
         """Read a key and its value or values."""
         place = self.next.place
         key = self.key()
@@ -163,7 +139,8 @@ class _Parser:
             values = [self.scalar()]
         else:
             _fail(self.next.place, f"expected ':' or '{{' after {key}, got {self.next}.")
-        message.fields.setdefault(key, []).extend(TextField(place, value) for value in values)
+        entry = message.entries.setdefault(key, TreeEntry(place, Items(place, [])))
+        items(entry.node).extend(values)
         self.skip(";", ",")
 
     def key(self) -> str:
@@ -180,12 +157,12 @@ class _Parser:
         self.want("]", f"after the extension's name {name}")
         return f"[{name}]"
 
-    def values(self, colon: bool) -> list[Value]:
+    def values(self, colon: bool) -> list[Tree]:
         """Read a message, or a list in brackets."""
         if self.next.text != "[":
             return [self.message()]
         place = self.take().place
-        values: list[Value] = []
+        values: list[Tree] = []
         while not self.skip("]"):
             if values:
                 self.want(",", f"or ']' in the list that starts at line {place.line}")
@@ -195,11 +172,11 @@ class _Parser:
             values.append(self.message() if block else self.scalar())
         return values
 
-    def message(self) -> TextMessage:
+    def message(self) -> TreeMap:
         """Read a message with its braces."""
         opened = self.take()
         closing = CLOSING[opened.text]
-        message = TextMessage(opened.place, {})
+        message = TreeMap(opened.place, {})
         while not self.skip(closing):
             if self.next.kind == "end":
                 _fail(opened.place, f"this {opened.text!r} has no {closing!r}: expected one before the file ends.")

@@ -178,7 +178,7 @@ def test_a_batch_that_changes_its_shape_is_an_error() -> None:
         def parse(self, arrays: Arrays) -> tuple[Any, Any]:
             return arrays["pixel"], arrays["label"][:1]
 
-    with pytest.raises(DataError, match=r"made values \(4, 28, 28\) and labels \(1,\) of 4 records"):
+    with pytest.raises(DataError, match=r"returned values \(4, 28, 28\) and labels \(1,\) for 4 records"):
         batch(make(Fickle, path=DIGITS, shape=[28, 28]))
 
 

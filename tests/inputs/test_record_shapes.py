@@ -59,14 +59,14 @@ def test_channels_last_are_refused_with_what_to_do(urls: tuple[str, str]) -> Non
         (
             (3, 6, 5),
             {"shape": [3, 6, 5], "layout": "NHWC"},
-            r"expected \(6, 5, 3\), .*channels first: leave layout out",
+            r"expected \(6, 5, 3\) .*channels first: leave layout out",
         ),
         ((5, 6, 3), {"shape": [3, 6, 5]}, r"Set shape: \[5, 6, 3\], or shape: \[90\] for flat records"),
         ((9, 10), {"shape": [3, 6, 5]}, r"Set shape: \[9, 10\], or shape: \[90\] for flat records"),
         (
             (28, 29),
             {"shape": [29, 28]},
-            r"records of \(28, 29\), expected \(29, 28\), .*Set shape: \[28, 29\], or shape: \[812\]",
+            r"records of \(28, 29\), expected \(29, 28\) .*Set shape: \[28, 29\], or shape: \[812\]",
         ),
         ((8, 7), {"shape": [55]}, r"records of \(8, 7\), expected \(55,\) from shape\.$"),
         ((90,), {"shape": [3, 6, 6]}, r"records of \(90,\), expected \(3, 6, 6\) from shape\.$"),

@@ -155,7 +155,7 @@ def test_a_cursor_goes_on_at_the_same_characters(text: Path) -> None:
     text.write_text(TEXT[::-1])
     other = text_layer(text, batchsize=2, unroll_len=5)
     other.seek(cursor)
-    with pytest.raises(DataError, match=r"text\.txt: the text, its vocabulary or batchsize is not what it was"):
+    with pytest.raises(DataError, match=r"text\.txt: the text, its vocabulary or batchsize has changed"):
         read(other)
 
 

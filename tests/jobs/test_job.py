@@ -45,7 +45,7 @@ def test_a_class_that_no_process_could_find() -> None:
     class Own(InnerProduct):
         pass
 
-    with pytest.raises(sd.ConfigError, match=r"Own is not a registered layer type\. Write the class in a module"):
+    with pytest.raises(sd.ConfigError, match=r"Own is not a registered layer type\. Put the class in a module"):
         sd.layer(Own)
 
 
@@ -73,7 +73,7 @@ def test_changed_jobs(job: sd.Job) -> None:
 
 
 def test_a_value_that_is_set_on_a_job_is_refused(job: sd.Job) -> None:
-    with pytest.raises(AttributeError, match=r"write job = job.replace\({'train_steps': 3}\)"):
+    with pytest.raises(AttributeError, match=r"Use job = job.replace\({'train_steps': 3}\)"):
         job.train_steps = 3  # type: ignore[attr-defined]
 
 
@@ -105,7 +105,7 @@ def test_pictures_are_left_out_where_they_cannot_be_drawn(job: sd.Job, monkeypat
     assert "<table>" in job._repr_html_() and "<img" not in job._repr_html_()
     assert (
         job.nets()._repr_html_()
-        == "<pre>{&lt;Phase.TRAIN: 1&gt;: &lt;NeuralNet: 5 layers, 12,730 trainable values&gt;}</pre>"
+        == "<pre>{&lt;Phase.TRAIN: 1&gt;: &lt;NeuralNet: 5 layers, 12,730 values to learn&gt;}</pre>"
     )
 
 
