@@ -6,7 +6,7 @@
     ├── ConfigError (ValueError)   a job file or a request is wrong                     exit 2
     │   └── UnusableCheckpointError   also a CheckpointError: the initial checkpoint    exit 2
     ├── ClusterError               no Dask cluster, or it cannot run the job            exit 3
-    │   ├── LeftLineError          the job was stopped while queued                     exit by signal
+    │   ├── LeftQueueError         the job was stopped while queued                     exit by signal
     │   └── UnloadableError        a Dask process cannot load this package              exit 3
     ├── DataError (OSError)        records cannot be found, read or parsed              exit 1
     │   └── MissingPackageError    a package that reads the records is not installed    exit 2
@@ -138,7 +138,7 @@ class UnloadableError(ClusterError):
     """A scheduler or Dask worker lacks this package or has another version of it, so waiting does not help."""
 
 
-class LeftLineError(ClusterError):
+class LeftQueueError(ClusterError):
     """A job was stopped while queued; the exit code is the code of the signal."""
 
     def __init__(self, message: str, exit_code: int) -> None:

@@ -50,11 +50,7 @@ def read_options(block: type[Conf], options: Mapping[str, Any]) -> dict[str, Any
     ConfigError
         Lists all wrong values and unknown keys.
     """
-    try:
-        return dict(_validated(block, options, {}))
-    except ValidationError as error:
-        errors = error.errors(include_url=False)
-        raise ConfigError([Problem(each["loc"], each["msg"]) for each in errors]) from None
+    return dict(_checked(block, options))
 
 
 class PartConf(Conf):
@@ -134,14 +130,7 @@ class PartConf(Conf):
             The block was read without registries, and is not valid.
         """
         value = (self.model_extra or {}).get(kind.block_key)
-        if value is None or isinstance(value, kind):
-            return value
-        try:
-            block: B = _validated(kind, value, {})
-        except ValidationError as error:
-            errors = error.errors(include_url=False)
-            raise ConfigError([Problem((kind.block_key, *each["loc"]), each["msg"]) for each in errors]) from None
-        return block
+        return value if value is None or isinstance(value, kind) else _checked(kind, value, (kind.block_key,))
 
     def block(self, kind: type[B]) -> B:
         """Return the block of a kind, by default one with default values.
@@ -159,6 +148,16 @@ class PartConf(Conf):
             message = f"{getattr(self, self.type_key)} needs this block, with {', '.join(needed)}."
             raise ConfigError(Problem((kind.block_key,), message))
         return kind()
+
+
+def _checked(kind: type[B], value: Any, above: tuple[str, ...] = ()) -> B:
+    """Validate a block without registries; raise a ConfigError with paths below ``above``."""
+    try:
+        block: B = _validated(kind, value, {})
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        raise ConfigError([Problem((*above, *each["loc"]), each["msg"]) for each in errors]) from None
+    return block
 
 
 def _validated(kind: type[B] | None, value: Any, context: Mapping[str, Any]) -> Any:

@@ -55,7 +55,8 @@ def _unread_blocks(job: JobConf, layers: Registry[Any]) -> Iterator[Problem]:
         if _is_own(layers, layer.type):
             continue
         # a type also reads the blocks of its base classes
-        reads = list(dict.fromkeys(key for cls in layers.find(layer.type).__mro__ for key in _own_block_key(cls)))
+        bases = [cls for cls in layers.find(layer.type).__mro__ if hasattr(cls, "block")]
+        reads = list(dict.fromkeys(key for cls in bases for key in _block_key(cls)))
         hint = f"It reads {' and '.join(reads)}." if reads else "It reads no block."
         blocks = [*layer.blocks, *(["user_conf"] if layer.user_conf else [])]
         for name in [name for name in blocks if name not in reads]:
@@ -136,12 +137,6 @@ def _reads(registry: Registry[Any], name: str) -> list[str]:
     """Return the key of a class's block, and the keys in its ``reads``."""
     cls = registry.find(name)
     return [*_block_key(cls), *cls.reads]
-
-
-def _own_block_key(cls: Any) -> list[str]:
-    """Return the key of the block that a class declares in its own body."""
-    block = vars(cls).get("block")
-    return [block.block_key] if block else []
 
 
 def _block_key(cls: Any) -> list[str]:

@@ -109,15 +109,15 @@ def errors_name(url: str) -> Iterator[None]:
     except IsADirectoryError as error:
         raise DataError(f"{url}: is a directory, expected a file.") from error
     except (OSError, ValueError, ImportError) as error:
-        text, kind = said(error), MissingPackageError if isinstance(error, ImportError) else DataError
+        text, kind = message_of(error), MissingPackageError if isinstance(error, ImportError) else DataError
         raise kind(text if text.startswith(url) else f"{url}: {text}") from error
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in CLIENTS:
             raise
-        raise DataError(f"{url}: {said(error)}") from error
+        raise DataError(f"{url}: {message_of(error)}") from error
 
 
-def said(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Return the message of a filesystem error."""
     if status := getattr(error, "status", None):
         return f"the server answers {status} {getattr(error, 'message', '')}."
@@ -138,7 +138,7 @@ def _refusal(error: FileNotFoundError) -> str:
     if cause is None or isinstance(cause, FileNotFoundError) or getattr(cause, "status", 0) in (404, 410):
         return ""
     is_of_client = isinstance(cause, OSError) or type(cause).__module__.startswith(CLIENTS)
-    return said(cause) if is_of_client else ""
+    return message_of(cause) if is_of_client else ""
 
 
 def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:

@@ -163,7 +163,7 @@ class RangeReader:
             return bytes(self._filesystem.cat_file(self._path, start=offset, end=offset + length))
         except Exception as error:
             if fs.may_pass(error):
-                raise with_errno(OSError, errno.EIO, f"{self.url}: {fs.said(error)}") from error
+                raise with_errno(OSError, errno.EIO, f"{self.url}: {fs.message_of(error)}") from error
             raise
 
     def _info(self) -> Mapping[str, Any]:

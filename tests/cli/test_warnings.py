@@ -80,7 +80,9 @@ def test_shapes_that_look_like_channels_last(reader: dict[str, Any], shape: list
 def test_a_rate_that_ends_before_the_training(call: Call, job: Path, rate: str, steps: int, n: int) -> None:
     result = call("validate", job, "--set", f"updater.learning_rate={rate}", "--set", f"train_steps={steps}")
     assert result.exit_code == 0, result.output
-    said = f"warning: the learning rate is 0 from step 100 of {steps} on. Raise change_freq in its block"
+    said = (
+        f"warning: the learning rate is 0 from step 100 of {steps} on. To train longer, raise change_freq in its block"
+    )
     assert result.output.count("the learning rate is 0") == result.output.count(said.removeprefix("warning: ")) == n
 
 
