@@ -28,7 +28,7 @@ def test_the_rule_on_a_made_curve() -> None:
     ("losses", "message"),
     [
         (list(np.full(100, 2.0)), "the loss does not fall at any rate. Does each label"),
-        ([], "falls at none"),
+        ([], "does not fall at any rate"),
         (list(np.linspace(2, 1, 100)), "still falls at the highest rate, 10. Try a higher one."),
     ],
 )

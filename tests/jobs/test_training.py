@@ -196,9 +196,9 @@ def test_a_job_that_fails_raises(job: sd.Job, tmp_path: Path) -> None:
 def test_options_that_exclude_each_other(job: sd.Job, tmp_path: Path) -> None:
     cases: list[tuple[RunOptions, str]] = [
         ({"resume": True, "init_from": "a"}, "init_from only values"),
-        ({"overwrite": True}, "Give that, and no resume"),
-        ({"queue": True}, "Give its client"),
-        ({"queue": True, "overwrite": True, "run_dir": str(tmp_path)}, "Give its client"),
+        ({"overwrite": True}, "Pass run_dir, and no resume"),
+        ({"queue": True}, "Pass its client"),
+        ({"queue": True, "overwrite": True, "run_dir": str(tmp_path)}, "Pass its client"),
     ]
     for given, message in cases:
         with pytest.raises(sd.ConfigError, match=message):
