@@ -28,6 +28,8 @@ class JobEnd:
     latest : mapping of str to mapping
         The last metrics of each phase.
     last_step : int
+    samples_per_s : float
+        The last speed that was reported, summed over the worker groups.
     seconds : float
     is_heard : bool
         Whether the scheduler has told it.
@@ -44,6 +46,7 @@ class JobEnd:
     lost_s: float = 0.0
     latest: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     last_step: int = -1
+    samples_per_s: float = 0.0
     seconds: float = 0.0
     is_heard: bool = True
 

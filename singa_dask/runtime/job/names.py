@@ -36,7 +36,7 @@ class Op:
 
     SUBMIT = "singa_dask_submit"
     SIGNAL = "singa_dask_signal"
-    HAS = "singa_dask_has"
+    REFUSAL = "singa_dask_refusal"
     ROOM = "singa_dask_room"
     TURN = "singa_dask_turn"
     LEAVE = "singa_dask_leave"

@@ -140,9 +140,8 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
     """
     install_jobs(client)
     try:
-        refused = ask_jobs(client, Op.DETACH, run=asdict(run), client=client.id)
-        if refused:
-            raise ClusterError(refused["refused"])
+        if refusal := ask_jobs(client, Op.DETACH, run=asdict(run), client=client.id):
+            raise ClusterError(refusal)
         while (progress := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":
             pause(DETACH_LOOK_S)
     except (KeyboardInterrupt, SystemExit):  # nobody knows the id yet

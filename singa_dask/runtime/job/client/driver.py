@@ -22,10 +22,10 @@ from singa_dask.runtime.job.client.locality import Placed, place_on_cluster
 from singa_dask.runtime.job.client.record_scaling import compute_scalings
 from singa_dask.runtime.job.client.result import Result, summarise
 from singa_dask.runtime.job.client.room import worker_facts
-from singa_dask.runtime.job.client.seen_files import check_run_seen, check_seen, files_of
+from singa_dask.runtime.job.client.seen_files import check_seen, files_of
 from singa_dask.runtime.job.client.table_scans import share_scans
 from singa_dask.runtime.job.job_end import JobEnd
-from singa_dask.runtime.job.names import SIGNAL_CODES, Op, in_use
+from singa_dask.runtime.job.names import SIGNAL_CODES, Op
 from singa_dask.runtime.job.scheduler.job_facts import JobFacts
 from singa_dask.runtime.job.state.events import Submission
 from singa_dask.runtime.planning.layout import plan_processes
@@ -203,9 +203,7 @@ class Driver:
         placed = place_on_cluster(
             self._client, self.job, self._layout, facts, sources, resume, datasets, self._share_scans
         )
-        values = [url for url in (resume, *given.init_from) if url and fs.local_path(url) and fs.exists(url)]
-        check_seen(self._client, [*files_of(self.job), *values], placed.workers)
-        check_run_seen(self._client, given.run_url, placed.workers)
+        self._check_seen(placed.workers)
         run = self._on_workers(placed.workers)
         self.job = steps_by_task(self.job, sources, resume, run)
         if self._scalings is None and resume is None:  # a checkpoint of the run has them already
@@ -215,12 +213,19 @@ class Driver:
     def _on_workers(self, workers: Sequence[str]) -> Runner:
         return on_dask(self._client, self._submission.datasets, list(workers), self._check_stopped)
 
+    def _check_seen(self, workers: Sequence[str]) -> None:
+        """Check that Dask workers see the records, the initial values and the run directory."""
+        given = self._submission
+        values = [url for url in (given.resume, *given.init_from) if url and fs.local_path(url) and fs.exists(url)]
+        check_seen(self._client, [*files_of(self.job), *values], workers, given.run_url)
+
     def _share_scans(self, workers: Sequence[str], scans: Sequence[TableScan]) -> None:
         """Let the Dask workers of the job scan its large tables, before they look for its records."""
 
         def say(line: str) -> None:
             self._publish({"event": "notice", "unit": "driver", "level": "INFO", "time": time.time(), "message": line})
 
+        self._check_seen(workers)
         share_scans(self._client, scans, self._on_workers(workers), say)
 
     def _check_stopped(self) -> None:
@@ -229,11 +234,12 @@ class Driver:
             raise LeftLineError(reason, SIGNAL_CODES.get(self._stopped_by, 1))
 
     def _prepare(self) -> None:
-        """Make sure that the scheduler has `Jobs`, and no job of this id."""
+        """Make sure that the scheduler has `Jobs`, and does not refuse the job, before the run directory is made."""
         install_jobs(self._client)
-        job_id = self._submission.job_id
-        if self._follower.ask(Op.HAS, job_id=job_id):
-            raise ClusterError(in_use(job_id))
+        given = self._submission
+        priority = None if self._queue else given.priority
+        if refusal := self._follower.ask(Op.REFUSAL, job_id=given.job_id, priority=priority):
+            raise ClusterError(refusal)
 
     def _result(self, over: JobEnd) -> Result:
         failure = over.failure
@@ -272,9 +278,8 @@ class Driver:
             "first_life": self._lease.first_life if self._lease else 0,
             "scalings": self._scalings or {},
         }
-        refused = self._follower.ask(Op.SUBMIT, spec=spec)
-        if refused:
-            raise ClusterError(refused["refused"])
+        if refusal := self._follower.ask(Op.SUBMIT, spec=spec):
+            raise ClusterError(refusal)
         for note in placed.notes:
             self._follower.log("INFO", note)
 

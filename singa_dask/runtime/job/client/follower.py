@@ -11,10 +11,11 @@ from typing import Any
 from distributed import Client
 from distributed.client import ClosedClientError
 
-from singa_dask import version
+from singa_dask import fs, version
 from singa_dask.cancellation import pause
 from singa_dask.comm.remote_import import load_on_scheduler
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, ReplacedError, listed
+from singa_dask.redaction import redact
 from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import JOBS, NOTICES, SIGNAL_CODES, TAKEN_OVER, Op, this_user
@@ -373,14 +374,14 @@ class RemoteJobs:
 def match_job(piece: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the row of the job that ``piece`` means.
 
-    It is an id, at least `MIN_PIECE` characters of its beginning or end, or the name of a job. Of several jobs it is
-    the only one that has not ended.
+    ``piece`` is an id, at least `MIN_PIECE` characters of its beginning or end, the name of a job, or a run directory.
+    Of several jobs it means the only one that has not ended.
 
     Parameters
     ----------
     piece : str
     rows : sequence of mapping
-        With ``id``, ``name`` and ``ended``; the newest first.
+        With ``id``, ``name``, ``run_url`` and ``ended``; the newest first.
 
     Raises
     ------
@@ -397,14 +398,15 @@ def match_job(piece: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         raise ConfigError(
             f"{piece}: several jobs have that in their id or name: {_names(matching)}. Give more of the id."
         )
-    expected = f"an id, at least {MIN_PIECE} characters of its beginning or end, or a name"
+    expected = f"an id, at least {MIN_PIECE} characters of its beginning or end, a name, or a run directory"
     known = f"Known: {_names(rows)}." if rows else "The cluster knows no job."
     raise ConfigError(f"{piece or repr(piece)}: there is no such job. Expected {expected}. {known}")
 
 
 def _fits(piece: str, row: Mapping[str, str]) -> bool:
     is_part = row["id"].startswith(piece) or row["id"].endswith(piece)
-    return piece == row["name"] or (is_part and len(piece) >= MIN_PIECE)
+    is_place = redact(fs.absolute(piece)) == row["run_url"] != ""
+    return is_place or piece == row["name"] or (is_part and len(piece) >= MIN_PIECE)
 
 
 def _names(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -28,7 +28,6 @@ from singa_dask.inputs import StoreInput
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.job.client.dask_tasks import on_dask
-from singa_dask.runtime.job.client.seen_files import check_seen, files_of
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.planning.nets import build_nets, store_of
@@ -320,8 +319,6 @@ def place_on_cluster(
     ------
     ClusterError
         The job does not fit on the cluster.
-    DataError
-        A Dask worker that it would run on does not see its records.
     """
     # a job that does not fit fails before any record is looked for
     if job.cluster.elastic.max_processes:
@@ -329,7 +326,6 @@ def place_on_cluster(
         if len(chosen) < len(layout.processes):
             return Placed(list(chosen), {}, [f"{len(layout.processes)} processes are packed on {len(chosen)}"])
     workers = place(layout, present)
-    check_seen(client, files_of(job), workers)
     if not reads_remote_stores(job) and not reads_tables(job):
         return Placed(workers, {}, [])
     notes: list[str] = []

@@ -132,8 +132,11 @@ def summarise(name: str, job_id: str, layout: Layout, over: JobEnd) -> Result:
         train=dict(latest.get("train", {})),
         test=dict(latest.get("test", {})),
         validation=dict(latest.get("validation", {})),
-        step_ms={key: _average(report["step_ms"][key] for report in first) for key in ("median", "p95")},
-        samples_per_s=round(sum(report["samples"] / max(report["seconds"], 1e-9) for report in workers), 1),
+        step_ms={key: _average(report["step_ms"][key] for report in first) for key in ("median", "p95") if first},
+        # workers of a job that was killed report no times
+        samples_per_s=round(sum(report["samples"] / max(report["seconds"], 1e-9) for report in workers), 1)
+        if workers
+        else over.samples_per_s,
         wait_ms={key: _average(report["wait_ms"][key] for report in first) for key in ("data", "params", "cores")},
         bytes={
             **{key: sum(_bytes(reports, units, key) for units in over.processes) for key in ("sent", "received")},

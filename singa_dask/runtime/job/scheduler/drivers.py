@@ -131,8 +131,8 @@ class Drivers:
 
     # -- what clients and drivers ask --------------------------------------------------------------------------------
 
-    def detach(self, run: Mapping[str, Any], client: str = "") -> dict[str, str]:
-        """Start the driver of a job; return why it is refused, under ``refused``, or nothing.
+    def detach(self, run: Mapping[str, Any], client: str = "") -> str:
+        """Start the driver of a job; return why it is refused; empty if it is not.
 
         Parameters
         ----------
@@ -143,9 +143,9 @@ class Drivers:
         """
         job_id = run["job_id"]
         if why := self._unreadable or self.taken_over:
-            return {"refused": why}
+            return why
         if self.has(job_id):
-            return {"refused": in_use(job_id)}
+            return in_use(job_id)
         self._history.drop(job_id)
         comm = self._scheduler.client_comms.get(client)
         host = get_address_host(comm.comm.peer_address) if comm is not None and comm.comm is not None else ""
@@ -154,7 +154,7 @@ class Drivers:
             self._join(run, client)
         else:
             self._start(driven)
-        return {}
+        return ""
 
     # -- what outlives the scheduler ---------------------------------------------------------------------------------
 

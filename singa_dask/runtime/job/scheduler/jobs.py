@@ -165,7 +165,7 @@ class Jobs(SchedulerPlugin):
         self._retire = scheduler.handlers[RETIRE]
         handlers: dict[str, Callable[..., Any]] = {
             Op.SUBMIT: self.submit,
-            Op.HAS: self.drivers.has,
+            Op.REFUSAL: self.refusal,
             Op.ROOM: self._room_for,
             Op.EVENTS: self.events,
             Op.SNAPSHOT: self._on_event,
@@ -204,24 +204,34 @@ class Jobs(SchedulerPlugin):
 
     # -- what clients and Dask workers ask ---------------------------------------------------------------------------
 
-    async def submit(self, spec: Mapping[str, Any]) -> dict[str, str]:
-        """Start a job; return why it is refused, under ``refused``, or nothing."""
+    def refusal(self, job_id: str, priority: int | None = None) -> str:
+        """Return why a new job is refused; empty if it is not. A job without ``priority`` may wait in line."""
+        if self.drivers.has(job_id):
+            return in_use(job_id)
+        return "" if priority is None else self._line_refusal(job_id, priority)
+
+    def _line_refusal(self, job_id: str, priority: int) -> str:
+        ahead = self.waiting.ahead_of(job_id, priority)
+        waiting = f"in line for this cluster: {plural(len(ahead), 'job')} of this priority or a higher one"
+        return f"{waiting}, {ahead[0]} first. To wait, pass --queue." if ahead else ""
+
+    async def submit(self, spec: Mapping[str, Any]) -> str:
+        """Start a job; return why it is refused; empty if it is not."""
         job = JobSpec(**spec)
         await self.drivers.wait_until_restored()
         known = self.records.get(job.job_id)
         if known and (known.spec.client, known.spec.driver) == (job.client, job.driver):
-            return {}  # it is asked again, as the answer was late
+            return ""  # it is asked again, as the answer was late
         if known or (not job.driver and self.drivers.has(job.job_id)):
-            return {"refused": in_use(job.job_id)}
+            return in_use(job.job_id)
         if job.driver and not self.drivers.renew(job.job_id, job.driver):
-            return {"refused": f"another driver has taken over the job {job.job_id}."}
+            return f"another driver has taken over the job {job.job_id}."
         if job.driver and job.job_id in self.history.facts:
-            return {"refused": "the job has ended."}  # the question was late
+            return "the job has ended."  # the question was late
         if self.waiting.is_stopped(job.job_id):
-            return {"refused": "somebody has stopped the job."}
-        if ahead := self.waiting.ahead_of(job.job_id, job.priority):
-            waiting = f"in line for this cluster: {plural(len(ahead), 'job')} of this priority or a higher one"
-            return {"refused": f"{waiting}, {ahead[0]} first. To wait, pass --queue."}
+            return "somebody has stopped the job."
+        if refusal := self._line_refusal(job.job_id, job.priority):
+            return refusal
         record = JobRecord(job)
         try:
             self._check_workers(record.state)
@@ -230,7 +240,7 @@ class Jobs(SchedulerPlugin):
         except Exception as error:
             self.records.pop(job.job_id, None)
             why = "" if isinstance(error, ClusterError) else "the scheduler cannot start tasks: "
-            return {"refused": f"{why}{text_of(error)}"}
+            return f"{why}{text_of(error)}"
         self.waiting.leave(job.job_id)
         self.history.drop(job.job_id)
         self._do(record, record.state.begin(time.monotonic(), self._facts(job.job_id)))
@@ -239,17 +249,20 @@ class Jobs(SchedulerPlugin):
         if job.client not in self.scheduler.clients:
             self.remove_client(self.scheduler, job.client)  # it went away before
         self._keep_ticking()
-        return {}
+        return ""
 
-    async def _detach(self, run: Mapping[str, Any], **arguments: Any) -> dict[str, str]:
+    async def _detach(self, run: Mapping[str, Any], client: str) -> str:
+        job_id = run["job_id"]
         await self.drivers.wait_until_restored()
-        refused = self.drivers.detach(run, **arguments)
-        if not refused and (why := await self.drivers.keep(run["job_id"])):
-            self.drivers.stop(run["job_id"], "SIGTERM")
-            return {"refused": why}
+        refusal = "" if run["queue"] else self._line_refusal(job_id, run["priority"])
+        if refusal := refusal or self.drivers.detach(run, client):
+            return refusal
+        if refusal := await self.drivers.keep(job_id):
+            self.drivers.stop(job_id, "SIGTERM")
+            return refusal
         self._try(self.drivers.start_next, self._check_room)
         self._keep_ticking()
-        return refused
+        return ""
 
     async def _turn(self, **arguments: Any) -> dict[str, Any]:
         """Answer a client that waits, see `Waiting.turn`."""

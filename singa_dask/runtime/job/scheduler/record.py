@@ -134,7 +134,8 @@ class JobRecord:
     def _complete(self, over: dict[str, Any]) -> None:
         """Add to the last event what is known here."""
         last_step = self.merger.last_step
-        over |= {"latest": self.merger.latest, "last_step": last_step, "seconds": time.monotonic() - self._began_at}
+        over |= {"latest": self.merger.latest, "last_step": last_step, "samples_per_s": self.merger.samples_per_s}
+        over["seconds"] = time.monotonic() - self._began_at
         for report in over["reports"].values():
             if report["state"] == "lost":  # it may have told its step in metrics only
                 report["step"] = max(report["step"], last_step)
@@ -153,7 +154,7 @@ class JobRecord:
             step=max(min(state.steps.values(), default=-1), merger.last_step),
             steps=dict(state.steps),
             metrics=dict(merger.latest),
-            samples_per_s=round(sum(merger.speeds.values()), 1),
+            samples_per_s=merger.samples_per_s,
             began=self.began,
             exit_code=None,
             detached=bool(spec.driver),
