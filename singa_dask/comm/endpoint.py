@@ -21,7 +21,6 @@ class Endpoint:
 
     Attributes
     ----------
-    scheme : str
     host : str
         Where other processes reach it.
     bind_host : str
@@ -46,7 +45,6 @@ class Endpoint:
         interface : str
             Name of a network interface, an IP address or a host name of this machine; by default the Dask worker's own
             host. With ``"0.0.0.0"`` or ``"::"`` it listens on all interfaces, and is reached where the Dask worker is.
-        ports : sequence of int
 
         Raises
         ------

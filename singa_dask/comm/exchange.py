@@ -26,7 +26,6 @@ class PartialSum:
 
     Attributes
     ----------
-    node : int
     pairs : list of (array, array)
         The second is added to the first, in order.
     slices : dict of int to array, 1-D

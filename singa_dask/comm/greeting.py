@@ -26,8 +26,6 @@ class Hello:
     ----------
     token : str
         Of the job: its processes know it, and nobody else.
-    job : str
-    life : int
     process : int
         Index of the process of the sender.
     address : str

@@ -32,7 +32,6 @@ class _Stream:
 
     Attributes
     ----------
-    hello : Hello
     wire : Wire
         The newest connection; what comes on others is forgotten.
     last : int

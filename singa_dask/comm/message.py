@@ -61,7 +61,6 @@ class Message:
         which carry updates and their answers from stub to stub; flush; pack. At barriers: hello, start, ready,
         go, leave, stop. Of checkpoints: learned, taken, progress, arrived, settle, snapshot, part. Of workers: bridge,
         stop-at, checkpoint-at, snapshot-at, measured, judged, end. When something is lost: replaced, failed, abort.
-    src, dst : Address
     param, slice : int
         Index of the logical param and of its slice; -1 if the message is about neither.
     version : int
@@ -114,7 +113,6 @@ class Message:
 
         Parameters
         ----------
-        header : mapping
         receive_buffer : callable, optional
             (message without arrays) -> the buffer to read its only array into, or None for new memory. A buffer of
             another shape or dtype is ignored. Called for each part of a pack.

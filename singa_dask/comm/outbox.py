@@ -55,7 +55,6 @@ class Outbox:
         For `singa_dask.comm.wire.connect`.
     timeout_s : float
         Time for one connection, until the peer has answered the hello.
-    retry_s : float
     shared_bytes : int
         Of the shared memory of a connection; 0 for none.
     """

@@ -29,7 +29,6 @@ class Share:
 
     Attributes
     ----------
-    worker : Address
     param : int
         Index of the param.
     grad : array, 1-D
@@ -53,7 +52,6 @@ class Stub:
 
     Parameters
     ----------
-    process : int
     slices : sequence of ParamSlice
         Of all params, the same table in every process.
     process_of : mapping of Address to int

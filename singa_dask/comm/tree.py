@@ -52,10 +52,6 @@ class ProcessTree:
 
     Process i is a leaf of the tree of sums. A node above leaf i at height h, block ``i >> h``, is in one of the
     processes below it: the one whose last h bits are those of the root, if there is one.
-
-    Parameters
-    ----------
-    n_processes : int
     """
 
     def __init__(self, n_processes: int) -> None:
@@ -177,8 +173,6 @@ class TreeExchange(SliceExchange):
 
     Parameters
     ----------
-    process : int
-    tree : ProcessTree
     roots : sequence of int
         Process of the server of each slice. If that is not in the tree, one in the tree sends it the sum.
     n_bytes : sequence of int

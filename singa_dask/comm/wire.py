@@ -55,7 +55,6 @@ class Frame(NamedTuple):
 
     Attributes
     ----------
-    number : int
     header : bytes or Message
         A message if both processes are one.
     n_bytes : int
@@ -394,7 +393,6 @@ async def listen(endpoint: Endpoint, serve: Serve, args: Mapping[str, Any]) -> L
 
     Parameters
     ----------
-    endpoint : Endpoint
     serve : callable
         Serves the wire of each connection to its end.
     args : mapping
@@ -456,8 +454,6 @@ async def connect(address: str, timeout_s: float, args: Mapping[str, Any]) -> Wi
 
     Parameters
     ----------
-    address : str
-    timeout_s : float
     args : mapping
         Of ``distributed.Security.get_connection_args``.
 

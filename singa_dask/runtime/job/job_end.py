@@ -27,10 +27,8 @@ class JobEnd:
         See `Restarts`.
     latest : mapping of str to mapping
         The last metrics of each phase.
-    last_step : int
     samples_per_s : float
         The last speed that was reported, summed over the worker groups.
-    seconds : float
     is_heard : bool
         Whether the scheduler has told it.
     """

@@ -42,7 +42,6 @@ def prepare(
 
     Parameters
     ----------
-    job : JobConf
     resume, init_from : str, sequence of str
         As for `Driver`.
     check_sources : bool
@@ -149,7 +148,6 @@ def check_memory(nets: Mapping[Phase, NeuralNet], here: bool) -> None:
 
     Parameters
     ----------
-    nets : mapping of Phase to NeuralNet
     here : bool
         Whether this machine is to compute them, in its own memory; else they only have to fit on some machine.
 

@@ -12,7 +12,6 @@ def as_client(security: Security, role: str) -> Security:
 
     Parameters
     ----------
-    security : distributed.Security
     role : {"scheduler", "worker"}
         Of the process, whose own certificate is used where there is none for clients.
     """

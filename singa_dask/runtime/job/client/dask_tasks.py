@@ -88,7 +88,6 @@ def next_ended(client: Client, done: SimpleQueue[Future[T]], check: Callable[[],
 
     Parameters
     ----------
-    client : distributed.Client
     done : SimpleQueue of Future
         Gets the tasks that have ended.
     check : callable

@@ -69,7 +69,6 @@ class Driver:
     ----------
     run : Submission
         The job. Its user's own modules were read from files, and paths and URLs are absolute.
-    client : distributed.Client
     on_event : callable
         Takes each event, a dict, in the thread of `run`. Metrics are means over the workers of a group.
     lease : Lease, optional

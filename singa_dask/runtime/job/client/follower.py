@@ -52,8 +52,6 @@ class Follower:
 
     Parameters
     ----------
-    client : distributed.Client
-    job_id : str
     on_event : callable
         Takes each event, a dict, in the thread of `follow`. Metrics are means over the workers of a group.
     after : int
@@ -294,10 +292,6 @@ class RemoteJobs:
     """Asks the scheduler for jobs; on one that has never run any, there are none.
 
     Every question raises `ClusterError` if the scheduler does not answer.
-
-    Parameters
-    ----------
-    client : distributed.Client
     """
 
     def __init__(self, client: Client) -> None:
@@ -379,7 +373,6 @@ def match_job(piece: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     Parameters
     ----------
-    piece : str
     rows : sequence of mapping
         With ``id``, ``name``, ``run_url`` and ``ended``; the newest first.
 

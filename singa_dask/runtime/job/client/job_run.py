@@ -87,7 +87,6 @@ class JobRun(Submission):
 
         Parameters
         ----------
-        client : distributed.Client
         directory, observers : RunDirectory, Observers
             See `directory` and `observers`.
         on_event : callable

@@ -149,9 +149,6 @@ class Locality:
 
     Parameters
     ----------
-    job : JobConf
-    layout : Layout
-    surveyed : Surveyed
     names : mapping of str to collection of str
         Result of `host_names_of` for each Dask worker, by address.
     fresh : bool
@@ -191,8 +188,6 @@ class Locality:
 
         Parameters
         ----------
-        processes : sequence of int
-        workers : sequence of str
         chosen : mapping of int to str
             Dask workers of other processes.
 
@@ -301,9 +296,6 @@ def place_on_cluster(
 
     Parameters
     ----------
-    client : distributed.Client
-    job : JobConf
-    layout : Layout
     present : mapping of str to WorkerFacts
         Dask workers; the job may use those that are usable.
     sources : sequence of Source

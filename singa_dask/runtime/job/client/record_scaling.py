@@ -147,7 +147,6 @@ def compute_scalings(
 
     Parameters
     ----------
-    job : JobConf
     sources : sequence of Source
         The user's own modules.
     init_from : sequence of str

@@ -66,7 +66,6 @@ class Result:
         Mean over all gradients.
     learning : dict
         Facts of the first worker group, see `facts_of_workers`; ``summary.json`` has ``sentences`` too.
-    exit_code : int
     reason : str
         One line; empty if the job is done and did not end early.
     error : str

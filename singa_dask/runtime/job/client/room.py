@@ -19,8 +19,6 @@ def wait_for_room(client: Client, layout: Layout, patience: Patience = AT_ONCE, 
 
     Parameters
     ----------
-    client : distributed.Client
-    layout : Layout
     patience : Patience
         By default it has to fit at once.
     beside_tasks : bool

@@ -20,8 +20,6 @@ def share_scans(client: Client, scans: Iterable[TableScan], run: Runner, say: Ca
 
     Parameters
     ----------
-    client : distributed.Client
-    scans : iterable of TableScan
     run : Runner
         Runs tasks on the Dask workers of the job.
     say : callable

@@ -60,10 +60,6 @@ class SteadyTimers:
     """Keeps the timers of a Dask worker going, its heartbeats among them, where the clock of its host is set back.
 
     Those of tornado would wait until the clock shows the old time again, and the Dask worker would be taken for lost.
-
-    Parameters
-    ----------
-    worker : distributed.Worker
     """
 
     def __init__(self, worker: Worker) -> None:

@@ -33,10 +33,8 @@ class Placement:
 
     Attributes
     ----------
-    spec : JobSpec
     token : str
         Of the job's endpoints.
-    life, process : int
     processes : sequence of sequence of Address
         Units of each process.
     workers : sequence of str
@@ -72,7 +70,6 @@ class Hosting(UnitHost):
 
     Parameters
     ----------
-    placement : Placement
     job : JobConf
         The job of the placement.
     **options

@@ -29,10 +29,6 @@ def part_folders(worker: Worker) -> PartFolders:
 class PartFiles:
     """Serves the part files of this host to others, and reads those of other hosts.
 
-    Parameters
-    ----------
-    worker : distributed.Worker
-
     Attributes
     ----------
     handlers : dict of str to callable

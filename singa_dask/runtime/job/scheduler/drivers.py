@@ -95,12 +95,8 @@ class Drivers:
 
     Parameters
     ----------
-    scheduler : distributed.Scheduler
     jobs : mapping of str to JobRecord
         Of `Jobs`.
-    history : History
-    sites : Sites
-    waiting : Waiting
     tell : callable
         (job id, event) passes an event on to those who follow the job.
     is_silent : callable

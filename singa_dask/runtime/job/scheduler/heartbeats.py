@@ -43,12 +43,7 @@ class _Beats:
 
 
 class Heartbeats:
-    """Tells of which Dask workers nothing has come for too long, for their own recent delays and those of others.
-
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    """
+    """Tells of which Dask workers nothing has come for too long, for their own recent delays and those of others."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler

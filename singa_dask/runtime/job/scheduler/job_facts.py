@@ -24,7 +24,6 @@ class JobFacts:
 
     Attributes
     ----------
-    id, name, owner, run_url : str
     topology : mapping
         As in ``summary.json``.
     train_steps : int
@@ -45,8 +44,6 @@ class JobFacts:
         Why it waits, or has ended; empty if nothing is to be said.
     exit_code : int or None
         None while it runs.
-    detached : bool
-    priority, restarts, n_events : int
     place : int
         In line, 1 for the first; 0 if it is not there.
     """

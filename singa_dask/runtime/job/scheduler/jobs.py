@@ -129,10 +129,6 @@ class Jobs(SchedulerPlugin):
     ----------
     records : dict of str to JobRecord
         The jobs that run, by id.
-    history : History
-    waiting : Waiting
-    drivers : Drivers
-    sites : Sites
     """
 
     name = JOBS

@@ -61,7 +61,6 @@ class KeptJobs:
 
     Parameters
     ----------
-    scheduler : distributed.Scheduler
     url : str
         Directory; empty: nothing is kept.
     facts_of : callable

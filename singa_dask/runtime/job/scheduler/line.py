@@ -28,12 +28,10 @@ class _Waiter:
     ----------
     rank : tuple of (float, int)
         Jobs of lower rank go first.
-    facts : JobFacts
     client : str
         Id of the client that waits.
     ticket : str
         Of the client, for this job.
-    cluster : ClusterConf
     asked_at : float
         When it last asked.
     end : dict
@@ -55,11 +53,6 @@ class Waiting:
     A client that waits asks again and again whether it is its turn; a detached job is a record here, and nothing else.
     Jobs of higher priority go first, and of the same priority first come, first served. Only the first one may start: a
     smaller job does not pass a larger one, which might wait for ever.
-
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    history : History
     """
 
     def __init__(self, scheduler: Scheduler, history: History) -> None:

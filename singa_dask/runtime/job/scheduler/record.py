@@ -36,10 +36,6 @@ KEPT_EVENTS = 10_000
 class JobRecord:
     """A job on the scheduler.
 
-    Parameters
-    ----------
-    spec : JobSpec
-
     Attributes
     ----------
     state : JobState
@@ -52,8 +48,6 @@ class JobRecord:
         By host: the Dask worker that asks for it, and tells the others there.
     futures : dict of Future to (int, int)
         Life and process of each task that runs units.
-    stalls : Stalls
-    merger : MetricsMerger
     began : float
         Seconds since the epoch.
     activity : Activity

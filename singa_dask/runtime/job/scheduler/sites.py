@@ -36,12 +36,7 @@ PLUGINS = {
 
 
 class Sites:
-    """Calls Dask workers; installs their plug-ins when they are first needed. No call waits without end.
-
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    """
+    """Calls Dask workers; installs their plug-ins when they are first needed. No call waits without end."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler

@@ -24,7 +24,6 @@ class UnitTasks:
 
     Parameters
     ----------
-    scheduler : distributed.Scheduler
     handle : callable
         (job id, event) hands an event to a job.
     """

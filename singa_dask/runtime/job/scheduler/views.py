@@ -36,12 +36,7 @@ LONG = 300
 
 
 class Views:
-    """Answers questions about jobs, and passes on what people want of them.
-
-    Parameters
-    ----------
-    jobs : Jobs
-    """
+    """Answers questions about jobs, and passes on what people want of them."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs

@@ -165,7 +165,6 @@ class Signal(NamedTuple):
 
     Attributes
     ----------
-    name : str
     by : str
         Who asks, if it is not the client of the job.
     """
@@ -291,7 +290,6 @@ class Over(NamedTuple):
 
     Attributes
     ----------
-    end : JobEnd
     stuck : tuple of str
         Dask workers with units that do not end.
     """
@@ -306,7 +304,6 @@ class Submission:
 
     Attributes
     ----------
-    job_id : str
     job : str
         The job as JSON, with absolute paths.
     sources : sequence

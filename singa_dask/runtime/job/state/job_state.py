@@ -37,13 +37,8 @@ class JobState:
     on from the newest snapshot. A lost process ends it, unless other worker groups can go on while a `Replacement`
     starts again what was lost. A Dask worker that leaves, or new ones, end it too, once a snapshot is taken.
 
-    Parameters
-    ----------
-    spec : JobSpec
-
     Attributes
     ----------
-    cluster : ClusterConf
     restarts : Restarts
         How often units were started again, and why.
     steps : dict of str to int

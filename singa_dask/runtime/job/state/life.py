@@ -19,7 +19,6 @@ class Life:
 
     Attributes
     ----------
-    roster : Roster
     endpoints : dict of int to str
         Where each process is reached, once it is hosted.
     started : set of str

@@ -70,7 +70,6 @@ class Placer:
     ----------
     layout : Layout
         Of the job file.
-    cluster : ClusterConf
 
     Attributes
     ----------

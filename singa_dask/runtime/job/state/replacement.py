@@ -55,8 +55,6 @@ class Replacement:
         Of the job; its roster and endpoints are brought up to date.
     processes : sequence of int
         The processes to start again.
-    points : RestartPoints
-    placer : Placer
 
     Attributes
     ----------
