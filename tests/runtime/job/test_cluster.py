@@ -192,7 +192,7 @@ def test_a_second_signal_ends_it_at_once(client: Client, tmp_path: Path) -> None
             driven.driver.stop("SIGINT")
 
     result = Driven(long("allreduce"), client, tmp_path, twice).result
-    assert (result.exit_code, result.reason) == (130, "ended at once by a second SIGINT")
+    assert (result.exit_code, result.reason) == (130, "aborted by a second SIGINT")
 
 
 @pytest.mark.long

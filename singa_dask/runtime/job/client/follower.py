@@ -269,7 +269,7 @@ class Follower:
         except GONE as error:
             self.warn(f"{name}: the scheduler cannot be reached: {error}")
             if self._n_signals > 1:
-                self._over = self._give_up(f"ended at once by a second {name}", SIGNAL_CODES.get(name, 1))
+                self._over = self._give_up(f"aborted by a second {name}", SIGNAL_CODES.get(name, 1))
 
     def _give_up(self, reason: str, exit_code: int = LostUnitError.exit_code) -> JobEnd:
         """Return the end of a job of which nothing more is heard."""
