@@ -1,4 +1,4 @@
-"""Drive detached jobs on Dask workers, and leave a run to them."""
+"""Run the drivers of detached jobs on Dask workers, and hand a run over to them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DriverHost(WorkerPlugin):
     name = DRIVERS
 
     def setup(self, worker: Worker) -> None:
-        """Take calls of `Jobs`."""
+        """Register the handler that `Jobs` calls."""
         self.worker = worker
         self._drivers: dict[threading.Thread, Driver | None] = {}
         self._leaving = threading.Event()
@@ -51,7 +51,7 @@ class DriverHost(WorkerPlugin):
         worker.handlers.update(handlers)
 
     async def teardown(self, worker: Worker) -> None:
-        """Leave the jobs: the scheduler starts their drivers on other Dask workers."""
+        """Stop the drivers, which the scheduler starts on other Dask workers."""
         worker.handlers.pop(Op.DRIVE, None)
         self._leaving.set()
         for driver in list(self._drivers.values()):
@@ -71,7 +71,7 @@ class DriverHost(WorkerPlugin):
         return {}
 
     def _run(self, run: JobRun, lease: Lease) -> None:
-        """Drive a job to its end, and tell the scheduler how that went, again until it answers."""
+        """Drive a job to its end, and report the failure to the scheduler until it answers."""
         failure: dict[str, Any] = {}
         try:
             self._carry_out(run, lease)
@@ -126,7 +126,7 @@ DETACH_LOOK_S = 0.2
 
 
 def detach(client: Client, run: JobRun) -> dict[str, Any]:
-    """Leave a run to the cluster; return how it goes when the job has started, waits in line, or was refused.
+    """Hand a run over to the cluster; return its state once the job has started, waits in line, or was refused.
 
     Returns
     -------
@@ -144,7 +144,7 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
             raise ClusterError(refusal)
         while (progress := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":
             pause(DETACH_LOOK_S)
-    except (KeyboardInterrupt, SystemExit):  # nobody knows the id yet
+    except (KeyboardInterrupt, SystemExit):  # the user does not know the id yet
         with suppress(*GONE):
             for _ in range(2):
                 ask_jobs(client, Op.SIGNAL, job_id=run.job_id, name="SIGINT")

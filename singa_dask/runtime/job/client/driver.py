@@ -27,24 +27,24 @@ from singa_dask.runtime.job.client.table_scans import share_scans
 from singa_dask.runtime.job.job_end import JobEnd
 from singa_dask.runtime.job.names import SIGNAL_CODES, Op
 from singa_dask.runtime.job.scheduler.job_facts import JobFacts
-from singa_dask.runtime.job.state.events import Submission
+from singa_dask.runtime.job.state.events import JobSpec, Submission
 from singa_dask.runtime.planning.layout import plan_processes
 
 
 @dataclass(frozen=True)
 class Lease:
-    """The right of a driver on the cluster to drive a job, which may have several drivers, one after the other.
+    """The right of a driver on the cluster to drive a job. A lost driver is followed by another one.
 
     Attributes
     ----------
     number : int
         Of the driver: 1 for the first.
     has_begun : bool
-        Whether one before it has submitted the job.
+        Whether an earlier driver has submitted the job.
     first_life : int
-        Of the job; if it is not 0, an earlier scheduler has begun the job, and it goes on from its newest checkpoint.
+        Of the job. If it is not 0, an earlier scheduler began the job, which continues from its newest checkpoint.
     is_kept : bool
-        Whether the scheduler keeps the job for one that is started after it.
+        Whether the scheduler saves the job for the next scheduler.
     """
 
     number: int
@@ -54,7 +54,7 @@ class Lease:
 
 
 class UnheardError(ReplacedError):
-    """The scheduler has not answered a driver of a kept job: the scheduler, or the next one, starts another driver."""
+    """The scheduler does not answer the driver of a job that it has saved, for which it starts another driver."""
 
 
 ELSEWHERE = "another driver drives the job by now."
@@ -68,14 +68,13 @@ class Driver:
     Parameters
     ----------
     run : Submission
-        The job. Its user's own modules were read from files, and paths and URLs are absolute.
+        The job, with absolute paths and URLs.
     on_event : callable
         Takes each event, a dict, in the thread of `run`. Metrics are means over the workers of a group.
     lease : Lease, optional
-        Of a driver on the cluster, which another one may replace. If one before it has submitted the job, this one
-        follows it only.
+        Of a driver on the cluster. If an earlier driver has submitted the job, this one only follows it.
     queue : bool
-        Wait in line if there is no room for the job. A job with a lease has waited there already.
+        Wait in line if there is no room for the job. A job with a lease has waited already.
     """
 
     def __init__(
@@ -100,9 +99,9 @@ class Driver:
         self._queue = queue
 
     def stop(self, signal_name: str = "SIGINT", by: str = "") -> None:
-        """Stop the job with a checkpoint; if called again, end it at once. Safe in a signal handler.
+        """Stop the job with a checkpoint, or end it at once in a second call; see `Follower.signal`.
 
-        A job that waits in line leaves it. ``by``: what stops it, if not the user.
+        A job that waits in line leaves it.
         """
         self._stopped_by = signal_name
         self._follower.signal(signal_name, by)
@@ -112,7 +111,7 @@ class Driver:
         self._follower.warn(message)
 
     def leave(self) -> None:
-        """End `run`, and ask nothing of the job."""
+        """End `run`, but not the job."""
         self._follower.leave()
 
     def run(self) -> Result:
@@ -125,11 +124,11 @@ class Driver:
         DataError
             A Dask worker does not see files that the job reads, or its run directory; nothing was started.
         LeftLineError
-            It was stopped while it waited in line.
+            The job was stopped while it waited in line.
         UnitError
-            A process cannot host its units, as a module of the user cannot be loaded there.
+            A process cannot load a module of the user.
         ReplacedError
-            Another driver does the rest.
+            Another driver has taken over.
         TakenOverError
             Another run has taken the run directory. The job is stopped.
         """
@@ -148,7 +147,7 @@ class Driver:
         return self._result(over)
 
     def _begin_in_line(self) -> None:
-        """Begin the job when it is its turn and there is room."""
+        """Begin the job when it is first in line and there is room."""
         run = asdict(self._submission)
         asked = {"facts": JobFacts.of_run(run).to_dict(), "client": self._client.id}
         asked |= {"ticket": secrets.token_hex(8), "cluster": self.job.cluster.model_dump(mode="json")}
@@ -174,7 +173,7 @@ class Driver:
             self._wait_for_signal()
 
     def _wait_for_signal(self) -> None:
-        """Leave the line if somebody asks for that within a moment."""
+        """Wait for `LINE_LOOK_S`; leave the line if a signal comes."""
         request = self._follower.next_request(LINE_LOOK_S)
         if request is None:
             return
@@ -183,8 +182,8 @@ class Driver:
         self._leave_line({"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1)})
 
     def _tell_left(self, failure: Mapping[str, Any]) -> None:
-        """Let those behind the job go on."""
-        with suppress(*GONE):  # the scheduler drops those who do not ask any more
+        """Take the job out of the line."""
+        with suppress(*GONE):  # the scheduler drops clients that do not ask any more
             ask_jobs(self._client, Op.LEAVE, job_id=self._submission.job_id, failure=dict(failure))
 
     def _leave_line(self, failure: Mapping[str, Any]) -> None:
@@ -193,14 +192,14 @@ class Driver:
 
     def _begin(self) -> None:
         """Choose Dask workers, and submit the job."""
-        given = self._submission
-        sources, resume, datasets = given.modules, given.resume, given.datasets
+        given, resume = self._submission, self._submission.resume
+        sources = given.modules
         if self._lease is None and not self._queue:
             self._prepare()
         room = self._follower.ask(Op.ROOM, wanted=self.job.cluster.workers.model_dump(mode="json"))
         facts = worker_facts(room)
         placed = place_on_cluster(
-            self._client, self.job, self._layout, facts, sources, resume, datasets, self._share_scans
+            self._client, self.job, self._layout, facts, sources, resume, given.datasets, self._share_scans
         )
         self._check_seen(placed.workers)
         run = self._on_workers(placed.workers)
@@ -219,7 +218,7 @@ class Driver:
         check_seen(self._client, [*files_of(self.job), *values], workers, given.run_url)
 
     def _share_scans(self, workers: Sequence[str], scans: Sequence[TableScan]) -> None:
-        """Let the Dask workers of the job scan its large tables, before they look for its records."""
+        """Scan the large tables of the job on its Dask workers."""
 
         def say(line: str) -> None:
             self._publish({"event": "notice", "unit": "driver", "level": "INFO", "time": time.time(), "message": line})
@@ -229,7 +228,7 @@ class Driver:
 
     def _check_stopped(self) -> None:
         if self._stopped_by:
-            reason = f"{self._stopped_by}: stopped while the training records were looked at."
+            reason = f"{self._stopped_by}: stopped while the training records were read."
             raise LeftLineError(reason, SIGNAL_CODES.get(self._stopped_by, 1))
 
     def _prepare(self) -> None:
@@ -266,25 +265,24 @@ class Driver:
                 raise ReplacedError(ELSEWHERE)  # the run directory is another driver's by now
             self._publish(self._started())
             self._has_started = True
-        submission = {each.name: getattr(self._submission, each.name) for each in fields(Submission)}
-        spec = {
-            **submission,
-            "job": self.job.to_json(),
-            "workers": list(placed.workers),
-            "assignments": {name: list(map(int, order)) for name, order in placed.assignments.items()},
-            "client": self._client.id,
-            "driver": self._lease.number if self._lease else 0,
-            "first_life": self._lease.first_life if self._lease else 0,
-            "scalings": self._scalings or {},
-        }
-        if refusal := self._follower.ask(Op.SUBMIT, spec=spec):
+        spec = JobSpec(
+            **{each.name: getattr(self._submission, each.name) for each in fields(Submission) if each.name != "job"},
+            job=self.job.to_json(),
+            workers=list(placed.workers),
+            assignments={name: list(map(int, order)) for name, order in placed.assignments.items()},
+            client=self._client.id,
+            driver=self._lease.number if self._lease else 0,
+            first_life=self._lease.first_life if self._lease else 0,
+            scalings=self._scalings or {},
+        )
+        if refusal := self._follower.ask(Op.SUBMIT, spec=asdict(spec)):
             raise ClusterError(refusal)
         for note in placed.notes:
             self._follower.log("INFO", note)
 
 
 def needs_room(error: Exception) -> bool:
-    """Return whether a job that could not begin may do so later: nothing but room on the cluster is missing."""
+    """Return whether an error only says that the cluster has no room for the job."""
     return isinstance(error, ClusterError) and not isinstance(error, LeftLineError | UnloadableError)
 
 
