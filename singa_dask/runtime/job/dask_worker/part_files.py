@@ -44,14 +44,14 @@ class PartFiles:
         self.handlers: dict[str, Callable[..., Any]] = {Op.READ: self._read, Op.DROP: self._drop}
 
     def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         self._threads.shutdown(wait=False)
 
     @contextlib.contextmanager
     def reading(self, messages: Sequence[Sequence[Any]]) -> Iterator[None]:
         """Make the files of catalogs, given as plain values, readable in this process.
 
-        What is read of other hosts is kept with the files of this one, and deleted with them.
+        Ranges of other hosts' files are cached with the files of this host, and deleted with them.
         """
         catalogs = [Catalog.of(message) for message in messages]
         for catalog in catalogs:
@@ -70,7 +70,7 @@ class PartFiles:
         return {"data": to_serialize(data)}
 
     async def _drop(self, tokens: Sequence[str]) -> None:
-        """Delete files that no job reads any more."""
+        """Delete the files of catalogs."""
         for token in tokens:
             await self._in_thread(self._folders.drop, token)
 
