@@ -8,7 +8,7 @@ from distributed.security import Security
 
 
 def as_client(security: Security, role: str) -> Security:
-    """Return the security of a Dask process for a client in it; gateways give it no client's certificate.
+    """Return the security of a Dask process for a client in it, which may lack a client's certificate.
 
     Parameters
     ----------

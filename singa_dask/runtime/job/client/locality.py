@@ -49,9 +49,9 @@ class Surveyed(NamedTuple):
     silent : list of str
         Input layers whose filesystem should report hosts but does not.
     assignments : dict of str to list of int
-        Those of the checkpoint that the job continues from.
+        From the checkpoint that the job continues from.
     unscanned : sequence of TableScan
-        Scans of large tables of text that this host has not made. If there are any, the hosts are not known yet.
+        Large tables of text that this host has not scanned. If there are any, the hosts are not known yet.
     """
 
     stores: dict[str, Survey]
@@ -86,7 +86,7 @@ def survey(
     Raises
     ------
     TimeoutError
-        It takes too long. The task ends nevertheless, as the job needs its thread.
+        It takes too long.
     """
 
     def run() -> Surveyed:
@@ -113,7 +113,7 @@ def _survey_stores(job: str, resume: str | None, scanned_bytes: float) -> Survey
                     if found is not None:
                         surveys[layer.name] = found
                     elif layer.store_conf.backend in TABLES:
-                        with suppress(SingaError, OSError):  # the processes of the job report what is wrong
+                        with suppress(SingaError, OSError):  # the processes of the job report the error
                             layer.open_checked().close()
             except UnscannedError as error:
                 unscanned.setdefault(error.scan.name, error.scan)
@@ -203,7 +203,7 @@ class Locality:
         # prefer hosts without other processes; among them copies count too
         most = self._share * np.array([self._n_workers[process] for process in processes])[:, None]
         free, copies = (np.clip(held - there * self._share, 0.0, most) for held in self._held)
-        # the last column is that of hosts without records, whose number is -1
+        # the last column is for hosts without records, whose number is -1
         worth = np.pad(self._wanted[processes] + free + copies / 1024, ((0, 0), (0, 1)))
         rated: np.ndarray = worth[:, [self._host_of[address] for address in workers]]
         return rated
@@ -274,7 +274,7 @@ class Placed(NamedTuple):
     assignments : dict of str to list of int
         By input layer: the order in which its blocks are assigned to workers, if that was chosen.
     notes : list of str
-        What is not known, for the log of the run.
+        Why hosts of records are not known, for the log of the run.
     """
 
     workers: list[str]
@@ -305,14 +305,14 @@ def place_on_cluster(
     datasets : sequence
         Catalogs of the part files that the job reads, as plain values.
     share_scans : callable
-        (Dask workers on which there is room for the job, scans) scans tables of text; then their hosts are looked for.
+        (Dask workers with room for the job, scans) scans tables of text, before the search for their hosts.
 
     Raises
     ------
     ClusterError
         The job does not fit on the cluster.
     """
-    # a job that does not fit fails before any record is looked for
+    # a job that does not fit fails before records are read
     if job.cluster.elastic.max_processes:
         _, chosen = place_first(layout, present)
         if len(chosen) < len(layout.processes):
@@ -348,7 +348,7 @@ def place_on_cluster(
 
 @contextmanager
 def _noting(notes: list[str]) -> Iterator[None]:
-    """Make an error a note: locality only makes a job faster, and units report what is wrong."""
+    """Turn an error into a note: locality only makes a job faster."""
     try:
         yield
     except Exception as error:
@@ -356,7 +356,7 @@ def _noting(notes: list[str]) -> Iterator[None]:
 
 
 def _give_up_after(seconds: float) -> Callable[[], None]:
-    """Return a check for `on_dask` that raises an error when this time is over."""
+    """Return a check for `on_dask` that raises `ClusterError` after a time."""
     end = time.monotonic() + seconds
 
     def check() -> None:

@@ -25,12 +25,12 @@ from singa_dask.runtime.units.initial_state import InitialState
 
 NONE = Moments.of(np.empty((0, 1)))
 GROUP_BYTES, MAX_GROUPS = 8 << 20, 32
-"""Records of about so many bytes are merged in one go, whoever reads them: the results are the same bits. Of more
-groups than the maximum, some at equal distances are read: more records would not change what they say."""
+"""Records are merged in groups of this many bytes, so that results have the same bits for any number of tasks. Of more
+groups than the maximum, a sample at equal distances is read."""
 
 
 class GroupMoments(NamedTuple):
-    """Moments of some groups of blocks, from number ``first`` on; names of columns, and whether values were rounded."""
+    """Moments of groups of blocks, from number ``first`` on; names of columns, and whether values were rounded."""
 
     first: int
     moments: list[Moments]
@@ -39,7 +39,7 @@ class GroupMoments(NamedTuple):
 
 
 def measure(layer: StoreInput, index: int, count: int, check: Callable[[], None]) -> GroupMoments:
-    """Return the moments of part ``index`` of ``count`` parts of the records of a layer; ``check`` is called often.
+    """Return the moments of part ``index`` of ``count`` parts of the records of a layer; call ``check`` often.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def scaling_of(layer: str, parts: Sequence[GroupMoments], warn: Callable[[str], 
 def _measure(
     job: str, sources: Sequence[modules.Source], init_from: Sequence[str], index: int, of: int
 ) -> list[tuple[str, Scaling | GroupMoments]]:
-    """Return for each layer that standardises the moments of part ``index`` of ``of`` parts of its records.
+    """Return for each standardised layer the moments of part ``index`` of ``of`` parts of its records.
 
     Or the scaling of a checkpoint that the job begins with.
     """
@@ -141,9 +141,9 @@ def compute_scalings(
     run: Runner,
     warn: Callable[[str], None],
 ) -> dict[str, Mapping[str, Any]]:
-    """Return the scaling of each layer of the training net that standardises, see `Scaling.to_dict`.
+    """Return the `Scaling.to_dict` of each standardised layer of the training net.
 
-    It is that of a checkpoint in ``init_from``, whose params were trained on such values, if that has one.
+    A scaling of a checkpoint in ``init_from`` is preferred, as its params were trained on such values.
 
     Parameters
     ----------

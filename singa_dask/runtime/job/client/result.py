@@ -32,8 +32,8 @@ class Result:
     lost_s : float
         Time from each loss until the step at which it happened is reached again, summed, in seconds.
     step_ms, wait_ms : dict of str to float
-        Milliseconds for a step; `StepTimer` defines a step on a GPU. A worker waits for ``data``, for ``params``, and
-        for ``cores`` that other threads use.
+        Milliseconds for a step, see `StepTimer`; empty if the job was killed. A worker waits for ``data``, for
+        ``params``, and for ``cores`` that other threads use.
     bytes : dict of str to int
         ``sent`` and ``received``: arrays between processes. ``local`` and ``remote``: blocks of records that were read
         on a host that stores them, and others.
@@ -183,7 +183,7 @@ def outcome(over: JobEnd) -> tuple[str, int, str]:
 
 
 def _updates(counted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Add up what the servers have counted, see `UpdateCounts`."""
+    """Add up the counts of the servers, see `UpdateCounts`."""
     staleness: Counter[str] = sum((Counter(counts["staleness"]) for counts in counted), Counter())
     total = sum(counts["staleness_sum"] for counts in counted)
     return {
@@ -196,7 +196,7 @@ def _updates(counted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _reason_of(failure: Mapping[str, Any], reports: Mapping[str, Mapping[str, Any]]) -> str:
-    """Describe why the job failed, and how many other units failed in the same way."""
+    """Return why the job failed, and how many other units failed in the same way."""
     reason, unit = str(failure["reason"]), str(failure.get("unit"))
     alike = [name for name, report in reports.items() if "cause" in report and report["cause"] == failure.get("cause")]
     n_others = len(set(alike) - {unit})
@@ -204,7 +204,7 @@ def _reason_of(failure: Mapping[str, Any], reports: Mapping[str, Mapping[str, An
 
 
 def _merge_layers(tables: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
-    """Return the longest time of each layer over the workers that have it, or a part of it."""
+    """Return the longest time of each layer over the workers that compute it."""
     merged: dict[str, dict[str, float]] = {}
     for table in tables:
         for layer, times in table.items():
