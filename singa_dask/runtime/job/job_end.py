@@ -1,10 +1,38 @@
-"""How a job has ended, for those who follow it."""
+"""JobEnd: how a job has ended, and `Failure`: why it has failed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a job has failed.
+
+    Attributes
+    ----------
+    error : str
+        Traceback; empty if the reason is enough.
+    unit, cause : str
+        The unit that failed, and its error without names of units; empty if no unit did.
+    is_hosting : bool
+        Whether a process could not be hosted.
+    """
+
+    reason: str
+    exit_code: int = 1
+    error: str = ""
+    unit: str = ""
+    cause: str = ""
+    is_hosting: bool = False
+
+    @classmethod
+    def of(cls, report: Mapping[str, Any]) -> Failure:
+        """Return the failure in the report of a unit."""
+        error = "" if report.get("expected") else report.get("error", "")
+        return cls(report["reason"], report.get("exit_code", 1), error, report.get("unit", ""), report.get("cause", ""))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,8 +43,8 @@ class JobEnd:
     ----------
     reports : mapping of str to mapping
         Of each unit; empty if nothing more is heard of the job.
-    failure : mapping or None
-        The first one: ``reason``, ``exit_code``, ``error``, ``expected``.
+    failure : Failure or None
+        The first one.
     signal, by : str
         Name of the signal that stopped the job, and who sent it, if not its client.
     processes : sequence of sequence of str
@@ -34,7 +62,7 @@ class JobEnd:
     """
 
     reports: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    failure: Mapping[str, Any] | None = None
+    failure: Failure | None = None
     signal: str = ""
     by: str = ""
     processes: Sequence[Sequence[str]] = ()
@@ -50,10 +78,11 @@ class JobEnd:
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> JobEnd:
-        """Return what an event ``over`` says."""
-        return cls(**{each.name: event[each.name] for each in fields(cls) if each.name in event})
+        """Return the end in an event ``over``."""
+        known = {each.name: event[each.name] for each in fields(cls) if each.name in event}
+        return cls(**{**known, "failure": Failure(**event["failure"]) if event.get("failure") else None})
 
     @property
     def reason(self) -> str:
         """Why the job has failed; empty if it has not."""
-        return str(self.failure["reason"]) if self.failure else ""
+        return self.failure.reason if self.failure else ""

@@ -343,7 +343,7 @@ def test_max_restarts_is_kept(n: int, code: int) -> None:
             world.run(0.1)  # the next loss comes before its first step
     assert world.over.end.restarts == n
     assert world.over.end.failure is not None
-    assert world.over.end.failure["exit_code"] == code
+    assert world.over.end.failure.exit_code == code
     assert "max_restarts" in world.over.end.reason
 
 

@@ -240,9 +240,8 @@ class Driver:
             raise ClusterError(refusal)
 
     def _result(self, over: JobEnd) -> Result:
-        failure = over.failure
-        if failure and failure.get("hosting"):
-            kind = ClusterError if failure["exit_code"] == ClusterError.exit_code else UnitError
+        if over.failure and over.failure.is_hosting:
+            kind = ClusterError if over.failure.exit_code == ClusterError.exit_code else UnitError
             raise kind(over.reason)
         if over.stuck:
             self._follower.warn(

@@ -16,7 +16,7 @@ from singa_dask.cancellation import pause
 from singa_dask.comm.remote_import import load_on_scheduler
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, ReplacedError, listed
 from singa_dask.redaction import redact
-from singa_dask.runtime.job.job_end import JobEnd
+from singa_dask.runtime.job.job_end import Failure, JobEnd
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import JOBS, NOTICES, SIGNAL_CODES, TAKEN_OVER, Op, this_user
 from singa_dask.shown import plural
@@ -272,7 +272,7 @@ class Follower:
     def _give_up(self, reason: str, exit_code: int = LostUnitError.exit_code) -> JobEnd:
         """Return the end of a job whose scheduler is gone or has forgotten it."""
         return JobEnd(
-            failure={"reason": f"{reason}.", "exit_code": exit_code, "expected": True},
+            failure=Failure(f"{reason}.", exit_code),
             latest=self._latest,
             last_step=self._last_step,
             seconds=time.monotonic() - self._began,

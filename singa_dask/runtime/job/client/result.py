@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.runtime.job.job_end import JobEnd
+from singa_dask.errors import LostUnitError
+from singa_dask.runtime.job.job_end import Failure, JobEnd
 from singa_dask.runtime.job.names import SIGNAL_CODES
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.units.learning import facts_of_workers
@@ -116,7 +117,7 @@ class Result:
 
 def summarise(name: str, job_id: str, layout: Layout, over: JobEnd) -> Result:
     """Combine the reports of a job into its result; ``layout`` is that of the job file."""
-    reports, failure, latest = over.reports, over.failure, over.latest
+    reports, latest = over.reports, over.latest
     workers = [report for report in reports.values() if "step_ms" in report]
     first = [report for report in workers if report["unit"].startswith("worker-0-")]
     state, steps, reason = outcome(over)
@@ -155,7 +156,7 @@ def summarise(name: str, job_id: str, layout: Layout, over: JobEnd) -> Result:
         learning=facts_of_workers(report["learning"] for report in first if report.get("learning")),
         exit_code=exit_code_of(state, over),
         reason=reason,
-        error="" if not failure or failure.get("expected") else str(failure.get("error", "")),
+        error=over.failure.error if over.failure else "",
     )
 
 
@@ -163,7 +164,7 @@ def exit_code_of(state: str, over: JobEnd) -> int:
     """Return the exit code of a job that has ended in this state."""
     if state == "stopped":
         return SIGNAL_CODES.get(over.signal, 1)
-    return int(over.failure.get("exit_code", 1)) if over.failure else 0
+    return over.failure.exit_code if over.failure else 0
 
 
 def outcome(over: JobEnd) -> tuple[str, int, str]:
@@ -172,7 +173,7 @@ def outcome(over: JobEnd) -> tuple[str, int, str]:
     workers = [report for report in reports.values() if "step_ms" in report]
     step = max((int(report.get("step", -1)) for report in reports.values()), default=-1)
     if failure:
-        last = f" Last step: {step}." if failure.get("exit_code") == 4 else ""
+        last = f" Last step: {step}." if failure.exit_code == LostUnitError.exit_code else ""
         return "failed", max(step, 0), _reason_of(failure, reports) + last
     waited = bool(over.signal) and any(report["state"] != "done" for report in reports.values())
     if waited or any(report["stopped"] for report in workers):
@@ -195,11 +196,10 @@ def _updates(counted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _reason_of(failure: Mapping[str, Any], reports: Mapping[str, Mapping[str, Any]]) -> str:
+def _reason_of(failure: Failure, reports: Mapping[str, Mapping[str, Any]]) -> str:
     """Return why the job failed, and how many other units failed in the same way."""
-    reason, unit = str(failure["reason"]), str(failure.get("unit"))
-    alike = [name for name, report in reports.items() if "cause" in report and report["cause"] == failure.get("cause")]
-    n_others = len(set(alike) - {unit})
+    reason, unit = failure.reason, failure.unit
+    n_others = sum(report.get("cause") == failure.cause != "" for name, report in reports.items() if name != unit)
     return reason.replace(unit, f"{unit} and {plural(n_others, 'other')}", 1) if n_others else reason
 
 

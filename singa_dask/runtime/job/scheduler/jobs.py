@@ -22,6 +22,7 @@ from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import add_dashboard
 from singa_dask.runtime.job.dask_worker.clock import read_clock
 from singa_dask.runtime.job.frames import guard_frames
+from singa_dask.runtime.job.job_end import Failure
 from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, JOBS, SITE, TAKEN_OVER, Op, in_use, job_of
 from singa_dask.runtime.job.scheduler.demand import count_demand, missing_of, sizes_of
@@ -527,8 +528,7 @@ class Jobs(SchedulerPlugin):
             logger.exception("%s", job_id)
             record = self.records.get(job_id)
             if record is not None and record.state.phase != "over":
-                failure = {"reason": f"the scheduler: {text_of(error)}", "exit_code": 1}
-                failure["error"] = redact(traceback.format_exc()) + A_BUG
+                failure = Failure(f"the scheduler: {text_of(error)}", error=redact(traceback.format_exc()) + A_BUG)
                 self._do(record, record.state.break_off(failure))
 
     def handle(self, job_id: str, event: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError, LostUnitError, UnitError
-from singa_dask.runtime.job.job_end import JobEnd
+from singa_dask.runtime.job.job_end import Failure, JobEnd
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import NOTICES, SIGNAL_CODES
 from singa_dask.runtime.job.state import events as ev
@@ -26,7 +26,7 @@ from singa_dask.shown import plural
 SILENT_TOGETHER_S = 1.0
 """Time within which the other Dask workers that were cut off together with a silent one are found silent, too."""
 FIRST = Address.worker(0, 0)
-CLIENT_GONE = {"reason": "the client that ran the job is gone", "exit_code": 1, "expected": True}
+CLIENT_GONE = Failure("the client that ran the job is gone")
 
 
 class JobState:
@@ -57,7 +57,7 @@ class JobState:
         self._life = Life(Roster.of(spec.first_life - 1, pack(self._layout, len(spec.workers)), spec.workers))
         self._points = RestartPoints(spec.resume)
         self.restarts = Restarts(self.cluster.max_restarts)
-        self._failure: dict[str, Any] | None = None
+        self._failure: Failure | None = None
         self._is_done = False
         self._ended_by = ""  # why the last life ended
         self._signal = ""
@@ -173,7 +173,7 @@ class JobState:
         if event.error and (event.final or cannot_begin):
             reason = f"{worker}: {event.error}" if event.lasting else event.error
             code = ClusterError.exit_code if event.lasting else UnitError.exit_code
-            self._fail({"reason": reason, "exit_code": code, "expected": True, "hosting": True})
+            self._fail(Failure(reason, code, is_hosting=True))
         elif event.error:
             self._lose(worker, event.error)
         else:
@@ -250,7 +250,7 @@ class JobState:
                     self._part(event.unit, report["unreachable"])
                 self._recover(str(report["reason"]), report)
             else:
-                self._fail(dict(report))
+                self._fail(Failure.of(report))
         else:
             self._end_if_done()
 
@@ -323,7 +323,7 @@ class JobState:
         self._n_signals += not (event.by or is_notice)
         if event.name == "SIGKILL" or self._n_signals > 1:
             how = f"killed by {event.by}" if event.by else f"aborted by a second {event.name}"
-            self._fail({"reason": how, "exit_code": SIGNAL_CODES.get(event.name, 1), "expected": True})
+            self._fail(Failure(how, SIGNAL_CODES.get(event.name, 1)))
             return
         if (event.by or is_notice) and self._signal:
             return  # it stops already
@@ -392,19 +392,19 @@ class JobState:
 
     # -- from one placement to the next -------------------------------------------------------------------------
 
-    def break_off(self, failure: dict[str, Any]) -> list[Any]:
+    def break_off(self, failure: Failure) -> list[Any]:
         """End the job without waiting; return the actions that follow."""
-        self._actions = [ev.EndLife(self.life, worker, str(failure["reason"]), forget=True) for worker in self.workers]
+        self._actions = [ev.EndLife(self.life, worker, failure.reason, forget=True) for worker in self.workers]
         self._failure = failure
         self._finish()
         return self._actions
 
-    def _fail(self, failure: dict[str, Any]) -> None:
+    def _fail(self, failure: Failure) -> None:
         """End the job. Its first failure counts."""
         if self._failure is None and not self._is_done:
             self._failure = failure
         if self.phase in ("starting", "running"):
-            self._end_life(str(failure["reason"]))
+            self._end_life(failure.reason)
         elif self.phase == "placing":
             self._finish()
 
@@ -421,7 +421,7 @@ class JobState:
         if self.life > 0:
             self._recover(reason)
         else:
-            self._fail({"reason": reason, "exit_code": ClusterError.exit_code, "expected": True})
+            self._fail(Failure(reason, ClusterError.exit_code))
 
     def _end_life(self, reason: str) -> None:
         self._moving, self._trains, self._replacement, self._aborted_since = "", False, None, None
@@ -471,7 +471,7 @@ class JobState:
             placement = self._placer.place(self._now, self._workers, self.roster.workers, self._warn)
         except ClusterError as error:
             reason = f"{' '.join(self.restarts.reasons)} {error}"
-            self._fail({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True})
+            self._fail(Failure(reason, LostUnitError.exit_code))
             return
         if placement is not None:
             self._begin_life(Roster.of(self.life + 1, *placement, self.roster.threads))
@@ -562,8 +562,8 @@ class JobState:
         refusal = self._refusal()
         if refusal:
             tried = f" {refusal} Earlier: {' '.join(self.restarts.reasons)}" if len(self.restarts) else f" {refusal}"
-            failure = report or {"exit_code": LostUnitError.exit_code, "expected": True}
-            self._fail({**failure, "reason": reason + tried})
+            lost = {"exit_code": LostUnitError.exit_code}
+            self._fail(Failure.of({**(report or lost), "reason": reason + tried}))
             return
         self._count_restart(reason)
         self._end_life(reason)
