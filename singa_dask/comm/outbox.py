@@ -120,8 +120,6 @@ class Outbox:
         except Exception:
             logger.exception("%s is lost: %s", self.address, reason)
 
-    # -- connections -------------------------------------------------------------------------------
-
     async def _run(self) -> None:
         """Keep a connection while there are messages, until the peer is lost."""
         down_since, pause_s, fruitless, reason = self._loop.time(), _FIRST_PAUSE_S, 0, ""
@@ -218,8 +216,6 @@ class Outbox:
             self._arrived, self._waiting_since = number, self._loop.time()
         while self._unacknowledged and self._unacknowledged[0][0] <= number:
             self._unacknowledged.popleft()
-
-    # -- the end -----------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Close the connection, and discard messages that are not acknowledged."""

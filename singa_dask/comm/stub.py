@@ -120,8 +120,6 @@ class Stub:
             n_bytes = [piece.size * self.dtype.itemsize for piece in slices]
             self._exchange = TreeExchange(process, tree, roots, n_bytes, self._slice_values, self._request)
 
-    # -- memory ------------------------------------------------------------------------------------
-
     def server_values(self, group: int, param: int) -> Any:
         """Return the values of a param of the servers of ``group`` in this process, 1-D, shared with its workers."""
         return self._values(("server", group, param))
@@ -185,8 +183,6 @@ class Stub:
             values = self.worker_values(group, piece.param)[piece.start : piece.stop]
             values = self._views.setdefault((group, number), values)
         return values
-
-    # -- messages ----------------------------------------------------------------------------------
 
     def handle(self, message: Message) -> list[Message]:
         """Handle a message about params; return the messages that follow."""

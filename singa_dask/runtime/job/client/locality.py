@@ -181,8 +181,6 @@ class Locality:
         self._wanted = self._count_wanted()
         self._held, self._share = self._count_assigned()
 
-    # -- where processes go ------------------------------------------------------------------------
-
     def gain(self, processes: Sequence[int], workers: Sequence[str], chosen: Mapping[int, str]) -> np.ndarray:
         """Return the bytes per epoch that processes would read from their own hosts on Dask workers.
 
@@ -238,8 +236,6 @@ class Locality:
         for layer.context.group in range(self._job.cluster.nworker_groups):
             orders.append(layer.make_order(blocks.survey.sizes, blocks.survey.fingerprint, blocks.survey.runs))
         return orders
-
-    # -- who reads what ------------------------------------------------------------------------------
 
     def assignments(self, workers: Sequence[str]) -> dict[str, list[int]]:
         """Return the order in which to assign the blocks of each input layer, if it is free and makes a difference.

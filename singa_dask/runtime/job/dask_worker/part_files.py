@@ -59,8 +59,6 @@ class PartFiles:
         with mounted(catalogs, self.fetch, lambda catalog: self._folders.path(catalog.token, "cache")):
             yield
 
-    # -- serving -----------------------------------------------------------------------------------------------------
-
     async def _read(self, token: str, name: str, offset: int, length: int) -> dict[str, Any]:
         """Return a range of a file as ``data``, or an ``error``."""
         try:
@@ -76,8 +74,6 @@ class PartFiles:
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await self._worker.loop.run_in_executor(self._threads, function, *arguments)
-
-    # -- reading -----------------------------------------------------------------------------------------------------
 
     def fetch(self, catalog: Catalog, file: PartFile, offset: int, length: int) -> bytes:
         """Read a range of a file through a Dask worker on its host; called by any thread but the event loop.

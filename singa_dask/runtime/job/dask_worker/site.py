@@ -114,8 +114,6 @@ class Site(WorkerPlugin):
         """Run a blocking function beside the event loop."""
         return await self.worker.loop.run_in_executor(self._threads, partial(function, *arguments))
 
-    # -- lives -------------------------------------------------------------------------------------------------------
-
     async def shared(self, job_id: str, what: str, leader: str = "") -> str:
         """Return the JSON that all processes of a job share; empty if that life of the job is over.
 
@@ -286,8 +284,6 @@ class Site(WorkerPlugin):
         for hosting in self._of(job_id):
             hosting.request(what)
 
-    # -- reports -----------------------------------------------------------------------------------------------------
-
     def _metrics(self, worker: Worker) -> dict[str, Any]:
         progress: dict[str, list[dict[str, Any]]] = {job_id: [] for job_id in list(self.store.jobs)}
         for hosting in list(self.hostings.values()):
@@ -321,8 +317,6 @@ class Site(WorkerPlugin):
             there.set_result(await self.worker.scheduler.singa_dask_snapshot(**facts))
         except Exception as error:
             there.set_exception(error)
-
-    # -- snapshots ---------------------------------------------------------------------------------------------------
 
     def _keep_part(self, hosting: Hosting, step: int, file: str, content: bytes, known: int) -> list[str]:
         """Keep a part of a snapshot here and on the buddy; return the Dask workers that have it."""

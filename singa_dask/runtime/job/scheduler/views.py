@@ -143,8 +143,6 @@ class Views:
                 stacks[name] = {"address": address, **known}
         return stacks
 
-    # -- the page and Prometheus -------------------------------------------------------------------------------------
-
     def overview(self) -> dict[str, Any]:
         """Return a row for each job: those that run, the newest first; the first 50 in line; the last 50 that ended.
 
