@@ -24,7 +24,7 @@ class Endpoint:
     host : str
         Where other processes reach it.
     bind_host : str
-        IP address to listen on: that of ``host``, or of all interfaces.
+        IP address to listen on: the one of ``host``, or of all interfaces.
     ports : sequence of int
         To choose from; 0 stands for any port.
     """

@@ -42,7 +42,7 @@ class JobEnd:
     Attributes
     ----------
     reports : mapping of str to mapping
-        Of each unit; empty if nothing more is heard of the job.
+        Reports of units; empty if the scheduler is gone or has forgotten the job.
     failure : Failure or None
         The first one.
     signal, by : str
@@ -58,7 +58,7 @@ class JobEnd:
     samples_per_s : float
         The last speed that was reported, summed over the worker groups.
     is_heard : bool
-        Whether the scheduler has told it.
+        Whether this is known from the scheduler.
     """
 
     reports: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -90,7 +90,7 @@ def test_drivers_are_spread_and_start_elsewhere_when_one_is_lost() -> None:
     world = World("h/a", "h/b", "h/c")
     assert [world.detach(job_id) for job_id in "12"] == ["", ""]
     assert world.started == ["h/a", "h/b"]
-    assert "runs on this cluster" in world.detach("1")
+    assert "already running or queued" in world.detach("1")
     assert world.drivers.renew("1", 1)
     del world.workers["h/a"]
     world.drivers.lose("h/a")
@@ -197,7 +197,7 @@ def test_a_job_without_a_dask_worker_for_its_driver_is_refused(monkeypatch: pyte
 def test_a_job_in_line_has_a_driver_once_it_is_its_turn_and_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World("h/a")
     assert [world.queue(job_id, job_id == "c") for job_id in "abc"] == ["", "", ""]
-    assert "runs on this cluster" in world.queue("a")
+    assert "already running or queued" in world.queue("a")
     assert world.start_next(has_room=False) == []
     assert world.drivers.detached("c") == {"state": "queued", "place": 1, "reason": "no room."}
     assert world.drivers.detached("b")["place"] == 3

@@ -52,12 +52,12 @@ def prepare(
     Returns
     -------
     dict of Phase to NeuralNet
-        The nets, shapes only. If the job is not for training, only that of tests.
+        The nets, shapes only; only the test net if the job does not train.
 
     Raises
     ------
     ConfigError, CheckpointError
-        The job is wrong; says what and where.
+        The job is wrong.
     """
     nets = build_nets(job) if job.trains else {Phase.TEST: build_net(job, Phase.TEST)}
     check_memory(nets, here=check_sources and not (job.gpu or job.ops == "cupy"))
@@ -90,7 +90,7 @@ def prepare(
 def _check_standardised(nets: Mapping[Phase, NeuralNet]) -> None:
     """Check that tests and validations standardise the records that training does."""
     trained: dict[str, bool] = {}
-    for net in nets.values():  # that of training is the first
+    for net in nets.values():  # the training net is the first
         for node, layer in zip(net.nodes, net.all_layers, strict=True):
             if not isinstance(layer, StoreInput) or layer.traits.reads_beside:
                 continue
@@ -99,7 +99,7 @@ def _check_standardised(nets: Mapping[Phase, NeuralNet]) -> None:
             if net.context.phase == Phase.TRAIN:
                 trained[layer.conf_name] = said
             elif said != expected:
-                message = f"the training net has standardise: {str(expected).lower()}. Say the same here."
+                message = f"the training net has standardise: {str(expected).lower()}. Set the same value here."
                 raise ConfigError(Problem(("neuralnet", "layer", node.index, "store_conf", "standardise"), message))
 
 
@@ -175,9 +175,7 @@ def check_memory(nets: Mapping[Phase, NeuralNet], here: bool) -> None:
 
 
 def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
-    """Return the warnings on the nets of a training job.
-
-    They are of unused layers, constant ones, those that write files, and batches larger than the data.
+    """Return warnings on unused and constant layers, layers that write files, and batches larger than the data.
 
     A layer that only the test or validation net has may be there for `extract` and `predict`.
     """
@@ -263,7 +261,7 @@ def missing_gpus(job: JobConf) -> list[Problem]:
         n_gpus = cupy_ops.count()
     except ConfigError as error:
         return [Problem(path, f"{error} {instead}")]
-    # if an index is too large, the error of the worker lists those that exist
+    # if an index is too large, the error of the worker lists the GPUs
     return [] if n_gpus else [Problem(path, f"GPUs cannot be used here: this process sees no GPU. {instead}")]
 
 

@@ -57,7 +57,7 @@ class UnheardError(ReplacedError):
     """The scheduler does not answer the driver of a job that it has saved, for which it starts another driver."""
 
 
-ELSEWHERE = "another driver drives the job by now."
+ELSEWHERE = "another driver has taken over the job."
 LINE_LOOK_S = 0.5
 SHOWN = 3
 

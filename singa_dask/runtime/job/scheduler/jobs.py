@@ -146,7 +146,7 @@ class Jobs(SchedulerPlugin):
         self._tasks = UnitTasks(scheduler, self.handle)
         self._heartbeats = Heartbeats(scheduler)
         self._is_ticking = False
-        self._told: set[tuple[str, str]] = set()  # jobs, and errors of the scheduler that they were told
+        self._told: set[tuple[str, str]] = set()  # jobs, and errors of the scheduler in their logs
         self._ended_at = time.monotonic()
         self._news_at = 0.0  # when most Dask workers have sent their next heartbeat
         self._looked_at: dict[str, float] = {}  # by Dask worker: its last heartbeat that was read
