@@ -38,8 +38,8 @@ class GroupMoments(NamedTuple):
     is_rounded: bool
 
 
-def measure(layer: StoreInput, index: int, count: int, check: Callable[[], None]) -> GroupMoments:
-    """Return the moments of part ``index`` of ``count`` parts of the records of a layer; call ``check`` often.
+def measure(layer: StoreInput, index: int, count: int) -> GroupMoments:
+    """Return the moments of part ``index`` of ``count`` parts of the records of a layer.
 
     Raises
     ------
@@ -58,9 +58,7 @@ def measure(layer: StoreInput, index: int, count: int, check: Callable[[], None]
         reader = BlockReader(store, BadPolicy(conf.on_error, labels=conf.labels))
         moments = []
         for blocks in groups[first:stop]:
-            moments.append(
-                reduce(Moments.merged, (_moments(layer, reader, block, check) for block in blocks.tolist()), NONE)
-            )
+            moments.append(reduce(Moments.merged, (_moments(layer, reader, block) for block in blocks.tolist()), NONE))
         field = store.schema.get("data")
         return GroupMoments(first, moments, _names(store), field is not None and field.dtype == np.float32)
 
@@ -69,8 +67,8 @@ def _names(store: Store) -> Sequence[str]:
     return store.table_facts.names if store.table_facts else ()
 
 
-def _moments(layer: StoreInput, reader: BlockReader, block: int, check: Callable[[], None]) -> Moments:
-    check()
+def _moments(layer: StoreInput, reader: BlockReader, block: int) -> Moments:
+    check_wanted()
     arrays, store = reader.load(block), reader.store
     if bad := reader.bad.get(block):
         arrays = {name: np.delete(array, list(bad), axis=0) for name, array in arrays.items()}
@@ -130,7 +128,7 @@ def _measure(
         if isinstance(layer, StoreInput) and layer.store_conf.standardise and layer.conf_name not in parts:
             inherited = net.context.class_names.inherited_scalings.get(layer.conf_name)
             fits = inherited is not None and inherited.of_shape(layer.features[0].shape[1:]) is not None
-            parts[layer.conf_name] = inherited if inherited and fits else measure(layer, index, of, check_wanted)
+            parts[layer.conf_name] = inherited if inherited and fits else measure(layer, index, of)
     return list(parts.items())
 
 

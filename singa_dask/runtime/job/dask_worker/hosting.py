@@ -150,9 +150,10 @@ class Hosting(UnitHost):
             why = "does not see the run directory of the job"
         except DataError as error:
             why = f"cannot read the run directory of the job: {error}"
-        message = f"{url}: the Dask worker {worker} on {socket.gethostname()}, where units are placed now, {why}. "
-        message += "No checkpoint can be completed meanwhile, and what is trained may be lost at the end. Mount "
-        message += "the directory there, or retire this Dask worker."
+        message = (
+            f"{url}: the Dask worker {worker} on {socket.gethostname()}, where units are placed now, {why}. No "
+            "checkpoint can be completed. Mount the directory there, or retire this Dask worker."
+        )
         event = {"event": "log", "unit": str(self.local[0]), "level": "WARNING", "time": time.time()}
         self.emit({**event, "message": message})
 
