@@ -192,7 +192,10 @@ PAGES = [
     Page(DOCS / "questions.md"),
     Page(DOCS / "troubleshooting.md"),
     Page(DOCS / "sizing.md"),
+    Page(DOCS / "glossary.md"),
+    Page(DOCS / "init.md"),
     Page(DOCS / "job-files.md"),
+    Page(DOCS / "tests-and-metrics.md"),
     Page(DOCS / "commands.md", {"--init-from RUN ": "--init-from runs/of-reader "}, prepare=write_photos,
          check=check_features),
     Page(DOCS / "python.md", check=check_equal_bits),
@@ -207,14 +210,22 @@ PAGES = [
     Page(DOCS / "deploy.md"),  # tests/examples/test_deploy.py runs its scripts
     Page(DOCS / "compare.md", {"--seeds 3 --until accuracy=0.95": "--until accuracy=0.6 --set test_freq=10"},
          not_run={f"{COMPARED} --set test_freq=50": "the same command as above"}),
+    Page(DOCS / "plan.md"),
     Page(DOCS / "scale.md"),
+    Page(DOCS / "scale-tables.md"),
     Page(DOCS / "runs.md"),
+    Page(DOCS / "look-at-runs.md"),
+    Page(DOCS / "profile.md"),
+    Page(DOCS / "signals.md"),
     # a hand at the keyboard
     Page(DOCS / "checkpoints.md", {STOPPED: material.interrupted("runs/mine", STOPPED)}, prepare=write_jobs,
          check=check_resumed),
     Page(DOCS / "export.md"),
+    Page(DOCS / "export-models.md"),
     Page(DOCS / "serve.md", {"8000": str(free_port())}),
+    Page(DOCS / "serve-http.md"),
     Page(DOCS / "nets.md"),
+    Page(DOCS / "speed.md"),
     # five minutes of training, for the sample below it
     Page(DOCS / "recurrent.md",
          {f"configs/char-rnn/{name}.yaml --run-dir": f"configs/char-rnn/{name}.yaml --set train_steps={n} --run-dir"
@@ -238,6 +249,7 @@ PAGES = [
         prepare=write_cifar,
     ),
     Page(DOCS / "parts.md", check=check_parts),
+    Page(DOCS / "parts-reference.md"),
     Page(DOCS / "keras.md"),
     Page(DOCS / "singa.md"),
 ]  # fmt: skip
