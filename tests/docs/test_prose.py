@@ -9,8 +9,9 @@ import pytest
 from tests.docs.docstrings import PACKAGE, find_docstring_faults, known_faults
 from tests.docs.pages import DOCS, README
 from tests.docs.prose import find_faults
+from tests.snippets import ROOT
 
-PROSE = [README, *sorted(DOCS.glob("*.md"))]
+PROSE = [README, ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
 # Lines that may stay: they repeat texts of the package, which tests/runtime/job/test_limits.py compares.
 EXEMPT = {"recovery.md": ("| `silent` |", "| `end` |")}
 
