@@ -204,6 +204,7 @@ PAGES = [
     Page(DOCS / "models.md"),
     Page(DOCS / "cluster.md", {"train_steps=1250": "train_steps=400"}, ports=True, check=learned(1),
          not_run=dict.fromkeys(LEFT, "it goes on after the page: tests/runtime/job/test_detached.py")),
+    Page(DOCS / "dashboard.md"),
     Page(DOCS / "recovery.md"),
     Page(DOCS / "network.md"),
     Page(DOCS / "exchange.md"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,11 @@ def test_faults_of_docstrings_are_found(tmp_path: Path) -> None:
         "3 'those of'",
         "6 101 characters",
     ]
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_says_at_once_for_whom_it_is_and_its_limits_last(page: Path) -> None:
+    text = page.read_text()
+    assert re.match(r"# .+\n\nThis page is for ", text)
+    headings = re.findall(r"^## (.+)", text, re.MULTILINE)
+    assert "Limits" not in headings[:-1]
