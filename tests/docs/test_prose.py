@@ -85,3 +85,15 @@ def test_a_page_says_at_once_for_whom_it_is_and_its_limits_last(page: Path) -> N
     assert re.match(r"# .+\n\nThis page is for ", text)
     headings = re.findall(r"^## (.+)", text, re.MULTILINE)
     assert "Limits" not in headings[:-1]
+
+
+def links(page: Path) -> set[Path]:
+    """Return the pages that a page links to."""
+    return {page.parent / name for name in re.findall(r"\]\(([\w-]+\.md)(?:#[\w-]+)?\)", page.read_text())}
+
+
+def test_each_page_is_two_clicks_from_the_first() -> None:
+    first = DOCS / "index.md"
+    near = links(first)
+    reached = {first, *near}.union(*map(links, near))
+    assert set(DOCS.glob("*.md")) - reached == set()
