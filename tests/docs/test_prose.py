@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -41,6 +42,14 @@ def test_a_page_can_be_read_once(page: Path) -> None:
         if not lines[int(fault.partition(":")[0]) - 1].startswith(EXEMPT.get(page.name, ()) or "\0")
     ]
     assert found == []
+
+
+@pytest.mark.parametrize("notebook", sorted(DOCS.glob("notebooks/*.ipynb")), ids=lambda notebook: notebook.stem)
+def test_a_notebook_can_be_read_once(notebook: Path, tmp_path: Path) -> None:
+    cells = json.loads(notebook.read_text())["cells"]
+    page = tmp_path / "page.md"
+    page.write_text("\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"))
+    assert list(find_faults(page)) == []
 
 
 def test_faults_are_found(tmp_path: Path) -> None:
