@@ -18,7 +18,7 @@ PARAGRAPH, CELL = "paragraph", "cell"
 # Phrases that name no thing, or no action: say which thing, and use the verb of the field.
 AVOIDED = re.compile(
     r"\b(?:(?:that|those|the ones?) of|of which|by which|those that|(?:is|are|was|were|be) told|the others go on"
-    r"|by hand|limits of time|take note|come to the same|of its own accord|the house|a verb|what to say)\b"
+    r"|by hand|limits of time|take note|come to the same|the house|the face of|a verb|in line|a room|what to say)\b"
     r"|(?:^|[.:] )Say (?!\")",
     re.IGNORECASE,
 )
