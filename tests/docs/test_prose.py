@@ -13,7 +13,7 @@ from tests.docs.pages import DOCS, README
 from tests.docs.prose import find_faults
 from tests.snippets import ROOT
 
-PROSE = [README, ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+PROSE = [README, ROOT / "CONTRIBUTING.md", ROOT / "examples/README.md", *sorted(DOCS.glob("*.md"))]
 # Lines that may stay: they repeat texts of the package, which tests/runtime/job/test_limits.py compares.
 EXEMPT = {"recovery.md": ("| `silent` |", "| `end` |")}
 
@@ -33,7 +33,7 @@ language has to begin again before the end of it, which is what this test wants.
 """
 
 
-@pytest.mark.parametrize("page", PROSE, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_page_can_be_read_once(page: Path) -> None:
     lines = page.read_text().splitlines()
     found = [
