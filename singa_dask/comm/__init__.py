@@ -1,4 +1,4 @@
-"""Messages between units, and their transport. It knows names, versions and arrays, but no params, layers or scheduler.
+"""Messages between units, and their transport. Knows names and arrays, but no params or layers.
 
 Messages
     `message`: messages and addresses of units. `stub`: the state machine of a process. `slices`: params in pieces.

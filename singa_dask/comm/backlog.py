@@ -8,7 +8,7 @@ from singa_dask.arrays import Array, ArrayPool, DType
 
 
 class Backlog(ArrayPool):
-    """Counts the bytes of received arrays that are in use, so that no more are read than there is room for.
+    """Counts the bytes of received arrays in use, to stop reading when they are too many.
 
     To avoid a deadlock, users must release an array before they wait for another message.
 

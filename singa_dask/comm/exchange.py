@@ -1,4 +1,4 @@
-"""SliceExchange: sends the gradients of a process to servers, and values back. Here: straight to each server."""
+"""SliceExchange: sends the gradients of a process to servers; here straight to each server."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ async def read_hello(wire: Wire) -> Hello:
 
 
 async def introduce(wire: Wire, hello: bytes) -> int:
-    """Send a packed hello on a new connection; return the number of the last message that the listener received.
+    """Send a packed hello; return the number of the last message that the listener received.
 
     Raises
     ------

@@ -77,7 +77,7 @@ class _Stream:
 
 
 class Inbox:
-    """Receives messages over the connections to this process. All methods run in the thread of the event loop.
+    """Receives messages over the connections to this process, in the thread of the event loop.
 
     Parameters
     ----------

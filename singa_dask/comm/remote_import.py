@@ -22,7 +22,7 @@ from singa_dask.version import PROTOCOL, __version__
 
 
 def _code(module: str) -> str:
-    """Return code that loads a module, and raises `ImportError` where package or protocol are others than here."""
+    """Return code that loads a module, or raises `ImportError` if package or protocol differ."""
     here = f"singa-dask {__version__}, protocol {PROTOCOL}, Python {platform.python_version()}"
     return f"""
 import platform
@@ -39,7 +39,7 @@ import {module}
 
 
 def loading_message(module: str) -> dict[str, Any]:
-    """Return the message that makes a Dask worker load a module in a thread, also one without this package."""
+    """Return a message that makes a Dask worker, with or without this package, load a module."""
     return {
         "op": "run",
         "function": pickle.dumps(asyncio.to_thread),

@@ -1,4 +1,4 @@
-"""Shared memory: a segment that two processes of a host map, through which a connection carries arrays one way.
+"""Shared memory: a segment through which a connection carries arrays between processes of a host.
 
 The process that connects offers a segment in its hello. The listener maps it and writes a mark, which proves that both
 have the same memory: equal host names would not, as containers may be separate.
@@ -28,7 +28,7 @@ _PROCESS_PART = 32
 
 
 def segment_bytes(n_peers: int, memory_limit: int | None) -> int:
-    """Return the size of each segment of a process with ``n_peers`` on its host; 0 if it would be too small."""
+    """Return the size of each segment of a process with ``n_peers`` on its host; 0 for none."""
     if not n_peers:
         return 0
     limits = [_PROCESS_BYTES, *([memory_limit // _PROCESS_PART] if memory_limit else [])]

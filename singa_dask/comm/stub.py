@@ -1,4 +1,4 @@
-"""Stub: sums the gradients of the local workers of a process, and exchanges slices of params with servers.
+"""Stub: sums the gradients of local workers, and exchanges slices of params with servers.
 
 After SINGA's src/stub.cc. A stub is a state machine without I/O: `Stub.handle` takes a message and returns the
 messages that follow, which the caller delivers.
@@ -121,7 +121,7 @@ class Stub:
             self._exchange = TreeExchange(process, tree, roots, n_bytes, self._slice_values, self._request)
 
     def server_values(self, group: int, param: int) -> Any:
-        """Return the values of a param of the servers of ``group`` in this process, 1-D, shared with its workers."""
+        """Return the 1-D values of a param of the servers of ``group`` here, shared with its workers."""
         return self._values(("server", group, param))
 
     def worker_values(self, group: int, param: int) -> Any:

@@ -1,4 +1,4 @@
-"""The binary tree over the workers of a group by which their gradients are summed.
+"""The binary tree over the workers of a group that defines the order of sums of gradients.
 
 The bits of a sum depend neither on which workers share a process nor on the order of arrival. Worker i is leaf
 2^d + i of a binary tree with 2^d leaves, at least one for each worker. The sum at a node is the sum at its left child,
@@ -19,7 +19,7 @@ def leaf(worker: int, n_workers: int) -> int:
 
 
 def complete_nodes(local: Collection[int], n_workers: int) -> dict[int, int]:
-    """Return, for each of the ``local`` workers of a group, the highest node with only local workers below."""
+    """Return, for each ``local`` worker of a group, the highest node with only local workers below."""
     nodes = {leaf(worker, n_workers) for worker in local}
     # leaves without a worker do not count
     nodes |= {leaf(n_workers, n_workers) + i for i in range(leaf(0, n_workers) - n_workers)}

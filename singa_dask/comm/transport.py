@@ -153,7 +153,7 @@ class Transport:
         return self._listener.address
 
     def send(self, address: str, message: Message) -> None:
-        """Send ``message`` to the process at ``address``. Never blocks; the messages of one sender keep their order.
+        """Send ``message`` to the process at ``address``, in order, without blocking.
 
         Do not change the arrays until the peer has answered. Messages to a lost peer are discarded.
         """
@@ -191,7 +191,7 @@ class Transport:
             self._on_lost(address, reason)
 
     def cut(self, address: str) -> None:
-        """Close all connections with the process at ``address``, which another one replaces, and refuse new ones.
+        """Close all connections with the process at ``address``, which was replaced; refuse new ones.
 
         Messages to it are discarded, and it is not reported as lost.
         """

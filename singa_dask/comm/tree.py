@@ -1,4 +1,4 @@
-"""Exchange among many processes: gradients are summed on their way to servers, and values come back the same way.
+"""Exchange among many processes: gradients are summed on their way to servers.
 
 Recursive halving and doubling, after Rabenseifner (2004), for any number of processes. Connected processes differ in
 one bit of their numbers. The process that computes a node of the tree of sums, see `singa_dask.comm.sum_tree`, depends
@@ -59,7 +59,7 @@ class ProcessTree:
 
     @classmethod
     def of(cls, process_of: Mapping[Address, int], n_bytes: int = 0) -> ProcessTree | None:
-        """Return the tree for the units of a job with ``n_bytes`` of params; None if they exchange slices directly.
+        """Return the tree for a job with ``n_bytes`` of params; None if it exchanges slices directly.
 
         It needs one worker group and one server group. All processes with workers have the same number of workers, a
         power of two, in order, so that a process computes one node of the tree of sums; the last may have fewer.
@@ -81,7 +81,7 @@ class ProcessTree:
         return cls(n) if fits else None
 
     def root(self, number: int, server: int) -> int:
-        """Return the process with the sum of a slice: the one of its server, or one that sends it there."""
+        """Return the process with the sum of a slice: its server's, or one that sends it there."""
         return server if server < self.n_processes else number % self.n_processes
 
     def climb(self, roots: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -127,7 +127,7 @@ class ProcessTree:
 
 
 class _Leg(NamedTuple):
-    """The next receiver of a slice: a process, or the local server if None; ``alone`` is a slice sent by itself."""
+    """The next receiver of a slice: a process or, if None, the local server; ``alone``: a lone slice."""
 
     kind: str
     to: int | None
@@ -163,7 +163,7 @@ _NOTHING = np.empty(0)
 
 
 class TreeExchange(SliceExchange):
-    """Adds gradients of other processes to those of this one, and passes values on; a state machine without I/O.
+    """Sums gradients of several processes, and passes values on; a state machine without I/O.
 
     Each slice waits for its own sums: processes need not agree on which slices are sent together. Requests for initial
     values, without arrays, go the same way.

@@ -1,4 +1,4 @@
-"""Wire: numbered frames on one connection to another process, and the listeners and connections that carry them.
+"""Wire: numbered frames on a connection to another process, and its listeners and connections.
 
 A frame has a number, a header, and the bytes of arrays. The frame of a message has its sequence number, and the result
 of `Message.header`. A note is a frame without arrays: the greeting, an acknowledgement (empty header), or a refusal
@@ -84,7 +84,7 @@ class Wire(ABC):
 
     @contextmanager
     def offer(self, size: int) -> Iterator[str]:
-        """Offer shared memory of ``size`` bytes for arrays: yield its name, and use it if the peer has taken it."""
+        """Offer ``size`` bytes of shared memory for arrays: yield its name; used if the peer takes it."""
         yield ""
 
     def take(self, name: str) -> None:

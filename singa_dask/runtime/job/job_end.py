@@ -1,4 +1,4 @@
-"""JobEnd: how a job has ended, and `Failure`: why it has failed."""
+"""JobEnd: the end of a job, with its `Failure`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a job has failed.
+    """The reason of the failure of a job.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class JobEnd:
-    """How a job has ended, as its last event says.
+    """The end of a job, from its last event.
 
     Attributes
     ----------
@@ -84,5 +84,5 @@ class JobEnd:
 
     @property
     def reason(self) -> str:
-        """Why the job has failed; empty if it has not."""
+        """The reason of the failure; empty if there is none."""
         return self.failure.reason if self.failure else ""

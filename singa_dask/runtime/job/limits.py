@@ -119,5 +119,5 @@ def _where(name: str) -> str:
 
 
 def state_url() -> str:
-    """Return the URL at which the scheduler saves detached jobs, ``distributed.singa-dask.state``, or nothing."""
+    """Return ``distributed.singa-dask.state``, the URL of saved detached jobs, or nothing."""
     return str(dask.config.get(f"{KEY}.state", ""))

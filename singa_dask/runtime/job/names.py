@@ -1,4 +1,4 @@
-"""Names of plug-ins, operations, events and tasks of jobs on a Dask cluster, of signals, and of the user."""
+"""Names of plug-ins, operations, events and tasks of jobs, of signals, and of the user."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def _check_standardised(nets: Mapping[Phase, NeuralNet]) -> None:
 
 
 def _check_splits(nets: Mapping[Phase, NeuralNet]) -> None:
-    """Check that layers choose parts of one store by one rule, and those of one net the same part."""
+    """Check that layers divide a store by the same rule, and that layers of one net read the same part."""
     chosen: dict[str, dict[Phase, SplitConf | None]] = {}
     for phase, net in nets.items():
         for node, layer in zip(net.nodes, net.all_layers, strict=True):
@@ -122,7 +122,7 @@ def _check_splits(nets: Mapping[Phase, NeuralNet]) -> None:
 
 
 def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet], of_phase: Mapping[Phase, PassMetrics]) -> None:
-    """Check that the nets have the metrics that a job tracks, if all of their layers declare their metrics."""
+    """Check that the nets have the metrics that a job tracks, if all layers declare their metrics."""
     for key, conf in (("early_stopping", job.early_stopping), ("keep_checkpoints", job.keep_checkpoints)):
         phase, name = split_metric(conf.metric if conf else "")
         if not phase:
@@ -175,7 +175,7 @@ def check_memory(nets: Mapping[Phase, NeuralNet], here: bool) -> None:
 
 
 def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
-    """Return warnings on unused and constant layers, layers that write files, and batches larger than the data.
+    """Return warnings on unused, constant and writing layers, and on batches larger than the data.
 
     A layer that only the test or validation net has may be there for `extract` and `predict`.
     """
@@ -213,7 +213,7 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
 
 
 def _batch_warnings(net: NeuralNet) -> Iterable[Problem]:
-    """Return the input layers with fewer records than a batch, and each BatchNorm that has one value to normalise."""
+    """Return warnings on input layers with less than a batch, and on a BatchNorm of one value."""
     problems = {}  # by layer of the job, as its parts are alike
     for layer, node in zip(net.all_layers, net.nodes, strict=True):
         path = ("neuralnet", "layer", node.index)
@@ -236,7 +236,7 @@ def _ends(layer: Layer) -> bool:
 
 
 def absent_records(job: JobConf) -> dict[int, Problem]:
-    """Return a warning for each input layer that reads a local file that does not exist, by index in the job."""
+    """Return warnings, by index in the job, on input layers whose local file does not exist."""
     problems = {}
     for index, layer in enumerate(job.neuralnet.layer):
         if LAYERS.find(layer.type).traits.role != "input":

@@ -28,7 +28,7 @@ from singa_dask.runtime.job.limits import check_limits, limit
 
 
 def present_workers(client: Client) -> dict[str, dict[str, Any]]:
-    """Return the facts of each Dask worker from the scheduler (``nthreads``, ``host``, ``name``, ...), by address.
+    """Return the scheduler's facts of each Dask worker (``nthreads``, ``host``, ...), by address.
 
     Empty without a connection. `Client.scheduler_info` may lack the workers.
     """
@@ -66,7 +66,7 @@ def _silent_logs() -> Iterator[None]:
 
 
 def _start_client(address: str, timeout: float, say: Callable[[str], None]) -> Client:
-    """Connect to a scheduler, and again for ``timeout`` seconds when the connection is lost; report other versions."""
+    """Connect to a scheduler, and reconnect for up to ``timeout`` seconds; report other versions."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", VersionMismatchWarning)
         client = Client(address, timeout=timeout, set_as_default=False)
@@ -80,7 +80,7 @@ def _start_client(address: str, timeout: float, say: Callable[[str], None]) -> C
 
 
 def version_differences(versions: Any) -> str:
-    """Describe the differences in the answer of `Client.get_versions`, e.g. ``numpy 1.26.4 there, 2.4.6 here``."""
+    """Describe differences in `Client.get_versions`, e.g. ``numpy 1.26.4 there, 2.4.6 here``."""
     here = versions["client"]["packages"]
     scheduler = versions["scheduler"]["packages"]
     there = [worker["packages"] for worker in versions["workers"].values() if worker]
@@ -103,7 +103,7 @@ T = TypeVar("T")
 
 
 class Patience(NamedTuple):
-    """How long to wait for a cluster, and how to tell the user why.
+    """A time to wait for a cluster, with messages to the user.
 
     Attributes
     ----------
@@ -191,7 +191,7 @@ _USED_BY: dict[str, int] = {}
 
 
 def _refuse_fork() -> None:
-    """Raise `ClusterError` in a forked child of a process that has used Dask: threads of Dask's pool are lost."""
+    """Raise `ClusterError` in a forked child of a process that has used Dask, as it lacks threads."""
     if _USED_BY.setdefault("pid", os.getpid()) != os.getpid():
         text = "Dask was used before this process was forked. Start processes by spawn or forkserver instead."
         raise ClusterError(text)
@@ -266,7 +266,7 @@ def check_processes() -> None:
 
 @contextmanager
 def _main_for_children() -> Iterator[None]:
-    """Hide a main module without a file, as of ``python - < script``, which processes of a cluster would import."""
+    """Hide a main module without a file, which processes of a cluster would import."""
     main: Any = sys.modules["__main__"]
     file = getattr(main, "__file__", None)
     if file is None or os.path.exists(file):
@@ -317,7 +317,7 @@ def _start(n_workers: int, n_threads: int, processes: bool) -> LocalCluster:
 
 @contextmanager
 def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) -> Iterator[Client]:
-    """Start a cluster on this machine, of processes or of threads of this one. All processes end with the context.
+    """Start a cluster of processes, or of threads of this process, for the time of the context.
 
     Raises
     ------

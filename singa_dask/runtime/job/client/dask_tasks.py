@@ -84,7 +84,7 @@ def on_each_worker(
 
 
 def next_ended(client: Client, done: SimpleQueue[Future[T]], check: Callable[[], None]) -> Future[T]:
-    """Return the next task in ``done``, to which tasks are put when they end; call ``check`` every few seconds.
+    """Return the next ended task, from the queue ``done``; call ``check`` every few seconds.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def next_ended(client: Client, done: SimpleQueue[Future[T]], check: Callable[[],
 
 
 def result_of(ended: Future[T]) -> T:
-    """Return the result of a task that has ended; raise `LostUnitError` or `UnloadableError` if it could not run."""
+    """Return the result of an ended task; `LostUnitError` or `UnloadableError` if it did not run."""
     try:
         return ended.result()
     except ImportError as error:
@@ -125,7 +125,7 @@ def _call(task: bytes, datasets: Sequence[Sequence[Any]]) -> Any:
 
 
 def task_memory() -> int | None:
-    """Return the share of the memory of its Dask worker that this task may take, in bytes; None if unknown."""
+    """Return the memory that this task may take, in bytes; None if unknown."""
     try:
         worker = get_worker()
     except ValueError:

@@ -61,7 +61,7 @@ class DriverHost(WorkerPlugin):
             await worker.loop.run_in_executor(None, thread.join, limit("driver-left"))
 
     def _drive(self, run: Mapping[str, Any], **lease_fields: Any) -> dict[str, Any]:
-        """Start a driver; ``run`` are the fields of a `JobRun`, the others those of its `Lease`."""
+        """Start a driver, with the fields of a `JobRun` and of its `Lease`."""
         job_run, lease = JobRun(**run), Lease(**lease_fields)
         with in_job(job_run.job_id):
             drive = partial(copy_context().run, self._run, job_run, lease)
@@ -126,7 +126,7 @@ DETACH_LOOK_S = 0.2
 
 
 def detach(client: Client, run: JobRun) -> dict[str, Any]:
-    """Hand a run over to the cluster; return its state once the job has started, waits in line, or was refused.
+    """Hand a run over to the cluster; return its state once it has started, is queued or was refused.
 
     Returns
     -------

@@ -54,7 +54,7 @@ class Lease:
 
 
 class UnheardError(ReplacedError):
-    """The scheduler does not answer the driver of a job that it has saved, for which it starts another driver."""
+    """The scheduler does not answer, and will start another driver for the job that it has saved."""
 
 
 ELSEWHERE = "another driver has taken over the job."
@@ -147,7 +147,7 @@ class Driver:
         return self._result(over)
 
     def _begin_in_line(self) -> None:
-        """Begin the job when it is first in line and there is room."""
+        """Begin the job when it is the first in the queue and there is room."""
         run = asdict(self._submission)
         asked = {"facts": JobFacts.of_run(run).to_dict(), "client": self._client.id}
         asked |= {"ticket": secrets.token_hex(8), "cluster": self.job.cluster.model_dump(mode="json")}
@@ -232,7 +232,7 @@ class Driver:
             raise LeftLineError(reason, SIGNAL_CODES.get(self._stopped_by, 1))
 
     def _prepare(self) -> None:
-        """Make sure that the scheduler has `Jobs`, and does not refuse the job, before the run directory is made."""
+        """Make sure, before the run directory is made, that the scheduler does not refuse the job."""
         install_jobs(self._client)
         given = self._submission
         priority = None if self._queue else given.priority

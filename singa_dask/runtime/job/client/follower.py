@@ -1,4 +1,4 @@
-"""Questions of a client to the scheduler: `Follower` reads the events of one job, `RemoteJobs` asks about all."""
+"""Questions of a client to the scheduler: `Follower` for one job, `RemoteJobs` for all."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Follower:
         self._requests.put(("", ""))
 
     def next_request(self, timeout_s: float) -> tuple[str, str] | None:
-        """Return the next signal and its sender, with an empty signal after `leave`; None if none comes in time."""
+        """Return the next signal and its sender, an empty signal after `leave`, or None after a timeout."""
         try:
             return self._requests.get(timeout=timeout_s)
         except Empty:

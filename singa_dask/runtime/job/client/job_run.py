@@ -83,7 +83,7 @@ class JobRun(Submission):
         lease: Lease | None = None,
         judge: Callable[[Result], Result] = lambda result: result,
     ) -> tuple[Result, dict[str, Any]]:
-        """Run the job to its end, and write the run directory; return the result and the content of ``summary.json``.
+        """Run the job, and write the run directory; return the result and the content of ``summary.json``.
 
         Parameters
         ----------

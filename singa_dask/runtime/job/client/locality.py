@@ -123,7 +123,7 @@ def _survey_stores(job: str, resume: str | None, scanned_bytes: float) -> Survey
 
 
 def host_names_of(dask_worker: Worker) -> frozenset[str]:
-    """Return possible names of the host of a Dask worker, including the worker's own name; for ``Client.run``."""
+    """Return possible names of the host of a Dask worker, including its own name; for ``Client.run``."""
     return host_names(str(dask_worker.name), urllib.parse.urlsplit(dask_worker.address).hostname or "")
 
 
@@ -137,7 +137,7 @@ class _Blocks:
         self._record_bytes = np.asarray(survey.lengths) / np.maximum(survey.sizes, 1)
 
     def held(self, rows: Any, n_hosts: int, split: bool = False) -> Any:
-        """Return the bytes that each host stores of some rows of each block; with ``split`` divided by the copies."""
+        """Return the bytes of ``rows`` of each block on each host; with ``split`` divided by the copies."""
         blocks, hosts = self._pairs.T
         n_bytes = (self._record_bytes * rows)[blocks]
         copies = np.bincount(blocks, minlength=len(self.hosts))[blocks] if split else 1
@@ -220,7 +220,7 @@ class Locality:
         return wanted
 
     def _count_assigned(self) -> tuple[Any, float]:
-        """Return the bytes of blocks to assign on each host, without and with copies; and the share of a worker."""
+        """Return the bytes of assignable blocks on each host, without and with copies, and per worker."""
         held = np.zeros((2, self._n_hosts))
         n_bytes = 0
         for name in self._assigned:
@@ -238,7 +238,7 @@ class Locality:
         return orders
 
     def assignments(self, workers: Sequence[str]) -> dict[str, list[int]]:
-        """Return the order in which to assign the blocks of each input layer, if it is free and makes a difference.
+        """Return the order in which to assign the blocks of each input layer, where it matters.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Compute the mean and deviation of training records, by which input layers standardise them."""
+"""Compute the mean and deviation of training records, to standardise them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ groups than the maximum, a sample at equal distances is read."""
 
 
 class GroupMoments(NamedTuple):
-    """Moments of groups of blocks, from number ``first`` on; names of columns, and whether values were rounded."""
+    """Moments of groups of blocks from ``first`` on, names of columns, and whether values were rounded."""
 
     first: int
     moments: list[Moments]

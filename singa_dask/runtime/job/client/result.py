@@ -20,7 +20,7 @@ from singa_dask.shown import plural
 
 @dataclass(frozen=True)
 class Result:
-    """Result of a job. Its fields, except ``error``, are those of ``summary.json``.
+    """Result of a job: the fields of ``summary.json``, and ``error``.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class Result:
 
 
 def summarise(name: str, job_id: str, layout: Layout, over: JobEnd) -> Result:
-    """Combine the reports of a job into its result; ``layout`` is that of the job file."""
+    """Combine the reports of a job into its result, with the ``layout`` of the job file."""
     reports, latest = over.reports, over.latest
     workers = [report for report in reports.values() if "step_ms" in report]
     first = [report for report in workers if report["unit"].startswith("worker-0-")]

@@ -35,7 +35,7 @@ def files_of(job: JobConf) -> list[str]:
 
 
 def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | None = None, run_url: str = "") -> None:
-    """Check that Dask workers, all by default, see the files and the run directory that are on disks of this host.
+    """Check that Dask workers, all by default, see files and a run directory on disks of this host.
 
     Dask workers that do not answer soon are left out. The run directory is created if it is missing.
 
@@ -65,7 +65,7 @@ def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | N
 
 @contextmanager
 def _marked(url: str) -> Iterator[list[str]]:
-    """Create a run directory with a file of a random name, which the same path on another disk does not have.
+    """Create a run directory with a file of a random name, to tell it from the same path elsewhere.
 
     Yields the file, or nothing if the directory is on no disk. An error removes the directory if it was new.
     """
@@ -109,7 +109,7 @@ def _without_scheduler(client: Client) -> str:
 
 
 def _unseen(paths: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the name of this host, and those of some paths and patterns for which nothing is there."""
+    """Return the name of this host, and the paths and patterns that it does not see."""
     unseen = [path for path in paths if not _is_seen(path)]
     for folder in sorted({folder for path in unseen for folder in Path(path).parents}):
         with suppress(OSError):  # NFS may have kept that something was missing until its folder is opened

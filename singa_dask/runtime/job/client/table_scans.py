@@ -1,4 +1,4 @@
-"""Scan the large tables of text of a job on its Dask workers, each file once, before their processes open them."""
+"""Scan the large tables of text of a job on its Dask workers, each file once."""
 
 from __future__ import annotations
 

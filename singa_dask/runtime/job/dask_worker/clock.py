@@ -55,7 +55,7 @@ CLOCK_LOOK_S = 1.0
 
 
 class SteadyTimers:
-    """Keeps the timers of a Dask worker running, heartbeats among them, when the clock of its host is set back.
+    """Keeps timers and heartbeats of a Dask worker running when the clock of its host is set back.
 
     Tornado's timers would wait until the clock shows the old time again, and the Dask worker would seem lost.
     """

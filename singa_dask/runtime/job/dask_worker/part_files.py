@@ -22,12 +22,12 @@ from singa_dask.runtime.job.names import SITE, Op
 
 
 def part_folders(worker: Worker) -> PartFolders:
-    """Return the directories of part files: in Dask's scratch space, beside the directories of Dask workers."""
+    """Return the directories of part files, in Dask's scratch space."""
     return PartFolders(Path(worker.local_directory).parent / "singa-dask-parts")
 
 
 class PartFiles:
-    """Serves the part files of this host to others, and reads those of other hosts.
+    """Serves the part files of this host, and reads part files of other hosts.
 
     Attributes
     ----------

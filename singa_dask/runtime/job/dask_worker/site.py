@@ -140,7 +140,7 @@ class Site(WorkerPlugin):
         return str(await wait_for(getattr(self.worker.scheduler, Op.SHARED)(**facts), limit("answer")))
 
     async def _host(self, job_id: str, life: int, process: int, buddy: str, leader: str, token: str) -> dict[str, Any]:
-        """Start to host a process of a job; return its ``endpoint``, or an ``error`` and whether it is ``final``."""
+        """Host a process of a job; return its ``endpoint``, or an ``error`` and whether it is ``final``."""
         key = job_id, process
         self._oldest[key] = max(life, self._oldest.get(key, 0))
         told = await self.shared(job_id, f"{life} {PLACEMENT}", leader)
@@ -264,7 +264,7 @@ class Site(WorkerPlugin):
         left: Sequence[Sequence[Any]],
         buddy: str,
     ) -> dict[str, Any]:
-        """Tell a process the endpoints of replacements, see `Router.join`, and its new ``buddy``."""
+        """Give a process the endpoints of replacements, see `Router.join`, and its new ``buddy``."""
         hosting = self.hostings.get((job_id, process))
         if hosting is None or hosting.life != life:
             return {"error": f"process {process} of the job is not on {self.worker.address}"}
@@ -374,7 +374,7 @@ class Site(WorkerPlugin):
 
 @dataclass(frozen=True)
 class UnitsTask:
-    """A task of a job: runs some units of a process on this Dask worker, each in a thread; returns their reports.
+    """A task that runs units of a process on this Dask worker in threads, and returns their reports.
 
     The Dask worker ``leader`` knows the endpoints, see `Site.shared`.
     """

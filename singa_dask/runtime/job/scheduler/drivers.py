@@ -154,7 +154,7 @@ class Drivers:
     # -- jobs of an earlier scheduler --------------------------------------------------------------------------------
 
     async def restore(self) -> None:
-        """Restore the jobs of an earlier scheduler: first those that ran, then the others in the order of the line."""
+        """Restore the jobs of an earlier scheduler: running ones first, then the queue in its order."""
         try:
             kept, aside = await self._kept.load()
             for job_id, facts in aside.items():
@@ -216,7 +216,7 @@ class Drivers:
         self._waiting.turn(facts.to_dict(), client, cluster=cluster, rank=rank)
 
     def start_next(self, check_room: Callable[[ClusterConf], None]) -> None:
-        """Start the driver of the first job in line if it is detached; ``check_room`` raises if there is no room."""
+        """Start the driver of the first queued job if it is detached and ``check_room`` raises no error."""
         driven = self._driven.get(self._waiting.first)
         if driven is None or driven.has_ended or driven.worker or time.monotonic() < driven.not_before:
             return
@@ -233,7 +233,7 @@ class Drivers:
             self._start(driven)
 
     def detached(self, job_id: str) -> dict[str, Any]:
-        """Return the ``state`` of a detached job, and its ``failure``: ``reason``, ``exit_code`` and ``error``.
+        """Return the ``state`` and ``failure`` (``reason``, ``exit_code``, ``error``) of a detached job.
 
         The state is unknown, starting, queued (with its ``place`` and the ``reason``), running, refused or ended.
         """
@@ -279,7 +279,7 @@ class Drivers:
             self._end(driven, failure)
 
     def _wait_again(self, driven: _Driven, why: str) -> None:
-        """Keep the place of a job in line, without a driver."""
+        """Keep the place of a job in the queue, without a driver."""
         self._waiting.note(driven.run["job_id"], why)
         driven.worker, driven.not_before = "", time.monotonic() + AGAIN_S
         driven.passing = ""

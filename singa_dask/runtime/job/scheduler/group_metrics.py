@@ -41,7 +41,7 @@ class MetricsMerger:
         return round(sum(self._speeds.values()), 1)
 
     def add(self, event: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Add the metrics of one worker; return those of its group if they are complete, and were not before."""
+        """Add the metrics of one worker; return means of its group once they are complete."""
         self.last_step = max(self.last_step, event["step"])
         key = (event["phase"], event["group"], event["step"])
         if event["step"] <= self._shown.get(key[:2], -1):

@@ -43,7 +43,7 @@ class _Beats:
 
 
 class Heartbeats:
-    """Detects silent Dask workers, by their own recent delays and those of others."""
+    """Detects silent Dask workers, by the recent delays of all Dask workers."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler

@@ -27,7 +27,7 @@ class _Ended(NamedTuple):
 
 
 class History:
-    """Keeps the facts of the last 1000 jobs that have ended, and the last events and the curves of the newest 20.
+    """Keeps the facts of the last 1000 ended jobs, and events and curves of the newest 20.
 
     Events of further jobs stay while their clients have not read the end, and may come back within ``limit("client")``.
 

@@ -200,7 +200,7 @@ class Jobs(SchedulerPlugin):
     # -- handlers for clients and Dask workers -----------------------------------------------------------------------
 
     def refusal(self, job_id: str, priority: int | None = None) -> str:
-        """Return why a new job is refused; empty if it is not. Without ``priority`` it may wait in line."""
+        """Return why a new job is refused; empty if it is not. Without ``priority`` it may be queued."""
         if self.drivers.has(job_id):
             return in_use(job_id)
         return "" if priority is None else self._line_refusal(job_id, priority)
@@ -260,13 +260,13 @@ class Jobs(SchedulerPlugin):
         return ""
 
     async def _turn(self, **arguments: Any) -> dict[str, Any]:
-        """Answer a client that waits in line, see `Waiting.turn`."""
+        """Answer the client of a queued job, see `Waiting.turn`."""
         await self.drivers.wait_until_restored()
         self._keep_ticking()
         return self.waiting.turn(**arguments)
 
     def _check_room(self, cluster: ClusterConf) -> None:
-        """Check that a job in line fits on the cluster."""
+        """Check that a queued job fits on the cluster."""
         place_first(plan_processes(cluster), self._room(self.scheduler.workers, cluster.workers))
 
     def _check_workers(self, state: JobState) -> None:
@@ -333,12 +333,12 @@ class Jobs(SchedulerPlugin):
     # -- events of the scheduler ---------------------------------------------------------------------------------------
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """Tell jobs of a new Dask worker."""
+        """Notify jobs of a new Dask worker."""
         for job_id in list(self.records):
             self.handle(job_id, ev.Arrived(worker))
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
-        """Tell jobs of a Dask worker that left."""
+        """Notify jobs of a Dask worker that left."""
         self.sites.forget(worker)
         self._looked_at.pop(worker, None)
         self._left_over.discard(worker)
@@ -424,7 +424,7 @@ class Jobs(SchedulerPlugin):
             self._keep_ticking()
 
     def _try(self, part: Callable[..., object], *given: Any) -> bool:
-        """Run a part of a tick; return whether more is to do. An error is logged once to each job, and ends none."""
+        """Run a part of a tick; return whether more is to do. Errors are logged once to each job."""
         try:
             return bool(part(*given))
         except Exception as error:

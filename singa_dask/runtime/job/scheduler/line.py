@@ -22,7 +22,7 @@ KEPT_TICKETS = 10_000
 
 @dataclass
 class _Waiter:
-    """A job in line.
+    """A queued job.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Waiting:
         cluster: Mapping[str, Any] | None = None,
         rank: tuple[float, int] | None = None,
     ) -> dict[str, Any]:
-        """Put a job in line if it is not there; return its position.
+        """Put a job in the queue if it is not there; return its position.
 
         Parameters
         ----------
@@ -115,22 +115,22 @@ class Waiting:
             self._history.add_facts(replace(waiter.facts, **how, ended=time.time()))
 
     def has(self, job_id: str) -> bool:
-        """Return whether a job is in line."""
+        """Return whether a job is queued."""
         return job_id in self._waiters
 
     def is_stopped(self, job_id: str) -> bool:
-        """Return whether a job in line was stopped."""
+        """Return whether a queued job was stopped."""
         waiter = self._waiters.get(job_id)
         return waiter is not None and bool(waiter.end)
 
     def ahead_of(self, job_id: str, priority: int = 0) -> list[str]:
-        """Return the jobs before a job, in order; one that is not in line comes last of its ``priority``."""
+        """Return the jobs before a job, in order; a new job comes last of its ``priority``."""
         waiter = self._waiters.get(job_id)
         rank = waiter.rank if waiter else (-priority, self._n_joined)
         return [other for other in self._in_order() if self._waiters[other].rank < rank]
 
     def place_of(self, job_id: str) -> int:
-        """Return how many jobs joined the line before a job; 0 if it is not in line."""
+        """Return how many jobs joined the queue before a job; 0 if it is not queued."""
         return self._waiters[job_id].rank[1] if job_id in self._waiters else 0
 
     @property
@@ -139,7 +139,7 @@ class Waiting:
         return min(self._waiters, key=lambda job_id: self._waiters[job_id].rank, default="")
 
     def clusters(self) -> list[ClusterConf]:
-        """Return the ``cluster`` blocks of the jobs in line, in order."""
+        """Return the ``cluster`` blocks of the queued jobs, in order."""
         return [self._waiters[job_id].cluster for job_id in self._in_order()]
 
     def note(self, job_id: str, why: str) -> None:
@@ -151,7 +151,7 @@ class Waiting:
         return sorted(self._waiters, key=lambda job_id: self._waiters[job_id].rank)
 
     def stop(self, job_id: str, name: str, by: str = "") -> bool:
-        """Make a job leave the line; return whether it was in line."""
+        """Make a job leave the queue; return whether it was queued."""
         waiter = self._waiters.get(job_id)
         if waiter is None:
             return False
@@ -159,7 +159,7 @@ class Waiting:
         return True
 
     def facts(self) -> dict[str, JobFacts]:
-        """Return the facts of the jobs in line, by id, in order."""
+        """Return the facts of the queued jobs, by id, in order."""
         return {job_id: replace(self._waiters[job_id].facts, place=i + 1) for i, job_id in enumerate(self._in_order())}
 
     def tick(self) -> bool:

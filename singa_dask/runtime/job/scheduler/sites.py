@@ -93,7 +93,7 @@ class Sites:
         record.leaders = {get_address_host(each): each for each in there}
 
     async def host(self, record: JobRecord, action: ev.Host) -> dict[str, Any]:
-        """Ask the `Site` of a Dask worker to host a process, unless the life is over; return fields of `ev.Hosted`."""
+        """Ask a `Site` to host a process, unless the life is over; return fields of `ev.Hosted`."""
         leader = record.leader_of(action.worker)
         failed = await self.install(action.worker)
         if failed is not None:

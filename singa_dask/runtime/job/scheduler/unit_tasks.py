@@ -57,7 +57,7 @@ class UnitTasks:
             client._loop_runner.stop()
 
     def run(self, record: JobRecord, actions: Sequence[ev.RunUnits]) -> None:
-        """Start the units of some processes, in one graph: a graph each costs the scheduler five times as much."""
+        """Start the units of some processes, in one graph: many graphs cost five times as much."""
         assert self._client is not None
         job_id = record.spec.job_id
         graph: dict[str, Any] = {}
@@ -88,7 +88,7 @@ class UnitTasks:
             self._handle(job_id, ev.Reported(life, unit, {**report, "unit": str(unit)}))
 
     async def cancel(self, record: JobRecord | None, up_to_life: int, process: int | None = None) -> None:
-        """Release the tasks of a job up to a life, or those of one process."""
+        """Release the tasks of a job up to a life, or of one process."""
         tasks = record.futures if record else {}
         old = [future for future, (life, of) in tasks.items() if life <= up_to_life and process in (None, of)]
         for future in old:

@@ -1,4 +1,4 @@
-"""Views: answers of the scheduler to users: lists and descriptions of jobs, stacks, and requests to stop or save."""
+"""Views: answers of the scheduler to users, and their requests to stop or save jobs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Views:
         return [catalog.token for record in self._jobs.records.values() for catalog in record.spec.catalogs]
 
     def list(self, before: str = "") -> list[dict[str, Any]]:
-        """Return rows of jobs, the newest first: those that have not ended, then a page of ended ones.
+        """Return rows of all jobs that have not ended, the newest first, then a page of ended ones.
 
         Parameters
         ----------
@@ -66,7 +66,7 @@ class Views:
         return [facts.row() for facts in islice(ended, 1, 1 + ENDED_PAGE)]
 
     def newest(self, n_ended: int, n_queued: int | None = None) -> Sequence[dict[str, Any]]:
-        """Return rows of the jobs that run, the newest first, of the first in line, and of the last that ended."""
+        """Return rows of running jobs, the newest first, of the first queued and of the last ended jobs."""
         running = reversed([record.facts() for record in self._jobs.records.values()])
         queued = islice(self._jobs.waiting.facts().values(), n_queued)
         ended = islice(reversed(self._jobs.history.facts.values()), n_ended)
@@ -144,7 +144,7 @@ class Views:
         return stacks
 
     def overview(self) -> dict[str, Any]:
-        """Return a row for each job: those that run, the newest first; the first 50 in line; the last 50 that ended.
+        """Return rows of all running jobs, the newest first, of 50 queued and of the last 50 ended jobs.
 
         Returns
         -------

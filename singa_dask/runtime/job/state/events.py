@@ -125,7 +125,7 @@ class Arrived(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The units of a life on a Dask worker, or those of one ``process``, have ended with these reports."""
+    """The units of a life on a Dask worker, or of one ``process``, have ended with these reports."""
 
     life: int
     worker: str
@@ -157,7 +157,7 @@ class Joined(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """A request to stop with a checkpoint; ``SIGKILL`` and a second signal of the client end the job at once.
+    """A request to stop with a checkpoint, or at once by ``SIGKILL`` or a second signal of the client.
 
     Attributes
     ----------
@@ -245,7 +245,7 @@ class CutOff(NamedTuple):
 
 
 class Join(NamedTuple):
-    """Tell a process the ``endpoints`` of replacements, which workers have ``left``, and its new ``buddy``.
+    """Give a process the ``endpoints`` of replacements, the workers that ``left``, and its ``buddy``.
 
     Workers that have left are done, in processes that are gone. For the buddy see `Host`.
     """
@@ -259,7 +259,7 @@ class Join(NamedTuple):
 
 
 class Tell(NamedTuple):
-    """Tell the client something."""
+    """Publish an event to the client."""
 
     what: Mapping[str, Any]
 

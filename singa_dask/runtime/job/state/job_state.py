@@ -122,7 +122,7 @@ class JobState:
 
     @property
     def _is_saved(self) -> bool:
-        """Whether the job is to stop, and has no snapshot from which another life could write a newer checkpoint."""
+        """Whether the job is to stop, and has no snapshot for a newer checkpoint."""
         return bool(self._signal) and "manifest" not in self._points.newest(self._workers)[1]
 
     def needs(self, workers: Collection[str]) -> bool:
@@ -409,7 +409,7 @@ class JobState:
             self._finish()
 
     def _fail_to_start(self) -> None:
-        """End a job of which some units have not started; try again if it ran before."""
+        """End a job if some units have not started; restart it if it ran before."""
         roster, missing = self.roster, self._life.give_up_missing()
         reason = f"Dask had not started these units after {limit('start'):g} s: {', '.join(missing)}."
         late = {worker for process, worker in enumerate(roster.workers) if process not in self._life.endpoints}
@@ -434,7 +434,7 @@ class JobState:
             self._after_life()
 
     def _after_life(self) -> None:
-        """Go on after the last unit of a life has ended."""
+        """Continue after the last unit of a life has ended."""
         self._deadline = None
         if self._is_done or self._failure is not None or self._is_saved:
             self._finish()
@@ -594,7 +594,7 @@ class JobState:
             self._actions.append(ev.Request(self._first_worker, "checkpoint"))
 
     def _replace_buddies(self) -> None:
-        """Choose other Dask workers for copies of snapshots where some are gone; `_on_joined` requests a snapshot.
+        """Replace lost Dask workers that kept copies of snapshots; `_on_joined` requests a snapshot.
 
         Also tell the processes which others are done and gone, so that nobody waits for their workers.
         """

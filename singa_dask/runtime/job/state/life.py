@@ -45,7 +45,7 @@ class Life:
     gone: set[int] = field(default_factory=set)
 
     def take_threads(self, n: int) -> None:
-        """Keep the number of threads of a worker for later lives, if all workers have the same; 0 does not count."""
+        """Keep the number of threads of a worker for later lives, if all workers have the same."""
         self.threads |= {n} - {0}
         self.roster = self.roster._replace(threads=max(self.threads) if len(self.threads) == 1 else 0)
 
@@ -102,5 +102,5 @@ def host_actions(
     buddies: Sequence[str],
     rejoin: Rejoin | None = None,
 ) -> list[ev.Host]:
-    """Return the actions that host some processes; ``buddies`` has one for each process of the job. See `ev.Host`."""
+    """Return the actions that host some processes; ``buddies`` has one entry for each process."""
     return [ev.Host(roster.lives[p], p, roster.workers[p], roster, start, buddies[p], rejoin) for p in processes]

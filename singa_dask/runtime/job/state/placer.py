@@ -101,7 +101,7 @@ class Placer:
 
     @property
     def _nanny_s(self) -> float:
-        """How long to wait for a nanny before units share Dask workers."""
+        """Time to wait for a nanny before units share Dask workers."""
         return limit("nanny") if self._expects_nanny else 0.0
 
     def begin(self, now: float) -> None:
@@ -182,7 +182,7 @@ class Placer:
         return 0
 
     def reachable(self, workers: Mapping[str, WorkerFacts]) -> set[str]:
-        """Return the Dask workers that answer, also those that are about to close."""
+        """Return the Dask workers that answer, including workers that are about to close."""
         return {address for address, known in workers.items() if known.usable or address in self.leaving}
 
     def has_hope(self, workers: Mapping[str, WorkerFacts]) -> bool:
@@ -210,7 +210,7 @@ class Placer:
 
 
 def buddies_of(roster: Roster, workers: Mapping[str, WorkerFacts]) -> list[str]:
-    """Choose the Dask worker that keeps a second copy of the snapshots of each process; empty if there is none.
+    """Choose the Dask worker for a second copy of the snapshots of each process, or nothing.
 
     It is on another host and belongs to the job, where possible. Each Dask worker of the job keeps one copy, as far as
     hosts of different sizes allow that.

@@ -1,4 +1,4 @@
-"""Replace some processes of a job while the others go on."""
+"""Replace some processes of a job while other worker groups continue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from singa_dask.runtime.units.initial_state import Rejoin
 
 
 def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | None:
-    """Return the lost processes and all that share a worker group with them; None if the whole job has to restart.
+    """Return the processes to replace: all of the lost worker groups; None to restart the whole job.
 
     It has to if no worker group is left then, or if servers are lost: only a snapshot or checkpoint has all values.
     """

@@ -23,7 +23,7 @@ class Suspects:
         self._failures: dict[frozenset[str], tuple[int, float]] = {}
 
     def add(self, now: float, *workers: str, for_good: bool = False) -> float:
-        """Add a worker, or two that do not reach each other; return for how many seconds from ``now`` that counts."""
+        """Suspect a worker, or two that do not reach each other; return for how many seconds."""
         key = frozenset(workers)
         n, _ = self._failures.get(key, (0, 0.0))
         parted = {pair: failure for pair, failure in self._failures.items() if len(pair) == len(key) > 1}
