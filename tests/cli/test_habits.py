@@ -48,7 +48,7 @@ def problem(call: Call, path: Path, *words: str) -> str:
         ("{num_output: 10}", "{units: 10, num_output: 10}", "unknown key. Did you mean 'num_output'?"),
         (READ, f"{READ}, units: 3", "Did you mean 'num_output'? Set it in innerproduct_conf: {num_output: ...}."),
         (READ, f"{READ}, activation: relu", "An activation is a layer of its own: add one of"),
-        (READ, f"{READ}, filters: 3", "Say convolution_conf: {num_filters: N}. Known: "),
+        (READ, f"{READ}, filters: 3", "Set convolution_conf: {num_filters: N}. Known: "),
         (READ, f"{READ}, phase: TRAIN", "unknown key. Did you mean 'include'?"),
         (READ, f"{READ}, include: training", "unknown value 'training'. Did you mean 'train'?"),
         ("base_lr: 0.05", "lr: 0.05", "unknown key. Did you mean 'base_lr'?"),

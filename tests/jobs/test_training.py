@@ -104,7 +104,7 @@ def test_what_has_changed_is_told_when_a_run_goes_on(
     result = CliRunner().invoke(main, ["run", str(tmp_path / "job.yaml"), "--run-dir", url, "--resume"])
     assert result.exit_code == 0
     assert not [line for line in result.output.splitlines() if line.startswith("changed")]
-    assert "of step 6: no step is left" in result.output
+    assert "has step 6: no step is left" in result.output
 
 
 def test_a_run_of_another_process(job: sd.Job, tmp_path: Path) -> None:
