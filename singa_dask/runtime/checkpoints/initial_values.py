@@ -1,4 +1,4 @@
-"""InitialValues: values that a job takes from checkpoints for its params."""
+"""InitialValues: values for the params of a job, taken from checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 
 
 class _Source(NamedTuple):
-    """A checkpoint to read, and where the job or the command names it."""
+    """A checkpoint to read, and the place in the job or command that names it."""
 
     url: str
     path: tuple[str | int, ...]
@@ -27,15 +27,14 @@ class _Source(NamedTuple):
 
 
 class InitialValues:
-    """Values of params by name, from several checkpoints. These are read on first use.
+    """Values of params by name, from several checkpoints that are read on first use.
 
     Parameters
     ----------
-    job : JobConf
     init_from : sequence of str
-        URLs of checkpoints, instead of the job's ``checkpoint_path``. Later ones win.
+        URLs of checkpoints that replace the job's ``checkpoint_path``. Later ones win.
     averaged : bool
-        Take the moving averages of params, if the job keeps some.
+        Take the moving averages of params, if the job keeps them.
 
     Attributes
     ----------
@@ -55,7 +54,7 @@ class InitialValues:
 
     @classmethod
     def of(cls, values: Mapping[str, Stored], learned: Learned | None = None) -> InitialValues:
-        """Return values that are in memory, by the names of their params, and what is known of the training data."""
+        """Return values in memory, by the names of their params, and what was learned from the training data."""
         initial = cls.__new__(cls)
         initial._sources, initial.urls, initial._loaded, initial._learned = [], [], None, learned
         initial._averaged = None
@@ -63,7 +62,7 @@ class InitialValues:
         return initial
 
     def _load(self) -> dict[str, tuple[Stored, _Source]]:
-        """Read all checkpoints; one error lists all that cannot be read."""
+        """Read all checkpoints; one error lists all unreadable ones."""
         if self._loaded is None:
             loaded = dict(self._in_memory)
             for source, params in self._read(partial(load_values, averaged=self._averaged)):
@@ -72,7 +71,7 @@ class InitialValues:
         return self._loaded
 
     def _read(self, reader: Callable[[str], T]) -> list[tuple[_Source, T]]:
-        """Return the result of a function for each checkpoint."""
+        """Call a function with the URL of each checkpoint; return the results."""
         results, problems = [], []
         for source in self._sources:
             try:
@@ -84,11 +83,11 @@ class InitialValues:
         return results
 
     def release(self) -> None:
-        """Release the memory of what has been read; it is read again when it is asked for."""
+        """Release the memory of the values; they are read again on demand."""
         self._loaded = None
 
     def learned(self) -> Learned:
-        """Return what the checkpoints keep of the training data; files of SINGA have nothing.
+        """Return what the checkpoints store about the training data; files of SINGA store nothing.
 
         Raises
         ------
@@ -106,7 +105,7 @@ class InitialValues:
         Raises
         ------
         UnusableCheckpointError
-            A checkpoint cannot be read, or has values of another shape.
+            A checkpoint cannot be read, or its values have another shape.
         """
         stored, source = self._load()[name]
         values = stored.fit(shape)
@@ -123,7 +122,7 @@ class InitialValues:
         shapes : iterable of (str, tuple of int)
             Name and shape of each param.
         complete : bool
-            Whether each param must be in a checkpoint.
+            Require a value for every param.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Encode tensors as safetensors, without copying them more than once, or at all to write them to a file."""
+"""Encode tensors in the safetensors format without copying them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ def tensor_chunks(
 ) -> list[bytes | memoryview]:
     """Return the bytes of a safetensors file in order: its header, and views of the arrays.
 
-    They are those of ``safetensors.numpy.save``, which copies each tensor three times.
+    The bytes equal those of ``safetensors.numpy.save``, which copies each tensor three times.
 
     Parameters
     ----------
     tensors : mapping of str to ndarray
-        By name: contiguous arrays of integers or floats of NumPy, little-endian.
-    metadata : mapping of str to str, optional
+        Contiguous little-endian arrays of integers or floats.
     """
     dtypes = {name: f"{array.dtype.kind.upper()}{8 * array.itemsize}" for name, array in tensors.items()}
     ordered = sorted(tensors, key=lambda name: (-DTYPES.index(dtypes[name]), name))
