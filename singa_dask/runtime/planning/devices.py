@@ -1,6 +1,6 @@
-"""Devices: the devices and threads of the workers of a process, and the memory of its params.
+"""Devices: assign devices, threads and param memory to the workers of a process.
 
-GPUs are assigned to the workers of a process in order, as in SINGA. Nothing here needs a GPU unless one is used.
+Workers of a process take its GPUs in order, as in SINGA. Nothing here needs a GPU unless one is used.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from singa_dask.runtime.planning.machine import machine_memory, n_threads
 from singa_dask.runtime.planning.nets import find_ops
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-"""If this variable is set, for example by dask-cuda, a process has GPUs of its own, and starts with the first one."""
+"""If this variable is set, for example by dask-cuda, a process has its own GPUs and uses the first one first."""
 
 
 def is_gpu(name: str) -> bool:
-    """Return whether a name for `get_ops` is that of a GPU."""
+    """Return whether a name for `get_ops` means a GPU."""
     return name.startswith("cuda:")
 
 
@@ -40,34 +40,33 @@ def device_names(job: JobConf, n_workers: int, n_visible: int = 0, first: int = 
 
     Parameters
     ----------
-    job : JobConf
     n_workers : int
-        Number of workers of this process.
+        Workers of this process.
     n_visible : int
-        Number of GPUs that this process sees; used if the job does not list GPUs.
+        GPUs that this process sees; used if the job lists no GPUs.
     first : int
-        Number of workers of other processes that see the same GPUs and come before these.
+        Workers of other processes that see the same GPUs and come before these.
     """
     if job.ops != "cupy":
         gpus = [f"cuda:{index}" for index in job.gpu[:n_workers]]
         return gpus + [job.ops] * (n_workers - len(gpus))
     if job.gpu:
         return [f"cuda:{job.gpu[i % len(job.gpu)]}" for i in range(n_workers)]
-    # without any GPU the name is that of the first, and get_ops raises the error
+    # without any GPU this names the first one, and get_ops raises the error
     return [f"cuda:{(first + i) % max(n_visible, 1)}" for i in range(n_workers)]
 
 
 def device_of_part(job: JobConf, index: int) -> str:
-    """Return the name for `get_ops` of a part of an inference: parts take the job's GPUs in turn."""
+    """Return the name for `get_ops` of a part of an inference; parts take the job's GPUs in turn."""
     if job.ops == "cupy" and not job.gpu:
         return f"cuda:{index % max(OPS.find('cupy').count(), 1)}"
     return f"cuda:{job.gpu[index % len(job.gpu)]}" if job.gpu else job.ops
 
 
 def params_stay(layout: Layout, names: Collection[str]) -> bool:
-    """Return whether the params of a job stay on the one device that all its workers compute on.
+    """Return whether the params of a job stay on the one device that all its workers use.
 
-    That is so if one process has all units, there is one server group, and all workers share the memory of one GPU.
+    They do if one process has all units, there is one server group, and all workers share the memory of one GPU.
     """
     cluster = layout.cluster
     alone = len(layout.processes) == cluster.nserver_groups == 1 and cluster.share_memory
@@ -79,13 +78,10 @@ class Devices:
 
     Parameters
     ----------
-    job : JobConf
-    layout : Layout
-    process : int
     neighbours : collection of int, optional
-        Processes of the job on this host, itself among them. All, if not given.
+        Processes of the job on this host, including this one; by default all.
     threads : int, optional
-        Threads of each worker on the CPU, if they are not to be chosen by the cores of this host.
+        Threads of each worker on the CPU; by default chosen by the cores of this host.
 
     Attributes
     ----------
@@ -103,7 +99,7 @@ class Devices:
     ) -> None:
         self.job = job
         self._planned = plan_processes(job.cluster)
-        # index in the process where the job file puts a worker: its device is the same wherever it is
+        # index in the process that the job file assigns: the device of a worker does not change when it moves
         self._index = {unit: i for units in self._planned.processes for i, unit in enumerate(_workers(units))}
         self._workers = _workers(layout.processes[process])
         neighbours = range(len(layout.processes)) if neighbours is None else neighbours
@@ -122,7 +118,7 @@ class Devices:
         return 1 if self._is_on_gpu(worker) else self.n_threads
 
     def worker_bytes(self, limit: int | None) -> int:
-        """Return a worker's share of the memory of this machine, or of the limit of the process if that is less."""
+        """Return a worker's share of this machine's memory, or of the process's limit if that is less."""
         share = machine_memory() // max(self._n_beside, 1)
         return min(share, limit // max(len(self._workers), 1)) if limit else share
 
@@ -136,7 +132,7 @@ class Devices:
         Raises
         ------
         ConfigError
-            The GPUs cannot be counted, as there is no CuPy.
+            GPUs cannot be counted without CuPy.
         """
         if not self._names and self._workers:
             if self.job.gpu:
@@ -149,7 +145,7 @@ class Devices:
 
     @property
     def params_stay(self) -> bool:
-        """Whether values of params, and updater state, are on the device that all workers use."""
+        """Whether param values and updater state are on the device that all workers use."""
         return params_stay(self._planned, self.names.values())
 
     def ops(self, unit: Address) -> Ops:
@@ -190,12 +186,9 @@ def _workers(units: Sequence[Address]) -> list[Address]:
 
 @contextlib.contextmanager
 def explain_memory_errors(nets: Callable[[], Collection[NeuralNet]]) -> Iterator[None]:
-    """Add what a worker needs, and what to do, to an error about too little GPU memory.
+    """Add to an error about GPU memory what a worker needs, and what to do.
 
-    Parameters
-    ----------
-    nets : callable
-        Returns the nets of a worker that computes on the GPU.
+    ``nets`` returns the nets of a worker that computes on the GPU.
 
     Raises
     ------
@@ -214,5 +207,5 @@ def explain_memory_errors(nets: Callable[[], Collection[NeuralNet]]) -> Iterator
         needs = ", ".join(sizes)
         raise DeviceMemoryError(
             f"{error} Needed: {needs}, and the workspace of kernels. Lower batchsize, share the batch among more "
-            "workers (nworkers_per_group), say precision: bf16, or end what else uses this GPU."
+            "workers (nworkers_per_group), set precision: bf16, or end other programs on this GPU."
         ) from error
