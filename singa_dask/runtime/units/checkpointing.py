@@ -1,7 +1,7 @@
-"""Checkpointing: when a worker saves, in files or memory, what it asks of others, and what comes back.
+"""Checkpointing: when a worker saves to files or memory, what it requests from others, and what it does with answers.
 
-The first worker of the first group takes checkpoints and snapshots (`Checkpointing`), and tracks what others write for
-them (`Pending`). Every worker tells it where it stands, and what its layers keep (`Reporter`).
+The first worker of the first group takes checkpoints and snapshots (`Checkpointing`), and tracks the parts that others
+write (`Pending`). Every worker reports its position and the states of its layers to it (`Reporter`).
 """
 
 from __future__ import annotations
@@ -35,42 +35,34 @@ logger = logging.getLogger(__name__)
 
 
 PATIENCE_S = 5.0
-"""For how long a checkpoint, or a snapshot, may take before the next one is left out instead of waiting for it."""
+"""Seconds after which the next checkpoint or snapshot is skipped rather than waiting for the one before."""
 
 FIRST = Address.worker(0, 0)
 
 Event = dict[str, Any]
-"""What people, and the scheduler, are told."""
+"""An event for people and the scheduler."""
 
 
 SaveLater = Callable[[int, Mapping[str, Any], Callable[[Save], Event], Callable[[Event], None]], None]
-"""(step, where, write, then) calls ``write`` in the background with what saves files where ``where`` says, at a ``url``
-or in memory; ``then`` takes its result, the description of a part, or an ``error``."""
+"""(step, where, write, then) calls ``write`` in the background with a `Save` for ``where``, a ``url`` or memory.
+
+``then`` takes its result, the description of a part, or an ``error``."""
 
 
 class Checkpointing:
-    """Takes the checkpoints and snapshots of a job, as the first worker; helps with them, as another one.
+    """Takes the checkpoints and snapshots of a job on its first worker, and contributes to them on others.
 
     Parameters
     ----------
-    job : JobConf
-    plan : JobPlan
     url : str
-        Directory that ``step-<n>`` directories go to.
-    trainer : Trainer
+        Directory of the ``step-<n>`` directories.
     state : RunState
-        At the step that the job starts at; there is no checkpoint before a later one.
-    channel : Channel
+        At the first step of the job; there is no checkpoint before a later one.
     save_later : SaveLater
     in_background : callable
-        Calls a function in a thread that may wait for file systems: these may take minutes to answer.
-    takes_snapshots : bool
+        Calls a function in a thread that may wait minutes for file systems.
     author : Author
         Who writes the checkpoints.
-
-    Attributes
-    ----------
-    reporter : Reporter
     """
 
     def __init__(
@@ -101,21 +93,21 @@ class Checkpointing:
         self._author = author
         self._retention = Retention(url, job.keep_checkpoints, stopping is not None and stopping.restore_best, author)
         self._others = range(1, job.cluster.nworkers_per_group)
-        # how often each kind is due, and from which step on
+        # frequency of each kind, and its first step
         self._freq = {"checkpoint": (job.checkpoint_freq, job.checkpoint_after)}
         term = secrets.token_hex(4)
         self._pending = {"checkpoint": Pending("checkpoint", job.cluster, term, self._write_later)}
         if takes_snapshots:
             self._freq["snapshot"] = job.cluster.snapshot_freq or 0, 0
             self._pending["snapshot"] = Pending("snapshot", job.cluster, term, self._end_snapshot)
-        self._known = state.step  # of the newest snapshot that the scheduler has
-        self._written: Event = {}  # the event of the newest checkpoint of this run that is complete
+        self._known = state.step  # step of the newest snapshot that the scheduler has
+        self._written: Event = {}  # event of the newest complete checkpoint of this run
         self._copying: set[tuple[str, Address]] = set()
-        # workers of other groups that wait, or have gone, and the request that they wait for
+        # workers of other groups that wait or have left, and the request that they wait for
         self._arrived: set[Address] = set()
         self._gone: set[Address] = set()
         self._asked: tuple[str, int] | None = None
-        # of the others; they may come some steps before this worker asks for them
+        # from the other workers; they may come some steps before this worker asks for them
         self._arrivals: list[Message] = []
         channel.on("learned", self._arrivals.append)
         for kind in ("part", "r-progress", "written"):
@@ -127,7 +119,7 @@ class Checkpointing:
         channel.on("ask-again", self._ask_again)
 
     def begin(self, now: float) -> None:
-        """Count time from now on, a value of ``time.perf_counter``."""
+        """Start counting time at ``now``, a value of ``time.perf_counter``."""
         self._saved_at = now
         if self._job.cluster.snapshot_freq is None:
             self._schedule.begin(now)
@@ -135,12 +127,9 @@ class Checkpointing:
     # -- when -----------------------------------------------------------------------------------------------
 
     def save_due(self, facts: Callable[[], Mapping[str, Any]]) -> None:
-        """Begin the checkpoint or snapshot that is due before this step; a checkpoint will do for both.
+        """Begin the checkpoint or snapshot that is due before this step; a checkpoint serves as both.
 
-        Parameters
-        ----------
-        facts : callable
-            See `save`.
+        ``facts`` returns the values that `save` takes.
         """
         if self._channel.address.group:
             if self.reporter.is_due():
@@ -151,7 +140,7 @@ class Checkpointing:
     def _is_due(self, kind: str) -> bool:
         """Return whether a checkpoint or snapshot is due before this step.
 
-        The first worker chooses the step of one that is due by time, or that somebody asks for.
+        The first worker chooses the step of one that is due by time or was requested.
         """
         state = self._state
         if state.step <= self._first_step:
@@ -170,19 +159,19 @@ class Checkpointing:
     # -- taking one -----------------------------------------------------------------------------------------
 
     def save(self, facts: Mapping[str, Any], kind: str = "checkpoint", *, last: bool = False) -> None:
-        """Begin a checkpoint or snapshot as the first worker; another one helps with it.
+        """Begin a checkpoint or snapshot as the first worker, or contribute to it as another one.
 
-        The others of the first group say where they stand, and wait until servers have taken their copies.
+        The others of the first group report their positions, and wait until servers have copied their slices.
 
         Parameters
         ----------
         facts : mapping
-            For the manifest, beside those of the checkpoint itself.
+            More values for the manifest.
         kind : str
             ``"checkpoint"`` or ``"snapshot"``.
         last : bool
-            Whether it is after the last step. An earlier one is left out while the one before is still being written,
-            and the last one if it is the complete checkpoint that the units went on from.
+            Whether it follows the last step. An earlier one is skipped while the one before is being written; the last
+            one only if it equals the complete checkpoint from which the job resumed.
         """
         where: Mapping[str, Any] = {}
         if self._channel.address.group:
@@ -206,7 +195,7 @@ class Checkpointing:
                 self._schedule.paused(time.perf_counter() - started)
 
     def _arrive(self) -> Mapping[str, Any]:
-        """Say as another worker of the first group that this one waits; return where states go, empty if nowhere."""
+        """Tell the first worker that this one waits; return where its states go, empty if nowhere."""
         net = self._trainer.net
         if net.is_partitioned:  # the first worker does not have all params
             self._trainer.collect_all()
@@ -214,7 +203,7 @@ class Checkpointing:
         return self._channel.wait_for("taken").info
 
     def _complete(self, facts: Mapping[str, Any]) -> Checkpoint | None:
-        """Return the checkpoint of this step if the run has it already, and no group has made a step since."""
+        """Return the checkpoint of this step if it is already complete and no group has made a step since."""
         if self._state.step != self._first_step:
             return None
         try:
@@ -233,13 +222,13 @@ class Checkpointing:
             self._channel.receive(f"the {kind} before this", None if last else max(PATIENCE_S - pending.seconds, 0.0))
         if pending and kind == "checkpoint":
             logger.warning(
-                "the checkpoint of step %d is left out: the one before is still being written, for %.0f s so far",
+                "the checkpoint of step %d is skipped: the one before has been writing for %.0f s",
                 self._state.step, pending.seconds
             )  # fmt: skip
         return not pending
 
     def _manifest(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Wait for all updates, and for the other workers; return the manifest, without positions."""
+        """Wait for all updates and for the other workers; return the manifest without positions."""
         self._trainer.collect_all()
         while len(self._arrivals) < len(self._others):
             self._channel.receive("the other workers")
@@ -262,10 +251,10 @@ class Checkpointing:
         }
 
     def _request_parts(self, kind: str, manifest: Mapping[str, Any], last: bool) -> dict[str, Any]:
-        """Ask every server for its part; return where parts go, once all have taken their copy.
+        """Request the part of every server; return where parts go, once all servers have copied their slices.
 
-        The other groups wait meanwhile. If there are several server groups, the one that writes has all changes of the
-        others before it does.
+        The other groups wait meanwhile. With several server groups, the one that writes first gets all changes of the
+        others.
         """
         step, cluster = self._state.step, self._job.cluster
         self._state.requested -= {"snapshot", kind}
@@ -289,7 +278,7 @@ class Checkpointing:
         return info
 
     def _ask_servers(self, kind: str, groups: Iterable[int], step: int, info: Mapping[str, Any]) -> None:
-        """Ask all servers of some groups, and wait for their answers."""
+        """Send a request to all servers of some groups, and wait for their answers."""
         n = self._job.cluster.nservers_per_group
         for server in (Address.server(group, i) for group in groups for i in range(n)):
             self._copying.add((info["term"], server))
@@ -298,21 +287,21 @@ class Checkpointing:
             self._channel.receive("copies of the servers")
 
     def finish(self, wait: bool) -> None:
-        """Take what has come for checkpoints and snapshots; with ``wait`` until all checkpoints are complete."""
+        """Handle messages about checkpoints and snapshots; with ``wait`` until all checkpoints are complete."""
         while (wait and self._pending["checkpoint"]) or (self._state.is_first and self._channel.has_messages()):
             self._channel.receive("parts of checkpoints")
 
-    # -- workers that start anew, or have left --------------------------------------------------------------
+    # -- workers that restart or have left -----------------------------------------------------------------
 
     def _take_arrival(self, message: Message) -> None:
-        """Count a worker of another group that waits; one that waits for another request need not."""
+        """Count a worker of another group that waits; release one that waits for another request."""
         if (message.info["term"], message.step) == self._asked:
             self._arrived.add(message.src)
         else:
             self._channel.send("taken", message.src, step=message.step, info=message.info)
 
     def _ask_again(self, message: Message) -> None:
-        """Ask units that start anew for what is still missing of them, and do not wait for those that are done."""
+        """Repeat missing requests to units that restart, and stop waiting for workers that have left."""
         workers = [unit for unit in message.info["units"] if unit.kind == "worker"]
         awaited = self._asked[1] if self._asked and not self._copying else None
         for pending in self._pending.values():
@@ -322,17 +311,17 @@ class Checkpointing:
         self.leave(message.info["left"])
 
     def leave(self, workers: Collection[Address]) -> None:
-        """Do not wait for workers that are done, and may be gone."""
+        """Stop waiting for workers that have finished and may be gone."""
         self._gone.update(workers)
         for pending in self._pending.values():
             for worker in workers:
                 for event in pending.leave(worker):
                     self._tell(event)
 
-    # -- what comes of it -----------------------------------------------------------------------------------
+    # -- completion -----------------------------------------------------------------------------------------
 
     def _end_snapshot(self, step: int, parts: Sequence[Event], facts: Mapping[str, Any]) -> None:
-        """Tell the scheduler of a snapshot; it is not complete before the scheduler has it."""
+        """Send the scheduler a snapshot; it counts as complete once the scheduler has it."""
         event = {"event": "snapshot", "step": step, "time": time.time(), "manifest": make_manifest(parts, facts)}
         there, here = self._tell(event), self._channel.address
 
@@ -346,20 +335,20 @@ class Checkpointing:
             there.add_done_callback(know)
 
     def _know(self, message: Message) -> None:
-        """Take note that the scheduler has a snapshot, or cannot be told of it."""
+        """Record that the scheduler has a snapshot, or cannot receive it."""
         self._pending["snapshot"].end(message.step)
         if message.info["known"]:
             self._known = message.step
 
     def _write_later(self, step: int, parts: Sequence[Event], facts: Mapping[str, Any]) -> None:
-        """Write the manifest in the background; put the event of that in the inbox."""
+        """Write the manifest in the background, and put the resulting event in the inbox."""
         pending, here = self._pending["checkpoint"], self._channel.address
         last, steps = pending.asked(step).get("keep", False), frozenset(pending.steps)
 
         def write() -> None:
             try:
                 event = self._write(step, parts, facts, last, steps)
-            except Exception as error:  # this worker decides what to do
+            except Exception as error:  # this worker decides what follows
                 event = pending.failure(step, text_of(error))
             info = {"term": pending.term, "event": event}
             self._channel.put(Message("written", src=here, dst=here, step=step, info=info))
@@ -378,7 +367,7 @@ class Checkpointing:
         return {"event": "checkpoint", "step": step, "time": time.time(), "url": url}
 
     def _take(self, message: Message) -> None:
-        """Take a part, a position, or what came of writing; go on without a checkpoint, unless it is the last.
+        """Handle a part, a report, or the result of writing; continue without a checkpoint unless it is the last.
 
         Raises
         ------
@@ -390,7 +379,7 @@ class Checkpointing:
                 self._tell(event)
 
     def _tell(self, event: Event) -> Future[Any] | None:
-        """Tell people of a checkpoint or snapshot that is complete, or has failed; schedule the next snapshot."""
+        """Emit the event of a checkpoint or snapshot that is complete or has failed; schedule the next snapshot."""
         if self._job.cluster.snapshot_freq is None and event["event"] != "checkpoint" and "error" not in event:
             self._schedule_next(event)
         if "error" in event and event["step"] == self._state.step and self._state.is_over:
@@ -409,10 +398,10 @@ class Checkpointing:
         self._schedule.end(now, sum(seconds) / len(processes))
 
     def _what_is_lost(self, event: Event) -> str:
-        """Say what is lost without the last checkpoint, and how to go on."""
+        """Return what is lost without the last checkpoint, and how to continue."""
         if "kept_at" in event:
             places, url = " and ".join(event["kept_at"]), event["url"]
-            return f"Its files are kept at {places}: copy all of them to {url} to complete it, and resume then."
+            return f"Its files are kept at {places}. To complete it, copy all of them to {url}; then resume the run."
         if self._written:
             return f"What was trained after step {self._written['step']} is lost."
         since = f"after step {self._first_step}, where this run began," if self._first_step else "in this run"
@@ -421,7 +410,7 @@ class Checkpointing:
 
 @dataclass
 class _Request:
-    """A checkpoint or snapshot that is not complete: what is known of it, what others have to know, and what came."""
+    """A checkpoint or snapshot that is incomplete: its facts, the request that was sent, and the answers."""
 
     facts: dict[str, Any]
     asked: dict[str, Any]
@@ -432,9 +421,9 @@ class _Request:
 
 
 class Pending:
-    """Collects the parts of servers and the reports of workers; completes a checkpoint or snapshot after the last one.
+    """Collects parts of servers and reports of workers, and completes a checkpoint or snapshot after the last one.
 
-    Each request has a term, which is in its answers: answers to a worker that this one replaces are ignored.
+    Each request has a ``term``, which its answers repeat. Answers to a worker that this one replaces are ignored.
 
     Parameters
     ----------
@@ -443,10 +432,10 @@ class Pending:
     cluster : ClusterConf
         Each server of a group writes a part, and each worker sends a report.
     term : str
-        Identifies the worker that requests them among those that have the same address one after the other.
+        Distinguishes this worker from those that it replaces, which had the same address.
     complete : callable
-        Takes the step, the descriptions of the parts, and other facts for the manifest. Returns an event, or None if
-        `take` takes it later, as the ``event`` of a message ``written``.
+        Takes the step, the descriptions of the parts, and more values for the manifest. Returns an event, or None if
+        a message ``written`` brings it later.
     """
 
     def __init__(
@@ -470,29 +459,28 @@ class Pending:
 
     @property
     def steps(self) -> Collection[int]:
-        """Steps of those that are not complete."""
+        """Steps that are incomplete."""
         return self._requests.keys()
 
     @property
     def seconds(self) -> float:
-        """For how long the oldest one has been written; 0 if there is none."""
+        """Seconds since the oldest request; 0 if there is none."""
         return max((time.monotonic() - request.since for request in self._requests.values()), default=0.0)
 
     def asked(self, step: int) -> dict[str, Any]:
-        """Return what others have to know of the request of a step."""
+        """Return the request that was sent for a step."""
         return self._requests[step].asked
 
     def begin(self, step: int, facts: Mapping[str, Any], where: Mapping[str, Any]) -> dict[str, Any]:
-        """Expect the checkpoint or snapshot of a step; return what others have to know.
+        """Expect the checkpoint or snapshot of a step; return the request for others.
 
         Parameters
         ----------
-        step : int
         facts : mapping
             For the manifest.
         where : mapping
-            Where parts go: a ``url``; or ``snapshot``, the step of the one whose parts stay meanwhile. ``keep``, if it
-            is the last one of the job: hosts keep files of it that they cannot write.
+            Where parts go: a ``url``; or ``snapshot``, the step of the snapshot whose parts stay meanwhile. ``keep`` if
+            it is the last one of the job: hosts keep files of it that they cannot write.
         """
         request = self._requests[step] = _Request(dict(facts), {**where, "term": self.term})
         for worker in self._left:
@@ -502,17 +490,17 @@ class Pending:
     def to_ask(
         self, units: Collection[Address], awaited: int | None = None
     ) -> list[tuple[int, Address, dict[str, Any]]]:
-        """Return the requests that workers which start anew have to answer: (step, worker, what it has to know).
+        """Return the requests that restarting workers must answer: (step, worker, request).
 
-        Reports of a worker group are of one step: the whole group is asked again.
+        All reports of a worker group are for one step, so the whole group is asked again.
 
         Parameters
         ----------
         units : collection of Address
-            All workers of other groups that start anew.
+            All restarting workers of other groups.
         awaited : int, optional
-            The step for which servers have not taken their copies. A group that has reported for it does not wait for
-            them any more: its reports are void.
+            Step for which servers have not copied their slices. A restarting group does not wait for them any more, so
+            its reports for this step are void.
         """
         again = []
         for step, request in self._requests.items():
@@ -524,9 +512,9 @@ class Pending:
         return again
 
     def leave(self, worker: Address) -> list[Event]:
-        """Expect no report of a worker that is done and cannot be asked any more; return events as `take`.
+        """Expect no report of a worker that has left; return events as `take` does.
 
-        Where it read is not known, unless the others of its group say so; its last step is what servers have applied.
+        Its reading position is unknown unless others of its group report it; its last step is what servers applied.
         """
         self._left.add(worker)
         steps = [step for step, request in self._requests.items() if worker not in request.reports]
@@ -538,15 +526,15 @@ class Pending:
         return Message("r-progress", src=worker, dst=worker, step=step, info=info)
 
     def take(self, message: Message) -> Event | None:
-        """Take the ``part`` of a server, the ``r-progress`` of a worker, or ``written`` of the background.
+        """Handle the ``part`` of a server, the ``r-progress`` of a worker, or ``written`` from the background.
 
         Returns
         -------
         dict or None
-            An event once the checkpoint is written or has failed; for a failure with the key ``error``.
+            An event once the checkpoint is written or has failed; a failure has the key ``error``.
         """
         request = self._requests.get(message.step)
-        if request is None or message.info["term"] != self.term:  # of the other kind, or for another worker
+        if request is None or message.info["term"] != self.term:  # of the other kind, or for a replaced worker
             return None
         event = message.info["event"] if message.kind == "written" else self._collect(request, message)
         if event is not None:
@@ -554,11 +542,11 @@ class Pending:
         return event
 
     def end(self, step: int) -> None:
-        """Expect nothing more for a step."""
+        """Expect no more answers for a step."""
         self._requests.pop(step, None)
 
     def _collect(self, request: _Request, message: Message) -> Event | None:
-        """Take a part or a report; complete the checkpoint with the last one."""
+        """Store a part or a report; complete the checkpoint with the last one."""
         if request.is_collected:
             return None
         (request.reports if message.kind == "r-progress" else request.parts)[message.src] = message
@@ -577,7 +565,7 @@ class Pending:
         return self._complete(message.step, described, facts)
 
     def _merge(self, reports: Sequence[Message], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return positions and layer states of all workers, for the manifest."""
+        """Return positions and layer states of all workers for the manifest."""
         groups, states = dict[str, Any](), []
         for group, messages in groupby(reports, key=lambda message: message.src.group):
             infos = [message.info for message in messages]
@@ -590,7 +578,7 @@ class Pending:
         return {"groups": groups, "workers": self._n_workers, "states": states, **cut}
 
     def failure(self, step: int, why: str) -> Event:
-        """Return the event of a checkpoint that was not written, or a snapshot that was not taken."""
+        """Return the event of a checkpoint or snapshot that failed."""
         event = {"event": "log", "level": "WARNING", "step": step, "time": time.time()}
         if self.kind == "snapshot":
             return {**event, "message": f"the snapshot of step {step} was dropped: {why}"}
@@ -599,10 +587,9 @@ class Pending:
 
 
 def merge_positions(positions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the position of a group: the step of all of its workers, and their cursors and unreported metrics.
+    """Return the position of a group: the step of all its workers, and their cursors and unreported metrics.
 
-    Each worker may read other layers. They must continue at the same step; if they are at different ones, there is
-    only the step.
+    Each worker may read other layers. If workers are at different steps, only the lowest step is returned.
     """
     step = min(position["step"] for position in positions)
     cursors: dict[str, dict[str, Any]] = {}
@@ -616,7 +603,7 @@ def merge_positions(positions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def describe_params(net: NeuralNet) -> dict[str, dict[str, Any]]:
-    """Describe each whole param for the manifest: shape, dtype, and the parts of it that servers have."""
+    """Describe each whole param for the manifest: shape, dtype, and the shards that servers have."""
     described: dict[str, dict[str, Any]] = {}
     for key, kept in net.logical.items():
         facts = {"shape": list(kept.owner.whole_shape), "dtype": kept.owner.dtype.name}
@@ -635,21 +622,14 @@ class _Report(NamedTuple):
 class Reporter:
     """Sends the reports of one worker.
 
-    The first group takes checkpoints at steps that all of its workers know. In another group the workers are asked for
-    reports at any time; the group agrees on the step of each report, and which request it answers: one may have reached
-    some workers only, if the worker that sent it was lost. The last report, made at the end, answers all requests that
-    are left, and alone those of the last checkpoint.
+    The first group takes checkpoints at steps that all of its workers know. Another group is asked for reports at any
+    time. It agrees on the step of each report and on the request that it answers: a request may have reached only some
+    of its workers if the sender was lost. The report at the end of the training answers all remaining requests, and is
+    the only one that answers requests for the last checkpoint.
 
     A checkpoint is a consistent cut: before a worker reports, servers have answered all its gradients, and it begins no
-    step before they have taken their copies (``taken``). The worker that asks answers requests that are not its own,
-    of one that it replaces, in the same way, so nobody waits for a worker that is lost.
-
-    Parameters
-    ----------
-    trainer : Trainer
-    state : RunState
-    channel : Channel
-    save_later : SaveLater
+    step before they have copied their slices (``taken``). A worker that replaces another one also releases those that
+    wait for the requests of its predecessor.
     """
 
     def __init__(self, trainer: Trainer, state: RunState, channel: Channel, save_later: SaveLater) -> None:
@@ -660,7 +640,7 @@ class Reporter:
         self._requests: dict[tuple[str, int], Message] = {}
         self._reports: dict[tuple[str, int], _Report] = {}
         self._last: _Report | None = None
-        # one may be repeated if units are replaced
+        # a request may be repeated when units are replaced
         self._answered: deque[tuple[str, int]] = deque(maxlen=8)
         self._held: tuple[str, int] | None = None
         self._first_step = state.step
@@ -690,23 +670,23 @@ class Reporter:
 
         self._save_later(step, where, write, send)
 
-    # -- in other groups than the first --------------------------------------------------------------------
+    # -- in groups other than the first --------------------------------------------------------------------
 
     def accept(self, request: Message) -> None:
-        """Take the request of the first worker; called from other threads."""
+        """Accept a request of the first worker; called from other threads."""
         term, step = request.info["term"], request.step
         with self._lock:
             if (term, step) in self._answered:
                 return
-            # a worker that was replaced does not wait for answers any more
+            # drop requests of a worker that was replaced
             self._requests = {key: each for key, each in self._requests.items() if key[0] == term}
             self._requests[term, step] = request
         self._answer()
 
     def is_due(self) -> bool:
-        """Return whether a report is due before this step; the first worker of a group chooses the step of one.
+        """Return whether a report is due before this step; the first worker of a group chooses the step.
 
-        There is none before the first step: of a group that starts again some servers may have the update already.
+        None is due before the first step: some servers may already have the updates of a group that restarts.
         """
         state = self._state
         if self._requests and self._channel.address.id == 0 and not state.reports_at and state.step > self._first_step:
@@ -717,7 +697,7 @@ class Reporter:
         return state.step in state.reports_at
 
     def report(self, last: bool = False) -> None:
-        """Make a report; send it once it is asked for. Unless it is the last, wait for the copies of the servers."""
+        """Make a report, and send it once it is requested. Wait for the copies of the servers unless it is the last."""
         self._trainer.collect_all()
         report = self._make()
         with self._lock:
@@ -733,7 +713,7 @@ class Reporter:
             self._channel.receive("the copies of the servers")
 
     def repeat_arrival(self) -> None:
-        """Tell the first worker that this one waits, if it does; called from other threads, too."""
+        """Tell the first worker again that this one waits, if it does; called from other threads too."""
         held = self._held
         if held is not None:
             self._channel.send("arrived", FIRST, step=held[1], info={"term": held[0]})
@@ -743,7 +723,7 @@ class Reporter:
             self._held = None
 
     def _answer(self) -> None:
-        """Send the reports that are made and were asked for."""
+        """Send the reports that are made and requested."""
         while True:
             with self._lock:
                 key = next((key for key in self._requests if self._last or key in self._reports), None)

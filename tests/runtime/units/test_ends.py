@@ -220,7 +220,7 @@ def test_a_last_checkpoint_that_cannot_be_written_is_kept(
     failed = outcome.reports["worker-0-0"]
     assert failed["state"] == "failed"
     assert failed["reason"].startswith("worker-0-0, step 10: the checkpoint of step 10 was not written: ")
-    found = re.search(r" kept at [^:]+:(.+): copy all of them to (.+) to complete it", failed["reason"])
+    found = re.search(r" kept at [^:]+:(.+)\. To complete it, copy all of them to (.+); then", failed["reason"])
     assert found, failed["reason"]
     shutil.rmtree(place) if place.is_dir() else place.unlink()
     if "manifest" in hindrance:
