@@ -1,6 +1,6 @@
-"""Worker: trains one replica, or its share of one, step by step; after SINGA's src/worker.cc.
+"""Worker: train one replica, or its share of one, step by step; after SINGA's src/worker.cc.
 
-A worker opens no socket: its messages, and what people should see, go through a `Channel`.
+A worker opens no socket: its messages and events go through a `Channel`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from singa_dask.runtime.units.worker_params import WorkerParams
 
 
 def _digests(trainer: Trainer) -> dict[str, str]:
-    """Return digests of what all workers must have alike, by what it is: params, and what is learned of the records."""
+    """Return digests of what must be equal on all workers: params, and what was learned from the records."""
     facts: dict[str, Any] = {"the params of the net": list(describe_params(trainer.net).items())}
     for key, by_layer in trainer.net.context.class_names.to_dict().items():
         for layer, learned in by_layer.items():
@@ -45,7 +45,7 @@ def _digests(trainer: Trainer) -> dict[str, str]:
 
 
 def _rounded(value: Any) -> Any:
-    """Return JSON with floats of six digits: hosts with other processors may differ in the last ones."""
+    """Return JSON values with floats of six digits, because other processors may differ in the last ones."""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, Mapping):
@@ -58,34 +58,22 @@ class Worker:
 
     Parameters
     ----------
-    channel : Channel
-        Its messages.
-    job : JobConf
-    plan : JobPlan
     nets : Nets
-        With memory: what `build_nets` returned, allocated.
-    initial_state : InitialState
-        Step, values and cursors to begin with.
+        From `build_nets`, allocated.
     checkpoint_url : str
-        Directory that ``step-<n>`` directories go to.
+        Directory of the ``step-<n>`` directories.
     params : WorkerParams
         Of the training net.
     save_later, in_background, takes_snapshots, author
         See `Checkpointing`.
     trace : Trace or None
-        If the job is profiled.
-
-    Attributes
-    ----------
-    address : Address
-    trainer : Trainer
-    state : RunState
+        Set if the job is profiled.
     """
 
     ANSWERED_AT_ONCE: ClassVar[frozenset[str]] = frozenset(
         {"stop-at", "checkpoint-at", "snapshot-at", "end", "progress", "replaced"}
     )
-    """Kinds of messages that do not wait for the next step; `accept` takes them."""
+    """Kinds of messages that do not wait for the next step; `accept` handles them."""
 
     def __init__(
         self,
@@ -110,8 +98,8 @@ class Worker:
         step = initial_state.step_of(address.group)
         self.trainer = Trainer(channel, job, nets, params, step, initial_state.window_of(address, plan))
         for kind in self.ANSWERED_AT_ONCE:
-            channel.on(kind, self.accept)  # if it came before this worker was there
-        for kind in ("start", "go"):  # answers to a message that was sent again
+            channel.on(kind, self.accept)  # for messages that came before this worker existed
+        for kind in ("start", "go"):  # answers to repeated messages
             channel.on(kind, lambda message: None)
         net, window = nets[Phase.TRAIN], job.profile.window(step, job.train_steps) if job.profile else range(0)
         self._profiler = Profiler(str(address), nets, net.cancellation, trace, window, self.trainer.metrics.times_s)
@@ -125,7 +113,7 @@ class Worker:
         if initial_state.rejoin is not None:
             self._checkpointing.leave(initial_state.rejoin.left)
 
-    # -- what others see -----------------------------------------------------------------------------------
+    # -- interface ---------------------------------------------------------------------------------------
 
     @property
     def step(self) -> int:
@@ -134,11 +122,11 @@ class Worker:
 
     @property
     def bad_records(self) -> int:
-        """Number of records that could not be read so far, each once for every input layer."""
+        """Number of unreadable records so far, each counted once."""
         return self.trainer.metrics.bad_records
 
     def accept(self, message: Message) -> None:
-        """Take a message that is `ANSWERED_AT_ONCE`, in the thread that delivers it, and answer it."""
+        """Handle a message that is `ANSWERED_AT_ONCE` in the thread that delivers it, and answer it."""
         if message.kind == "progress":
             self._checkpointing.reporter.accept(message)
         elif message.kind == "replaced":
@@ -149,13 +137,9 @@ class Worker:
                 self._channel.send(f"r-{message.kind}", message.src, step=message.step)
 
     def _repeat(self, message: Message) -> None:
-        """Send again what units have missed that start anew.
+        """Repeat messages that restarting units have missed.
 
-        Parameters
-        ----------
-        message : Message
-            ``replaced``: from now on messages to its ``units`` reach those that start anew. ``left``: workers that are
-            done, in processes that are lost, and do not start again.
+        ``replaced`` lists these ``units``, and the workers that have ``left``, in lost processes, for good.
         """
         units = [Address(*unit) for unit in message.info["units"]]
         left = [Address(*unit) for unit in message.info["left"]]
@@ -166,7 +150,7 @@ class Worker:
         if self.state.is_first:
             self._channel.put(replace(message, kind="ask-again", info={"units": units, "left": left}))
 
-    # -- its life ------------------------------------------------------------------------------------------
+    # -- training ----------------------------------------------------------------------------------------
 
     def run(self) -> dict[str, Any]:
         """Train to the end, or to a stop; return the part of this worker in the summary of the job.
@@ -217,7 +201,7 @@ class Worker:
             )
 
     def _say(self, kind: str, **info: Any) -> None:
-        """Send a message to the coordinator; it is sent again if that is replaced before it has answered."""
+        """Send a message to the coordinator; it is repeated if the coordinator is replaced before it has answered."""
         self._said = Message(kind, src=self.address, dst=Address.stub(0), info=info)
         self._channel.post(self._said)
 
@@ -227,7 +211,7 @@ class Worker:
         return message
 
     def _train(self) -> None:
-        """Do the steps, with the tests and checkpoints that are due before each."""
+        """Train step by step, with the tests and checkpoints that are due before each step."""
         state, profiler = self.state, self._profiler
         while not state.is_trained and not state.stops():
             profiler.begin(state.step)
@@ -249,7 +233,7 @@ class Worker:
         """Write the last checkpoint, test once more, and leave."""
         if not self.state.is_first:
             self.trainer.collect_all()
-        if self._evaluation.restores_best:  # the last checkpoint says whether its own params are the best
+        if self._evaluation.restores_best:  # the last checkpoint records whether its own params are the best
             self._evaluation.run_last()
         self._checkpointing.save(self._evaluation.state(), last=True)
         if not self._evaluation.restores_best:
@@ -258,7 +242,7 @@ class Worker:
         self._say("leave", error=self._replaced_file())
 
     def _replaced_file(self) -> str:
-        """Return the error of a file that was replaced after it was last compared; empty if none was.
+        """Return the error of a file that was replaced after the last check; empty if there is none.
 
         The coordinator ends the job with it after the last checkpoint, which other workers may still be writing.
         """
@@ -271,7 +255,7 @@ class Worker:
 
 
 def disconnected_workers(n_workers: int, bridges: Iterable[tuple[int, int]]) -> list[int]:
-    """Return the first worker of each connected component, by bridges, that does not contain worker 0."""
+    """Return the first worker of each component, connected by bridges, that does not contain worker 0."""
     components = list(range(n_workers))
     for one, other in bridges:
         low, high = sorted((components[one], components[other]))
@@ -280,18 +264,13 @@ def disconnected_workers(n_workers: int, bridges: Iterable[tuple[int, int]]) -> 
 
 
 class Lockstep:
-    """Keeps a worker in lockstep with worker 0 if no bridge connects them, also if it has no layers.
-
-    Parameters
-    ----------
-    net : NeuralNet
-        The training net of the worker.
+    """Keeps a worker in lockstep with worker 0 if no bridges connect them, even if it has no layers.
 
     Attributes
     ----------
     ahead : int
         Number of steps that one worker can be ahead of another: 0 if workers wait for each other's gradients in every
-        step; more if bridges lead only one way, or connect only some of the workers.
+        step; more if bridges are one-way, or connect only some of the workers.
     """
 
     def __init__(self, net: NeuralNet) -> None:
@@ -309,7 +288,7 @@ class Lockstep:
         self._peers = others if worker == 0 else [0] if worker in others else []
 
     def step(self) -> None:
-        """Begin a step, once the workers in lockstep are close enough.
+        """Begin a step once the workers in lockstep are close enough.
 
         Raises
         ------
