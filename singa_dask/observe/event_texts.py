@@ -1,4 +1,4 @@
-"""What people read of the events of a job: metrics, logs, restarts, and stacks of units."""
+"""Format the events of a job for people: metrics, logs, restarts, and stacks of units."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def metrics_line(event: Mapping[str, Any], n_groups: int = 1, left_s: float | No
 
 
 def event_text(event: Mapping[str, Any]) -> str:
-    """Describe an event that is neither metrics nor steps, with the name of its unit if it has one."""
+    """Describe an event that is neither metrics nor steps, naming its unit if it has one."""
     kind, unit = event["event"], event.get("unit", "driver")
     facts = {**event, "n": plural(len(event.get("processes", ())), "process", "processes")}
     text = TEXTS[kind].format(**facts) if kind in TEXTS else str(event.get("message") or kind)
@@ -76,7 +76,7 @@ def log_text(event: Mapping[str, Any], is_named: bool = True) -> str:
 
 
 def stack_text(stacks: Mapping[str, Mapping[str, Any]]) -> str:
-    """Format what the units of a job are doing, see `Views.stacks`."""
+    """Format the stacks of the units of a job, see `Views.stacks`."""
     lines: list[str] = []
     for unit, facts in stacks.items():
         what, seconds = facts.get("wait") or ("", 0.0)

@@ -1,4 +1,4 @@
-"""Observers: pass metrics of a run on, to TensorBoard by tensorboardX, and to an MLflow server."""
+"""Observers: pass the metrics of a run to TensorBoard, by tensorboardX, and to an MLflow server."""
 
 from __future__ import annotations
 
@@ -30,19 +30,17 @@ from singa_dask.redaction import redact
 
 logger = logging.getLogger(__name__)
 
-
 TENSORBOARD = "tensorboard"
 """Directory of the event files in a run directory."""
 RATES = ("epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")
 FLUSH_S = 2.0
 UPLOAD_S = 10.0
-"""Least time between two uploads of all files to a remote run directory, in seconds, and as a multiple of the time that
-one takes."""
+"""Least seconds between two uploads of all files to a remote run directory, also as a multiple of an upload's time."""
 UPLOAD_SHARE = 20
 
 
 def scalars(event: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield name and value of the numbers of a metrics event that are finite."""
+    """Yield name and value of the finite numbers of a metrics event."""
     for name, value in (*layer_metrics(event).items(), *((name, event.get(name)) for name in RATES)):
         if isinstance(value, int | float) and math.isfinite(value):
             yield name, float(value)
@@ -51,12 +49,8 @@ def scalars(event: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 class TensorboardFiles:
     """Writes ``tensorboard/<phase>/events.out.tfevents...`` in a run directory; ``<phase>-group-<n>`` for other groups.
 
-    A run that is resumed, or has another driver, adds files. They say at which step they begin, and TensorBoard shows
-    nothing from that step on of the files before.
-
-    Parameters
-    ----------
-    run_url : str
+    A resumed run, or another driver, adds files. Each file records its first step, and TensorBoard ignores older files
+    from that step on.
 
     Raises
     ------
@@ -94,7 +88,7 @@ class TensorboardFiles:
 
     @functools.cached_property
     def _directory(self) -> Path:
-        """Where the files are written: in the run directory, or here if that is remote."""
+        """Directory to write to: in the run directory, or a temporary one if that is remote."""
         if (directory := fs.local_path(self._url)) is not None:
             return directory
         self._staging = tempfile.TemporaryDirectory(prefix="singa-dask-tensorboard-")
@@ -111,7 +105,7 @@ class TensorboardFiles:
         if name not in self._files:
             folder = self._directory / name
             folder.mkdir(parents=True, exist_ok=True)
-            # the name has the second, after which files are read in order of their names
+            # files are read in the order of their names, which contain the second
             file = self._writers.EventsWriter(str(folder / "events"), f".{time.time_ns() % 10**9:09}")
             self._files[name] = file
             start = self._events.SessionLog(status=self._events.SessionLog.START)
@@ -119,7 +113,7 @@ class TensorboardFiles:
         return self._files[name]
 
     def _flush(self) -> None:
-        """Write what is buffered; on a remote file system all files again."""
+        """Flush all files; upload them again if the run directory is remote."""
         started = time.monotonic()
         for file in self._files.values():
             file.flush()
@@ -132,7 +126,7 @@ class TensorboardFiles:
         self._flush_after = now + max(UPLOAD_S, UPLOAD_SHARE * (now - started))
 
 
-# unless the user has set them: give up soon on a server that does not answer, and print and report nothing
+# defaults: give up soon if the server does not answer, and print and report nothing
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -140,14 +134,14 @@ ENVIRONMENT = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 MAX_QUEUE = 10_000
-"""With more events waiting than this, the oldest are dropped."""
+"""With more waiting events the oldest are dropped."""
 BATCHES = {"metrics": 1000, "params": 100}
 """Most entries of a request, limits of MLflow."""
 SEND_S = 2.0
 AGAIN_S = 5.0
-"""Times between two requests with metrics, and between two attempts to reach the server."""
+"""Seconds between two requests with metrics, and between two attempts to reach the server."""
 CLOSE_S = 10.0
-"""How long the end of a job may wait for the server."""
+"""Seconds that the end of a job may wait for the server."""
 MAX_FILE_BYTES = 50_000_000
 FILES = ("job.yaml", "resolved.yaml", "commands.jsonl", METRICS, "summary.json", "bad_records.jsonl")
 STATUS = {"done": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
@@ -157,8 +151,8 @@ TAG = "singa_dask.run"
 class MlflowRun:
     """Sends params, metrics and, at its end, small files of a run to an MLflow server.
 
-    The run of a directory is found again by a tag, and asked what it has, when it is resumed and after each error. So a
-    server that is away for a while gets what has come meanwhile, and nothing twice. `on_event` never waits.
+    When a run is resumed, and after each error, the server's run is found by a tag, and asked what it already has. So a
+    server that was down gets everything once. `on_event` never waits.
 
     Parameters
     ----------
@@ -193,9 +187,9 @@ class MlflowRun:
         self._thread = threading.Thread()
 
     def on_event(self, event: Mapping[str, Any]) -> None:
-        """Hand an event to the thread."""
+        """Pass an event to the thread."""
         if not self._thread.is_alive() and not self._closing.is_set():
-            # its log messages are of the job that this thread works for
+            # its log messages belong to the job of this thread
             work = partial(copy_context().run, self._work)
             self._thread = threading.Thread(target=work, name="mlflow", daemon=True)
             self._thread.start()
@@ -204,7 +198,7 @@ class MlflowRun:
             self._news.set()
 
     def close(self, taken_over: bool = False) -> None:
-        """Send the rest, if the server takes it within some seconds; nothing if another process has ``taken_over``."""
+        """Send the rest, if the server takes it within `CLOSE_S`; nothing if another process has ``taken_over``."""
         self._is_taken_over = taken_over
         self._closing.set()
         self._news.set()
@@ -213,13 +207,11 @@ class MlflowRun:
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
         if self._thread.is_alive() or self._is_failing or self._is_lacking:
-            message = "MLflow at %s does not have all of this run: %s has it."
+            message = "MLflow at %s lacks some data of this run; %s has everything."
             logger.warning(message, redact(self.uri), redact(self.run_url))
 
-    # -- in the thread -------------------------------------------------------------------------------------------------
-
     def _work(self) -> None:
-        """Send what is new, until the run ends."""
+        """Send new data until the run ends; runs in the thread."""
         while True:
             self._news.wait()
             self._news.clear()
@@ -232,7 +224,7 @@ class MlflowRun:
                     self._finish()
                 self._is_failing = False
                 self._closing.wait(SEND_S)
-            except Exception as error:  # whatever MLflow or its server raise
+            except Exception as error:  # MLflow and its server raise anything
                 self._on_error(error)
                 if not is_last:
                     self._closing.wait(AGAIN_S)
@@ -241,10 +233,10 @@ class MlflowRun:
                 return
 
     def _on_error(self, error: Exception) -> None:
-        """Begin again at the next attempt: it is not known what the server has got."""
+        """Reopen the run at the next attempt, because it is unknown what the server has received."""
         if not (self._is_failing or self._closing.is_set()):
-            message = "MLflow at %s: %s. The job goes on; it is tried again."
-            # the first line, as the rest may be long
+            message = "MLflow at %s: %s. The job continues, and tries again."
+            # only the first line, as the rest may be long
             line = next(iter(str(error).splitlines()), type(error).__name__)
             logger.warning(message, redact(self.uri), redact(line)[:200].rstrip("."))
         self._is_failing = True
@@ -261,7 +253,7 @@ class MlflowRun:
         self._unsent.clear()
 
     def _new_metrics(self) -> Iterator[Any]:
-        """Yield the metrics of events that are not sent which the server does not have yet."""
+        """Yield the metrics of unsent events that the server does not have."""
         for event in self._unsent:
             group = int(event.get("group", 0))
             prefix = f"group-{group}/{event['phase']}" if group else event["phase"]
@@ -272,7 +264,7 @@ class MlflowRun:
                     yield self._entities.Metric(key, value, int(1e3 * event["time"]), int(event["step"]))
 
     def _open(self) -> None:
-        """Find the run on the server, and what it has; or make it."""
+        """Find the run on the server, and what it already has; or create it."""
         client = self._client = self._mlflow.MlflowClient(tracking_uri=self.uri)
         run = StoredRun(self.run_url)
         name = str(run.job.get("name") or "job")
@@ -293,7 +285,7 @@ class MlflowRun:
         params = [
             self._entities.Param(_plain(path), str(value))
             for path, value in flatten(run.job).items()
-            # a server accepts no others for params that it has
+            # a server refuses other values for params that it has
             if value not in (None, "", [], {}) and _plain(path) not in known and path != "mlflow"
         ]
         for batch in _batches(params, BATCHES["params"]):
@@ -301,7 +293,7 @@ class MlflowRun:
         self._run_id = run_id
 
     def _finish(self) -> None:
-        """Send the files, and say how the run has ended."""
+        """Send the files, and the final state of the run."""
         logs = fs.join(self.run_url, "log")
         names = [*FILES, *(f"log/{name}" for name in (fs.ls(logs) if fs.exists(logs) else ()))]
         for name in names:
@@ -325,29 +317,25 @@ def _batches(values: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 Observer = TensorboardFiles | MlflowRun
-"""Takes the events of a run after its `RunDirectory` has recorded them. It may begin at any event."""
+"""Takes the events of a run after its `RunDirectory` has recorded them; may start at any event."""
 
 
 class Observers:
-    """The observers of a run. One that fails is dropped with a warning, and the job goes on.
+    """The observers of a run. One that fails is dropped with a warning, and the job continues.
 
-    Use it in a ``with`` block around that of the `RunDirectory`; ``on_event`` is called after that of the directory.
-
-    Parameters
-    ----------
-    observers : list of Observer
+    Use it in a ``with`` block around that of the `RunDirectory`; call ``on_event`` after that of the directory.
     """
 
     def __init__(self, observers: list[Observer]) -> None:
         self._observers = observers
 
     def on_event(self, event: Mapping[str, Any]) -> None:
-        """Pass an event on."""
+        """Pass an event to all observers."""
         for observer in list(self._observers):
             self._try(observer, partial(observer.on_event, event))
 
     def close(self, taken_over: bool = False) -> None:
-        """End all observers; if another process has ``taken_over``, its observers pass on the rest."""
+        """Close all observers; if another process has ``taken_over``, its observers send the rest."""
         for observer in list(self._observers):
             self._try(observer, partial(observer.close, taken_over))
         self._observers.clear()
@@ -355,8 +343,8 @@ class Observers:
     def _try(self, observer: Observer, call: Callable[[], None]) -> None:
         try:
             call()
-        except Exception as error:  # whatever a package of others raises: it must not end the job
-            logger.warning("%s: %s: %s. The job goes on without it.", observer.name, type(error).__name__, error)
+        except Exception as error:  # other packages raise anything, which must not end the job
+            logger.warning("%s: %s: %s. The job continues without it.", observer.name, type(error).__name__, error)
             self._observers.remove(observer)
 
     def __enter__(self) -> Observers:
@@ -381,7 +369,7 @@ def open_observers(run_url: str, tensorboard: bool = False, mlflow: str = "") ->
     Raises
     ------
     ConfigError
-        A package is missing; with the key of the job that needs it.
+        A package is missing; names the key of the job that needs it.
     """
     observers: list[Observer] = []
     problems = []
