@@ -18,7 +18,6 @@ INSTEAD = "--terminal draws in the terminal."
 
 # Okabe and Ito, Color Universal Design: distinct with every kind of colour vision, and in print
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-KINDS = ("train", "validation", "test", "data", "params", "")
 STYLES = {"train": "-", "validation": ":", "test": "--", "data": "-", "params": "--", "": "-"}
 MARKED = ("validation", "test")
 MAX_MARKED = 40

@@ -63,7 +63,7 @@ def test_units(text: str, key: str, value: float) -> None:
         ("link=25GB", "expected a number in Gbit or Mbit"),
         ("latency=-1us", "expected a number in us or ms or s"),
         ("latency=30", "expected a number in us or ms or s"),
-        ("hosts=2", "--what-if: several hosts have a link. Say how fast it is, e.g. link=25Gbit."),
+        ("hosts=2", "--what-if: several hosts need a link. Set its speed, e.g. link=25Gbit."),
         ("cores=2,", "--what-if : unknown key ''"),
     ],
 )
