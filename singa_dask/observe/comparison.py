@@ -35,13 +35,7 @@ FIGURES = (
 
 @dataclass(frozen=True)
 class Target:
-    """The value of a metric at which a run ends.
-
-    Attributes
-    ----------
-    metric : str
-        Phase and name, e.g. ``test.accuracy``.
-    """
+    """The value of a metric, such as ``test.accuracy``, at which a run ends."""
 
     metric: str
     value: float

@@ -84,10 +84,7 @@ class Panel:
 def panels_of(runs: Sequence[StoredRun], axis: str = "step") -> list[Panel]:
     """Return the panels of runs: losses, other metrics, learning rate, samples per second, waits.
 
-    Parameters
-    ----------
-    axis : str
-        One of `AXES`; time counts from the start of a run, without the gaps between stops and resumes.
+    ``axis`` is one of `AXES`; time counts from the start of a run, without the gaps between stops and resumes.
     """
     recorded = [_records(run, axis) for run in runs]
     names = {name: None for records in recorded for _, _, values in records for name in values}

@@ -74,13 +74,7 @@ def _plain(name: str) -> str:
 
 
 def newest_run(parent: str, name: str) -> str:
-    """Return the URL of the latest run of the job ``name`` in a directory of runs, preferably one with a checkpoint.
-
-    Raises
-    ------
-    ConfigError
-        There is none.
-    """
+    """Return the URL of the latest run of a job, preferably with a checkpoint; ConfigError if there is none."""
     pattern = re.compile(re.escape(_plain(name)) + r"-\d{8}-\d{6}-[0-9a-f]{4}")
     runs = [run for run in (fs.ls(parent) if fs.exists(parent) else []) if pattern.fullmatch(run)]
     for name_within in ("checkpoint", "job.yaml"):
@@ -328,13 +322,7 @@ class RunDirectory:
         fs.remove_tree(probe)
 
     def finish(self, summary: Mapping[str, Any]) -> dict[str, Any]:
-        """Write ``summary.json`` for the whole run; return its content.
-
-        Raises
-        ------
-        TakenOverError
-            Another process records the run, or a later one there.
-        """
+        """Write ``summary.json`` for the whole run; return it. TakenOverError if another process owns the run."""
         whole = dict(summary)
         for name, text in self._texts.items():
             if not fs.exists(fs.join(self.url, name)):

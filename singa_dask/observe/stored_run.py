@@ -26,13 +26,7 @@ WIDTH = 60
 
 
 class StoredRun:
-    """A run, read from its directory. Each file is read when it is first needed.
-
-    Raises
-    ------
-    ConfigError
-        There is no run.
-    """
+    """A run, read from its directory as needed; ConfigError if there is none."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -225,13 +219,7 @@ def _row_of_damaged(run: StoredRun, why: str) -> dict[str, Any]:
 
 
 def run_of(url: str) -> str:
-    """Return the run directory that a URL is or lies in.
-
-    Raises
-    ------
-    ConfigError
-        There is none.
-    """
+    """Return the run directory that a URL is or lies in; ConfigError if there is none."""
     parent, _, name = url.rpartition("/")
     if re.fullmatch(r"step-\d+", name):
         url = parent.removesuffix("/checkpoint")

@@ -29,13 +29,7 @@ class Interval(NamedTuple):
 
 
 def read_trace(path: str) -> list[Interval]:
-    """Return the last step of a ``trace.json``.
-
-    Raises
-    ------
-    DataError
-        The file is missing, or is not a trace.
-    """
+    """Return the last step of a ``trace.json``; DataError if the file is missing, or is not a trace."""
     try:
         return last_step(json.loads(fs.read_bytes(fs.absolute(path))))
     except (KeyError, TypeError, ValueError) as error:

@@ -47,13 +47,8 @@ def write_spans(run_url: str, recorded: Mapping[str, Any]) -> None:
 class TraceFile:
     """Writes ``trace.json`` from the newest spans of the processes of a job. The file is always complete.
 
-    Parameters
-    ----------
-    run_url : str
-    began : float
-        Start of the run, in seconds since the epoch. Older spans move the origin of times to the first of them.
-    check : callable
-        See `Journal`.
+    ``began`` is the start of the run, in seconds since the epoch; older spans move the origin of times to the first of
+    them. For ``check`` see `Journal`.
     """
 
     def __init__(self, run_url: str, began: float, check: Callable[[], None] = lambda: None) -> None:
@@ -69,25 +64,13 @@ class TraceFile:
         self._save_after = time.monotonic() + REWRITE_S
 
     def save_late(self) -> None:
-        """Write the trace if there are new spans, the last of them some time ago.
-
-        Raises
-        ------
-        DataError
-            It cannot be written.
-        """
+        """Write the trace if there are new spans, the last of them some time ago; DataError if it cannot be written."""
         if not self._is_saved and time.monotonic() >= self._save_after:
             self._save_after = time.monotonic() + REWRITE_S
             self.save()
 
     def save(self) -> None:
-        """Write the trace, unless it is up to date.
-
-        Raises
-        ------
-        DataError
-            It cannot be written, or files of processes cannot be read.
-        """
+        """Write the trace, unless it is up to date; DataError if it cannot be written, or spans cannot be read."""
         if self._is_saved:
             return
         names = [name.removesuffix(".json") for name in fs.ls(self._spans) if name.endswith(".json")]

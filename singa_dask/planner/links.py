@@ -45,14 +45,9 @@ T = TypeVar("T")
 
 
 class LinkEnd:
-    """One end of a link: it answers messages, or sends and times them.
+    """One end of a link: it answers messages, or sends and times them. Parameters are those of `Transport`.
 
-    Parameters
-    ----------
-    host, token
-        See `Transport`; both ends have the same token.
-    **options
-        Of `Transport`.
+    Both ends have the same token.
     """
 
     def __init__(self, host: str, token: str, **options: Any) -> None:

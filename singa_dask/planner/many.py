@@ -76,12 +76,8 @@ class _Sends(NamedTuple):
 class _Bucket:
     """Slices whose gradients leave a process together.
 
-    Attributes
-    ----------
-    up, down : list of _Sends
-        Messages with sums, by height, and with values, from the top.
-    served : dict of (int, int) to list of int
-        Sizes of slices by the process that has their whole sum, and that of their server.
+    ``up`` are messages with sums, by height, ``down`` messages with values, from the top. ``served`` are sizes of slices
+    by the process that has their whole sum, and that of their server.
     """
 
     def __init__(self, plan: JobPlan, tree: ProcessTree, numbers: Sequence[int]) -> None:
@@ -101,12 +97,8 @@ class _Bucket:
 class _Recorder(TreeExchange):
     """Runs the algorithm of a worker once, and sends nothing.
 
-    Attributes
-    ----------
-    actions : list of (str, object)
-        A step of the worker: ``"compute"`` a layer and verb, ``"collect"`` a param, ``"send"`` a bucket.
-    buckets : list of list of int
-        Slices of each.
+    ``actions`` are a step of the worker: ``"compute"`` a layer and verb, ``"collect"`` a param, ``"send"`` a bucket.
+    ``buckets`` are the slices of each.
     """
 
     def __init__(self, job: JobConf, plan: JobPlan, tree: ProcessTree, net: NeuralNet) -> None:

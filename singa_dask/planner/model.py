@@ -14,15 +14,7 @@ from singa_dask.runtime.planning.layout import Layout
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine.
-
-    Attributes
-    ----------
-    speed : float
-        Of its cores, relative to those on which costs were measured.
-    memory : int
-        In bytes.
-    """
+    """A machine, with its memory in bytes, and the speed of its cores relative to those on which costs were measured."""
 
     name: str
     n_cores: int

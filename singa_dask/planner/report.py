@@ -118,13 +118,7 @@ class Plan:
         return replace(self.file, job=job).given()
 
     def trace(self) -> str:
-        """Return the events in Chrome's trace format, as in the ``trace.json`` of profiled runs.
-
-        Raises
-        ------
-        ConfigError
-            There are none.
-        """
+        """Return the events in Chrome's trace format, as a profiled run does; ConfigError if there are none."""
         if not self.events:
             n, why = len(self.best.layout.processes), "it was not requested. Pass trace=True to plan."
             if n > MAX_PROCESSES:

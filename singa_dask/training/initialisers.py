@@ -160,13 +160,7 @@ def initial_values(conf: InitConf, param_name: str, shape: Sequence[int], seed: 
 
 
 def check_initialisers(net: NeuralNet) -> None:
-    """Check that initialisers fit their params, before anything starts.
-
-    Raises
-    ------
-    ConfigError
-        An initialiser is unknown, or needs a matrix but the param is none; lists all problems.
-    """
+    """Raise a ConfigError if initialisers are unknown or need a matrix but their param is none; lists all problems."""
     problems = []
     for param in whole_params(net.logical):
         if param.conf.init is None:

@@ -127,14 +127,9 @@ def _misfit(metric: str, layer: str, kind: str, n: int) -> str:
 
 
 class Scores:
-    """Metrics of one layer.
+    """Metrics of one layer with ``n`` outputs.
 
-    Parameters
-    ----------
-    kind : {"classes", "labels", "values"}
-        Outputs: probabilities of classes that exclude each other, of independent labels, or values.
-    n : int
-        Number of outputs.
+    These are probabilities of ``"classes"`` that exclude each other, of independent ``"labels"``, or ``"values"``.
     """
 
     def __init__(self, kind: str, n: int, names: Sequence[str]) -> None:

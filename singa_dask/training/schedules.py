@@ -112,13 +112,7 @@ class FallingConf(Conf):
 
     @property
     def n_steps(self) -> int:
-        """Steps until the final rate.
-
-        Raises
-        ------
-        ConfigError
-            Neither the block nor a job sets them.
-        """
+        """Steps until the final rate; ConfigError if neither the block nor a job sets them."""
         if self.change_freq is None:
             raise ConfigError(f"{self.block_key}: change_freq is missing, and no job sets the number of steps.")
         return self.change_freq

@@ -127,13 +127,7 @@ def write_file(
 
 
 def keep_file(url: str, file: str, content: bytes | Sequence[bytes | memoryview], why: str) -> str:
-    """Write a file of a checkpoint to a directory of this host; return host and directory.
-
-    Raises
-    ------
-    CheckpointError
-        The file cannot be written there either; ``why`` says why it was not written to its URL.
-    """
+    """Write a file of a checkpoint to this host; return host and directory, or raise a CheckpointError with ``why``."""
     host = socket.gethostname()
     try:
         folder = _folder(url)

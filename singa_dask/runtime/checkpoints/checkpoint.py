@@ -243,13 +243,7 @@ class Checkpoint:
         return values
 
     def shape(self, param: str) -> tuple[int, ...]:
-        """Return the shape of a param.
-
-        Raises
-        ------
-        CheckpointError
-            The checkpoint has no such param.
-        """
+        """Return the shape of a param; CheckpointError if it is unknown."""
         known = self.manifest["params"]
         if param not in known:
             raise CheckpointError(f"{self.url}: no param {param!r}. Known: {', '.join(sorted(known))}.")
@@ -282,13 +276,7 @@ class Checkpoint:
         return out
 
     def tensors(self, file: str) -> dict[str, np.ndarray]:
-        """Return the tensors of a file of this checkpoint by key.
-
-        Raises
-        ------
-        CheckpointError
-            The file cannot be read, or is damaged.
-        """
+        """Return the tensors of a file by key; CheckpointError if it is damaged or cannot be read."""
         if file not in self._contents:
             with _named_unreadable(self.url):
                 self._contents[file] = load(self._content(file))
@@ -299,13 +287,7 @@ class Checkpoint:
         self._contents.clear()
 
     def verify(self) -> None:
-        """Check the checksum of every file, and the consistency of a checkpoint of several worker groups.
-
-        Raises
-        ------
-        CheckpointError
-            A file cannot be read, or is damaged.
-        """
+        """Raise a CheckpointError if a file is damaged or unreadable, or the cut is not consistent."""
         if self.manifest.get("cut") and (why := what_is_no_cut(self.manifest["parts"], self.manifest["groups"])):
             raise CheckpointError(f"{self.url}: {why}")
         for file in self._files:

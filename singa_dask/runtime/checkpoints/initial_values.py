@@ -87,26 +87,14 @@ class InitialValues:
         self._loaded = None
 
     def learned(self) -> Learned:
-        """Return what the checkpoints store about the training data; files of SINGA store nothing.
-
-        Raises
-        ------
-        UnusableCheckpointError
-            A checkpoint cannot be read.
-        """
+        """Return what the checkpoints store about the training data; UnusableCheckpointError if one cannot be read."""
         return self._learned or Learned.of(*(manifest for _, manifest in self._read(load_manifest)))
 
     def __contains__(self, name: object) -> bool:
         return name in self._load()
 
     def get(self, name: str, shape: tuple[int, ...]) -> tuple[np.ndarray[Any, Any], int]:
-        """Return the values of a param in the shape that a net needs, and their version.
-
-        Raises
-        ------
-        UnusableCheckpointError
-            A checkpoint cannot be read, or its values have another shape.
-        """
+        """Return the values of a param in a shape, and their version; UnusableCheckpointError if they have another shape."""
         stored, source = self._load()[name]
         values = stored.fit(shape)
         if values is None:

@@ -38,13 +38,7 @@ class LayerState(NamedTuple):
 
 
 def take_states(nets: Mapping[str, NeuralNet]) -> list[LayerState]:
-    """Return copies of the states of all layers of a worker, from its nets by phase.
-
-    Raises
-    ------
-    CheckpointError
-        A state contains Python objects.
-    """
+    """Return copies of the states of a worker's layers, by its nets; CheckpointError if one has Python objects."""
     taken = []
     for phase, net in nets.items():
         on_gpu = net.ops.device.startswith("cuda:")
@@ -95,13 +89,7 @@ def write_states(save: Save, group: int, worker: int, states: Sequence[LayerStat
 
 
 def read_states(checkpoint: Checkpoint, group: int, worker: int) -> list[LayerState]:
-    """Return the states of one worker; empty if it had none.
-
-    Raises
-    ------
-    CheckpointError
-        They cannot be read, or are damaged.
-    """
+    """Return the states of one worker, empty if it had none; CheckpointError if they are damaged or unreadable."""
     states = []
     for part in checkpoint.manifest.get("states", ()):
         if (part["group"], part["worker"]) != (group, worker):

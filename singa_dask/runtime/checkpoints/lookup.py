@@ -26,12 +26,7 @@ def find(url: str) -> str:
     """Return the newest complete checkpoint at ``url``: a step, a checkpoint directory or a run directory.
 
     The checksums of all its files are verified. If the newest one is damaged, an older one is returned with a warning,
-    unless ``url`` is a step.
-
-    Raises
-    ------
-    CheckpointError
-        There is no checkpoint, or all are damaged.
+    unless ``url`` is a step. CheckpointError if there is none, or all are damaged.
     """
     return _use_newest(url, _verified)
 
@@ -71,14 +66,9 @@ def _candidates(url: str) -> list[str]:
 
 
 def _use_newest(url: str, use: Callable[[Checkpoint], T], restores_best: bool = False) -> T:
-    """Return ``use(checkpoint)`` for the newest undamaged checkpoint at ``url``.
+    """Return ``use(checkpoint)`` for the newest undamaged checkpoint at ``url``, unless that is temporarily unreadable.
 
     With ``restores_best`` use the best checkpoint of a run instead, if `best_step` names one.
-
-    Raises
-    ------
-    CheckpointError
-        There is none, or all are damaged, or ``url`` is a damaged step, or one is temporarily unreadable.
     """
     candidates, problems = _candidates(url), []
     for candidate in candidates:
@@ -138,12 +128,8 @@ def find_steps(url: str) -> dict[int, str]:
 def load_values(url: str, averaged: bool | None = None) -> dict[str, Stored]:
     """Return the values of all params at ``url``, by name; see `find_values`, and `find` for damaged checkpoints.
 
-    ``averaged``: return moving averages, as ``updater.ema_decay`` says; None returns the params without a warning.
-
-    Raises
-    ------
-    CheckpointError
-        There is no checkpoint, or it is damaged, or it has no averages.
+    ``averaged``: return moving averages, as ``updater.ema_decay`` says, or raise a CheckpointError if there are none;
+    None returns the params without a warning.
     """
     place = _place_of_values(url)
     if not _is_file(place):

@@ -96,13 +96,7 @@ def _checksum_lines(body: bytes) -> bytes:
 
 
 def decode_manifest(url: str, content: bytes) -> dict[str, Any]:
-    """Return the content of a manifest.
-
-    Raises
-    ------
-    CheckpointError
-        It is damaged, or has another format.
-    """
+    """Return the content of a manifest; CheckpointError if it is damaged, or has another format."""
     try:
         manifest = json.loads(content)
     except ValueError as error:

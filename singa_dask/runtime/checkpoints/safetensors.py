@@ -14,14 +14,9 @@ DTYPES = ("U8", "I8", "I16", "U16", "F16", "I32", "U32", "F32", "F64", "I64", "U
 def tensor_chunks(
     tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
 ) -> list[bytes | memoryview]:
-    """Return the bytes of a safetensors file in order: its header, and views of the arrays.
+    """Return the bytes of a safetensors file in order: its header, and views of contiguous little-endian arrays.
 
     The bytes equal those of ``safetensors.numpy.save``, which copies each tensor three times.
-
-    Parameters
-    ----------
-    tensors : mapping of str to ndarray
-        Contiguous little-endian arrays of integers or floats.
     """
     dtypes = {name: f"{array.dtype.kind.upper()}{8 * array.itemsize}" for name, array in tensors.items()}
     ordered = sorted(tensors, key=lambda name: (-DTYPES.index(dtypes[name]), name))

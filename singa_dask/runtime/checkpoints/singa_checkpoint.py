@@ -83,11 +83,7 @@ def read(url: str) -> dict[str, Stored]:
     """Read a file of SINGA, and the files of the other workers of its step in the same directory.
 
     Values in the file itself take precedence; those of all workers are kept as parts. Empty files are skipped.
-
-    Raises
-    ------
-    CheckpointError
-        A file is damaged or of another format, or all files are empty.
+    CheckpointError if a file is damaged or of another format, or all are empty.
     """
     files = [url]
     if place := parse(url):

@@ -28,15 +28,10 @@ class Part(NamedTuple):
 
 
 class SnapshotStore:
-    """Parts of snapshots that one process holds, for any number of jobs. Thread-safe.
+    """Parts of snapshots that one process holds, by job and name, for any number of jobs. Thread-safe.
 
     At most two steps of each part stay: the newest, whose snapshot may be incomplete, and that of the newest snapshot
     that the scheduler has.
-
-    Attributes
-    ----------
-    jobs : dict of str to dict
-        By job: the parts by name.
     """
 
     def __init__(self) -> None:
@@ -70,13 +65,10 @@ class SnapshotStore:
 def keep_in_memory(
     keep: Keep, step: int, known: int, file: str, chunks: Sequence[bytes | memoryview], life: int = 0
 ) -> dict[str, Any]:
-    """Keep a file of a snapshot in memory.
+    """Keep a file of a snapshot in memory; return its description.
 
-    Returns
-    -------
-    dict
-        ``file``, its name, which contains the step; its length in ``bytes``; ``crc32c``; ``holders``, the addresses of
-        the processes that hold it; and ``seconds``, the time that this took.
+    That is its ``file`` name, which contains the step; its length in ``bytes``; ``crc32c``; ``holders``, the addresses of
+    the processes that hold it; and the ``seconds`` that this took.
     """
     started, content, file = time.perf_counter(), b"".join(chunks), f"step-{step}/{name_of_life(file, life)}"
     facts = {"file": file, "bytes": len(content), "crc32c": checksum_of(content)}

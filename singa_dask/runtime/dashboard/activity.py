@@ -37,13 +37,7 @@ class Sample(NamedTuple):
 
 
 class Activity:
-    """Curves of one job, and the recent progress of each of its workers.
-
-    Attributes
-    ----------
-    lr : float or None
-        The newest learning rate.
-    """
+    """Curves of one job, its newest learning rate ``lr``, and the recent progress of each of its workers."""
 
     def __init__(self) -> None:
         self.curves = Curves()
@@ -63,15 +57,10 @@ class Activity:
             self._bytes.clear()
 
     def add_progress(self, progress: Mapping[str, Any], time: float) -> None:
-        """Add what a process of the job has sent with a heartbeat.
+        """Add what a process of the job has sent with a heartbeat at a time in seconds.
 
-        Parameters
-        ----------
-        progress : mapping
-            ``process``; ``workers``: step, duration of all steps and waits of each, in seconds; ``bytes``: sent to and
-            received from other processes.
-        time : float
-            When it came, in seconds.
+        ``progress`` has ``process``; ``workers``: step, duration of all steps and waits of each, in seconds; and ``bytes``
+        sent to and received from other processes.
         """
         self._bytes[progress["process"]] = tuple(progress["bytes"])
         for unit, (step, step_s, *waits) in progress["workers"].items():
@@ -116,14 +105,10 @@ class Activity:
         }
 
     def workers(self) -> dict[str, dict[str, Any]]:
-        """Return what each worker has done in the last seconds.
+        """Return what each worker has done in the last seconds, by worker.
 
-        Returns
-        -------
-        dict of str to dict
-            By worker: ``step``; ``steps_per_s``; ``compute_ms`` of a step, None after too few steps; ``shares`` of the
-            time spent computing and waiting, by cause; ``slow``: its ``compute_ms`` relative to the median worker's,
-            None if it is not slow.
+        ``step``; ``steps_per_s``; ``compute_ms`` of a step, None after too few steps; ``shares`` of the time spent computing
+        and waiting, by cause; ``slow``: its ``compute_ms`` relative to the median worker's, None if it is not slow.
         """
         rates = {unit: _of(samples[0], samples[-1]) for unit, samples in self._samples.items()}
         known = [facts["compute_ms"] for facts in rates.values() if facts["compute_ms"] is not None]

@@ -127,13 +127,7 @@ class Devices:
 
     @property
     def names(self) -> Mapping[Address, str]:
-        """Name for `get_ops` of each worker of this process.
-
-        Raises
-        ------
-        ConfigError
-            GPUs cannot be counted without CuPy.
-        """
+        """Name for `get_ops` of each worker of this process; ConfigError if GPUs cannot be counted, without CuPy."""
         if not self._names and self._workers:
             if self.job.gpu:
                 names = [device_names(self.job, self._index[worker] + 1)[-1] for worker in self._workers]
@@ -149,13 +143,7 @@ class Devices:
         return params_stay(self._planned, self.names.values())
 
     def ops(self, unit: Address) -> Ops:
-        """Return the kernels of a worker or a server, for use in its thread only.
-
-        Raises
-        ------
-        ConfigError
-            They cannot be used here; the message says what is missing.
-        """
+        """Return the kernels of a unit, for use in its thread only; ConfigError if they cannot be used here."""
         if unit.kind == "worker":
             return self._root(self.names[unit]).for_thread()
         if self.params_stay:
@@ -186,15 +174,7 @@ def _workers(units: Sequence[Address]) -> list[Address]:
 
 @contextlib.contextmanager
 def explain_memory_errors(nets: Callable[[], Collection[NeuralNet]]) -> Iterator[None]:
-    """Add to an error about GPU memory what a worker needs, and what to do.
-
-    ``nets`` returns the nets of a worker that computes on the GPU.
-
-    Raises
-    ------
-    DeviceMemoryError
-        The GPU has too little memory.
-    """
+    """Add to a DeviceMemoryError what the nets of a worker need, and what to do."""
     try:
         yield
     except DeviceMemoryError as error:

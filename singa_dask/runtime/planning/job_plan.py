@@ -72,14 +72,9 @@ class JobPlan:
 
     @classmethod
     def make(cls, job: JobConf, net: NeuralNet | None = None, layout: Layout | None = None) -> JobPlan:
-        """Compute the plan of a job.
+        """Compute the plan of a job, from its training net if that is built already.
 
-        Parameters
-        ----------
-        net : NeuralNet, optional
-            Its training net, if it is already built.
-        layout : Layout, optional
-            Overrides the layout of the job file; see `pack`.
+        ``layout`` overrides the layout of the job file; see `pack`.
         """
         net = net or build_net(job, Phase.TRAIN, get_ops("numpy"))
         kept, cluster = net.logical, job.cluster

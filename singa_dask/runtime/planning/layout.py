@@ -17,13 +17,7 @@ from singa_dask.conf import ClusterConf
 
 @dataclass(frozen=True)
 class Layout:
-    """The units of a job, by process.
-
-    Attributes
-    ----------
-    processes : tuple of tuple of Address
-        Units of each process, workers before servers.
-    """
+    """The units of each process of a job, workers before servers."""
 
     processes: tuple[tuple[Address, ...], ...]
     cluster: ClusterConf

@@ -58,13 +58,7 @@ def phase_name(phase: Phase) -> str:
 
 
 class Nets(dict[Phase, NeuralNet]):
-    """The nets of one worker by phase.
-
-    Attributes
-    ----------
-    passes : dict of Phase to WholePass
-        For the phases that read all records; see `add_passes`.
-    """
+    """The nets of one worker by phase; ``passes`` are those of the phases that read all records, see `add_passes`."""
 
     def __init__(self, train: NeuralNet) -> None:
         super().__init__({Phase.TRAIN: train})
@@ -135,12 +129,8 @@ def build_nets(
 def add_passes(job: JobConf, nets: Nets) -> None:
     """Count the records of nets that read all of them, and build the nets of last batches, shapes only.
 
-    Raises
-    ------
-    ConfigError
-        Records cannot be divided into batches, see `count_records`; or a layer does not take a smaller batch.
-    DataError
-        A store cannot be opened.
+    ConfigError if records cannot be divided into batches, see `count_records`, or a layer refuses a smaller batch;
+    DataError if a store cannot be opened.
     """
     train = nets[Phase.TRAIN]
     for phase, net in nets.items():

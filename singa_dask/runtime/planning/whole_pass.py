@@ -60,14 +60,9 @@ def check_whole(net: NeuralNet, phase: Phase) -> None:
 
 
 def count_records(net: NeuralNet, phase: Phase) -> int:
-    """Return how many records a net reads in a pass.
+    """Return how many records a net reads in a pass; DataError if a store cannot be opened.
 
-    Raises
-    ------
-    ConfigError
-        Its stores have different numbers of records, or fewer than there are workers.
-    DataError
-        A store cannot be opened.
+    ConfigError if its stores have different numbers of records, or fewer than there are workers.
     """
     inputs = {layer.conf_name: layer for layer in net.all_layers if isinstance(layer, StoreInput)}
     counts = {name: layer.count() for name, layer in inputs.items()}

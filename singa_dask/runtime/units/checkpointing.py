@@ -367,13 +367,7 @@ class Checkpointing:
         return {"event": "checkpoint", "step": step, "time": time.time(), "url": url}
 
     def _take(self, message: Message) -> None:
-        """Handle a part, a report, or the result of writing; continue without a checkpoint unless it is the last.
-
-        Raises
-        ------
-        CheckpointError
-            The last one could not be written.
-        """
+        """Handle a part, a report, or the result of writing; CheckpointError if the last checkpoint was not written."""
         for pending in self._pending.values():
             if event := pending.take(message):
                 self._tell(event)
@@ -472,15 +466,10 @@ class Pending:
         return self._requests[step].asked
 
     def begin(self, step: int, facts: Mapping[str, Any], where: Mapping[str, Any]) -> dict[str, Any]:
-        """Expect the checkpoint or snapshot of a step; return the request for others.
+        """Expect the checkpoint or snapshot of a step, with these facts; return the request for others.
 
-        Parameters
-        ----------
-        facts : mapping
-            For the manifest.
-        where : mapping
-            Where parts go: a ``url``; or ``snapshot``, the step of the snapshot whose parts stay meanwhile. ``keep`` if
-            it is the last one of the job: hosts keep files of it that they cannot write.
+        ``where`` has the destination of parts: a ``url``; or ``snapshot``, the step of the snapshot whose parts stay meanwhile.
+        It has ``keep`` for the last checkpoint of the job: hosts keep files of it that they cannot write.
         """
         request = self._requests[step] = _Request(dict(facts), {**where, "term": self.term})
         for worker in self._left:
@@ -528,10 +517,7 @@ class Pending:
     def take(self, message: Message) -> Event | None:
         """Handle the ``part`` of a server, the ``r-progress`` of a worker, or ``written`` from the background.
 
-        Returns
-        -------
-        dict or None
-            An event once the checkpoint is written or has failed; a failure has the key ``error``.
+        Return an event once the checkpoint is written or has failed; a failure has the key ``error``.
         """
         request = self._requests.get(message.step)
         if request is None or message.info["term"] != self.term:  # of the other kind, or for a replaced worker

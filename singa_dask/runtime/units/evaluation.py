@@ -25,11 +25,7 @@ class Evaluation:
     """Runs the tests and validations of one worker when they are due.
 
     The first worker of the first group collects the metrics of all workers of the group, and decides for them.
-
-    Parameters
-    ----------
-    manifest : mapping
-        Manifest of the checkpoint from which the run resumed; empty for a new run.
+    ``manifest`` is that of the checkpoint from which the run resumed, empty for a new run.
     """
 
     def __init__(
@@ -168,13 +164,7 @@ class Watch:
         return f"early stopping: {self._conf.metric} has not improved {worse} in a row. Best: {best}."
 
     def add(self, phase: str, step: int, measured: Sequence[Mapping[str, Sequence[float]]]) -> None:
-        """Add the (sum, count) of the metrics of a test from each worker of the group.
-
-        Raises
-        ------
-        ConfigError
-            The net has no such metric.
-        """
+        """Add the (sum, count) of a test's metrics from each worker of the group; ConfigError if a metric is unknown."""
         known = add_totals(measured)
         for metric, key in self._keys.items():
             where, name = split_metric(metric)

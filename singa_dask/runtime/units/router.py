@@ -154,27 +154,16 @@ class Mailbox:
         return bool(self._arrived.get(key))
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until a condition is true; it is checked whenever something arrives.
+        """Wait until a condition, checked at each arrival, is true; Aborted if the job ends meanwhile.
 
         ``what`` says what is waited for, for people.
-
-        Raises
-        ------
-        Aborted
-            The job ended meanwhile.
         """
         started = time.perf_counter()
         self.cancellation.wait(condition, what)
         self.wait_s += time.perf_counter() - started
 
     def receive(self, key: str) -> dict[str, Any]:
-        """Wait for the oldest arrays with a key, and return them by name.
-
-        Raises
-        ------
-        Aborted
-            The job ended meanwhile.
-        """
+        """Wait for the oldest arrays with a key, and return them by name; Aborted if the job ends meanwhile."""
         if not self.has(key):
             self.wait(lambda: self.has(key), f"bridge {key}")
         return self._arrived[key].popleft()
@@ -317,14 +306,9 @@ class Router:
                 self._trace.forget(process)
 
     def join(self, endpoints: Mapping[int, str], left: Collection[Address]) -> None:
-        """Connect to replacement processes; tell local units, which may wait for answers.
+        """Connect to replacement processes, by number and address; tell local units, which may wait for answers.
 
-        Parameters
-        ----------
-        endpoints : mapping of int to str
-            Address of each new process.
-        left : collection of Address
-            Workers that have finished, in processes that are gone.
+        ``left`` are workers that have finished, in processes that are gone.
         """
         for process, address in endpoints.items():
             self.peers[process] = address

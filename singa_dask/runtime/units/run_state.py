@@ -64,26 +64,15 @@ class Channel:
         self._inbox.put(message)
 
     def wait_for(self, kind: str) -> Message:
-        """Wait for the next message of a kind, and return it.
-
-        Raises
-        ------
-        Aborted
-            Another unit failed.
-        """
+        """Wait for the next message of a kind, and return it; Aborted if another unit fails."""
         while (message := self._next(f"message {kind!r}")).kind != kind:
             self._handlers[message.kind](message)
         return message
 
     def receive(self, what: str, timeout_s: float | None = None) -> None:
-        """Wait for a message, at most ``timeout_s``, and pass it to its handler.
+        """Wait for a message, at most ``timeout_s``, and pass it to its handler; Aborted if another unit fails.
 
         ``what`` says what is waited for, for people.
-
-        Raises
-        ------
-        Aborted
-            Another unit failed.
         """
         try:
             message = self._next(what, timeout_s)

@@ -38,15 +38,10 @@ MORE = "more"
 
 
 class UpdateCounts:
-    """Counts the updates of all slices of one server since it started.
+    """Counts the updates of all slices of one server since it started: for each slice one per step of each worker group.
 
     The staleness of a gradient is the number of updates to its slice after the values from which it was computed were
     sent.
-
-    Attributes
-    ----------
-    applied : int
-        Number of updates: for each slice one for each step of each worker group.
     """
 
     def __init__(self) -> None:
@@ -62,11 +57,8 @@ class UpdateCounts:
     def report(self) -> dict[str, Any]:
         """Return the counts for the report of the server.
 
-        Returns
-        -------
-        dict
-            ``applied``; ``staleness``: number of gradients by their staleness, ``"0"``, ``"1"``, ... or ``"more"``;
-            ``staleness_sum``, over all gradients.
+        ``applied``; ``staleness``: number of gradients by their staleness, ``"0"``, ``"1"``, ... or ``"more"``;
+        ``staleness_sum``, over all gradients.
         """
         staleness = {str(i) if i <= MAX_STALENESS else MORE: n for i, n in sorted(self._n_gradients.items())}
         return {"applied": self.applied, "staleness": staleness, "staleness_sum": self._sum}
@@ -202,12 +194,8 @@ class Server:
     ) -> None:
         """Load updater state and the applied steps from a checkpoint; workers send the values.
 
-        Parameters
-        ----------
-        state : callable
-            (name of the state, slice) -> values, or None if the checkpoint has none.
-        applied : callable
-            Slice -> newest applied step by worker group.
+        ``state`` takes the name of a state and a slice, and returns its values, or None; ``applied`` returns the newest
+        applied step of a slice by worker group.
         """
         for held in self._held.values():
             for group, step in applied(held.slice).items():

@@ -142,12 +142,7 @@ class Trainer:
     def test(self, phase: Phase, n_batches: int | None, step: int) -> tuple[Totals, PassMetrics]:
         """Run the net of a phase over some batches, or over all records if None.
 
-        Returns
-        -------
-        dict of str to (float, float)
-            (sum, count) of each metric of the layers.
-        PassMetrics
-            The metrics that the job names.
+        Return (sum, count) of each metric of the layers by name, and the metrics that the job names.
         """
         self.collect_all()
         self._learning.begin_test(phase)

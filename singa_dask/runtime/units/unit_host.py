@@ -227,11 +227,8 @@ class UnitHost:
     def progress(self) -> dict[str, Any]:
         """Return the progress of this process.
 
-        Returns
-        -------
-        dict
-            ``workers``: for each local worker its step, the duration of all steps, and its waits for records, params
-            and others of its group, in seconds. ``bytes``: sent to and received from other processes.
+        ``workers``: for each local worker its step, the duration of all steps, and its waits for records, params and others
+        of its group, in seconds. ``bytes``: sent to and received from other processes.
         """
         times = {}
         for unit in list(self.units.values()):
@@ -264,11 +261,8 @@ class UnitHost:
     def cut(self, processes: Collection[int], groups: Collection[int]) -> dict[int, int]:
         """Disconnect from processes that are to be replaced, which have these worker groups.
 
-        Returns
-        -------
-        dict of int to int
-            For each of these groups that servers of this process serve: the newest step that all these servers have
-            applied, -1 before the first one.
+        Return, for each of these groups that servers of this process serve, the newest step that all these servers have
+        applied, -1 before the first one.
         """
         self.router.cut(processes)
         applied: dict[int, int] = {}

@@ -153,13 +153,7 @@ class Worker:
     # -- training ----------------------------------------------------------------------------------------
 
     def run(self) -> dict[str, Any]:
-        """Train to the end, or to a stop; return the part of this worker in the summary of the job.
-
-        Raises
-        ------
-        Aborted
-            Another unit failed.
-        """
+        """Train to the end, or to a stop; return this worker's part of the summary; Aborted if another unit fails."""
         self._set_up()
         if self.state.is_first:
             self._channel.emit({"event": "training", "step": self.step})
@@ -266,11 +260,8 @@ def disconnected_workers(n_workers: int, bridges: Iterable[tuple[int, int]]) -> 
 class Lockstep:
     """Keeps a worker in lockstep with worker 0 if no bridges connect them, even if it has no layers.
 
-    Attributes
-    ----------
-    ahead : int
-        Number of steps that one worker can be ahead of another: 0 if workers wait for each other's gradients in every
-        step; more if bridges are one-way, or connect only some of the workers.
+    ``ahead`` is the number of steps that one worker can be ahead of another: 0 if workers wait for each other's gradients
+    in every step; more if bridges are one-way, or connect only some of the workers.
     """
 
     def __init__(self, net: NeuralNet) -> None:
@@ -288,13 +279,7 @@ class Lockstep:
         self._peers = others if worker == 0 else [0] if worker in others else []
 
     def step(self) -> None:
-        """Begin a step once the workers in lockstep are close enough.
-
-        Raises
-        ------
-        Aborted
-            The job ended meanwhile.
-        """
+        """Begin a step once the workers in lockstep are close enough; Aborted if the job ends meanwhile."""
         for peer in self._peers:
             self._context.bridges.send(peer, f"step of {self._me}", (), ())
             if self._n_steps >= IN_FLIGHT:

@@ -269,12 +269,9 @@ class HostMirror:
     # -- memory ------------------------------------------------------------------------------------------
 
     def add(self, owner: Param, host_copy: np.ndarray, sharers: Sequence[Param]) -> list[np.ndarray]:
-        """Allocate a param on the device; ``host_copy``, of its shape, is the memory of the stub for its values.
+        """Allocate a param on the device; return a 1-D host copy of the gradient of each sharer, empty if it has none.
 
-        Returns
-        -------
-        list of ndarray
-            Host copy of the gradient of each sharer, 1-D; empty if it has none.
+        ``host_copy``, of the param's shape, is the memory of the stub for its values.
         """
         owner.data = self._ops.zeros(owner.memory_shape, owner.dtype)
         self._mirrored[owner] = _Mirrored(host_copy, owner.data, self._transfers.mark())
