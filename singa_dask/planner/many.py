@@ -76,8 +76,8 @@ class _Sends(NamedTuple):
 class _Bucket:
     """Slices whose gradients leave a process together.
 
-    ``up`` are messages with sums, by height, ``down`` messages with values, from the top. ``served`` are sizes of slices
-    by the process that has their whole sum, and that of their server.
+    ``up`` are messages with sums, by height, ``down`` messages with values, from the top. ``served`` are sizes of
+    slices by the process that has their whole sum, and that of their server.
     """
 
     def __init__(self, plan: JobPlan, tree: ProcessTree, numbers: Sequence[int]) -> None:

@@ -14,7 +14,7 @@ from singa_dask.runtime.planning.layout import Layout
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine, with its memory in bytes, and the speed of its cores relative to those on which costs were measured."""
+    """A machine: memory in bytes, speed of its cores relative to those on which costs were measured."""
 
     name: str
     n_cores: int

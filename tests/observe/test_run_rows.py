@@ -44,7 +44,7 @@ def test_states_of_runs(tmp_path: Path) -> None:
 
 
 def test_no_directory(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--runs .*nowhere: there is no such directory"):
+    with pytest.raises(ConfigError, match=r"--runs .*nowhere: no such directory"):
         list_runs(str(tmp_path / "nowhere"))
 
 

@@ -65,7 +65,7 @@ def test_a_page_stands_alone(plan: Plan) -> None:
 
 
 def test_a_trace_that_was_not_asked_for_is_told(plan: Plan) -> None:
-    with pytest.raises(ConfigError, match="not asked for"):
+    with pytest.raises(ConfigError, match="not requested"):
         plan.trace()
     many = loads(TINY, "tiny.yaml", registries=REGISTRIES).job
     many = many.model_copy(update={"cluster": ClusterConf(nworkers_per_group=65)})

@@ -94,7 +94,7 @@ class InitialValues:
         return name in self._load()
 
     def get(self, name: str, shape: tuple[int, ...]) -> tuple[np.ndarray[Any, Any], int]:
-        """Return the values of a param in a shape, and their version; UnusableCheckpointError if they have another shape."""
+        """Return the values of a param in a shape, and their version; UnusableCheckpointError if they do not fit."""
         stored, source = self._load()[name]
         values = stored.fit(shape)
         if values is None:

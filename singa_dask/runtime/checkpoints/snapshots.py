@@ -67,8 +67,8 @@ def keep_in_memory(
 ) -> dict[str, Any]:
     """Keep a file of a snapshot in memory; return its description.
 
-    That is its ``file`` name, which contains the step; its length in ``bytes``; ``crc32c``; ``holders``, the addresses of
-    the processes that hold it; and the ``seconds`` that this took.
+    That is its ``file`` name, which contains the step; its length in ``bytes``; ``crc32c``; ``holders``, the addresses
+    of the processes that hold it; and the ``seconds`` that this took.
     """
     started, content, file = time.perf_counter(), b"".join(chunks), f"step-{step}/{name_of_life(file, life)}"
     facts = {"file": file, "bytes": len(content), "crc32c": checksum_of(content)}

@@ -59,8 +59,8 @@ class Activity:
     def add_progress(self, progress: Mapping[str, Any], time: float) -> None:
         """Add what a process of the job has sent with a heartbeat at a time in seconds.
 
-        ``progress`` has ``process``; ``workers``: step, duration of all steps and waits of each, in seconds; and ``bytes``
-        sent to and received from other processes.
+        ``progress`` has ``process``; ``workers``: step, duration of all steps and waits of each, in seconds; and
+        ``bytes`` sent to and received from other processes.
         """
         self._bytes[progress["process"]] = tuple(progress["bytes"])
         for unit, (step, step_s, *waits) in progress["workers"].items():
@@ -107,8 +107,9 @@ class Activity:
     def workers(self) -> dict[str, dict[str, Any]]:
         """Return what each worker has done in the last seconds, by worker.
 
-        ``step``; ``steps_per_s``; ``compute_ms`` of a step, None after too few steps; ``shares`` of the time spent computing
-        and waiting, by cause; ``slow``: its ``compute_ms`` relative to the median worker's, None if it is not slow.
+        ``step``; ``steps_per_s``; ``compute_ms`` of a step, None after too few steps; ``shares`` of the time spent
+        computing and waiting, by cause; ``slow``: its ``compute_ms`` relative to the median worker's, None if it is not
+        slow.
         """
         rates = {unit: _of(samples[0], samples[-1]) for unit, samples in self._samples.items()}
         known = [facts["compute_ms"] for facts in rates.values() if facts["compute_ms"] is not None]

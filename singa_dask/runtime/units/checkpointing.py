@@ -468,8 +468,8 @@ class Pending:
     def begin(self, step: int, facts: Mapping[str, Any], where: Mapping[str, Any]) -> dict[str, Any]:
         """Expect the checkpoint or snapshot of a step, with these facts; return the request for others.
 
-        ``where`` has the destination of parts: a ``url``; or ``snapshot``, the step of the snapshot whose parts stay meanwhile.
-        It has ``keep`` for the last checkpoint of the job: hosts keep files of it that they cannot write.
+        ``where`` has the destination of parts: a ``url``; or ``snapshot``, the step of the snapshot whose parts stay
+        meanwhile. It has ``keep`` for the last checkpoint of the job: hosts keep files of it that they cannot write.
         """
         request = self._requests[step] = _Request(dict(facts), {**where, "term": self.term})
         for worker in self._left:

@@ -118,8 +118,8 @@ class InitialState:
     def check(self, net: NeuralNet) -> None:
         """Check that every param has a source of initial values, of the right shape.
 
-        CheckpointError if the checkpoint belongs to another net, or does not exist; ConfigError lists all params without
-        initial values.
+        CheckpointError if the checkpoint belongs to another net, or does not exist; ConfigError lists all params
+        without initial values.
         """
         problems = []
         owners = whole_params(net.logical)
@@ -153,7 +153,7 @@ class InitialState:
                     raise CheckpointError(f"{url}: {error}") from None
 
     def check_files(self, files: Mapping[str, str]) -> None:
-        """Warn if remote files are not those that the run was trained on; DataError if the job recovers from a failure."""
+        """Warn if remote files were replaced since the run was trained; DataError if the job recovers from a failure."""
         known: Mapping[str, str] = self.resumed.manifest.get("files", {}) if self.resumed else {}
         replaced = [url for url, version in files.items() if known.get(url, version) != version]
         if self.resumed is None or not replaced:

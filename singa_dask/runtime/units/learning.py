@@ -140,8 +140,8 @@ def _has_equal_units(layer: Layer) -> bool:
 def facts_of_workers(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Combine the facts of the workers of a group.
 
-    ``baselines``: by phase and metric the ``value`` of the best constant answer, this ``answer`` in words, the number of
-    ``records`` and of ``classes``. ``broken``: names of layers that are ``constant`` or ``dead``, or whose units are
+    ``baselines``: by phase and metric the ``value`` of the best constant answer, this ``answer`` in words, the number
+    of ``records`` and of ``classes``. ``broken``: names of layers that are ``constant`` or ``dead``, or whose units are
     ``equal``. ``changes``: of each param, relative to its norm at the start.
     """
     baselines: dict[str, dict[str, Any]] = {}

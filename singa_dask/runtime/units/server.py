@@ -38,7 +38,7 @@ MORE = "more"
 
 
 class UpdateCounts:
-    """Counts the updates of all slices of one server since it started: for each slice one per step of each worker group.
+    """Counts updates on one server since it started: for each slice one per step of each worker group.
 
     The staleness of a gradient is the number of updates to its slice after the values from which it was computed were
     sent.

@@ -39,9 +39,9 @@ PASSING = {
 def explain(address: Address, unit: Worker | Server | None, error: BaseException) -> dict[str, Any]:
     """Describe a failure; an error in a user's code names its place there.
 
-    ``reason``: one line that names unit, step and layer; ``cause``: the same without the unit; ``error``: the traceback;
-    ``exit_code``; ``expected``: whether the line suffices; ``retry``: see `may_succeed_again`; ``unreadable``: URL or name
-    of an unreadable checkpoint.
+    ``reason``: one line that names unit, step and layer; ``cause``: the same without the unit; ``error``: the
+    traceback; ``exit_code``; ``expected``: whether the line suffices; ``retry``: see `may_succeed_again`;
+    ``unreadable``: URL or name of an unreadable checkpoint.
     """
     where = str(address)
     if isinstance(unit, Worker):

@@ -227,8 +227,8 @@ class UnitHost:
     def progress(self) -> dict[str, Any]:
         """Return the progress of this process.
 
-        ``workers``: for each local worker its step, the duration of all steps, and its waits for records, params and others
-        of its group, in seconds. ``bytes``: sent to and received from other processes.
+        ``workers``: for each local worker its step, the duration of all steps, and its waits for records, params and
+        others of its group, in seconds. ``bytes``: sent to and received from other processes.
         """
         times = {}
         for unit in list(self.units.values()):

@@ -260,8 +260,8 @@ def disconnected_workers(n_workers: int, bridges: Iterable[tuple[int, int]]) -> 
 class Lockstep:
     """Keeps a worker in lockstep with worker 0 if no bridges connect them, even if it has no layers.
 
-    ``ahead`` is the number of steps that one worker can be ahead of another: 0 if workers wait for each other's gradients
-    in every step; more if bridges are one-way, or connect only some of the workers.
+    ``ahead`` is the number of steps that one worker can be ahead of another: 0 if workers wait for each other's
+    gradients in every step; more if bridges are one-way, or connect only some of the workers.
     """
 
     def __init__(self, net: NeuralNet) -> None:
