@@ -53,18 +53,10 @@ class PlottedCurve:
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """Curves that share their axes.
+    """Curves that share their axes, those of single groups first.
 
-    Attributes
-    ----------
-    label : str
-        Of the vertical axis, with its unit.
-    curves : list of PlottedCurve
-        Curves of single groups first.
-    from_zero : bool
-        Whether the vertical axis starts at zero.
-    mark, goal : float or None
-        Position of a vertical line, and of a horizontal one.
+    ``label`` is that of the vertical axis, with its unit; ``from_zero`` says whether it starts at zero. ``mark`` and
+    ``goal`` are the positions of a vertical line, and of a horizontal one.
     """
 
     label: str

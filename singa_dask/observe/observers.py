@@ -355,21 +355,9 @@ class Observers:
 
 
 def open_observers(run_url: str, tensorboard: bool = False, mlflow: str = "") -> Observers:
-    """Return the observers of a run; nothing is written before the first event.
+    """Return the observers of a run, at an MLflow URI unless it is empty; nothing is written before the first event.
 
-    Parameters
-    ----------
-    run_url : str
-        Run directory.
-    tensorboard : bool
-        Write event files of TensorBoard.
-    mlflow : str
-        URI of an MLflow server; empty for none.
-
-    Raises
-    ------
-    ConfigError
-        A package is missing; names the key of the job that needs it.
+    ConfigError names the keys of the job that need missing packages.
     """
     observers: list[Observer] = []
     problems = []

@@ -19,21 +19,10 @@ MARKERS = ("·", "x", "o", "+", "*", "#", "@")
 
 
 def draw_text(panels: Sequence[Panel], names: Sequence[str], axis: str, width: int, colours: bool) -> str:
-    """Return a picture as text: the panels one below the other, each with its legend.
+    """Return a picture as text of ``width`` characters: the panels one below the other, each with its legend.
 
-    Parameters
-    ----------
-    panels, names, axis
-        See `figure.draw`.
-    width : int
-        Characters of a line.
-    colours : bool
-        Whether to use escape sequences.
-
-    Raises
-    ------
-    ConfigError
-        plotille is not installed.
+    For the parameters see `figure.draw`; ``colours`` permits escape sequences. ConfigError if plotille is not
+    installed.
     """
     plotille = require("plotille", "plot", "a picture in the terminal")
     n_columns = max(width - BESIDE_TEXT - len(AXES[axis]), MIN_TEXT_COLUMNS)

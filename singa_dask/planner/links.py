@@ -74,15 +74,8 @@ class LinkEnd:
     def send(self, address: str, array: np.ndarray | None = None) -> np.ndarray:
         """Send a message after other work, during which the message threads fall asleep, as in a job.
 
-        Returns
-        -------
-        ndarray
-            Its duration in seconds, and the CPU time of the message threads at both ends until then.
-
-        Raises
-        ------
-        CommError
-            The other end cannot be reached.
+        Return its duration in seconds, and the CPU time of the message threads at both ends until then. CommError if
+        the other end cannot be reached.
         """
         arrays = () if array is None else (array,)
         info = {"n_bytes": 0 if array is None else array.nbytes, "answer_to": self.transport.address}

@@ -103,19 +103,9 @@ class InitialValues:
         return values, stored.version
 
     def check(self, shapes: Iterable[tuple[str, tuple[int, ...]]], *, complete: bool = False) -> None:
-        """Check that the checkpoints fit a net with these params.
+        """Check that the checkpoints fit a net with params of these names and shapes, with ``complete`` all of them.
 
-        Parameters
-        ----------
-        shapes : iterable of (str, tuple of int)
-            Name and shape of each param.
-        complete : bool
-            Require a value for every param.
-
-        Raises
-        ------
-        UnusableCheckpointError
-            A checkpoint cannot be read, or values have another shape, or no params match; lists all problems.
+        UnusableCheckpointError lists all problems: unreadable checkpoints, values of another shape, no matching param.
         """
         wanted, loaded = dict(shapes), self._load()
         problems: list[Problem] = []

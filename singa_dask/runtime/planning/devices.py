@@ -36,16 +36,10 @@ def n_on_gpus(job: JobConf, n_workers: int) -> int:
 
 
 def device_names(job: JobConf, n_workers: int, n_visible: int = 0, first: int = 0) -> list[str]:
-    """Return the name for `get_ops` of each worker of one process.
+    """Return the name for `get_ops` of each of the ``n_workers`` workers of one process.
 
-    Parameters
-    ----------
-    n_workers : int
-        Workers of this process.
-    n_visible : int
-        GPUs that this process sees; used if the job lists no GPUs.
-    first : int
-        Workers of other processes that see the same GPUs and come before these.
+    ``n_visible`` is the number of GPUs that this process sees, used if the job lists no GPUs; ``first`` the number of
+    workers of other processes that see the same GPUs and come before these.
     """
     if job.ops != "cupy":
         gpus = [f"cuda:{index}" for index in job.gpu[:n_workers]]

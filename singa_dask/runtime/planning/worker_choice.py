@@ -145,17 +145,8 @@ def _prefer(
 def share(layout: Layout, workers: Mapping[str, WorkerFacts], others: Mapping[str, int]) -> list[str]:
     """Choose a Dask worker with enough free threads for each process; several processes may share one.
 
-    Parameters
-    ----------
-    workers : mapping of str to WorkerFacts
-        Usable Dask workers, by address.
-    others : mapping of str to int
-        Number of units that already run on each.
-
-    Raises
-    ------
-    ClusterError
-        There are too few threads.
+    ``workers`` are the usable Dask workers by address, ``others`` the number of units that already run on each.
+    ClusterError if there are too few threads.
     """
     room = {address: known.nthreads - known.busy - others.get(address, 0) for address, known in workers.items()}
     chosen = []

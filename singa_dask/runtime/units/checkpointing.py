@@ -481,15 +481,9 @@ class Pending:
     ) -> list[tuple[int, Address, dict[str, Any]]]:
         """Return the requests that restarting workers must answer: (step, worker, request).
 
-        All reports of a worker group are for one step, so the whole group is asked again.
-
-        Parameters
-        ----------
-        units : collection of Address
-            All restarting workers of other groups.
-        awaited : int, optional
-            Step for which servers have not copied their slices. A restarting group does not wait for them any more, so
-            its reports for this step are void.
+        ``units`` are all restarting workers of other groups. All reports of a worker group are for one step, so the
+        whole group is asked again. For the step ``awaited`` servers have not copied their slices: a restarting group
+        does not wait for them any more, so its reports are void.
         """
         again = []
         for step, request in self._requests.items():

@@ -122,19 +122,10 @@ class Evaluation:
 
 
 class Watch:
-    """Tracks the metrics that ``early_stopping`` and ``keep_checkpoints`` name.
+    """Tracks the metrics that ``early_stopping`` and ``keep_checkpoints`` name, in these ``phases``.
 
-    Counts consecutive tests without a better value of the metric of ``early_stopping``.
-
-    Parameters
-    ----------
-    state : mapping
-        Result of ``state()`` from the checkpoint from which the run resumed; empty for a new run.
-
-    Attributes
-    ----------
-    phases : set of str
-        Phases with such a metric: ``"validation"``, ``"test"``.
+    Counts consecutive tests without a better value of the metric of ``early_stopping``. ``state`` is the result of
+    ``state()`` from the checkpoint from which the run resumed, empty for a new run.
     """
 
     def __init__(self, job: JobConf, state: Mapping[str, Any]) -> None:

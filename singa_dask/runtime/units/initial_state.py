@@ -33,14 +33,8 @@ logger = logging.getLogger(__name__)
 class Rejoin:
     """Describes how a process joins a job whose other processes continue.
 
-    Attributes
-    ----------
-    running : frozenset of Address
-        Units that run in other processes.
-    left : frozenset of Address
-        Workers that have finished.
-    steps : mapping of int to int
-        First step of each worker group that restarts.
+    ``running`` are units in other processes, ``left`` workers that have finished; ``steps`` has the first step of each
+    worker group that restarts.
     """
 
     running: frozenset[Address]
@@ -153,7 +147,7 @@ class InitialState:
                     raise CheckpointError(f"{url}: {error}") from None
 
     def check_files(self, files: Mapping[str, str]) -> None:
-        """Warn if remote files were replaced since the run was trained; DataError if the job recovers from a failure."""
+        """Warn if remote files were replaced since the run was made; DataError if the job recovers from a failure."""
         known: Mapping[str, str] = self.resumed.manifest.get("files", {}) if self.resumed else {}
         replaced = [url for url, version in files.items() if known.get(url, version) != version]
         if self.resumed is None or not replaced:

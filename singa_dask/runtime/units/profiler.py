@@ -146,20 +146,10 @@ SHORTEST_NS = 10_000
 
 
 class Profiler:
-    """Records the steps of one worker that are in a window.
+    """Records the steps of a worker, ``unit``, that are in a window.
 
     On a GPU these steps are slower than others: the profiler waits for each layer, and kernels are not captured.
-
-    Parameters
-    ----------
-    unit : str
-        The worker.
-    trace : Trace or None
-        Of its process; None if the job is not profiled.
-    window : range
-        Steps to record.
-    times_s : callable
-        See `WorkerMetrics.times_s`.
+    ``trace`` is that of the process, None if the job is not profiled. For ``times_s`` see `WorkerMetrics.times_s`.
     """
 
     def __init__(
@@ -298,14 +288,7 @@ def profiled(
 ) -> Callable[[Message], list[Message]]:
     """Return a function that passes messages to a server, and records those of profiled steps.
 
-    Parameters
-    ----------
-    trace : Trace
-        Of the server's process.
-    windows : collection of range
-        Steps to record, of each worker group that it serves.
-    names : sequence of str
-        Params by index; see `JobPlan`.
+    ``windows`` are the steps to record of each worker group that the server serves, ``names`` the params by index.
     """
     past: set[int] = set()
     for window in windows:

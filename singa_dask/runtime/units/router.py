@@ -115,14 +115,7 @@ class Coordinator:
 
 
 class Mailbox:
-    """The `Exchange` of a worker.
-
-    Parameters
-    ----------
-    owner : Address
-        The worker.
-    post : callable
-        Delivers a message.
+    """The `Exchange` of a worker, its ``owner``; ``post`` delivers a message.
 
     Attributes
     ----------
@@ -172,29 +165,12 @@ class Mailbox:
 class Router:
     """Delivers messages from one process to every unit of a job.
 
-    Parameters
-    ----------
-    stub : Stub
-        Of this process.
-    units : mapping of Address to Worker or Server
-        Local units that are ready.
-    coordinator : Coordinator
-        Of the job; only the one in process 0 gets messages.
-    abort : callable
-        Ends the units of this process and of others; see `UnitHost.abort`.
-    trace : Trace, optional
-        Records messages from and to other processes.
-    tree : ProcessTree, optional
-        Messages travel along it.
+    ``units`` are the local units that are ready. Only the coordinator in process 0 gets messages. ``abort`` ends the
+    units of this process and of others, see `UnitHost.abort`. ``trace`` records messages from and to other processes,
+    which travel along ``tree``.
 
     Attributes
     ----------
-    cancellations : dict of Address to Cancellation
-        Of each local unit.
-    inboxes : dict of Address to SimpleQueue
-        Of each local unit.
-    mailboxes : dict of Address to Mailbox
-        Of each local worker.
     transport : Transport or None
         Connects to the other processes, if there are any.
     peers : list of str

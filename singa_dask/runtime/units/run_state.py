@@ -24,16 +24,8 @@ Returns a future that is done once the scheduler has the event of a snapshot; No
 class Channel:
     """Sends the messages of one worker, and receives those in its inbox.
 
-    While one kind is awaited, messages of other kinds go to their handlers.
-
-    Parameters
-    ----------
-    address : Address
-        The worker.
-    post : callable
-        Delivers a message.
-    cancellation : Cancellation
-        Of the worker; records what it waits for.
+    While one kind is awaited, messages of other kinds go to their handlers. ``post`` delivers a message;
+    ``cancellation``, that of the worker, records what it waits for.
     """
 
     def __init__(

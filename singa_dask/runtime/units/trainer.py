@@ -30,24 +30,10 @@ logger = logging.getLogger(__name__)
 
 
 class Trainer:
-    """Runs the nets of one worker.
+    """Runs the nets of one worker, from its first ``step`` on.
 
-    Parameters
-    ----------
-    nets : Nets
-        From `build_nets`, allocated.
-    params : WorkerParams
-        Of the training net.
-    step : int
-        First step.
-    window : mapping
-        Metrics that the resumed run had not reported, see `WorkerMetrics`.
-
-    Attributes
-    ----------
-    net : NeuralNet
-        The training net.
-    metrics : WorkerMetrics
+    ``nets`` come from `build_nets`, allocated; ``params`` are those of the training net, ``net``. ``window`` has
+    metrics that the resumed run had not reported, see `WorkerMetrics`.
     """
 
     def __init__(

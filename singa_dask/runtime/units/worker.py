@@ -56,18 +56,9 @@ def _rounded(value: Any) -> Any:
 class Worker:
     """One worker of a worker group.
 
-    Parameters
-    ----------
-    nets : Nets
-        From `build_nets`, allocated.
-    checkpoint_url : str
-        Directory of the ``step-<n>`` directories.
-    params : WorkerParams
-        Of the training net.
-    save_later, in_background, takes_snapshots, author
-        See `Checkpointing`.
-    trace : Trace or None
-        Set if the job is profiled.
+    ``nets`` come from `build_nets`, allocated; ``params`` are those of the training net. ``checkpoint_url`` is the
+    directory of the ``step-<n>`` directories; for the parameters after ``params`` see `Checkpointing`. ``trace`` is set
+    if the job is profiled.
     """
 
     ANSWERED_AT_ONCE: ClassVar[frozenset[str]] = frozenset(

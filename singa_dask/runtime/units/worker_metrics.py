@@ -29,12 +29,7 @@ def group_rows(net: NeuralNet) -> int:
 class WorkerMetrics:
     """Measures rates, waits and unreadable records of one worker; reports them with the metrics of its nets.
 
-    Parameters
-    ----------
-    step : int
-        First step.
-    window : mapping
-        What `window` returned in the resumed run; empty for a new run.
+    ``window`` is what `window` returned in the resumed run, empty for a new run.
 
     Attributes
     ----------
