@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +15,8 @@ UNKNOWN = "-"
 NOT_METRICS = frozenset(
     ("event", "phase", "group", "step", "time", "epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")
 )
+RATES = ("epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")
+"""Numbers of a metrics event that observers take besides the metrics of layers."""
 TEXTS = {
     "bad_record": "bad record: {reason}",
     "checkpoint": "checkpoint of step {step}: {url}",
@@ -40,6 +42,13 @@ def layer_metrics(event: Mapping[str, Any]) -> dict[str, float]:
     """Return the metrics of layers, losses first."""
     metrics = {name: value for name, value in event.items() if name not in NOT_METRICS}
     return dict(sorted(metrics.items(), key=lambda item: (not item[0].endswith("loss"), item[0])))
+
+
+def scalars(event: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield name and value of the finite numbers of a metrics event."""
+    for name, value in (*layer_metrics(event).items(), *((name, event.get(name)) for name in RATES)):
+        if isinstance(value, int | float) and math.isfinite(value):
+            yield name, float(value)
 
 
 def show_metrics(event: Mapping[str, Any]) -> str:
