@@ -1,13 +1,12 @@
-"""Measure links between processes with the transport of jobs; describe hypothetical clusters."""
+"""Measure links between processes with the transport of jobs, on this machine and on Dask clusters."""
 
 from __future__ import annotations
 
-import re
 import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -21,10 +20,9 @@ from distributed import Client, get_worker
 from singa_dask.comm.message import Address, Message
 from singa_dask.comm.shared import segment_bytes
 from singa_dask.comm.transport import Transport
-from singa_dask.errors import ClusterError, CommError, ConfigError
+from singa_dask.errors import ClusterError, CommError
 from singa_dask.ops import get_ops
 from singa_dask.planner.model import Cluster, Link, Machine
-from singa_dask.registry import suggest
 from singa_dask.runtime.job.client.cluster import present_workers
 from singa_dask.runtime.planning.machine import cpu_count, limit_process, limit_thread, machine_memory
 
@@ -38,8 +36,6 @@ OTHER = 1 << 20
 """Number of values that other work before a message changes."""
 KERNEL, N_KERNELS = 384, 9
 """Size of the matrices whose product shows how fast a core is, and how often it is computed."""
-MAX_SLOTS = 64
-"""Most processes of a hypothetical cluster with fewer hosts."""
 
 T = TypeVar("T")
 
@@ -239,71 +235,3 @@ def measure_cluster(client: Client, within: Link) -> Cluster:
         _on(client, at, [partial(_close_end, token)] * len(at))
     bytes_per_s = min(link.bytes_per_s, float(np.median(together)))
     return replace(cluster, between=replace(link, bytes_per_s=bytes_per_s))
-
-
-ONE = {"": 1.0}
-WHAT_IF: dict[str, tuple[float, Mapping[str, float], str]] = {
-    "hosts": (1, ONE, "64"),
-    "cores": (0, ONE, "32"),
-    "link": (0, {"Gbit": 1e9 / 8, "Mbit": 1e6 / 8}, "25Gbit"),
-    "latency": (50e-6, {"us": 1e-6, "ms": 1e-3, "s": 1.0}, "30us"),
-    "memory": (0, {"GiB": 2.0**30, "GB": 1e9, "MiB": 2.0**20, "MB": 1e6}, "64GiB"),
-    "speed": (1, ONE, "1.5"),
-    "read": (0, {"Gbit": 1e9 / 8, "Mbit": 1e6 / 8, "GB": 1e9, "MB": 1e6}, "200MB"),
-    "life": (0, {"h": 3600.0, "d": 86400.0}, "10000h"),
-}
-"""Default (0: as this machine), units and an example of each key."""
-PAYLOAD = 1448 / 1538
-"""Share of the bytes on an Ethernet link that are not headers of TCP, IP and frames."""
-
-
-def read_what_if(text: str) -> dict[str, float]:
-    """Read ``hosts=64,link=25Gbit,latency=30us,cores=32``.
-
-    Returns
-    -------
-    dict of str to float
-        ``hosts``; ``cores`` and bytes of ``memory`` of each; ``speed`` of a core relative to this machine; bytes per
-        second of the ``link``; seconds of ``latency`` between hosts; bytes per second that each can ``read``; seconds
-        of the mean ``life`` of a process. 0 means as this machine, or no limit.
-
-    Raises
-    ------
-    ConfigError
-        A key or a value cannot be read, or several hosts have no link.
-    """
-    values = {key: default for key, (default, _, _) in WHAT_IF.items()}
-    for part in text.split(",") if text else ():
-        key, _, said = part.strip().partition("=")
-        if key not in WHAT_IF:
-            raise ConfigError(f"--what-if {part}: unknown key {key!r}. {suggest(key, list(WHAT_IF))}")
-        _, units, example = WHAT_IF[key]
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([A-Za-z]*)", said)
-        values[key] = float(match[1]) * units[match[2]] if match and match[2] in units else 0.0
-        if not values[key] or (key in ("hosts", "cores") and values[key] % 1):
-            unit = f" in {' or '.join(units)}" if units is not ONE else ""
-            raise ConfigError(f"--what-if {part}: expected a number{unit}, e.g. {key}={example}.")
-    if values["hosts"] > 1 and not values["link"]:
-        raise ConfigError("--what-if: several hosts need a link. Set its speed, e.g. link=25Gbit.")
-    return values
-
-
-def imagined_cluster(values: Mapping[str, float], within: Link, over_tcp: Link) -> Cluster:
-    """Return a cluster of equal hosts; a job takes one process of each in turn.
-
-    Parameters
-    ----------
-    values : mapping
-        See `read_what_if`.
-    within : Link
-        Between processes of one host.
-    over_tcp : Link
-        The same without shared memory: threads take as long to write and read as between hosts.
-    """
-    n, cores = int(values["hosts"]), int(values["cores"]) or cpu_count()
-    memory = int(values["memory"]) or machine_memory()
-    hosts = tuple(Machine(f"host-{i}", cores, values["speed"], memory) for i in range(n))
-    bytes_per_s = values["link"] * PAYLOAD or over_tcp.bytes_per_s
-    between = replace(over_tcp, latency_s=over_tcp.latency_s + values["latency"], bytes_per_s=bytes_per_s)
-    host_of = tuple(range(n)) * min(cores, max(MAX_SLOTS // n, 2))
-    return Cluster(hosts, host_of, within, between, values["read"])
