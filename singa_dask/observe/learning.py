@@ -10,10 +10,10 @@ import numpy as np
 
 from singa_dask.observe.event_texts import layer_metrics
 
-PHASES = ("test", "validation", "train")
+PREFERRED_PHASES = ("test", "validation", "train")
 MIN_STEPS, MIN_POINTS = 50, 8
 """Fewest steps of a run, and points of a curve, to be judged."""
-GAP, STILL = 0.15, 1e-3
+GAP, MIN_CHANGE = 0.15, 1e-3
 """Gap between the accuracies of training and test, and relative change of a param, that are worth a warning."""
 CORE_WAIT, MIN_CORE_WAIT_MS = 0.2, 5_000
 """Share of a step that a worker has waited for a core, and sum of these waits, that are worth a warning."""
@@ -26,7 +26,7 @@ THRESHOLD = "singa-dask predict --proba, with a threshold of your own for the pr
 ROC_AUC = "singa-dask test --metrics roc_auc (roc_auc_ovr of several classes): how well the probabilities rank records"
 RARE = [CLASS_WEIGHTS, THRESHOLD, ROC_AUC]
 """Advice for a net that ranks records but predicts one class for nearly all of them."""
-MOST = 0.75
+MAJORITY = 0.75
 """If a class has at least this share, the accuracy does not show what was learnt."""
 ONE_CLASS, BALANCED = 0.005, 0.05
 """Excess of the balanced accuracy over a constant answer's: of a net that hardly learnt, and of one that did."""
@@ -57,7 +57,7 @@ def sentences(
     first_step: int = 0,
     job: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Return sentences about a run: its result beside that of the best constant answer, warnings, and advice.
+    """Return sentences about a run: its result, that of the best constant answer, warnings, and advice.
 
     Parameters
     ----------
@@ -80,38 +80,38 @@ def sentences(
     train = {**summary["train"], **{name: _last(y) for name, y in curves.items()}}
     results = {**summary, "train": train}
     # a test before the first step shows nothing of what was learnt
-    judged = [each for each in PHASES if results[each] and (measured_at.get(each, 1) or not summary["steps"])]
+    judged = [each for each in PREFERRED_PHASES if results[each] and (measured_at.get(each, 1) or not summary["steps"])]
     phase = next((each for each in judged if facts["baselines"].get(each)), "train")
     step = summary["steps"] if phase == "train" else measured_at.get(phase, summary["steps"])
     at = f" at step {step}" if step < summary["steps"] else ""
     base = {
         name: each for name, each in facts["baselines"].get(phase, {}).items() if results[phase].get(name) is not None
     }
-    beside: list[str] = []
+    results_text: list[str] = []
     faults: list[Fault] = []
     for prefix in dict.fromkeys(name[: name.rfind(".") + 1] for name in base):
-        sentence, warnings = _beside(phase, at, prefix, results[phase], base, train)
-        beside.append(sentence)
+        sentence, warnings = _compare_with_constant(phase, at, prefix, results[phase], base, train)
+        results_text.append(sentence)
         faults += warnings
     if summary["steps"] < MIN_STEPS:
-        return beside
+        return results_text
     causes = [(text.format(names[0]), tries) for kind, (text, tries) in BROKEN.items()
               if (names := facts["broken"].get(kind))][:1]  # fmt: skip
-    causes = causes or [*_changes(facts["changes"], is_fresh, bool(faults))]
-    faults += _course(curves, is_fresh and bool(faults or causes or not beside))
+    causes = causes or [*_judge_changes(facts["changes"], is_fresh, bool(faults))]
+    faults += _judge_losses(curves, is_fresh and bool(faults or causes or not results_text))
     tries = dict.fromkeys(each for _, tries in causes or faults for each in tries)
     slow = _shares_cores(summary, summary["steps"] - first_step)
     tries |= dict.fromkeys(each for _, tries in slow for each in tries)
-    has = _parts_of(job or {})
+    has = _remedies_in(job or {})
     new = [each for each in tries if KNOWN.get(each, each) not in has]
     return [
-        *beside,
+        *results_text,
         *(f"warning: {text}" for text, _ in (*faults, *causes, *slow)),
         *([f"try {'; '.join(new)}"] * bool(new)),
     ]
 
 
-def _parts_of(job: Mapping[str, Any]) -> set[str]:
+def _remedies_in(job: Mapping[str, Any]) -> set[str]:
     """Return the types of layers of a job, and the keys and metrics of `KNOWN` and `OVERFIT` that it has."""
     layers = (job.get("neuralnet") or {}).get("layer") or []
     blocks = [value for each in layers for value in each.values() if isinstance(value, Mapping)]
@@ -127,10 +127,10 @@ def _parts_of(job: Mapping[str, Any]) -> set[str]:
     return {name for name, value in found.items() if value} | {each.get("type", "") for each in layers}
 
 
-def _beside(
+def _compare_with_constant(
     phase: str, at: str, prefix: str, result: Mapping[str, Any], base: Mapping[str, Any], train: Mapping[str, float]
 ) -> tuple[str, list[Fault]]:
-    """Return the result of a loss layer beside that of the best constant answer to the same records, and warnings.
+    """Return the results of a loss layer and of the best constant answer to the same records, and warnings.
 
     ``at`` names the step at which it was measured, unless that is the last one.
     """
@@ -147,11 +147,11 @@ def _beside(
     if not is_loss:
         chance = 2 * math.sqrt(max(least * (1 - least), 0) / n)
         # the loss shows what a net knows of a rare class that it never predicts
-        enough = 0.99 if least > MOST else 0.9
+        enough = 0.99 if least > MAJORITY else 0.9
         learns_nothing = (value <= least + chance and part > 0.99) or (value <= least and not part < enough)
         roc_auc = result.get(f"{prefix}roc_auc", result.get(f"{prefix}roc_auc_ovr"))
-        learns_nothing &= above < BALANCED and not _ranks(roc_auc, n * (1 - least), n_classes)
-        one_class = balanced is not None and above < (BALANCED if least > MOST else ONE_CLASS)
+        learns_nothing &= above < BALANCED and not _ranks_records(roc_auc, n * (1 - least), n_classes)
+        one_class = balanced is not None and above < (BALANCED if least > MAJORITY else ONE_CLASS)
         one_class &= least - (1 - least) / 4 < value <= least + chance
     before = train.get(name) if phase != "train" else None
     scale = 2 * (whole or 1.0) if is_loss else -1.0
@@ -168,7 +168,7 @@ def _beside(
     return f"{phase} {name} {value:{places}}{at}; {answer} has {least:{places}}", warnings
 
 
-def _ranks(roc_auc: float | None, n_others: float, n_classes: int) -> bool:
+def _ranks_records(roc_auc: float | None, n_others: float, n_classes: int) -> bool:
     """Return whether probabilities rank records better than by chance, with ``n_others`` outside the largest class."""
     if roc_auc is None or n_classes < 2 or n_others < 1:
         return False
@@ -202,7 +202,7 @@ def _last(y: np.ndarray) -> float:
     return float(y[-max(len(y) // 4, 1) :].mean())
 
 
-def _course(curves: Mapping[str, np.ndarray], has_to_fall: bool) -> Iterator[Fault]:
+def _judge_losses(curves: Mapping[str, np.ndarray], has_to_fall: bool) -> Iterator[Fault]:
     """Yield warnings about losses that rise, or do not fall, during training."""
     for name, y in curves.items():
         if not name.endswith(("loss", "error")) or len(y) < MIN_POINTS:
@@ -215,10 +215,10 @@ def _course(curves: Mapping[str, np.ndarray], has_to_fall: bool) -> Iterator[Fau
             yield f"the training {name} has not fallen: {first:.4g} at first, {last:.4g} at last", [f"another {RATE}"]
 
 
-def _changes(changes: Mapping[str, float], is_fresh: bool, has_failed: bool) -> Iterator[Fault]:
+def _judge_changes(changes: Mapping[str, float], is_fresh: bool, has_failed: bool) -> Iterator[Fault]:
     """Yield warnings about params that have changed too little."""
-    still = [name for name, change in changes.items() if change < STILL]
-    if still and len(still) == len(changes) and is_fresh:
+    unchanged = [name for name, change in changes.items() if change < MIN_CHANGE]
+    if unchanged and len(unchanged) == len(changes) and is_fresh:
         yield "the params have hardly changed", [f"a higher {RATE}"]
-    elif still and has_failed:
-        yield f"param {still[0]!r} has hardly changed, others have: its gradients vanish", VANISHING
+    elif unchanged and has_failed:
+        yield f"param {unchanged[0]!r} has hardly changed, others have: its gradients vanish", VANISHING

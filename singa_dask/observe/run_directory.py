@@ -43,7 +43,7 @@ from singa_dask.fs.ownership import OWNER, Ownership
 from singa_dask.observe.event_texts import layer_metrics, log_text
 from singa_dask.observe.journal import Journal, is_in_use, read_objects
 from singa_dask.observe.json_values import to_json
-from singa_dask.observe.learning import PHASES, sentences
+from singa_dask.observe.learning import PREFERRED_PHASES, sentences
 from singa_dask.observe.trace_file import SPANS, TRACE, TraceFile
 from singa_dask.redaction import redact
 
@@ -140,7 +140,7 @@ class RunDirectory:
         self.url = url
         self._owner = Ownership(url, job_id, driver)
         self._is_owner = False
-        self._again = again = driver > 1
+        self._replaces_driver = again = driver > 1
         self._is_new = not (goes_on or replaces or again)
         self._check_free(again or not is_in_use(fs.join(url, COMMANDS)))
         if (self._is_new or replaces) and not is_run(url):
@@ -196,7 +196,7 @@ class RunDirectory:
             elif self._command is not None:
                 self._journal(COMMANDS)  # its lock marks the run as running
         else:
-            with self._going_on():
+            with self._warn_once():
                 self._record(event)
                 self._trace.save_late()
 
@@ -226,7 +226,7 @@ class RunDirectory:
         fs.remove_tree(fs.join(self.url, *names))
 
     @contextlib.contextmanager
-    def _going_on(self) -> Iterator[None]:
+    def _warn_once(self) -> Iterator[None]:
         """Turn a DataError into a warning, which is given once."""
         try:
             yield
@@ -254,7 +254,7 @@ class RunDirectory:
     def _begin(self) -> None:
         """Delete what the run replaces or repeats, and write the files that describe the job."""
         if self._command is not None:  # of runs that start at the same moment, one gets the lock
-            self._check_free(self._journal(COMMANDS).is_ours or self._again)
+            self._check_free(self._journal(COMMANDS).is_ours or self._replaces_driver)
         # remote file systems have no locks
         is_remote = fs.local_path(self.url) is None
         if self._is_new and is_remote and not fs.create(fs.join(self.url, "job.yaml"), b""):
@@ -270,13 +270,13 @@ class RunDirectory:
         for name, text in self._texts.items():
             self._write(name, text)
         if self._steps:
-            self._journal(METRICS).keep(self._stays)
+            self._journal(METRICS).keep(self._is_kept)
             self._journal(METRICS).save()
             self._drop_later_checkpoints(fs.join(self.url, "checkpoint"))
         if self._command is not None:
             commands = self._journal(COMMANDS)
             before = self._commands()
-            if not (self._again and before and before[-1]["time"] == self._command["time"]):
+            if not (self._replaces_driver and before and before[-1]["time"] == self._command["time"]):
                 commands.add(to_json({**self._command, "seconds_before": self._seconds_before(before)}))
                 commands.save()
 
@@ -293,7 +293,7 @@ class RunDirectory:
                 self._remove("checkpoint", name, "manifest.json")
                 self._remove("checkpoint", name)
 
-    def _stays(self, event: Mapping[str, Any]) -> bool:
+    def _is_kept(self, event: Mapping[str, Any]) -> bool:
         """Return whether an earlier event stays. A test before the first step does, as it may not be repeated."""
         step, group = int(event["step"]), int(event.get("group", 0))
         first = self._steps.get(group, self._steps[0])
@@ -311,7 +311,7 @@ class RunDirectory:
 
     def _journal(self, name: str) -> Journal:
         if name not in self._journals:
-            known_once = self._again and name != COMMANDS
+            known_once = self._replaces_driver and name != COMMANDS
             self._journals[name] = Journal(fs.join(self.url, name), name == COMMANDS, known_once, self._check)
         return self._journals[name]
 
@@ -334,12 +334,12 @@ class RunDirectory:
                 logger.warning("%s: the file was removed. Seconds and resumes cover only the last start.",
                                fs.join(self.url, COMMANDS))  # fmt: skip
                 commands = [{**self._command, "seconds_before": 0.0}]
-                with self._going_on():
+                with self._warn_once():
                     self._journal(COMMANDS).add(to_json(commands[0]))
             whole["resumes"] = len(commands) - 1
             whole["seconds"] = round(whole["seconds"] + commands[-1]["seconds_before"], 3)
             if len(commands) > 1:
-                self._add_what_was_known(whole)
+                self._add_earlier_results(whole)
         if whole.get("learning") and whole["state"] != "failed":
             begun_from = [(self._command or {}).get(key) for key in ("init_from", "resume")]
             events, first_step = self._journal(METRICS).objects(), self._steps.get(0, 0)
@@ -349,9 +349,9 @@ class RunDirectory:
         self._write("summary.json", f"{to_json(whole, indent=2)}\n")
         return whole
 
-    def _add_what_was_known(self, whole: dict[str, Any]) -> None:
+    def _add_earlier_results(self, whole: dict[str, Any]) -> None:
         """Add the metrics and baselines of phases that ran only before the run was resumed."""
-        for phase in PHASES:
+        for phase in PREFERRED_PHASES:
             whole[phase] = whole[phase] or self._last_metrics(phase)
         if learning := whole.get("learning"):
             before = read_summary(self.url).get("learning", {}).get("baselines", {})
@@ -366,7 +366,7 @@ class RunDirectory:
 
     def __exit__(self, *error: object) -> None:
         for close in (self._trace.save, *(journal.close for journal in self._journals.values())):
-            with self._going_on(), contextlib.suppress(TakenOverError):  # the new owner has everything
+            with self._warn_once(), contextlib.suppress(TakenOverError):  # the new owner has everything
                 close()
 
 

@@ -166,18 +166,18 @@ class Cores:
         return self._slots[-1]
 
     def _change_shared(self, slot: _Slot, n: int) -> None:
-        self._note(slot)
+        self._record_work(slot)
         slot.n_shared += n
         self._start(slot, goes_on=True)
 
-    def _note(self, slot: _Slot) -> None:
+    def _record_work(self, slot: _Slot) -> None:
         """Record the work that the first task of a slot has done."""
         slot.tasks[0].left_s -= (self.clock.now - slot.since) * self.host.speed * slot.rate
         slot.since = self.clock.now
 
     def _stop(self, slot: _Slot) -> None:
         """Let the first task of a slot wait for its own cores or, after a time, for free ones."""
-        self._note(slot)
+        self._record_work(slot)
         slot.tasks[0].stopped_at = self.clock.now
         self.clock.after(COLD_S, lambda: self._move_from(slot))
 
@@ -375,9 +375,9 @@ class VirtualWait(Cancellation):
 
     def notify_all(self) -> None:
         """Check whether the thread can continue."""
-        self._clock.effect(self._look)
+        self._clock.effect(self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self._until is not None and self._until():
             self._until = None
             self._clock.after(self._clock.costs.woken_s, self.thread.resume)

@@ -96,17 +96,17 @@ class BP(Algorithm):
     def backward(self, step: int) -> None:
         """Compute gradients in reverse order, and pass those of params to `update`."""
         for layer in self.net.in_turn(BACK):
-            self._back_through(layer)
-            self._hand_over(step, layer)
+            self._backward(layer)
+            self._pass_on(step, layer)
 
-    def _back_through(self, layer: Layer) -> None:
+    def _backward(self, layer: Layer) -> None:
         """Compute the gradients of a layer."""
         self.layer = layer
         self.net.backward(layer, BACK)
         if layer.traits.role == "loss" and self.net.is_partitioned:
             self.share_loss(layer)
 
-    def _hand_over(self, step: int, layer: Layer) -> None:
+    def _pass_on(self, step: int, layer: Layer) -> None:
         """Pass the gradients of a layer's params to `update`, if they are complete."""
         for param in reversed(layer.params) if self.net.gradients_complete(layer) else ():
             self.update(step, param)  # a bias first: it travels in the message that its weights fill
@@ -119,7 +119,7 @@ class BP(Algorithm):
             for layer in captured.layers:
                 layer.forward(phase)
             for layer in self.net.in_turn(BACK):
-                self._back_through(layer)
+                self._backward(layer)
 
         for layer in captured.readers:
             self.layer = layer
@@ -134,7 +134,7 @@ class BP(Algorithm):
         captured.run(compute)
         self.check_losses()
         for layer in self.net.in_turn(BACK):
-            self._hand_over(step, layer)
+            self._pass_on(step, layer)
 
     def share_loss(self, layer: Layer) -> None:
         """Scale gradients of the mean over a shard of the batch to its share in the mean over the whole batch.

@@ -55,7 +55,7 @@ class PassMetrics:
         problems = [Problem(*mistake) for mistake in check_metrics(names)]
         fitting: dict[str, list[str]] = {name: [] for name in facts}
         for i, metric in enumerate(dict.fromkeys(names)):
-            unfit = {name: _misfit(metric, name, *fact) for name, fact in facts.items()}
+            unfit = {name: _why_unfit(metric, name, *fact) for name, fact in facts.items()}
             for name in (fit := [name for name, reason in unfit.items() if not reason]):
                 fitting[name].append(metric)
             if not fit:
@@ -108,7 +108,7 @@ class PassMetrics:
                 yield metric if self._times[metric] == 1 else f"{layer}.{metric}", metric, scores
 
 
-def _misfit(metric: str, layer: str, kind: str, n: int) -> str:
+def _why_unfit(metric: str, layer: str, kind: str, n: int) -> str:
     """Return why a metric cannot be computed from the ``n`` outputs of a layer; empty if it can."""
     top, several = TOP.fullmatch(metric), kind == "labels" and n > 1
     if (metric in VALUES) != (kind == "values"):
@@ -183,7 +183,9 @@ class Scores:
         for name in {"counts", "own"} & state.keys():
             known[name] = known.get(name, 0) + state[name]
         if "moments" in state:
-            known["moments"] = _joined(known["moments"], state["moments"]) if "moments" in known else state["moments"]
+            known["moments"] = (
+                _merge_moments(known["moments"], state["moments"]) if "moments" in known else state["moments"]
+            )
         self._n_bytes += int(state["n_bytes"][0]) if "n_bytes" in state else 0
         if self._n_bytes <= MAX_BYTES:
             self._kept += [(state["y"], state["p"])] if "y" in state else []
@@ -201,7 +203,7 @@ class Scores:
 
     def _value(self, name: str) -> float:
         if name in VALUES:
-            return _of_values(name, self._arrays["moments"])
+            return _value_metric(name, self._arrays["moments"])
         if name in RANKED:
             return self._ranked(name)
         if name == "perplexity":
@@ -277,14 +279,14 @@ def _moments(t: Array, x: Array) -> Array:
     return np.stack([n, t[0], mean, ((apart - mean) ** 2).sum(0), (error**2).sum(0), np.abs(error).sum(0)])
 
 
-def _joined(a: Array, b: Array) -> Array:
+def _merge_moments(a: Array, b: Array) -> Array:
     """Return the moments of the union of two parts (Chan et al. 1983)."""
     n, difference = a[0] + b[0], (b[1] - a[1]) + (b[2] - a[2])
     deviations = a[3] + b[3] + difference**2 * a[0] * b[0] / n
     return np.stack([n, a[1], a[2] + difference * b[0] / n, deviations, a[4] + b[4], a[5] + b[5]])
 
 
-def _of_values(name: str, moments: Array) -> float:
+def _value_metric(name: str, moments: Array) -> float:
     """Return the mean of a metric over the targets."""
     n, _, _, deviations, squares, absolutes = moments
     if name != "r2":

@@ -35,7 +35,7 @@ from singa_dask.fs.checksums import checksum_of
 from singa_dask.runtime.checkpoints.manifest import (
     MANIFEST,
     decode_manifest,
-    what_is_no_cut,
+    why_inconsistent,
 )
 from singa_dask.runtime.checkpoints.safetensors import tensor_chunks
 
@@ -110,7 +110,7 @@ def write_part(
 
 
 @contextmanager
-def _named_unreadable(checkpoint: str) -> Iterator[None]:
+def _recording_unreadable(checkpoint: str) -> Iterator[None]:
     """Record in errors which checkpoint could not be read."""
     try:
         yield
@@ -143,7 +143,7 @@ class Checkpoint:
 
     def __init__(self, url: str) -> None:
         file = fs.join(url, MANIFEST)
-        with _named_unreadable(url):
+        with _recording_unreadable(url):
             try:
                 content = fs.read_bytes(file)
             except DataError as error:
@@ -278,7 +278,7 @@ class Checkpoint:
     def tensors(self, file: str) -> dict[str, np.ndarray]:
         """Return the tensors of a file by key; CheckpointError if it is damaged or cannot be read."""
         if file not in self._contents:
-            with _named_unreadable(self.url):
+            with _recording_unreadable(self.url):
                 self._contents[file] = load(self._content(file))
         return self._contents[file]
 
@@ -288,7 +288,7 @@ class Checkpoint:
 
     def verify(self) -> None:
         """Raise a CheckpointError if a file is damaged or unreadable, or the cut is not consistent."""
-        if self.manifest.get("cut") and (why := what_is_no_cut(self.manifest["parts"], self.manifest["groups"])):
+        if self.manifest.get("cut") and (why := why_inconsistent(self.manifest["parts"], self.manifest["groups"])):
             raise CheckpointError(f"{self.url}: {why}")
         for file in self._files:
             self._content(file)

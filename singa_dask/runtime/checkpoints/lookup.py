@@ -131,7 +131,7 @@ def load_values(url: str, averaged: bool | None = None) -> dict[str, Stored]:
     ``averaged``: return moving averages, as ``updater.ema_decay`` says, or raise a CheckpointError if there are none;
     None returns the params without a warning.
     """
-    place = _place_of_values(url)
+    place = _resolve(url)
     if not _is_file(place):
         return _use_newest(place, partial(_values, averaged=averaged), restores_best=True)
     if averaged:
@@ -159,7 +159,7 @@ def _values(stored: Checkpoint, averaged: bool | None) -> dict[str, Stored]:
 
 def load_manifest(url: str) -> dict[str, Any]:
     """Return the manifest at ``url`` (see `find_values`); empty for files of SINGA."""
-    place = _place_of_values(url)
+    place = _resolve(url)
     return {} if _is_file(place) else _use_newest(place, lambda checkpoint: checkpoint.manifest, restores_best=True)
 
 
@@ -179,11 +179,11 @@ def find_values(url: str) -> str:
     CheckpointError
         There is none.
     """
-    place = _place_of_values(url)
+    place = _resolve(url)
     return place if _is_file(place) else _use_newest(place, lambda checkpoint: checkpoint.url, restores_best=True)
 
 
-def _place_of_values(url: str) -> str:
+def _resolve(url: str) -> str:
     """Return the file, step or run that a URL refers to; see `find_values`."""
     place = singa_checkpoint.parse(url)
     if place and not fs.exists(url):

@@ -46,7 +46,7 @@ def encode_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
         ``job``, ``step``, ``seed``, ``groups``, ``deals``, and ``params``: {name: {shape, dtype}}, with ``parts`` {key:
         [axis, start, stop]} if servers store shards of a param; ``class_names``: {input layer: names} if known;
         ``tables``: {input layer: `TableFacts.to_dict`}; ``scalings``: {input layer: `Scaling.to_dict`}; ``cut``:
-        whether it is a consistent cut of several worker groups, see `what_is_no_cut`.
+        whether it is a consistent cut of several worker groups, see `why_inconsistent`.
     """
     body = json.dumps(make_manifest(parts, facts), indent=1).encode()
     return body.removesuffix(b"\n}") + _checksum_lines(body)
@@ -58,7 +58,7 @@ def make_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) 
     return {"format": FORMAT, "checksum": "sha256", **facts, "parts": list(parts)}
 
 
-def what_is_no_cut(parts: Sequence[Mapping[str, Any]], groups: Mapping[str, Mapping[str, Any]]) -> str:
+def why_inconsistent(parts: Sequence[Mapping[str, Any]], groups: Mapping[str, Mapping[str, Any]]) -> str:
     """Return why a checkpoint of several worker groups is not a consistent cut; empty if it is one.
 
     In a consistent cut every value has, of each group, exactly the gradients of the steps before the group's position.

@@ -24,7 +24,7 @@ from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.author import Author, write_manifest
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Save, step_url
 from singa_dask.runtime.checkpoints.layer_states import LayerState, write_states
-from singa_dask.runtime.checkpoints.manifest import make_manifest, newest_step, what_is_no_cut
+from singa_dask.runtime.checkpoints.manifest import make_manifest, newest_step, why_inconsistent
 from singa_dask.runtime.checkpoints.retention import Retention
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.units.run_state import Channel, RunState, is_due
@@ -111,11 +111,11 @@ class Checkpointing:
         self._arrivals: list[Message] = []
         channel.on("learned", self._arrivals.append)
         for kind in ("part", "r-progress", "written"):
-            channel.on(kind, self._take)
+            channel.on(kind, self._handle)
         for kind in ("r-snapshot", "r-settle"):
             channel.on(kind, lambda message: self._copying.discard((message.info["term"], message.src)))
-        channel.on("known", self._know)
-        channel.on("arrived", self._take_arrival)
+        channel.on("known", self._confirm_snapshot)
+        channel.on("arrived", self._count_arrival)
         channel.on("ask-again", self._ask_again)
 
     def begin(self, now: float) -> None:
@@ -293,7 +293,7 @@ class Checkpointing:
 
     # -- workers that restart or have left -----------------------------------------------------------------
 
-    def _take_arrival(self, message: Message) -> None:
+    def _count_arrival(self, message: Message) -> None:
         """Count a worker of another group that waits; release one that waits for another request."""
         if (message.info["term"], message.step) == self._asked:
             self._arrived.add(message.src)
@@ -316,14 +316,14 @@ class Checkpointing:
         for pending in self._pending.values():
             for worker in workers:
                 for event in pending.leave(worker):
-                    self._tell(event)
+                    self._emit(event)
 
     # -- completion -----------------------------------------------------------------------------------------
 
     def _end_snapshot(self, step: int, parts: Sequence[Event], facts: Mapping[str, Any]) -> None:
         """Send the scheduler a snapshot; it counts as complete once the scheduler has it."""
         event = {"event": "snapshot", "step": step, "time": time.time(), "manifest": make_manifest(parts, facts)}
-        there, here = self._tell(event), self._channel.address
+        there, here = self._emit(event), self._channel.address
 
         def know(there: Future[Any] | None) -> None:
             info = {"known": there is None or (not there.cancelled() and there.exception() is None)}
@@ -334,7 +334,7 @@ class Checkpointing:
         else:
             there.add_done_callback(know)
 
-    def _know(self, message: Message) -> None:
+    def _confirm_snapshot(self, message: Message) -> None:
         """Record that the scheduler has a snapshot, or cannot receive it."""
         self._pending["snapshot"].end(message.step)
         if message.info["known"]:
@@ -366,18 +366,18 @@ class Checkpointing:
         self._retention.tidy(step, [part["file"] for part in (*parts, *facts["states"])], pending, last=last)
         return {"event": "checkpoint", "step": step, "time": time.time(), "url": url}
 
-    def _take(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         """Handle a part, a report, or the result of writing; CheckpointError if the last checkpoint was not written."""
         for pending in self._pending.values():
             if event := pending.take(message):
-                self._tell(event)
+                self._emit(event)
 
-    def _tell(self, event: Event) -> Future[Any] | None:
+    def _emit(self, event: Event) -> Future[Any] | None:
         """Emit the event of a checkpoint or snapshot that is complete or has failed; schedule the next snapshot."""
         if self._job.cluster.snapshot_freq is None and event["event"] != "checkpoint" and "error" not in event:
             self._schedule_next(event)
         if "error" in event and event["step"] == self._state.step and self._state.is_over:
-            raise CheckpointError(f"{event['error'].removesuffix('.')}. {self._what_is_lost(event)}")
+            raise CheckpointError(f"{event['error'].removesuffix('.')}. {self._loss_text(event)}")
         if event["event"] == "checkpoint":
             self._written = event
         return self._channel.emit({"unit": str(self._channel.address), **event})
@@ -391,7 +391,7 @@ class Checkpointing:
         processes = {layout.process_of[Address.server(group, i)] for i in range(len(seconds))}
         self._schedule.end(now, sum(seconds) / len(processes))
 
-    def _what_is_lost(self, event: Event) -> str:
+    def _loss_text(self, event: Event) -> str:
         """Return what is lost without the last checkpoint, and how to continue."""
         if "kept_at" in event:
             places, url = " and ".join(event["kept_at"]), event["url"]
@@ -540,7 +540,7 @@ class Pending:
                 return self.failure(message.step, f"{answer.src}: {answer.info['error']}")
         described = [{key: value for key, value in part.info.items() if key != "term"} for part in parts]
         facts = {**request.facts, **self._merge(reports, described)}
-        if facts.get("cut") and (why := what_is_no_cut(described, facts["groups"])):
+        if facts.get("cut") and (why := why_inconsistent(described, facts["groups"])):
             return self.failure(message.step, why)
         return self._complete(message.step, described, facts)
 

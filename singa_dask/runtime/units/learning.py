@@ -39,7 +39,7 @@ class LearningFacts:
         self._net, self._updater, n_steps = nets[Phase.TRAIN], job.updater, job.train_steps
         # in the second half, when the net has changed
         self._is_new = step == 0
-        self._looks = {step + (n_steps - step) * i // 8 - 1 for i in range(5, 9)}
+        self._inspected_steps = {step + (n_steps - step) * i // 8 - 1 for i in range(5, 9)}
         self._until = float("inf") if len(nets) == 1 else 0.0
         self._answers: dict[str, dict[str, tuple[Layer, Any]]] = {}
         self._alive: dict[str, tuple[int, Any]] = {}
@@ -79,7 +79,7 @@ class LearningFacts:
         self._until = min(self._until, epoch + 1)
         if epoch < self._until:
             self.count(Phase.TRAIN, self._net)
-        for layer in self._net.layers if step in self._looks else ():
+        for layer in self._net.layers if step in self._inspected_steps else ():
             if isinstance(layer, ReLU | Activation) and layer.features:
                 y = self._net.ops.to_host(layer.features[0].data)
                 alive = np.any(y, axis=(0, *range(2, y.ndim)))

@@ -165,7 +165,7 @@ class Worker:
 
     def _set_up(self) -> None:
         """Get initial values and the first records; wait until all workers have theirs."""
-        self._say("hello")
+        self._tell_coordinator("hello")
         self.trainer.read_ahead()
         self._wait_for("start")
         self._params.begin(self._initial_state)
@@ -173,7 +173,7 @@ class Worker:
         self.trainer.wait_for_records()
         files, host = self.trainer.remote_versions(), socket.gethostname()
         self._initial_state.check_files(files)
-        self._say("ready", host=host, facts={**files, **_digests(self.trainer)})
+        self._tell_coordinator("ready", host=host, facts={**files, **_digests(self.trainer)})
         for what, (value, first) in self._wait_for("go").info["differing"].items():
             if what in files:
                 raise DataError(
@@ -185,7 +185,7 @@ class Worker:
                 "records. Give both the same files, of the same content."
             )
 
-    def _say(self, kind: str, **info: Any) -> None:
+    def _tell_coordinator(self, kind: str, **info: Any) -> None:
         """Send a message to the coordinator; it is repeated if the coordinator is replaced before it has answered."""
         self._said = Message(kind, src=self.address, dst=Address.stub(0), info=info)
         self._channel.post(self._said)
@@ -224,7 +224,7 @@ class Worker:
         if not self._evaluation.restores_best:
             self._evaluation.run_last()
         self._checkpointing.finish(wait=True)
-        self._say("leave", error=self._replaced_file())
+        self._tell_coordinator("leave", error=self._replaced_file())
 
     def _replaced_file(self) -> str:
         """Return the error of a file that was replaced after the last check; empty if there is none.
