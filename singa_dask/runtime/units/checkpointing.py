@@ -124,8 +124,6 @@ class Checkpointing:
         if self._job.cluster.snapshot_freq is None:
             self._schedule.begin(now)
 
-    # -- when -----------------------------------------------------------------------------------------------
-
     def save_due(self, facts: Callable[[], Mapping[str, Any]]) -> None:
         """Begin the checkpoint or snapshot that is due before this step; a checkpoint serves as both.
 
@@ -155,8 +153,6 @@ class Checkpointing:
         if kind == "snapshot":
             return self._schedule.is_due(now)
         return bool(minutes) and self._state.step >= self._job.checkpoint_after and now - self._saved_at >= 60 * minutes
-
-    # -- taking one -----------------------------------------------------------------------------------------
 
     def save(self, facts: Mapping[str, Any], kind: str = "checkpoint", *, last: bool = False) -> None:
         """Begin a checkpoint or snapshot as the first worker, or contribute to it as another one.
@@ -291,8 +287,6 @@ class Checkpointing:
         while (wait and self._pending["checkpoint"]) or (self._state.is_first and self._channel.has_messages()):
             self._channel.receive("parts of checkpoints")
 
-    # -- workers that restart or have left -----------------------------------------------------------------
-
     def _count_arrival(self, message: Message) -> None:
         """Count a worker of another group that waits; release one that waits for another request."""
         if (message.info["term"], message.step) == self._asked:
@@ -317,8 +311,6 @@ class Checkpointing:
             for worker in workers:
                 for event in pending.leave(worker):
                     self._emit(event)
-
-    # -- completion -----------------------------------------------------------------------------------------
 
     def _end_snapshot(self, step: int, parts: Sequence[Event], facts: Mapping[str, Any]) -> None:
         """Send the scheduler a snapshot; it counts as complete once the scheduler has it."""
@@ -649,8 +641,6 @@ class Reporter:
             return {"states": write_states(save, here.group, here.id, report.states)}
 
         self._save_later(step, where, write, send)
-
-    # -- in groups other than the first --------------------------------------------------------------------
 
     def accept(self, request: Message) -> None:
         """Accept a request of the first worker; called from other threads."""

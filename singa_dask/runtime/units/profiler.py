@@ -79,8 +79,6 @@ class Trace:
         with self._lock:
             self._n_recording += 1 if on else -1
 
-    # -- spans ---------------------------------------------------------------------------------------------
-
     def add(self, track: str, name: str, kind: str, start: int, shortest: int = 0, **arguments: Any) -> None:
         """Add a span that ends now, unless it is shorter than ``shortest``."""
         duration = time.monotonic_ns() - start
@@ -92,8 +90,6 @@ class Trace:
             self._n_recorded += 1
             if len(self._spans) < MAX_SPANS:
                 self._spans.append(span)
-
-    # -- messages ------------------------------------------------------------------------------------------
 
     def send(self, process: int, message: Message, send: Callable[[], None]) -> None:
         """Send a message to another process, and record it."""
@@ -127,8 +123,6 @@ class Trace:
         if len(message.parts) > 1:
             facts["messages"] = len(message.parts)
         self._add([track, first.kind, "message", start, time.monotonic_ns() - start, facts, arrow])
-
-    # -- the end -------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Emit all spans, if any are new."""
@@ -199,8 +193,6 @@ class Profiler:
             self._cancellation.on_waited = self._on_waited if on else None
             for net in self._nets.each():
                 net.on_layer = self._on_layer if on else None
-
-    # -- what is measured ----------------------------------------------------------------------------------
 
     def mark(self, name: str) -> None:
         """Record the time since the last mark under a name, unless it is very short."""

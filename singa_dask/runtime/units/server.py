@@ -222,8 +222,6 @@ class Server:
             return pack(self._update(message.parts))
         return pack(answer for part in message.parts for answer in self.handle(part))
 
-    # -- put, get, update ------------------------------------------------------------------------
-
     def _on_put(self, message: Message) -> list[Message]:
         held = self._held[message.slice]
         if not message.info["in_place"]:  # otherwise both share the memory
@@ -432,8 +430,6 @@ class Server:
         self.ops.copy(values, out=copied)
         return copied
 
-    # -- between server groups -------------------------------------------------------------------
-
     def _sync(self, held: _Held) -> list[Message]:
         """After every ``sync_freq`` updates, send the change since the last time to the slice's master group."""
         if held.last is None:
@@ -492,8 +488,6 @@ class Server:
         asked, self._settling = self._settling, None
         return [Message("r-settle", self.address, asked.src, step=asked.step, info={"term": asked.info["term"]})]
 
-    # -- replacements ------------------------------------------------------------------------------
-
     def _on_replaced(self, message: Message) -> list[Message]:
         """Drop the messages of workers that restart."""
         groups = {unit.group for unit in (Address(*each) for each in message.info["units"])}
@@ -506,8 +500,6 @@ class Server:
                 held.sent.pop(group, None)
             held.waiting = [each for each in held.waiting if each.info["group"] not in groups]
         return []
-
-    # -- checkpoints -------------------------------------------------------------------------------
 
     def snapshot(self) -> list[SavedTensor]:
         """Return copies of values and updater state of every slice for a checkpoint."""

@@ -68,8 +68,6 @@ class Trainer:
         """The layer being computed, to name it in errors."""
         return self._running.layer
 
-    # -- records -----------------------------------------------------------------------------------------
-
     def read_ahead(self) -> None:
         """Open the stores of the training net, and start reading, without waiting."""
         for layer in self._readers:
@@ -103,8 +101,6 @@ class Trainer:
     def states(self) -> list[LayerState]:
         """Return copies of the states of the layers of all nets."""
         return take_states({phase_name(phase): net for phase, net in self.nets.items()})
-
-    # -- batches -----------------------------------------------------------------------------------------
 
     def begin(self, now: float) -> None:
         """Measure rates from ``now`` on, a value of ``time.perf_counter``."""
@@ -170,8 +166,6 @@ class Trainer:
         self.synchronize()
         self._params.collect_all()
         self._running.check_params()
-
-    # -- reports -------------------------------------------------------------------------------------------
 
     def report_rest(self, n_steps: int) -> None:
         """Report the steps since the last report, after ``n_steps``, so the summary has the metrics of the last one."""

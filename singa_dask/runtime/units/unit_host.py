@@ -172,8 +172,6 @@ class UnitHost:
                     backlog=self.stub.backlog,
                 )
 
-    # -- start -------------------------------------------------------------------------------------------
-
     @property
     def address(self) -> str:
         """Address of this process for others; empty if there are none."""
@@ -212,8 +210,6 @@ class UnitHost:
         if self.keep is None:
             raise CheckpointError(f"process {self.process} has no place for snapshots. Expected one in every process.")
         return partial(keep_in_memory, self.keep, step, where["snapshot"], life=self.life)
-
-    # -- progress ----------------------------------------------------------------------------------------
 
     def steps(self) -> dict[str, int]:
         """Return the step of the slowest local worker of each group, by the number of the group as text."""
@@ -256,8 +252,6 @@ class UnitHost:
         waits = {str(unit): cancellation.waiting_for for unit, cancellation in self.router.cancellations.items()}
         return {unit: (wait[0], now - wait[1]) for unit, wait in waits.items() if wait is not None}
 
-    # -- replacements ------------------------------------------------------------------------------------
-
     def cut(self, processes: Collection[int], groups: Collection[int]) -> dict[int, int]:
         """Disconnect from processes that are to be replaced, which have these worker groups.
 
@@ -273,8 +267,6 @@ class UnitHost:
             if known := [step for step in steps if step is not None]:
                 applied[group] = min(known)
         return applied
-
-    # -- end ---------------------------------------------------------------------------------------------
 
     def abort(self, failure: dict[str, Any], tell: bool = True) -> None:
         """End all units of this process, with ``tell`` also those of other processes. Only the first failure counts.

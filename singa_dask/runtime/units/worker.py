@@ -104,8 +104,6 @@ class Worker:
         if initial_state.rejoin is not None:
             self._checkpointing.leave(initial_state.rejoin.left)
 
-    # -- interface ---------------------------------------------------------------------------------------
-
     @property
     def step(self) -> int:
         """Current training step."""
@@ -140,8 +138,6 @@ class Worker:
         self._checkpointing.reporter.repeat_arrival()
         if self.state.is_first:
             self._channel.put(replace(message, kind="ask-again", info={"units": units, "left": left}))
-
-    # -- training ----------------------------------------------------------------------------------------
 
     def run(self) -> dict[str, Any]:
         """Train to the end, or to a stop; return this worker's part of the summary; Aborted if another unit fails."""

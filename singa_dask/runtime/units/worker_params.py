@@ -266,8 +266,6 @@ class HostMirror:
         with contextlib.suppress(*([Exception] if kind else [])):
             self._transfers.synchronize()
 
-    # -- memory ------------------------------------------------------------------------------------------
-
     def add(self, owner: Param, host_copy: np.ndarray, sharers: Sequence[Param]) -> list[np.ndarray]:
         """Allocate a param on the device; return a 1-D host copy of the gradient of each sharer, empty if it has none.
 
@@ -283,8 +281,6 @@ class HostMirror:
     def values(self, owner: Param) -> np.ndarray:
         """Return the host copy of the values."""
         return self._mirrored[owner].host_copy
-
-    # -- copies ------------------------------------------------------------------------------------------
 
     def collect(self, owner: Param) -> None:
         """Copy the newest values to the device, for kernels that are enqueued from now on."""
