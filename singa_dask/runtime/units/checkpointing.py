@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import logging
 import secrets
-import threading
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from singa_dask.comm.message import Address, Message
-from singa_dask.conf import ClusterConf, JobConf
+from singa_dask.conf import JobConf
 from singa_dask.errors import CheckpointError, text_of
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.author import Author, write_manifest
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Save, step_url
-from singa_dask.runtime.checkpoints.layer_states import LayerState, write_states
-from singa_dask.runtime.checkpoints.manifest import make_manifest, newest_step, why_inconsistent
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, step_url
+from singa_dask.runtime.checkpoints.manifest import make_manifest
 from singa_dask.runtime.checkpoints.retention import Retention
 from singa_dask.runtime.planning.job_plan import JobPlan
+from singa_dask.runtime.units.pending import Event, Pending
+from singa_dask.runtime.units.reporter import FIRST, Reporter, SaveLater
 from singa_dask.runtime.units.run_state import Channel, RunState, is_due
 from singa_dask.runtime.units.snapshot_schedule import SnapshotSchedule
 from singa_dask.runtime.units.trainer import Trainer
@@ -36,17 +33,6 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_S = 5.0
 """Seconds after which the next checkpoint or snapshot is skipped rather than waiting for the one before."""
-
-FIRST = Address.worker(0, 0)
-
-Event = dict[str, Any]
-"""An event for people and the scheduler."""
-
-
-SaveLater = Callable[[int, Mapping[str, Any], Callable[[Save], Event], Callable[[Event], None]], None]
-"""(step, where, write, then) calls ``write`` in the background with a `Save` for ``where``, a ``url`` or memory.
-
-``then`` takes its result, the description of a part, or an ``error``."""
 
 
 class Checkpointing:
@@ -394,186 +380,6 @@ class Checkpointing:
         return f"What was trained {since} is lost. Expected a run directory that can be written at the end, too."
 
 
-@dataclass
-class _Request:
-    """A checkpoint or snapshot that is incomplete: its facts, the request that was sent, and the answers."""
-
-    facts: dict[str, Any]
-    asked: dict[str, Any]
-    since: float = field(default_factory=time.monotonic)
-    parts: dict[Address, Message] = field(default_factory=dict)
-    reports: dict[Address, Message] = field(default_factory=dict)
-    is_collected: bool = False
-
-
-class Pending:
-    """Collects parts of servers and reports of workers, and completes a checkpoint or snapshot after the last one.
-
-    Each request has a ``term``, which its answers repeat. Answers to a worker that this one replaces are ignored.
-
-    Parameters
-    ----------
-    kind : str
-        ``"checkpoint"`` or ``"snapshot"``.
-    cluster : ClusterConf
-        Each server of a group writes a part, and each worker sends a report.
-    term : str
-        Distinguishes this worker from those that it replaces, which had the same address.
-    complete : callable
-        Takes the step, the descriptions of the parts, and more values for the manifest. Returns an event, or None if
-        a message ``written`` brings it later.
-    """
-
-    def __init__(
-        self,
-        kind: str,
-        cluster: ClusterConf,
-        term: str,
-        complete: Callable[[int, Sequence[Event], Mapping[str, Any]], Event | None],
-    ) -> None:
-        self.kind = kind
-        self.term = term
-        self._n_parts = cluster.nservers_per_group
-        self._n_workers = cluster.nworkers_per_group
-        self._n_reports = cluster.nworker_groups * cluster.nworkers_per_group
-        self._complete = complete
-        self._left: set[Address] = set()
-        self._requests: dict[int, _Request] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._requests)
-
-    @property
-    def steps(self) -> Collection[int]:
-        """Steps that are incomplete."""
-        return self._requests.keys()
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the oldest request; 0 if there is none."""
-        return max((time.monotonic() - request.since for request in self._requests.values()), default=0.0)
-
-    def asked(self, step: int) -> dict[str, Any]:
-        """Return the request that was sent for a step."""
-        return self._requests[step].asked
-
-    def begin(self, step: int, facts: Mapping[str, Any], where: Mapping[str, Any]) -> dict[str, Any]:
-        """Expect the checkpoint or snapshot of a step, with these facts; return the request for others.
-
-        ``where`` has the destination of parts: a ``url``; or ``snapshot``, the step of the snapshot whose parts stay
-        meanwhile. It has ``keep`` for the last checkpoint of the job: hosts keep files of it that they cannot write.
-        """
-        request = self._requests[step] = _Request(dict(facts), {**where, "term": self.term})
-        for worker in self._left:
-            request.reports[worker] = self._report_of(worker, step)
-        return request.asked
-
-    def to_ask(
-        self, units: Collection[Address], awaited: int | None = None
-    ) -> list[tuple[int, Address, dict[str, Any]]]:
-        """Return the requests that restarting workers must answer: (step, worker, request).
-
-        ``units`` are all restarting workers of other groups. All reports of a worker group are for one step, so the
-        whole group is asked again. For the step ``awaited`` servers have not copied their slices: a restarting group
-        does not wait for them any more, so its reports are void.
-        """
-        again = []
-        for step, request in self._requests.items():
-            n_reports = Counter(worker.group for worker in request.reports)
-            for unit in units:
-                if step == awaited or n_reports[unit.group] < self._n_workers:
-                    request.reports.pop(unit, None)
-                    again.append((step, unit, request.asked))
-        return again
-
-    def leave(self, worker: Address) -> list[Event]:
-        """Expect no report of a worker that has left; return events as `take` does.
-
-        Its reading position is unknown unless others of its group report it; its last step is what servers applied.
-        """
-        self._left.add(worker)
-        steps = [step for step, request in self._requests.items() if worker not in request.reports]
-        events = [self.take(self._report_of(worker, step)) for step in steps]
-        return [event for event in events if event is not None]
-
-    def _report_of(self, worker: Address, step: int) -> Message:
-        info = {"term": self.term, "position": None, "states": None}
-        return Message("r-progress", src=worker, dst=worker, step=step, info=info)
-
-    def take(self, message: Message) -> Event | None:
-        """Handle the ``part`` of a server, the ``r-progress`` of a worker, or ``written`` from the background.
-
-        Return an event once the checkpoint is written or has failed; a failure has the key ``error``.
-        """
-        request = self._requests.get(message.step)
-        if request is None or message.info["term"] != self.term:  # of the other kind, or for a replaced worker
-            return None
-        event = message.info["event"] if message.kind == "written" else self._collect(request, message)
-        if event is not None:
-            self.end(message.step)
-        return event
-
-    def end(self, step: int) -> None:
-        """Expect no more answers for a step."""
-        self._requests.pop(step, None)
-
-    def _collect(self, request: _Request, message: Message) -> Event | None:
-        """Store a part or a report; complete the checkpoint with the last one."""
-        if request.is_collected:
-            return None
-        (request.reports if message.kind == "r-progress" else request.parts)[message.src] = message
-        if len(request.parts) < self._n_parts or len(request.reports) < self._n_reports:
-            return None
-        request.is_collected = True
-        parts = [request.parts[server] for server in sorted(request.parts)]
-        reports = [request.reports[worker] for worker in sorted(request.reports)]
-        for answer in (*parts, *reports):
-            if "error" in answer.info:
-                return self.failure(message.step, f"{answer.src}: {answer.info['error']}")
-        described = [{key: value for key, value in part.info.items() if key != "term"} for part in parts]
-        facts = {**request.facts, **self._merge(reports, described)}
-        if facts.get("cut") and (why := why_inconsistent(described, facts["groups"])):
-            return self.failure(message.step, why)
-        return self._complete(message.step, described, facts)
-
-    def _merge(self, reports: Sequence[Message], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return positions and layer states of all workers for the manifest."""
-        groups, states = dict[str, Any](), []
-        for group, messages in groupby(reports, key=lambda message: message.src.group):
-            infos = [message.info for message in messages]
-            positions = [info["position"] for info in infos if info["position"]]
-            positions = positions or [{"step": newest_step(parts, str(group)) + 1, "cursors": {}}]
-            groups[str(group)] = position = merge_positions(positions)
-            if all(each["step"] == position["step"] for each in positions):
-                states += [info["states"] for info in infos if info["states"]]
-        cut = {"cut": True} if len(groups) > 1 else {}
-        return {"groups": groups, "workers": self._n_workers, "states": states, **cut}
-
-    def failure(self, step: int, why: str) -> Event:
-        """Return the event of a checkpoint or snapshot that failed."""
-        event = {"event": "log", "level": "WARNING", "step": step, "time": time.time()}
-        if self.kind == "snapshot":
-            return {**event, "message": f"the snapshot of step {step} was dropped: {why}"}
-        error = f"the checkpoint of step {step} was not written: {why}"
-        return {**event, "message": error, "error": error}
-
-
-def merge_positions(positions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the position of a group: the step of all its workers, and their cursors and unreported metrics.
-
-    Each worker may read other layers. If workers are at different steps, only the lowest step is returned.
-    """
-    step = min(position["step"] for position in positions)
-    cursors: dict[str, dict[str, Any]] = {}
-    windows: dict[str, Any] = {}
-    if all(position["step"] == step for position in positions):
-        for position in positions:
-            windows |= position.get("windows", {})
-            for phase, by_layer in position["cursors"].items():
-                cursors[phase] = {**by_layer, **cursors.get(phase, {})}
-    return {"step": step, "cursors": cursors, **({"windows": windows} if windows else {})}
-
-
 def describe_params(net: NeuralNet) -> dict[str, dict[str, Any]]:
     """Describe each whole param for the manifest: shape, dtype, and the shards that servers have."""
     described: dict[str, dict[str, Any]] = {}
@@ -584,124 +390,3 @@ def describe_params(net: NeuralNet) -> dict[str, dict[str, Any]]:
             _, axis, cut = kept.param.shard
             entry.setdefault("parts", {})[key] = [axis, cut.start, cut.stop]
     return described
-
-
-class _Report(NamedTuple):
-    position: dict[str, Any]
-    states: Sequence[LayerState]
-
-
-class Reporter:
-    """Sends the reports of one worker.
-
-    The first group takes checkpoints at steps that all of its workers know. Another group is asked for reports at any
-    time. It agrees on the step of each report and on the request that it answers: a request may have reached only some
-    of its workers if the sender was lost. The report at the end of the training answers all remaining requests, and is
-    the only one that answers requests for the last checkpoint.
-
-    A checkpoint is a consistent cut: before a worker reports, servers have answered all its gradients, and it begins no
-    step before they have copied their slices (``taken``). A worker that replaces another one also releases those that
-    wait for the requests of its predecessor.
-    """
-
-    def __init__(self, trainer: Trainer, state: RunState, channel: Channel, save_later: SaveLater) -> None:
-        self._trainer = trainer
-        self._state = state
-        self._channel = channel
-        self._save_later = save_later
-        self._requests: dict[tuple[str, int], Message] = {}
-        self._reports: dict[tuple[str, int], _Report] = {}
-        self._last: _Report | None = None
-        # a request may be repeated when units are replaced
-        self._answered: deque[tuple[str, int]] = deque(maxlen=8)
-        self._held: tuple[str, int] | None = None
-        self._first_step = state.step
-        self._lock = threading.Lock()
-        if channel.address.group:
-            channel.on("taken", self._release)
-
-    def report_now(self, step: int, where: Mapping[str, Any]) -> None:
-        """Report for the checkpoint of a step; states are copied now and saved in the background."""
-        self._send(self._make(), step, where)
-
-    def _make(self) -> _Report:
-        return _Report(self._trainer.position(self._state.step), self._trainer.states())
-
-    def _send(self, report: _Report, step: int, where: Mapping[str, Any]) -> None:
-        def send(saved: Event) -> None:
-            info = {"term": where["term"], "position": report.position, **saved}
-            self._channel.send("r-progress", FIRST, step=step, info=info)
-
-        if not report.states:
-            send({"states": None})
-            return
-        here = self._channel.address
-
-        def write(save: Save) -> Event:
-            return {"states": write_states(save, here.group, here.id, report.states)}
-
-        self._save_later(step, where, write, send)
-
-    def accept(self, request: Message) -> None:
-        """Accept a request of the first worker; called from other threads."""
-        term, step = request.info["term"], request.step
-        with self._lock:
-            if (term, step) in self._answered:
-                return
-            # drop requests of a worker that was replaced
-            self._requests = {key: each for key, each in self._requests.items() if key[0] == term}
-            self._requests[term, step] = request
-        self._answer()
-
-    def is_due(self) -> bool:
-        """Return whether a report is due before this step; the first worker of a group chooses the step.
-
-        None is due before the first step: some servers may already have the updates of a group that restarts.
-        """
-        state = self._state
-        if self._requests and self._channel.address.id == 0 and not state.reports_at and state.step > self._first_step:
-            with self._lock:
-                request = next((key for key, each in self._requests.items() if not each.info.get("keep")), None)
-            if request is not None:
-                state.choose_report(request)
-        return state.step in state.reports_at
-
-    def report(self, last: bool = False) -> None:
-        """Make a report, and send it once it is requested. Wait for the copies of the servers unless it is the last."""
-        self._trainer.collect_all()
-        report = self._make()
-        with self._lock:
-            if last:
-                self._last = report
-            else:
-                request = self._held = self._state.reports_at.pop(self._state.step)
-                self._reports = {key: each for key, each in self._reports.items() if key[0] == request[0]}
-                self._reports[request] = report
-        self._answer()
-        self.repeat_arrival()
-        while self._held is not None:
-            self._channel.receive("the copies of the servers")
-
-    def repeat_arrival(self) -> None:
-        """Tell the first worker again that this one waits, if it does; called from other threads too."""
-        held = self._held
-        if held is not None:
-            self._channel.send("arrived", FIRST, step=held[1], info={"term": held[0]})
-
-    def _release(self, message: Message) -> None:
-        if self._held == (message.info["term"], message.step):
-            self._held = None
-
-    def _answer(self) -> None:
-        """Send the reports that are made and requested."""
-        while True:
-            with self._lock:
-                key = next((key for key in self._requests if self._last or key in self._reports), None)
-                if key is None:
-                    return
-                request, report = self._requests.pop(key), self._reports.pop(key, self._last)
-                self._answered.append(key)
-            assert report is not None
-            if report is self._last:
-                self._channel.send("arrived", FIRST, step=request.step, info={"term": key[0]})
-            self._send(report, request.step, request.info)

@@ -22,10 +22,11 @@ from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.author import Author
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import Nets
-from singa_dask.runtime.units.checkpointing import Checkpointing, SaveLater, describe_params
+from singa_dask.runtime.units.checkpointing import Checkpointing, describe_params
 from singa_dask.runtime.units.evaluation import Evaluation
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.profiler import Profiler, Trace
+from singa_dask.runtime.units.reporter import SaveLater
 from singa_dask.runtime.units.run_state import Channel, RunState
 from singa_dask.runtime.units.trainer import Trainer
 from singa_dask.runtime.units.worker_params import WorkerParams
