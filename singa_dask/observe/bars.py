@@ -69,14 +69,8 @@ def epoch_of(row: progress.Task, event: Mapping[str, Any]) -> tuple[float | None
 class GroupBars(progress.Progress):
     """A table of step, bar, time left, epoch, learning rate, speed and metrics, as wide as the terminal allows.
 
-    ``eta`` is the time until the job ends, ``ends`` the time until the epoch ends.
-
-    Parameters
-    ----------
-    console : Console
-        A terminal.
-    n_groups, n_steps : int
-        Number of worker groups, and of training steps of each.
+    ``eta`` is the time until the job ends, ``ends`` the time until the epoch ends. For the parameters see
+    `LinesProgress`.
     """
 
     def __init__(self, console: Console, n_groups: int, n_steps: int) -> None:
@@ -174,14 +168,7 @@ def fit(columns: list[_Column], width: int) -> tuple[list[_Column], int]:
 class BarProgress(LinesProgress):
     """Shows a live table with a bar for each worker group; other events are printed above it.
 
-    Parameters
-    ----------
-    console : Console
-        A terminal.
-    n_groups, n_steps : int
-        Number of worker groups, and of training steps of each.
-    run_url : str
-        Run directory; URLs below it are shown relative to it.
+    URLs below ``run_url`` are shown relative to it. For the other parameters see `LinesProgress`.
     """
 
     def __init__(self, console: Console, n_groups: int, n_steps: int, run_url: str = "") -> None:
@@ -232,15 +219,7 @@ class NotebookProgress(BarProgress):
     """Shows the table of `BarProgress` below a cell, and the latest other events below it.
 
     Create it in the thread that executes the cell. Events may come from another thread, also after the cell has ended.
-
-    Parameters
-    ----------
-    n_groups, n_steps, run_url
-        See `BarProgress`.
-    show : callable, optional
-        Displays a dict from MIME type to text; by default in the output of the cell.
-    clock : callable
-        Returns seconds.
+    ``show`` displays a dict from MIME type to text, by default in the output of the cell; ``clock`` returns seconds.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ OTHERS = ("lr", "samples_per_s", *WAITS)
 
 @dataclasses.dataclass(frozen=True)
 class PlottedCurve:
-    """One line of a panel.
+    """One line of a panel: at most `MAX_POINTS`, the values of ``y`` that are not finite as nan.
 
     Attributes
     ----------
@@ -35,7 +35,6 @@ class PlottedCurve:
     kind : str
         Distinguishes the lines of a run: a phase, ``data`` or ``params``.
     x, y : ndarray, 1-D float64
-        Of equal length, at most `MAX_POINTS`; values of ``y`` that are not finite are nan.
     group : int or None
         Worker group; None if the curve is for the whole run.
     low, high : ndarray or None

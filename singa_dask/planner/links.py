@@ -200,16 +200,8 @@ def measure_cluster(client: Client, within: Link) -> Cluster:
     """Return the hosts of a Dask cluster, their speed relative to this machine, and the link between them.
 
     One host sends to the next one; then all do at once, because a network may carry less than all interfaces together.
-
-    Parameters
-    ----------
-    within : Link
-        Between processes of one host.
-
-    Raises
-    ------
-    ClusterError
-        There are no workers, or they cannot reach each other.
+    ``within`` is the link between processes of one host. ClusterError if there are no workers, or they cannot reach
+    each other.
     """
     workers = present_workers(client)
     if not workers:

@@ -61,16 +61,10 @@ def read_what_if(text: str) -> dict[str, float]:
 
 
 def imagined_cluster(values: Mapping[str, float], within: Link, over_tcp: Link) -> Cluster:
-    """Return a cluster of equal hosts; a job takes one process of each in turn.
+    """Return a cluster of equal hosts, as `read_what_if` describes it; a job takes one process of each in turn.
 
-    Parameters
-    ----------
-    values : mapping
-        See `read_what_if`.
-    within : Link
-        Between processes of one host.
-    over_tcp : Link
-        The same without shared memory: threads take as long to write and read as between hosts.
+    ``within`` is the link between processes of one host, ``over_tcp`` the same without shared memory: threads take as
+    long to write and read as between hosts.
     """
     n, cores = int(values["hosts"]), int(values["cores"]) or cpu_count()
     memory = int(values["memory"]) or machine_memory()

@@ -45,20 +45,10 @@ class Author(NamedTuple):
     life: int = 0
 
     def check(self, url: str, file: str = "") -> None:
-        """Check that this author may still write a file of a step.
+        """Check that this author may still write a file of a step, by default the manifest.
 
-        Parameters
-        ----------
-        url : str
-            Step in a run directory.
-        file : str
-            Name of a part, by default the manifest. Processes are replaced one by one, so each part has its own life.
-
-        Raises
-        ------
-        TakenOverError
-            A later run uses the directory, or a newer life of the job has written this file, for this step or for the
-            newest complete one.
+        Processes are replaced one by one, so each part has its own life. TakenOverError if a later run uses the
+        directory, or if a newer life of the job has written this file, for this step or for the newest complete one.
         """
         if not self.job_id:
             return
@@ -96,22 +86,10 @@ NOBODY = Author()
 def write_file(
     url: str, file: str, chunks: Sequence[bytes | memoryview], keep: bool = False, author: Author = NOBODY
 ) -> dict[str, Any]:
-    """Write a file of a checkpoint without copying it in memory.
+    """Write a file of a checkpoint at the URL of its step, without copying it in memory; return its description.
 
-    Parameters
-    ----------
-    url : str
-        URL of the step.
-    chunks : sequence of bytes or memoryview
-        Content of the file.
-    keep : bool
-        If the file cannot be written, write it to a directory of this host.
-
-    Returns
-    -------
-    dict
-        ``file``, its name; its length in ``bytes``; ``sha256``. If it is kept on this host also ``kept_at``, host and
-        directory, and ``why_kept``, the error.
+    That is its ``file`` name, its length in ``bytes``, and ``sha256``. With ``keep``, a file that cannot be written
+    goes to a directory of this host: ``kept_at`` is host and directory, ``why_kept`` the error.
     """
     file, digest = name_of_life(file, author.life), hashlib.sha256()
     for chunk in chunks:
@@ -172,19 +150,8 @@ def write_manifest(
 ) -> dict[str, str]:
     """Write the manifest, which completes a checkpoint; keep it on this host if other files are kept here.
 
-    Parameters
-    ----------
-    url : str
-        URL of the step.
-    parts, facts
-        See `encode_manifest`.
-    keep : bool
-        If the manifest cannot be written, keep it on this host.
-
-    Returns
-    -------
-    dict of str to str
-        Where files of the checkpoint are kept -> why; empty if the checkpoint is complete.
+    ``parts`` and ``facts`` are those of `encode_manifest`. With ``keep``, a manifest that cannot be written is kept on
+    this host. Return where files of the checkpoint are kept -> why; empty if the checkpoint is complete.
     """
     files = [*parts, *facts.get("states", ())]
     places = {file[_KEPT_AT]: file[_WHY_KEPT] for file in files if _KEPT_AT in file}

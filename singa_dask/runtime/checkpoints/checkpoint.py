@@ -156,16 +156,9 @@ class Checkpoint:
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], read: Callable[[str], bytes | None], name: str) -> Checkpoint:
-        """Return a checkpoint whose parts are read by ``read``.
+        """Return a checkpoint whose parts are read by ``read``: name of a file -> its content, None if it is missing.
 
-        Parameters
-        ----------
-        manifest : mapping
-            May come from a message, with tuples in place of lists.
-        read : callable
-            Name of a part's file -> its content; None if it is missing.
-        name : str
-            For messages.
+        The manifest may come from a message, with tuples in place of lists; ``name`` is for messages.
         """
         checkpoint = cls.__new__(cls)
         checkpoint._open(json.loads(json.dumps(manifest)), read, name)

@@ -27,19 +27,10 @@ class _Source(NamedTuple):
 
 
 class InitialValues:
-    """Values of params by name, from several checkpoints that are read on first use.
+    """Values of params by name, from several checkpoints, ``urls``, that are read on first use.
 
-    Parameters
-    ----------
-    init_from : sequence of str
-        URLs of checkpoints that replace the job's ``checkpoint_path``. Later ones win.
-    averaged : bool
-        Take the moving averages of params, if the job keeps them.
-
-    Attributes
-    ----------
-    urls : list of str
-        URLs of the checkpoints, as given.
+    ``init_from`` are URLs of checkpoints that replace the job's ``checkpoint_path``; later ones win. With ``averaged``
+    the moving averages of params are taken, if the job keeps them.
     """
 
     def __init__(self, job: JobConf, init_from: Sequence[str] = (), averaged: bool = False) -> None:

@@ -19,16 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 class Retention:
-    """Deletes old checkpoints of a run, as ``keep_checkpoints`` says.
+    """Deletes old checkpoints of a run, as ``keep_checkpoints`` says; by default none that are complete.
 
-    Parameters
-    ----------
-    directory : str
-        URL of the directory with the ``step-<n>`` directories.
-    conf : KeepConf, optional
-        By default all complete checkpoints are kept.
-    restores_best : bool
-        Also keep the best one by ``early_stopping``.
+    ``directory`` contains the ``step-<n>`` directories. With ``restores_best`` the best one by ``early_stopping`` stays
+    too.
     """
 
     def __init__(

@@ -18,16 +18,10 @@ MIN_STEPS = 3
 
 
 class Sample(NamedTuple):
-    """Progress of one worker, as its process reports it with a heartbeat.
+    """Progress of one worker, from a heartbeat of its process.
 
-    Attributes
-    ----------
-    time : float
-        Seconds on the scheduler's clock.
-    step_s : float
-        Duration of all steps so far.
-    waits : tuple of float
-        Seconds waited so far, in the order of `WAITS`.
+    ``time`` is in seconds on the scheduler's clock, ``step_s`` the duration of all steps so far, and ``waits`` the
+    seconds waited so far, in the order of `WAITS`.
     """
 
     time: float

@@ -70,17 +70,9 @@ def params_stay(layout: Layout, names: Collection[str]) -> bool:
 class Devices:
     """Assigns kernels, threads and memory to the units of one process.
 
-    Parameters
-    ----------
-    neighbours : collection of int, optional
-        Processes of the job on this host, including this one; by default all.
-    threads : int, optional
-        Threads of each worker on the CPU; by default chosen by the cores of this host.
-
-    Attributes
-    ----------
-    n_threads : int
-        Threads of each worker on the CPU, and of BLAS calls for the whole process.
+    ``neighbours`` are the processes of the job on this host, including this one, by default all. ``n_threads`` is the
+    number of threads of each worker on the CPU, and of BLAS calls for the whole process; by default it depends on the
+    cores.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ class WorkerFacts(NamedTuple):
 def place(
     layout: Layout, workers: Mapping[str, WorkerFacts], gain: Gain | None = None, kept: Collection[str] = ()
 ) -> list[str]:
-    """Choose a Dask worker for each process.
+    """Choose a Dask worker for each process; return their addresses.
 
     Parameters
     ----------
@@ -62,11 +62,6 @@ def place(
         the Dask workers, (processes, workers). It decides among the workers with enough threads.
     kept : collection of str
         Dask workers to prefer if there is no ``gain``.
-
-    Returns
-    -------
-    list of str
-        Address of the Dask worker of each process.
 
     Raises
     ------
@@ -179,19 +174,12 @@ def place_again(
     ----------
     layout : Layout
         The job file's.
-    workers : mapping of str to WorkerFacts
-        Usable Dask workers, by address.
     before : sequence of str
         Dask workers that have or had units of the job.
     limits : tuple of int
-        Smallest and largest number of processes.
+        Smallest and largest number of processes; ClusterError if there are too few Dask workers.
     packed : bool
         Whether to use as many processes as possible, but fewer than the largest number, if need be.
-
-    Raises
-    ------
-    ClusterError
-        There are too few.
     """
     low, high = limits
     if high < len(layout.processes):

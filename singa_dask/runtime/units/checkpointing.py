@@ -38,17 +38,9 @@ PATIENCE_S = 5.0
 class Checkpointing:
     """Takes the checkpoints and snapshots of a job on its first worker, and contributes to them on others.
 
-    Parameters
-    ----------
-    url : str
-        Directory of the ``step-<n>`` directories.
-    state : RunState
-        At the first step of the job; there is no checkpoint before a later one.
-    save_later : SaveLater
-    in_background : callable
-        Calls a function in a thread that may wait minutes for file systems.
-    author : Author
-        Who writes the checkpoints.
+    ``url`` is the directory of the ``step-<n>`` directories, ``state`` is at the first step of the job: there is no
+    checkpoint before a later one. ``in_background`` calls a function in a thread that may wait minutes for file
+    systems.
     """
 
     def __init__(
@@ -141,19 +133,11 @@ class Checkpointing:
         return bool(minutes) and self._state.step >= self._job.checkpoint_after and now - self._saved_at >= 60 * minutes
 
     def save(self, facts: Mapping[str, Any], kind: str = "checkpoint", *, last: bool = False) -> None:
-        """Begin a checkpoint or snapshot as the first worker, or contribute to it as another one.
+        """Begin a checkpoint or snapshot, ``kind``, as the first worker, or contribute to it as another one.
 
-        The others of the first group report their positions, and wait until servers have copied their slices.
-
-        Parameters
-        ----------
-        facts : mapping
-            More values for the manifest.
-        kind : str
-            ``"checkpoint"`` or ``"snapshot"``.
-        last : bool
-            Whether it follows the last step. An earlier one is skipped while the one before is being written; the last
-            one only if it equals the complete checkpoint from which the job resumed.
+        The others of the first group report their positions, and wait until servers have copied their slices. ``facts``
+        are more values for the manifest. ``last`` is true after the last step. An earlier one is skipped while the one
+        before is being written; the last one only if it equals the complete checkpoint from which the job resumed.
         """
         where: Mapping[str, Any] = {}
         if self._channel.address.group:

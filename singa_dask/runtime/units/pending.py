@@ -32,19 +32,10 @@ class _Request:
 class Pending:
     """Collects parts of servers and reports of workers, and completes a checkpoint or snapshot after the last one.
 
-    Each request has a ``term``, which its answers repeat. Answers to a worker that this one replaces are ignored.
-
-    Parameters
-    ----------
-    kind : str
-        ``"checkpoint"`` or ``"snapshot"``.
-    cluster : ClusterConf
-        Each server of a group writes a part, and each worker sends a report.
-    term : str
-        Distinguishes this worker from those that it replaces, which had the same address.
-    complete : callable
-        Takes the step, the descriptions of the parts, and more values for the manifest. Returns an event, or None if
-        a message ``written`` brings it later.
+    Each server of a group writes a part, and each worker sends a report. Answers repeat the ``term`` of their request,
+    which distinguishes this worker from those that it replaces; answers to these are ignored. ``complete`` takes the
+    step, the descriptions of the parts, and more values for the manifest. It returns an event, or None if a message
+    ``written`` brings it later.
     """
 
     def __init__(
