@@ -18,7 +18,7 @@ AXES = {"step": "step", "epoch": "epoch", "time": "time (s)", "samples": "sample
         "processes": "processes"}  # fmt: skip
 """Axes over which curves can be drawn, with their labels; that of rates is logarithmic."""
 LOG_SPAN = 30.0
-"""An axis is logarithmic if the largest value is more than so many times the smallest."""
+"""An axis is logarithmic if the largest value is more than this multiple of the smallest."""
 LOSSES = ("loss", "error")
 WAITS = {"wait_data_ms": "data", "wait_params_ms": "params"}
 OTHERS = ("lr", "samples_per_s", *WAITS)

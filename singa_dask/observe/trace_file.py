@@ -1,10 +1,10 @@
 """The trace of a profiled run, trace.json, for https://ui.perfetto.dev and chrome://tracing.
 
-Each process of the job writes its spans to its own file, see `write_spans`; `TraceFile` joins these files. The trace
-is an object of the Trace Event Format, with an event a line. Each process of the job is a process there; its units, and
+Each process of the job writes its spans to its own file, see `write_spans`; `TraceFile` joins these files. The trace is
+an object of the Trace Event Format, with an event a line. Each process of the job is a process there; its units, and
 the messages to and from other processes, are threads. otherData has the start of the run, in seconds since the epoch,
-which is the origin of all times, and for each process: its life, its host, the possible error of its clock relative to
-the scheduler's in milliseconds, and the number of dropped spans.
+which is the origin of all times, and for each process: its incarnation, its host, the possible error of its clock
+relative to the scheduler's in milliseconds, and the number of dropped spans.
 """
 
 from __future__ import annotations

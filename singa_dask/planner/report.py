@@ -76,7 +76,7 @@ class Plan:
         """Return each candidate as plain values.
 
         ``cost`` is the price of a million samples, if the price of a host is known; ``lost`` is the share of time lost
-        to failing processes and snapshots, if the mean life of a process is known.
+        to failing processes and snapshots, if the mean lifetime of a process is known.
         """
         return [
             {

@@ -37,7 +37,7 @@ def read_what_if(text: str) -> dict[str, float]:
     dict of str to float
         ``hosts``; ``cores`` and bytes of ``memory`` of each; ``speed`` of a core relative to this machine; bytes per
         second of the ``link``; seconds of ``latency`` between hosts; bytes per second that each can ``read``; seconds
-        of the mean ``life`` of a process. 0 means as this machine, or no limit.
+        of the mean lifetime of a process, ``life``. 0 means as this machine, or no limit.
 
     Raises
     ------

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 # The first steps compile kernels and allocate scratch memory, which cannot be captured.
 FIRST_STEPS = 2
-# After so many captures capturing is given up: memory differs from step to step.
+# After this many captures capturing is given up: memory differs from step to step.
 MAX_CAPTURES = 8
 
 

@@ -236,7 +236,7 @@ class CosineConf(FallingConf):
     final_lr: NonNegative = 0.0
     """Final rate; the rate stays there."""
     restart_factor: Size | None = None
-    """Restart from ``base_lr`` after each period; the next period is so many times as long."""
+    """Restart from ``base_lr`` after each period; the next period is longer by this factor."""
 
 
 @SCHEDULES.register()

@@ -27,9 +27,9 @@ from singa_dask.runtime.checkpoints.manifest import (
     MANIFEST,
     decode_manifest,
     encode_manifest,
+    incarnation_name,
+    incarnation_of,
     index_of,
-    life_of,
-    name_of_life,
 )
 
 # directories of older runs are deleted whenever a file is kept
@@ -39,7 +39,7 @@ _KEPT_AT, _WHY_KEPT = "kept_at", "why_kept"
 
 
 class Author(NamedTuple):
-    """Identifies who writes checkpoints: a run, and the ``life`` of its job, which each restart raises by one."""
+    """Identifies who writes checkpoints: a run, and the incarnation of its job, ``life``, which each restart raises."""
 
     job_id: str = ""
     life: int = 0
@@ -47,8 +47,9 @@ class Author(NamedTuple):
     def check(self, url: str, file: str = "") -> None:
         """Check that this author may still write a file of a step, by default the manifest.
 
-        Processes are replaced one by one, so each part has its own life. TakenOverError if a later run uses the
-        directory, or if a newer life of the job has written this file, for this step or for the newest complete one.
+        Processes are replaced one by one, so each part has its own incarnation. TakenOverError if a later run uses the
+        directory, or if a newer incarnation of the job has written this file, for this step or for the newest complete
+        one.
         """
         if not self.job_id:
             return
@@ -59,17 +60,17 @@ class Author(NamedTuple):
             manifest = fs.join(step, MANIFEST)
             with suppress(CheckpointError, DataError):  # an unreadable manifest proves nothing
                 there = decode_manifest(manifest, fs.read_bytes(manifest)) if fs.exists(manifest) else {}
-                author, life = there.get("author"), _life_in(there, file)
+                author, life = there.get("author"), _incarnation_in(there, file)
                 if author and author[0] == self.job_id and life > self.life:
-                    raise TakenOverError(f"{step}: written by life {life} of the job; this is life {self.life}.")
+                    raise TakenOverError(f"{step}: written by incarnation {life} of the job; this is {self.life}.")
 
 
-def _life_in(manifest: Mapping[str, Any], file: str) -> int:
-    """Return the life in which a manifest, or the part named by ``file``, was written; -1 if it was not written."""
+def _incarnation_in(manifest: Mapping[str, Any], file: str) -> int:
+    """Return the incarnation that wrote a manifest, or the part named by ``file``; -1 if it was not written."""
     if not file:
         return int(manifest.get("author", ("", -1))[1])
     files = [each["file"] for each in (*manifest.get("parts", ()), *manifest.get("states", ()))]
-    return max((life_of(each) for each in files if index_of(each) == index_of(file)), default=-1)
+    return max((incarnation_of(each) for each in files if index_of(each) == index_of(file)), default=-1)
 
 
 def _last_complete(directory: str) -> list[str]:
@@ -91,7 +92,7 @@ def write_file(
     That is its ``file`` name, its length in ``bytes``, and ``sha256``. With ``keep``, a file that cannot be written
     goes to a directory of this host: ``kept_at`` is host and directory, ``why_kept`` the error.
     """
-    file, digest = name_of_life(file, author.life), hashlib.sha256()
+    file, digest = incarnation_name(file, author.life), hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)
     facts = {"file": file, "bytes": sum(map(len, chunks)), "sha256": digest.hexdigest()}

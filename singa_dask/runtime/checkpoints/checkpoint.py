@@ -11,7 +11,7 @@ checkpoint is incomplete. A snapshot has the same files in the memory of process
 - ``manifest.json``: these files and their tensors; step, cursors and unreported metrics of each worker group; what is
   known of the data and of tests.
 
-File names contain the life of the job unless that is 0, so an old process never replaces a file of a newer life. Files
+File names contain the incarnation of the job unless that is 0, so an old process never replaces a newer file. Files
 that the manifest does not name are ignored.
 """
 

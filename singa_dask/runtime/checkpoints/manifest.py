@@ -14,20 +14,20 @@ from typing import Any
 from singa_dask.errors import CheckpointError
 
 
-def name_of_life(file: str, life: int) -> str:
-    """Return the name of a file in a life of the job: ``part-0-of-2.life-3.safetensors``; unchanged in life 0."""
+def incarnation_name(file: str, life: int) -> str:
+    """Return the name of a file in an incarnation of the job: ``part-0-of-2.life-3.safetensors``; unchanged in 0."""
     stem, _, suffix = file.rpartition(".")
     return f"{stem}.life-{life}.{suffix}" if life else file
 
 
-def life_of(file: str) -> int:
-    """Return the life of the job in which a file was written, from its name."""
+def incarnation_of(file: str) -> int:
+    """Return the incarnation of the job in which a file was written, from its name."""
     match = re.search(r"\.life-(\d+)\.", file)
     return int(match[1]) if match else 0
 
 
 def index_of(file: str) -> str:
-    """Return the common name of a part in all steps and lives, e.g. ``part-0-of-2``."""
+    """Return the common name of a part in all steps and incarnations, e.g. ``part-0-of-2``."""
     return file.rpartition("/")[2].partition(".")[0]
 
 

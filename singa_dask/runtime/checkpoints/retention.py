@@ -13,7 +13,7 @@ from singa_dask.errors import CheckpointError, SingaError
 from singa_dask.runtime.checkpoints.author import NOBODY, Author
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, step_url
 from singa_dask.runtime.checkpoints.lookup import best_step
-from singa_dask.runtime.checkpoints.manifest import MANIFEST, life_of
+from singa_dask.runtime.checkpoints.manifest import MANIFEST, incarnation_of
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Retention:
         """Delete older checkpoints after the one of ``step``, with ``files``, is complete. Failures are logged.
 
         - Incomplete checkpoints except those of ``pending`` steps, and unknown files beside ``files``, are deleted.
-        - Later checkpoints and files of newer lives stay.
+        - Later checkpoints and files of newer incarnations stay.
         - The newest checkpoint before ``step`` stays unless ``last``: the job restarts from it if it loses processes
           before the scheduler knows of the new one.
         """
@@ -57,7 +57,7 @@ class Retention:
                 self._delete(other)
             url = step_url(self._directory, step)
             for name in set(fs.ls(url)).difference(files, [MANIFEST]):
-                if life_of(name) <= self._author.life:
+                if incarnation_of(name) <= self._author.life:
                     self._author.check(url)
                     fs.remove_tree(fs.join(url, name))
         except (OSError, SingaError) as error:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from singa_dask.fs.checksums import checksum_of
-from singa_dask.runtime.checkpoints.manifest import index_of, life_of, name_of_life
+from singa_dask.runtime.checkpoints.manifest import incarnation_name, incarnation_of, index_of
 
 Keep = Callable[[int, str, bytes, int], list[str]]
 """(step, file, content, known) -> the addresses of the processes that hold the part now.
@@ -41,11 +41,11 @@ class SnapshotStore:
     def put(self, job_id: str, file: str, step: int, content: bytes, known: int) -> None:
         """Keep a part, named as in the manifest; drop those of other steps except the step ``known``.
 
-        A part of an older life than one that is here is ignored: its process was replaced and does not know it yet.
+        A part is ignored if one of a newer incarnation is here: its process was replaced and does not know it yet.
         """
         with self._lock:
             parts, index = self.jobs.get(job_id, {}), index_of(file)
-            if any(life_of(each) > life_of(file) for each in parts if index_of(each) == index):
+            if any(incarnation_of(each) > incarnation_of(file) for each in parts if index_of(each) == index):
                 return
             left = {each: part for each, part in parts.items() if part.step == known or index_of(each) != index}
             self.jobs[job_id] = {**left, file: Part(step, content)}
@@ -70,6 +70,6 @@ def keep_in_memory(
     That is its ``file`` name, which contains the step; its length in ``bytes``; ``crc32c``; ``holders``, the addresses
     of the processes that hold it; and the ``seconds`` that this took.
     """
-    started, content, file = time.perf_counter(), b"".join(chunks), f"step-{step}/{name_of_life(file, life)}"
+    started, content, file = time.perf_counter(), b"".join(chunks), f"step-{step}/{incarnation_name(file, life)}"
     facts = {"file": file, "bytes": len(content), "crc32c": checksum_of(content)}
     return {**facts, "holders": keep(step, file, content, known), "seconds": time.perf_counter() - started}

@@ -27,7 +27,7 @@ from singa_dask.ops.contract import Array
 from singa_dask.runtime.planning.nets import phase_name
 
 MIN_RECORDS, DEAD = 64, 0.9
-"""A unit is dead if it was zero for at least so many records, and a layer if this share of its units is."""
+"""A unit is dead if it was zero for at least this many records, and a layer if this share of its units is."""
 SAMPLE = 4096
 """Values of a param that are compared before and after training, and most outputs of a loss for values."""
 

@@ -149,7 +149,7 @@ class Mailbox:
     def wait(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until a condition, checked at each arrival, is true; Aborted if the job ends meanwhile.
 
-        ``what`` says what is waited for, for people.
+        ``what`` describes the awaited event for people.
         """
         started = time.perf_counter()
         self.cancellation.wait(condition, what)

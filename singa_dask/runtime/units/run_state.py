@@ -64,7 +64,7 @@ class Channel:
     def receive(self, what: str, timeout_s: float | None = None) -> None:
         """Wait for a message, at most ``timeout_s``, and pass it to its handler; Aborted if another unit fails.
 
-        ``what`` says what is waited for, for people.
+        ``what`` describes the awaited event for people.
         """
         try:
             message = self._next(what, timeout_s)

@@ -92,7 +92,7 @@ class UnitHost:
     layout : Layout, optional
         Overrides the layout of the job file.
     life : int
-        Of the job; each restart, also of some of its processes, raises it.
+        Incarnation of the job: each restart, also of some of its processes, raises it.
     keep : callable, optional
         Stores parts of snapshots, see `Keep`; called in the thread of `keeper`. Without it the job takes none.
     rejoin : Rejoin, optional
