@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from singa_dask.cli import main
 from singa_dask.errors import ConfigError
 from singa_dask.observe.journal import Journal
-from singa_dask.observe.stored_run import list_runs
+from singa_dask.observe.run_list import list_runs
 from tests.observe.runs import BEGAN, training, write_run
 
 
