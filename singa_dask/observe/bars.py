@@ -41,7 +41,7 @@ WAITS = 1000
 
 
 class _Column(NamedTuple):
-    """A column: header, rank, and text of each row. Columns of the highest rank are dropped first, rank 0 never."""
+    """A column: header, rank, and texts. The highest rank is dropped first, rank 0 never."""
 
     name: str
     rank: int
@@ -67,7 +67,7 @@ def epoch_of(row: progress.Task, event: Mapping[str, Any]) -> tuple[float | None
 
 
 class GroupBars(progress.Progress):
-    """A table of step, bar, time left, epoch, learning rate, speed and metrics, as wide as the terminal allows.
+    """A table of steps, bars, times, rates and metrics, as wide as the terminal allows.
 
     ``eta`` is the time until the job ends, ``ends`` the time until the epoch ends. For the parameters see
     `LinesProgress`.
@@ -139,7 +139,7 @@ class GroupBars(progress.Progress):
         return shown if self._n_groups > 1 else shown[1:]
 
     def _event_of(self, row: int) -> Mapping[str, Any]:
-        """Return the last training metrics of a row: of its group, or means over all groups and their total speed."""
+        """Return the last training metrics of a row: of its group, or means over all, and total speed."""
         if not self._merged:
             return self._events.get(row, {})
         events = list(self._events.values())

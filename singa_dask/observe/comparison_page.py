@@ -61,7 +61,7 @@ def _introduction(comparison: Mapping[str, Any]) -> str:
 
 
 def _least(comparison: Mapping[str, Any], title: str) -> list[int]:
-    """Return the indices of the topologies with the smallest median among those whose runs all reached the target."""
+    """Return the topologies with the smallest median among those that always reached the target."""
     key = "target_seconds" if title == "s to target" else "target_samples"
     medians = {
         i: each["statistics"][key]["median"]
@@ -120,7 +120,7 @@ def _shown_metrics(comparison: Mapping[str, Any]) -> list[str]:
 
 
 def _curve(topology: int, runs: Sequence[np.ndarray], column: int) -> PlottedCurve:
-    """Return the curve of one run, or the median and range of several; a run that has ended keeps its last value."""
+    """Return the curve of one run, or the median and range of several."""
     if len(runs) == 1:
         return PlottedCurve(topology, "", runs[0][:, column], runs[0][:, 2])
     start, end = (max(float(each[i, column]) for each in runs) for i in (0, -1))

@@ -127,7 +127,7 @@ def _places(run: StoredRun, axis: str) -> list[float]:
 
 
 def _curves(run: int, kind: str, recorded: list[tuple[float, Any, Any]], total: bool) -> list[PlottedCurve]:
-    """Return the curve of a run, a mean or a sum over its groups; with several groups also the curves of each."""
+    """Return the curve of a run, a mean or sum over its groups, and the curves of several groups."""
     groups: dict[int, list[tuple[float, float]]] = {}
     for place, event, value in recorded:
         groups.setdefault(int(event.get("group", 0)), []).append((place, float(value)))
@@ -150,7 +150,7 @@ def _curve(run: int, kind: str, points: Iterable[tuple[float, float]], group: in
 
 
 def thin(y: np.ndarray, n_points: int) -> np.ndarray:
-    """Return the indices of at most ``n_points`` values: the least and the largest of each stretch of equal length.
+    """Return the indices of at most ``n_points`` values: least and largest of equal stretches.
 
     No spike is lost. The first and the last value, and a nan of each stretch that has some, are kept too.
     """

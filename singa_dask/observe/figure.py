@@ -73,7 +73,7 @@ def draw(panels: Sequence[Panel], names: Sequence[str], axis: str, suffix: str) 
 
 
 def draw_confusion(matrix: npt.NDArray[np.int64], names: Sequence[str], suffix: str) -> bytes:
-    """Return a confusion matrix, with true classes in rows, as a table or picture: ``.csv``, ``.png`` or ``.svg``.
+    """Return a confusion matrix, true classes in rows, as ``.csv``, ``.png`` or ``.svg``.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def draw_bars(charts: Mapping[str, Mapping[str, int]]) -> bytes:
 
 
 def saved(figure: Any, suffix: str) -> bytes:
-    """Return the bytes of a figure in the format of a suffix, e.g. ``.svg``; equal figures give equal bytes."""
+    """Return a figure in the format of a suffix, e.g. ``.svg``; equal figures give equal bytes."""
     with require("matplotlib", "plot", "a picture").rc_context(STYLE):
         out = io.BytesIO()
         # without the current time
@@ -159,7 +159,7 @@ def figure_of(panels: Sequence[Panel], names: Sequence[str], axis: str) -> Any:
 
 
 def show_window(panels: Sequence[Panel], names: Sequence[str], axis: str) -> bool:
-    """Show a picture in a window until it is closed; return False without a display, or without matplotlib."""
+    """Show a picture in a window until it is closed; return False if that is not possible."""
     try:
         pyplot = require("matplotlib.pyplot", "plot", "a window")
         matplotlib = _matplotlib("a window")

@@ -11,7 +11,7 @@ from singa_dask.redaction import redact
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Return a value as JSON; numbers that are not finite become null, and secrets are hidden, see `redaction`."""
+    """Return a value as JSON, with null for numbers that are not finite, and without secrets."""
     return redact(json.dumps(finite(value), indent=indent, default=float))
 
 

@@ -130,7 +130,7 @@ def _remedies_in(job: Mapping[str, Any]) -> set[str]:
 def _compare_with_constant(
     phase: str, at: str, prefix: str, result: Mapping[str, Any], base: Mapping[str, Any], train: Mapping[str, float]
 ) -> tuple[str, list[Fault]]:
-    """Return the results of a loss layer and of the best constant answer to the same records, and warnings.
+    """Return results of a loss layer and of the best constant answer, and warnings.
 
     ``at`` names the step at which it was measured, unless that is the last one.
     """
@@ -169,7 +169,7 @@ def _compare_with_constant(
 
 
 def _ranks_records(roc_auc: float | None, n_others: float, n_classes: int) -> bool:
-    """Return whether probabilities rank records better than by chance, with ``n_others`` outside the largest class."""
+    """Return whether probabilities rank ``n_others`` outside the largest class better than chance."""
     if roc_auc is None or n_classes < 2 or n_others < 1:
         return False
     return roc_auc > 0.5 + BALANCED + math.sqrt((n_classes - 1) / (3 * n_others))

@@ -97,7 +97,7 @@ class MlflowRun:
             self._news.set()
 
     def close(self, taken_over: bool = False) -> None:
-        """Send the rest, if the server takes it within `CLOSE_S`; nothing if another process has ``taken_over``."""
+        """Send the rest within `CLOSE_S`; nothing if another process has ``taken_over``."""
         self._is_taken_over = taken_over
         self._closing.set()
         self._news.set()
@@ -204,7 +204,7 @@ class MlflowRun:
 
 
 def _mlflow_key(key: str) -> str:
-    """Return a name that MLflow accepts: ``neuralnet.layer[fc1].type`` becomes ``neuralnet.layer.fc1.type``."""
+    """Return a key for MLflow: ``neuralnet.layer[fc1].type`` becomes ``neuralnet.layer.fc1.type``."""
     return re.sub(r"[^\w\-. :/]", "_", key.replace("[", ".").replace("]", "").replace("#", ":"))
 
 

@@ -52,7 +52,7 @@ class Observers:
 
 
 def open_observers(run_url: str, tensorboard: bool = False, mlflow: str = "") -> Observers:
-    """Return the observers of a run, at an MLflow URI unless it is empty; nothing is written before the first event.
+    """Return the observers of a run; nothing is written before the first event.
 
     ConfigError names the keys of the job that need missing packages.
     """

@@ -131,7 +131,7 @@ def join_if_fits(first: str, second: str, console: Console | None = None) -> str
 def start_progress(
     n_groups: int, n_steps: int, quiet: bool = False, console: Console | None = None, run_url: str = ""
 ) -> Progress:
-    """Return a `Progress`: silent if ``quiet``, lines, or bars on a terminal or below a cell of a notebook.
+    """Return a `Progress`: silent if ``quiet``, lines, or bars on a terminal or in a notebook.
 
     ``n_groups`` and ``n_steps`` are the numbers of worker groups, and of training steps of each. The output goes to
     ``console``, by default stderr. URLs below ``run_url`` are shown relative to it.

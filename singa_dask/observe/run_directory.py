@@ -65,7 +65,7 @@ BAD_RECORD_KEYS = ("unit", "layer", "url", "block", "row", "rows", "reason")
 
 
 def new_job_id(name: str) -> str:
-    """Return an id for a run of the job ``name``: ``<name>-<YYYYmmdd-HHMMSS>-<4 hex digits>``, valid as a file name."""
+    """Return an id for a run: ``<name>-<YYYYmmdd-HHMMSS>-<4 hex digits>``, valid as a file name."""
     return f"{_plain(name)}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
@@ -74,7 +74,7 @@ def _plain(name: str) -> str:
 
 
 def newest_run(parent: str, name: str) -> str:
-    """Return the URL of the latest run of a job, preferably with a checkpoint; ConfigError if there is none."""
+    """Return the URL of the latest run of a job, if possible with a checkpoint, or a ConfigError."""
     pattern = re.compile(re.escape(_plain(name)) + r"-\d{8}-\d{6}-[0-9a-f]{4}")
     runs = [run for run in (fs.ls(parent) if fs.exists(parent) else []) if pattern.fullmatch(run)]
     for name_within in ("checkpoint", "job.yaml"):
@@ -171,7 +171,7 @@ class RunDirectory:
             )
 
     def on_event(self, event: Mapping[str, Any]) -> None:
-        """Record an event in the file for its kind: metrics, checkpoints, messages of units, bad records, traces.
+        """Record an event in the file for its kind.
 
         After the start, errors such as a full disk cause one warning, and the event is dropped.
 

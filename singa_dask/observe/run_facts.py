@@ -104,7 +104,7 @@ def _last_metrics(run: StoredRun) -> dict[str, dict[str, Any]]:
 
 
 def time_shares(run: StoredRun) -> dict[str, float]:
-    """Return the shares of the training time that workers waited for data and for params, and the rest, ``compute``.
+    """Return the shares of training time in which workers waited for data or params, or computed.
 
     The rest includes tests and checkpoints. Empty if metrics were reported less than twice.
     """

@@ -22,7 +22,7 @@ UPLOAD_SHARE = 20
 
 
 class TensorboardFiles:
-    """Writes ``tensorboard/<phase>/events.out.tfevents...`` in a run directory; ``<phase>-group-<n>`` for other groups.
+    """Writes ``tensorboard/<phase>[-group-<n>]/events.out.tfevents...`` in a run directory.
 
     A resumed run, or another driver, adds files. Each file records its first step, and TensorBoard ignores older files
     from that step on.

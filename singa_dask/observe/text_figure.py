@@ -19,7 +19,7 @@ MARKERS = ("·", "x", "o", "+", "*", "#", "@")
 
 
 def draw_text(panels: Sequence[Panel], names: Sequence[str], axis: str, width: int, colours: bool) -> str:
-    """Return a picture as text of ``width`` characters: the panels one below the other, each with its legend.
+    """Return a picture as text of ``width`` characters, one panel below the other.
 
     For the parameters see `figure.draw`; ``colours`` permits escape sequences. ConfigError if plotille is not
     installed.

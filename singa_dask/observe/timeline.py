@@ -37,7 +37,7 @@ def read_trace(path: str) -> list[Interval]:
 
 
 def last_step(trace: Mapping[str, Any]) -> list[Interval]:
-    """Return the intervals of the last step of a trace in Chrome's trace format, or of all of it without steps."""
+    """Return the intervals of the last step of a trace in Chrome's format, or of all of it."""
     events = trace["traceEvents"]
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
     done = [event for event in events if event["ph"] == "X"]

@@ -64,13 +64,13 @@ class TraceFile:
         self._save_after = time.monotonic() + REWRITE_S
 
     def save_late(self) -> None:
-        """Write the trace if there are new spans, the last of them some time ago; DataError if it cannot be written."""
+        """Write the trace if there are new spans, the last some time ago; DataError if it cannot."""
         if not self._is_saved and time.monotonic() >= self._save_after:
             self._save_after = time.monotonic() + REWRITE_S
             self.save()
 
     def save(self) -> None:
-        """Write the trace, unless it is up to date; DataError if it cannot be written, or spans cannot be read."""
+        """Write the trace, unless it is up to date; DataError if files cannot be read or written."""
         if self._is_saved:
             return
         names = [name.removesuffix(".json") for name in fs.ls(self._spans) if name.endswith(".json")]

@@ -419,7 +419,7 @@ class MeasuredCosts(Costs):
         return max(together_s - apart_s, 0.0) / len(passes)
 
     def _measure_step(self) -> float:
-        """Return the part of a step of a run in this process that is not simulated, for a worker with one thread.
+        """Return the part of a step of a run that is not simulated, for a worker with one thread.
 
         If its records cannot be read from here, it is the time that the loop takes outside of layers.
         """
@@ -431,7 +431,7 @@ class MeasuredCosts(Costs):
         return step_s - inside_s
 
     def crowding(self, n_groups: int) -> float:
-        """Return the factor by which a step of two processes with all cores of this machine exceeds its simulation."""
+        """Return the factor by which a step of two processes with all cores exceeds its simulation."""
         more = {"nworkers_per_group": 2, "nservers_per_group": 2}
         if n_groups > 1:
             more = {"nworker_groups": 2, "nserver_groups": 2, "sync_freq": 1}

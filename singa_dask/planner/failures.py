@@ -22,7 +22,7 @@ RESTART_S, RESTARTED_S, SNAPSHOT_BYTE_S = 0.9, 1e-3, 1e-9
 
 
 def lost_share(interval_s: float, save_s: float, down_s: float, rate: float) -> float:
-    """Return the share of the time that is lost if each failure takes all units back to the last saved state.
+    """Return the share of time lost if each failure takes all units back to the last saved state.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class LinkEnd:
-    """One end of a link: it answers messages, or sends and times them. Parameters are those of `Transport`.
+    """One end of a link, with the options of `Transport`: it answers messages, or times them.
 
     Both ends have the same token.
     """

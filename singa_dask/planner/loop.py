@@ -52,7 +52,7 @@ class _Elsewhere:
 
 
 def _made_up(layer: StoreReader) -> dict[str, Array]:
-    """Return a batch with the fields of a layer's records if its store can be opened here, else with usual ones."""
+    """Return a batch with the fields of a layer's records, or usual ones if its store is not here."""
     n, *shape = layer.features[0].shape
     fields = {name: Field(np.dtype(np.float32), tuple(shape)) for name in ("data", "target", "weight")}
     fields["label"] = Field(np.dtype(np.int32))

@@ -37,7 +37,7 @@ Vector = np.ndarray[Any, Any]
 
 
 def is_for_many(job: JobConf, plan: JobPlan) -> bool:
-    """Return whether `Many` supports a job: a worker in each process of the tree of sums, and no common norm."""
+    """Return whether `Many` supports a job: all processes have a worker, and no common norm."""
     has_tree = plan.tree is not None and plan.tree.n_processes == job.cluster.nworkers_per_group
     return has_tree and not job.updater.clip_norm
 
@@ -57,7 +57,7 @@ class _Sends(NamedTuple):
 
     @classmethod
     def of(cls, src: Vector, dst: Vector, n_bytes: Vector, source: Vector) -> _Sends:
-        """Group slices by pairs; those of one ``source`` travel together, except small ones, which wait for all."""
+        """Group slices by pairs; those of one ``source`` travel together, except small ones."""
         n = max(src.max(initial=0), dst.max(initial=0), source.max(initial=0)) + 1
         pairs, place = np.unique(src * n + dst, return_inverse=True)
         is_alone = n_bytes >= FUSED_BYTES
@@ -224,7 +224,7 @@ class Many:
         return float(self._now.max())
 
     def _take_records(self) -> None:
-        """Wait for the records of a batch; reading them starts when those of `N_AHEAD` batches before are taken."""
+        """Wait for the records of a batch, which are read at most `N_AHEAD` batches ahead."""
         self._records_at = np.maximum(self._records_at, self._taken[0]) + self._read_s
         started, self._now = self._now, np.maximum(self._now, self._records_at)
         self._waits["records"] += self._now - started
@@ -273,7 +273,7 @@ class Many:
         return _Sends(src, dst, *more), _Sends(dst, src, *more)
 
     def _carry(self, sends: _Sends, at: Vector, adds: bool = False) -> Vector:
-        """Send messages once their senders are ready; update ``at`` for receivers, and return when messages arrived.
+        """Send messages once senders are ready; update ``at`` for receivers, return arrival times.
 
         ``adds``: the receiver adds them up. Messages of one process, or one interface, are sequential.
         """

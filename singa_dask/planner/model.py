@@ -111,7 +111,7 @@ class Costs(Protocol):
         """Return the time in which a thread reads and decodes the records of a batch."""
 
     def crowding(self, n_groups: int) -> float:
-        """Return the factor by which a step exceeds its simulation if several processes use all cores of a host.
+        """Return the factor by which a step exceeds its simulation if processes use all cores.
 
         With several worker groups, the groups do not wait for each other.
         """

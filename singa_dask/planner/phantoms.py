@@ -141,7 +141,7 @@ def _sizes(arrays: Arrays) -> list[int]:
 
 
 def replace_layers(net: NeuralNet, compute: Callable[[Layer, str], None]) -> None:
-    """Replace the work of a net's layers by ``compute``, which takes the layer and ``"forward"`` or ``"backward"``.
+    """Replace the work of layers by ``compute``(layer, ``"forward"`` or ``"backward"``).
 
     Bridges to other workers still run.
     """

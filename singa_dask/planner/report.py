@@ -150,7 +150,7 @@ class Plan:
         return f"{text}; one process takes {1e3 * alone.prediction.step_s:.3g} ms" if alone else text
 
     def page(self, measured: Sequence[Interval] = ()) -> str:
-        """Return an HTML page with tables, and with curves over the number of processes and timelines if possible.
+        """Return an HTML page with tables, and if possible with curves and timelines.
 
         ``measured`` is a step of a profiled run, see `read_trace`, drawn below the simulated one. Pictures need
         matplotlib.

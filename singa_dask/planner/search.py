@@ -93,7 +93,7 @@ class Candidate:
 
 
 class _Draft(NamedTuple):
-    """A candidate before its simulation; ``bound_s`` is the least seconds in which its worker groups make a step."""
+    """A candidate before its simulation; ``bound_s`` is the least seconds of its steps."""
 
     bound_s: float
     partition: str
@@ -106,7 +106,7 @@ class _Draft(NamedTuple):
 def search(
     job: JobConf, cluster: Cluster, costs: CostsOf, *, simulate: Callable[..., Prediction], n_best: int = 10
 ) -> list[Candidate]:
-    """Return the simulated candidates: synchronous ones by the time of a step, then asynchronous ones by their rate.
+    """Return the simulated candidates: synchronous ones by step time, then others by rate.
 
     In all of them each worker group has the batch size of the job.
 
@@ -314,7 +314,7 @@ def partitions_of(job: JobConf, net: NeuralNet) -> Iterator[tuple[str, dict[int,
 
 
 def topologies(conf: ClusterConf, cluster: Cluster, batch: int) -> Iterator[ClusterConf]:
-    """Yield ``cluster`` blocks with other topologies: servers beside workers or apart, workers alone or in one process.
+    """Yield ``cluster`` blocks with other topologies, servers beside workers or apart.
 
     Numbers of workers of a group divide the batch; worker groups, and servers apart, are powers of two.
     """

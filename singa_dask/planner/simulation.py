@@ -202,7 +202,7 @@ class _Server:
 
 
 class _Reader:
-    """The records of a worker, and the thread that reads them ahead. Reading takes no time unless costs say so."""
+    """The records of a worker, and the thread that reads them ahead, in the time that costs say."""
 
     def __init__(self, name: str, rows: int, process: _Process, wait: VirtualWait) -> None:
         self.thread = SerialThread(f"prefetch-{name}", process.index, process.cores)

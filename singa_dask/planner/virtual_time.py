@@ -28,7 +28,7 @@ COLD_S = 0.002
 
 
 class VirtualClock:
-    """Calls functions in the order of their times; ``events``, if kept: thread, what it did, start and end."""
+    """Calls functions in the order of their times; ``events``: thread, work, start and end."""
 
     def __init__(self, costs: Costs, meter: Meter, trace: bool = False) -> None:
         self.costs, self.meter, self.now = costs, meter, 0.0
@@ -63,7 +63,7 @@ class VirtualClock:
 
 
 class _Task:
-    """Work of a thread, or of several that wait for each other; ``left_s``: work left, in seconds of a core."""
+    """Work of one or several threads; ``left_s``: work left, in seconds of a core."""
 
     def __init__(self, thread: Thread, n_threads: int, left_s: float, then: Effect) -> None:
         self.thread, self.n_threads, self.left_s, self.then = thread, n_threads, left_s, then
@@ -391,7 +391,7 @@ class VirtualWait(Cancellation):
 
 
 class Network:
-    """Connections between processes: two hosts share their interfaces; within a host each connection is separate.
+    """Connections between processes: hosts share their interfaces; within a host each is separate.
 
     ``busy_s``: for how long each way has been busy.
     """

@@ -61,7 +61,7 @@ def read_what_if(text: str) -> dict[str, float]:
 
 
 def imagined_cluster(values: Mapping[str, float], within: Link, over_tcp: Link) -> Cluster:
-    """Return a cluster of equal hosts, as `read_what_if` describes it; a job takes one process of each in turn.
+    """Return a cluster of equal hosts, see `read_what_if`; a job takes a process of each in turn.
 
     ``within`` is the link between processes of one host, ``over_tcp`` the same without shared memory: threads take as
     long to write and read as between hosts.

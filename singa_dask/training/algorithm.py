@@ -79,7 +79,7 @@ class Algorithm:
         """
 
     def capture_steps(self) -> None:
-        """Capture the constant part of a step on a GPU, if possible; gradients are then complete only at its end."""
+        """Capture the constant part of a step on a GPU, if possible; gradients then come at its end."""
 
     def train_one_batch(self, step: int) -> None:
         """Run forward and backward over the next batch of a training net."""
@@ -91,7 +91,7 @@ class Algorithm:
 
     @contextmanager
     def _batch(self) -> Iterator[None]:
-        """Compute a batch. An overflow is reported as a loss that is not finite, not as a warning of each kernel."""
+        """Compute a batch. An overflow is reported as a loss that is not finite, not as warnings."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             yield
         self.layer = None

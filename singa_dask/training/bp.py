@@ -11,7 +11,7 @@ from singa_dask.training.captured_step import CapturedStep
 
 
 def check_learns(net: NeuralNet) -> None:
-    """Raise a ConfigError, with advice, if back-propagation has no loss to start from, or no param to change."""
+    """Raise a ConfigError, with advice, if there is no loss to start from, or no param to change."""
     layers = net.all_layers
     if not any(layer.traits.role == "loss" for layer in layers):
         message = f"the train net has no loss layer, so that nothing is learnt. {_missing_loss(net)}"

@@ -19,7 +19,7 @@ MAX_CAPTURES = 8
 
 
 class CapturedStep:
-    """A training step in two parts: layers that read records on the host, and kernels that are equal in each step.
+    """A training step in two parts: layers that work on the host, and kernels to replay.
 
     Attributes
     ----------

@@ -160,7 +160,7 @@ def initial_values(conf: InitConf, param_name: str, shape: Sequence[int], seed: 
 
 
 def check_initialisers(net: NeuralNet) -> None:
-    """Raise a ConfigError if initialisers are unknown or need a matrix but their param is none; lists all problems."""
+    """Raise a ConfigError that lists all unknown initialisers, and those that need a matrix."""
     problems = []
     for param in whole_params(net.logical):
         if param.conf.init is None:
@@ -177,7 +177,7 @@ def check_initialisers(net: NeuralNet) -> None:
 
 
 def with_initialisers(job: JobConf, net: NeuralNet) -> JobConf:
-    """Return the job with an ``init`` for each param of the training net that lacks one: the default of its layer.
+    """Return the job with the default ``init`` of the layer for each param that lacks one.
 
     A param that uses the values of another one needs none.
     """

@@ -39,7 +39,7 @@ _KEPT_AT, _WHY_KEPT = "kept_at", "why_kept"
 
 
 class Author(NamedTuple):
-    """Identifies who writes checkpoints: a run, and the incarnation of its job, ``life``, which each restart raises."""
+    """Identifies who writes checkpoints: a run, and the incarnation of its job, ``life``."""
 
     job_id: str = ""
     life: int = 0
@@ -66,7 +66,7 @@ class Author(NamedTuple):
 
 
 def _incarnation_in(manifest: Mapping[str, Any], file: str) -> int:
-    """Return the incarnation that wrote a manifest, or the part named by ``file``; -1 if it was not written."""
+    """Return the incarnation that wrote a manifest, or the part named by ``file``; -1 if none did."""
     if not file:
         return int(manifest.get("author", ("", -1))[1])
     files = [each["file"] for each in (*manifest.get("parts", ()), *manifest.get("states", ()))]
@@ -87,7 +87,7 @@ NOBODY = Author()
 def write_file(
     url: str, file: str, chunks: Sequence[bytes | memoryview], keep: bool = False, author: Author = NOBODY
 ) -> dict[str, Any]:
-    """Write a file of a checkpoint at the URL of its step, without copying it in memory; return its description.
+    """Write a file of a checkpoint to the URL of its step; return its description.
 
     That is its ``file`` name, its length in ``bytes``, and ``sha256``. With ``keep``, a file that cannot be written
     goes to a directory of this host: ``kept_at`` is host and directory, ``why_kept`` the error.
@@ -106,7 +106,7 @@ def write_file(
 
 
 def keep_file(url: str, file: str, content: bytes | Sequence[bytes | memoryview], why: str) -> str:
-    """Write a file of a checkpoint to this host; return host and directory, or raise a CheckpointError with ``why``."""
+    """Write a file of a checkpoint to this host; return host and directory, or raise with ``why``."""
     host = socket.gethostname()
     try:
         folder = _folder(url)

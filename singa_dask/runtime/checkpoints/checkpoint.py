@@ -156,7 +156,7 @@ class Checkpoint:
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], read: Callable[[str], bytes | None], name: str) -> Checkpoint:
-        """Return a checkpoint whose parts are read by ``read``: name of a file -> its content, None if it is missing.
+        """Return a checkpoint whose files are read by ``read``: name -> content, None if missing.
 
         The manifest may come from a message, with tuples in place of lists; ``name`` is for messages.
         """
@@ -196,7 +196,7 @@ class Checkpoint:
         return {int(group): min(tensor["applied"][group] for tensor in tensors) for group in groups}
 
     def _parts_of(self, param: str) -> dict[str, tuple[int, int, int]]:
-        """Return (axis, start, stop) of each shard in which servers stored a param; empty if it is stored whole."""
+        """Return (axis, start, stop) of each stored shard of a param; empty if it is stored whole."""
         self.shape(param)
         return {key: tuple(extent) for key, extent in self.manifest["params"][param].get("parts", {}).items()}
 
@@ -228,7 +228,7 @@ class Checkpoint:
         return any(what == AVERAGE for _, what in self._tensors)
 
     def values(self, param: str, averaged: bool = False) -> np.ndarray:
-        """Return the values of a whole param in its shape; with ``averaged`` their moving average, if there is one."""
+        """Return the values of a whole param in its shape, with ``averaged`` their moving average."""
         average = self.whole(param, AVERAGE) if averaged else None
         values = self.whole(param, "value") if average is None else average
         if values is None:

@@ -78,14 +78,14 @@ class InitialValues:
         self._loaded = None
 
     def learned(self) -> Learned:
-        """Return what the checkpoints store about the training data; UnusableCheckpointError if one cannot be read."""
+        """Return what was learned of the training data; UnusableCheckpointError if unreadable."""
         return self._learned or Learned.of(*(manifest for _, manifest in self._read(load_manifest)))
 
     def __contains__(self, name: object) -> bool:
         return name in self._load()
 
     def get(self, name: str, shape: tuple[int, ...]) -> tuple[np.ndarray[Any, Any], int]:
-        """Return the values of a param in a shape, and their version; UnusableCheckpointError if they do not fit."""
+        """Return the values of a param in a shape, and their version; UnusableCheckpointError if unfit."""
         stored, source = self._load()[name]
         values = stored.fit(shape)
         if values is None:
@@ -94,7 +94,7 @@ class InitialValues:
         return values, stored.version
 
     def check(self, shapes: Iterable[tuple[str, tuple[int, ...]]], *, complete: bool = False) -> None:
-        """Check that the checkpoints fit a net with params of these names and shapes, with ``complete`` all of them.
+        """Check that the checkpoints fit a net with these params, with ``complete`` all of them.
 
         UnusableCheckpointError lists all problems: unreadable checkpoints, values of another shape, no matching param.
         """

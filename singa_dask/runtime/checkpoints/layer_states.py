@@ -38,7 +38,7 @@ class LayerState(NamedTuple):
 
 
 def take_states(nets: Mapping[str, NeuralNet]) -> list[LayerState]:
-    """Return copies of the states of a worker's layers, by its nets; CheckpointError if one has Python objects."""
+    """Return copies of the states of a worker's layers; CheckpointError for Python objects."""
     taken = []
     for phase, net in nets.items():
         on_gpu = net.ops.device.startswith("cuda:")
@@ -52,7 +52,7 @@ def take_states(nets: Mapping[str, NeuralNet]) -> list[LayerState]:
 
 
 def _output_shapes(net: NeuralNet, name: str) -> list[list[int]]:
-    """Return the output shapes of a layer, or of its first copy if unrolled; empty if it is not in this net."""
+    """Return the output shapes of a layer, or of its first copy; empty if it is not in this net."""
     layer = next((layer for layer in net.layers if layer.conf_name == name), None)
     return [list(map(int, feature.shape)) for feature in layer.features] if layer else []
 
@@ -89,7 +89,7 @@ def write_states(save: Save, group: int, worker: int, states: Sequence[LayerStat
 
 
 def read_states(checkpoint: Checkpoint, group: int, worker: int) -> list[LayerState]:
-    """Return the states of one worker, empty if it had none; CheckpointError if they are damaged or unreadable."""
+    """Return the states of one worker, empty if it had none; CheckpointError if damaged."""
     states = []
     for part in checkpoint.manifest.get("states", ()):
         if (part["group"], part["worker"]) != (group, worker):

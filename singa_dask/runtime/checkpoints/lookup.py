@@ -37,7 +37,7 @@ def _verified(checkpoint: Checkpoint) -> str:
 
 
 def find_unverified(url: str) -> str | None:
-    """Return the newest checkpoint at ``url`` (see `find`) with a readable manifest; None if there is none."""
+    """Return the newest checkpoint at ``url`` (see `find`) with a readable manifest, or None."""
     for candidate in _candidates(url):
         with suppress(CheckpointError):
             return Checkpoint(candidate).url
@@ -45,7 +45,7 @@ def find_unverified(url: str) -> str | None:
 
 
 def first_steps(checkpoint: str | None) -> dict[int, int]:
-    """Return the first step of each worker group of a run that resumes from a checkpoint; empty without one."""
+    """Return the first step of each worker group that resumes from a checkpoint; empty without one."""
     if checkpoint is None:
         return {}
     found = Checkpoint(checkpoint)
@@ -66,7 +66,7 @@ def _candidates(url: str) -> list[str]:
 
 
 def _use_newest(url: str, use: Callable[[Checkpoint], T], restores_best: bool = False) -> T:
-    """Return ``use(checkpoint)`` for the newest undamaged checkpoint at ``url``, unless that is temporarily unreadable.
+    """Return ``use(checkpoint)`` for the newest undamaged checkpoint at ``url``.
 
     With ``restores_best`` use the best checkpoint of a run instead, if `best_step` names one.
     """
@@ -126,7 +126,7 @@ def find_steps(url: str) -> dict[int, str]:
 
 
 def load_values(url: str, averaged: bool | None = None) -> dict[str, Stored]:
-    """Return the values of all params at ``url``, by name; see `find_values`, and `find` for damaged checkpoints.
+    """Return the values of all params at ``url`` by name; see `find_values` and `find`.
 
     ``averaged``: return moving averages, as ``updater.ema_decay`` says, or raise a CheckpointError if there are none;
     None returns the params without a warning.

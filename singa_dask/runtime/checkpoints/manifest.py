@@ -15,7 +15,7 @@ from singa_dask.errors import CheckpointError
 
 
 def incarnation_name(file: str, life: int) -> str:
-    """Return the name of a file in an incarnation of the job: ``part-0-of-2.life-3.safetensors``; unchanged in 0."""
+    """Return the name of a file in an incarnation of the job: ``part-0-of-2.life-3.safetensors``."""
     stem, _, suffix = file.rpartition(".")
     return f"{stem}.life-{life}.{suffix}" if life else file
 
@@ -75,7 +75,7 @@ def why_inconsistent(parts: Sequence[Mapping[str, Any]], groups: Mapping[str, Ma
 
 
 def newest_step(parts: Sequence[Mapping[str, Any]], group: str) -> int:
-    """Return the newest step of a worker group whose gradient is applied to all values; -1 if there is none."""
+    """Return the newest step of a worker group that is applied to all values; -1 if none."""
     return min((_newest_step_of(tensor, group) for tensor in _trained(parts)), default=-1)
 
 

@@ -14,7 +14,7 @@ DTYPES = ("U8", "I8", "I16", "U16", "F16", "I32", "U32", "F32", "F64", "I64", "U
 def tensor_chunks(
     tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
 ) -> list[bytes | memoryview]:
-    """Return the bytes of a safetensors file in order: its header, and views of contiguous little-endian arrays.
+    """Return the header of a safetensors file, and views of contiguous little-endian arrays.
 
     The bytes equal those of ``safetensors.numpy.save``, which copies each tensor three times.
     """

@@ -79,7 +79,7 @@ class Activity:
         return {key: sum(each[i] for each in self._bytes.values()) for i, key in enumerate(("sent", "received"))}
 
     def left_s(self, n_steps: int) -> float | None:
-        """Return the seconds until the slowest worker has done ``n_steps``, at its mean speed; None if unknown."""
+        """Return the seconds until the slowest worker has done ``n_steps``; None if unknown."""
         pairs = [(self._first[unit], samples[-1]) for unit, samples in self._samples.items()]
         if not pairs or any(last.step <= first.step for first, last in pairs):
             return None

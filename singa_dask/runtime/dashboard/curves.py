@@ -43,7 +43,7 @@ class Curve:
         self._n_per_point *= 2
 
     def points(self) -> dict[str, list[Any]]:
-        """Return ``steps`` and ``values``, None for those that are not finite; the last one may cover fewer reports."""
+        """Return ``steps`` and ``values``, None if not finite; the last may cover fewer reports."""
         steps, values = self._steps.tolist(), self._values.tolist()
         if self._n:
             steps.append(self._step)

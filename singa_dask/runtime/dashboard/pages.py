@@ -31,7 +31,7 @@ POLICY = (
 
 
 def http_token() -> str:
-    """Return the token that requests must send, ``distributed.singa-dask.http-token``; empty if none is needed."""
+    """Return the token of requests, ``distributed.singa-dask.http-token``; empty if none is needed."""
     return str(dask.config.get("distributed.singa-dask.http-token", None) or "")
 
 

@@ -113,7 +113,7 @@ class Devices:
 
     @property
     def names(self) -> Mapping[Address, str]:
-        """Name for `get_ops` of each worker of this process; ConfigError if GPUs cannot be counted, without CuPy."""
+        """Name for `get_ops` of each worker of this process; ConfigError without CuPy to count GPUs."""
         if not self._names and self._workers:
             if self.job.gpu:
                 names = [device_names(self.job, self._index[worker] + 1)[-1] for worker in self._workers]
@@ -143,7 +143,7 @@ class Devices:
             return self._roots[name]
 
     def memory(self, size: int, dtype: Any) -> Any:
-        """Return zeros for the values of a param: on the device if params stay there, else in (pinned) host memory."""
+        """Return zeros for the values of a param: on the device if params stay there, else on the host."""
         gpus = [name for name in self.names.values() if is_gpu(name)]
         root = self._root(gpus[0]) if gpus else NumpyOps()
         return root.zeros((size,), dtype) if self.params_stay else root.pinned((size,), dtype)

@@ -42,7 +42,7 @@ def cpu_count() -> int:
 
 
 def n_threads(job: JobConf, n_workers: int, n_on_gpus: int = 0, n_cores: int | None = None) -> int:
-    """Return the number of threads of each of ``n_workers`` workers that share ``n_cores`` cores, or `cpu_count`.
+    """Return the threads of each of ``n_workers`` workers that share ``n_cores`` or all cores.
 
     ``n_on_gpus`` of the workers take one thread each. Servers do not count, as they work while workers wait.
     """
@@ -51,7 +51,7 @@ def n_threads(job: JobConf, n_workers: int, n_on_gpus: int = 0, n_cores: int | N
 
 
 def core_wait_s() -> float:
-    """Return the seconds that this thread was ready to run but had no core; 0 where the system does not report it."""
+    """Return the seconds that this thread was ready to run but had no core; 0 if not reported."""
     _, _, rest = _text_of(SCHEDULED).partition(" ")
     return int(rest.split()[0]) / 1e9 if rest else 0.0
 
@@ -86,7 +86,7 @@ _lock, _asked, _restore = threading.Lock(), list[int](), ExitStack()
 
 @contextmanager
 def limit_process(n: int) -> Iterator[None]:
-    """Limit BLAS to ``n`` threads in this process until the context ends; of several limits the lowest holds."""
+    """Limit BLAS to ``n`` threads in this process until the context ends; the lowest limit holds."""
     with _lock:
         if not _asked:
             _restore.enter_context(threadpool_limits(n, user_api="blas"))

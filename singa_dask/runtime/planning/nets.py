@@ -58,7 +58,7 @@ def phase_name(phase: Phase) -> str:
 
 
 class Nets(dict[Phase, NeuralNet]):
-    """The nets of one worker by phase; ``passes`` are those of the phases that read all records, see `add_passes`."""
+    """The nets of one worker by phase; ``passes`` for those that read all records, see `add_passes`."""
 
     def __init__(self, train: NeuralNet) -> None:
         super().__init__({Phase.TRAIN: train})

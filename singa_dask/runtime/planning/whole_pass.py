@@ -19,7 +19,7 @@ KEYS = {Phase[phase.upper()]: keys for phase, keys in FREQUENCIES.items()}
 
 
 class WholePass(NamedTuple):
-    """The batches of a phase that reads all records: ``n_batches`` whole ones, and the net of a last one, if needed.
+    """The batches of a phase that reads all records: whole ones, and the net of a last one, if any.
 
     The last batch may be larger than a whole one, so that each worker has some of it; ``weight`` is its relative size.
     Its net shares the params of the training net.

@@ -198,6 +198,6 @@ def place_again(
 
 
 def place_first(layout: Layout, workers: Mapping[str, WorkerFacts]) -> tuple[Layout, tuple[str, ...]]:
-    """Choose Dask workers for a job that starts, fewer if it is elastic; ClusterError if there are too few."""
+    """Choose Dask workers for a job that starts, fewer if it is elastic; ClusterError if too few."""
     limits, packed = limits_of(layout.cluster, layout), bool(layout.cluster.elastic.max_processes)
     return place_again(layout, workers, (), limits, packed)

@@ -329,13 +329,13 @@ class Checkpointing:
         return {"event": "checkpoint", "step": step, "time": time.time(), "url": url}
 
     def _handle(self, message: Message) -> None:
-        """Handle a part, a report, or the result of writing; CheckpointError if the last checkpoint was not written."""
+        """Handle a part, a report, or a result; CheckpointError if the last checkpoint was not written."""
         for pending in self._pending.values():
             if event := pending.take(message):
                 self._emit(event)
 
     def _emit(self, event: Event) -> Future[Any] | None:
-        """Emit the event of a checkpoint or snapshot that is complete or has failed; schedule the next snapshot."""
+        """Emit the event of a checkpoint or snapshot; schedule the next snapshot."""
         if self._job.cluster.snapshot_freq is None and event["event"] != "checkpoint" and "error" not in event:
             self._schedule_next(event)
         if "error" in event and event["step"] == self._state.step and self._state.is_over:

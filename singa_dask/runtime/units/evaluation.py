@@ -155,7 +155,7 @@ class Watch:
         return f"early stopping: {self._conf.metric} has not improved {worse} in a row. Best: {best}."
 
     def add(self, phase: str, step: int, measured: Sequence[Mapping[str, Sequence[float]]]) -> None:
-        """Add the (sum, count) of a test's metrics from each worker of the group; ConfigError if one is unknown."""
+        """Add the (sum, count) of a test's metrics from each worker; ConfigError if one is unknown."""
         known = add_totals(measured)
         for metric, key in self._keys.items():
             where, name = split_metric(metric)

@@ -90,7 +90,7 @@ class InitialState:
         return self.step
 
     def window_of(self, worker: Address, plan: JobPlan) -> Mapping[str, Any]:
-        """Return the metrics that a worker of the run had not reported; empty if its records are shared differently."""
+        """Return the metrics that a worker had not reported; empty if records are shared anew."""
         cluster, group = plan.layout.cluster, worker.group
         if self.resumed is None or self.step_of(group) != self._resumed_step(group):
             return {}
@@ -136,7 +136,7 @@ class InitialState:
         self._check_scalings(net)
 
     def _check_scalings(self, net: NeuralNet) -> None:
-        """Raise a CheckpointError if the net standardises records in another way than the net that it continues."""
+        """Raise a CheckpointError if the net standardises records unlike the net that it continues."""
         known = net.context.class_names.scalings
         for layer in net.all_layers:
             if isinstance(layer, StoreInput) and (self.resumed or layer.conf_name in known):
@@ -147,7 +147,7 @@ class InitialState:
                     raise CheckpointError(f"{url}: {error}") from None
 
     def check_files(self, files: Mapping[str, str]) -> None:
-        """Warn if remote files were replaced since the run was made; DataError if the job recovers from a failure."""
+        """Warn if remote files were replaced; DataError if the job recovers from a failure."""
         known: Mapping[str, str] = self.resumed.manifest.get("files", {}) if self.resumed else {}
         replaced = [url for url, version in files.items() if known.get(url, version) != version]
         if self.resumed is None or not replaced:
@@ -159,7 +159,7 @@ class InitialState:
         logger.warning("%s The run continues with the new file.", what)
 
     def give_class_names(self, net: NeuralNet) -> None:
-        """Set the class names of the training net from the resumed run, or from the checkpoints it starts from.
+        """Set the class names of the training net from the resumed run or the initial checkpoints.
 
         The latter count only if all values come from checkpoints, so that labels keep their meaning. Scalings of
         records always count, as the params were trained on scaled records.

@@ -21,7 +21,7 @@ def in_job(job_id: str) -> Iterator[None]:
 
 
 class JobFilter(logging.Filter):
-    """Passes the log messages of threads that work for one job, or for none. For handlers: they run in that thread."""
+    """Passes the log messages of threads that work for one job, or for none."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__()

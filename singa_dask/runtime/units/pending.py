@@ -30,7 +30,7 @@ class _Request:
 
 
 class Pending:
-    """Collects parts of servers and reports of workers, and completes a checkpoint or snapshot after the last one.
+    """Collects parts and reports, and completes a checkpoint or snapshot after the last one.
 
     Each server of a group writes a part, and each worker sends a report. Answers repeat the ``term`` of their request,
     which distinguishes this worker from those that it replaces; answers to these are ignored. ``complete`` takes the
@@ -173,7 +173,7 @@ class Pending:
 
 
 def merge_positions(positions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the position of a group: the step of all its workers, and their cursors and unreported metrics.
+    """Return the position of a group: its step, and its workers' cursors and unreported metrics.
 
     Each worker may read other layers. If workers are at different steps, only the lowest step is returned.
     """

@@ -103,7 +103,7 @@ class Reporter:
         return state.step in state.reports_at
 
     def report(self, last: bool = False) -> None:
-        """Make a report, and send it once it is requested. Wait for the copies of the servers unless it is the last."""
+        """Make a report, send it once it is requested, and unless it is the last wait for the servers."""
         self._trainer.collect_all()
         report = self._make()
         with self._lock:

@@ -282,7 +282,7 @@ class Router:
                 self._trace.forget(process)
 
     def join(self, endpoints: Mapping[int, str], left: Collection[Address]) -> None:
-        """Connect to replacement processes, by number and address; tell local units, which may wait for answers.
+        """Connect to replacement processes, and tell local units, which may wait for answers.
 
         ``left`` are workers that have finished, in processes that are gone.
         """

@@ -62,7 +62,7 @@ class Channel:
         return message
 
     def receive(self, what: str, timeout_s: float | None = None) -> None:
-        """Wait for a message, at most ``timeout_s``, and pass it to its handler; Aborted if another unit fails.
+        """Wait for a message, at most ``timeout_s``, and handle it; Aborted if another unit fails.
 
         ``what`` describes the awaited event for people.
         """
@@ -86,7 +86,7 @@ def _abort(message: Message) -> None:
 
 
 def is_due(step: int, freq: int, after: int = 0) -> bool:
-    """Return whether something that happens every ``freq`` steps, from step ``after`` on, is due at ``step``."""
+    """Return whether something due every ``freq`` steps, from ``after`` on, is due at ``step``."""
     return freq > 0 and step >= after and (step - after) % freq == 0
 
 
@@ -156,7 +156,7 @@ class RunState:
         return self.stop_at >= 0 and not self.reason
 
     def stops(self) -> bool:
-        """Return whether the group stops before this step; the first worker chooses a step that none has reached."""
+        """Return whether the group stops before this step, which its first worker chooses in advance."""
         if "stop" in self.requested and self.stop_at < 0 and self.step >= self._may_stop_from:
             self.stop_at = self._agree_on("stop-at", reason=self.reason)
         return 0 <= self.stop_at <= self.step

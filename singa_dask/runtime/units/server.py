@@ -206,7 +206,7 @@ class Server:
                     held.has_average |= name == AVERAGE
 
     def applied(self, group: int) -> int | None:
-        """Return the newest step of a worker group that is applied to all slices, -1 if none; called from any thread.
+        """Return the newest step of a worker group that all slices have, -1 if none; thread-safe.
 
         None if the server holds no slices.
         """
@@ -371,7 +371,7 @@ class Server:
             self.counts.add_gradient(held.version - held.given[group])
 
     def _apply(self, due: Sequence[_Gradient], scale: float = 1.0) -> None:
-        """Update slices with gradients times ``scale``, using one kernel for those with equal step and version."""
+        """Update slices with gradients times ``scale``, few kernels for equal steps and versions."""
         alike: dict[Any, list[tuple[_Held, Any]]] = defaultdict(list)
         for gradient in due:
             held, total, group, step, _ = gradient
@@ -400,7 +400,7 @@ class Server:
                 total[...] = 0
 
     def _lists(self, pairs: Sequence[tuple[_Held, Any]]) -> tuple[ArrayList, ArrayList, dict[str, ArrayList]]:
-        """Return values, gradients and state of slices; on a GPU always the same objects for the same gradients."""
+        """Return values, gradients and state of slices; on a GPU always the same objects."""
         # a list keeps its arrays alive, so no other gradient can get the same id
         key = tuple(id(total) for _, total in pairs)
         if key in self._kept_lists:

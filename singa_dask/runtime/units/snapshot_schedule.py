@@ -29,7 +29,7 @@ def snapshot_interval(cost_s: float) -> float:
 
 
 class SnapshotSchedule:
-    """Chooses the times of snapshots so that they take 1 or 2 % of the training time, see `snapshot_interval`.
+    """Chooses the times of snapshots so that they take 1 or 2 % of the training time.
 
     Times are values of ``time.perf_counter``. The cost of a snapshot is the pause of the workers, plus the seconds that
     a process with servers works on it in the background, where it may share cores with workers.

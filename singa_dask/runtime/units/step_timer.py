@@ -14,7 +14,7 @@ AHEAD = 2
 
 
 class StepTimer:
-    """Measures the steps of one worker: ``seconds`` of each step that has ended, and their sum ``total_s``.
+    """Measures ``seconds`` of each step of one worker that has ended, and their sum ``total_s``.
 
     On a CPU a step ends when its calls return. On a GPU, where calls return early, a step lasts from the end of the
     previous step, or of a pause, to its own end on the device. The worker's thread is at most `AHEAD` steps ahead. The

@@ -91,7 +91,7 @@ class Trainer:
         return {redact(url): version for url, version in files}
 
     def position(self, step: int) -> dict[str, Any]:
-        """Return the step, the cursors of readers by phase and layer, and the metrics that are not reported yet."""
+        """Return the step, the readers' cursors by phase and layer, and the unreported metrics."""
         # a pass over all records always starts at the first one
         moving = [phase for phase in self.nets if phase not in self.nets.passes]
         cursors = {phase_name(phase): self.nets[phase].cursors() for phase in moving}
@@ -168,7 +168,7 @@ class Trainer:
         self._running.check_params()
 
     def report_rest(self, n_steps: int) -> None:
-        """Report the steps since the last report, after ``n_steps``, so the summary has the metrics of the last one."""
+        """Report the steps since the last report, after ``n_steps``, for the summary."""
         if self._job.disp_freq > 0 and n_steps > max(self.metrics.shown, self._job.disp_after):
             self._report(n_steps - 1)
 

@@ -234,7 +234,7 @@ class UnitHost:
         return {"workers": times, "bytes": list(self.router.traffic().values())}
 
     def request(self, what: str) -> None:
-        """Request a ``stop``, a ``checkpoint`` or a ``snapshot`` soon, if the deciding workers are in this process.
+        """Request a ``stop``, ``checkpoint`` or ``snapshot`` from the deciding workers that are here.
 
         The first worker of each group stops it at a step that all can agree on; the first worker of the job saves.
         """
@@ -269,7 +269,7 @@ class UnitHost:
         return applied
 
     def abort(self, failure: dict[str, Any], tell: bool = True) -> None:
-        """End all units of this process, with ``tell`` also those of other processes. Only the first failure counts.
+        """End all units of this process, with ``tell`` those of others too; the first failure counts.
 
         ``failure`` has the ``reason``, one line; ``retry``, see `explain`; and more for the driver.
         """
@@ -284,7 +284,7 @@ class UnitHost:
         self.router.end_units({"reason": reason, "retry": self.failure["retry"]}, tell)
 
     def _receive(self, message: Message) -> None:
-        """Deliver a message from another process; an error ends the job, because a unit may wait for the answer."""
+        """Deliver a message from another process; an error ends the job."""
         try:
             self.router.receive(message)
         except Exception as error:

@@ -205,7 +205,7 @@ def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack:
 
 
 def _own_server_of(host: UnitHost, net: NeuralNet, mirror: HostMirror | None) -> Callable[[], Server | None]:
-    """Return a function that finds the server that a worker may call itself: one that serves no other worker."""
+    """Return a function that finds the server that a worker may call: one without other workers."""
     server = Address.server(0, 0)
     if not is_own_server(host.job, host.plan) or mirror is not None or host.trace is not None:
         return lambda: None

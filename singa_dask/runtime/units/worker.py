@@ -141,7 +141,7 @@ class Worker:
             self._channel.put(replace(message, kind="ask-again", info={"units": units, "left": left}))
 
     def run(self) -> dict[str, Any]:
-        """Train to the end, or to a stop; return this worker's part of the summary; Aborted if another unit fails."""
+        """Train to the end or a stop; return the worker's part of the summary; Aborted on a failure."""
         self._set_up()
         if self.state.is_first:
             self._channel.emit({"event": "training", "step": self.step})
@@ -183,7 +183,7 @@ class Worker:
             )
 
     def _tell_coordinator(self, kind: str, **info: Any) -> None:
-        """Send a message to the coordinator; it is repeated if the coordinator is replaced before it has answered."""
+        """Send a message to the coordinator; it is repeated if the coordinator is replaced."""
         self._said = Message(kind, src=self.address, dst=Address.stub(0), info=info)
         self._channel.post(self._said)
 

@@ -27,7 +27,7 @@ def group_rows(net: NeuralNet) -> int:
 
 
 class WorkerMetrics:
-    """Measures rates, waits and unreadable records of one worker; reports them with the metrics of its nets.
+    """Measures and reports rates, waits, unreadable records and metrics of one worker.
 
     ``window`` is what `window` returned in the resumed run, empty for a new run.
 

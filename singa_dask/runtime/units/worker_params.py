@@ -259,7 +259,7 @@ class HostMirror:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        """End the sender after it has sent everything, and wait for all copies, so that memory can be released."""
+        """End the sender after it has sent everything, and wait for all copies."""
         self._outgoing.put(None)
         self._sender.join()
         # a device that has failed raises its error again
@@ -267,7 +267,7 @@ class HostMirror:
             self._transfers.synchronize()
 
     def add(self, owner: Param, host_copy: np.ndarray, sharers: Sequence[Param]) -> list[np.ndarray]:
-        """Allocate a param on the device; return a 1-D host copy of the gradient of each sharer, empty if it has none.
+        """Allocate a param on the device; return a 1-D host copy of the gradient of each sharer.
 
         ``host_copy``, of the param's shape, is the memory of the stub for its values.
         """
