@@ -85,23 +85,12 @@ class _Clock:
 
 
 def measure(url: str, batch: int, target: Target | None) -> dict[str, Any]:
-    """Return the results of a run.
+    """Return the results of a run, with ``batch`` samples in one step of a worker group.
 
-    Parameters
-    ----------
-    url : str
-        Its run directory.
-    batch : int
-        Samples of one step of a worker group.
-    target : Target, optional
-
-    Returns
-    -------
-    dict
-        ``state``, ``reason``, ``seconds``, ``samples``, ``samples_per_s``, ``restarts``, ``step_ms``, ``wait_data_ms``,
-        ``wait_params_ms``; ``sent_per_step`` and ``received_per_step``: bytes between processes, for a step of a worker
-        group; ``staleness``, ``staleness_mean``; ``final``: the last metrics; ``target``: seconds and samples to it, or
-        None; ``curves``: for each metric of the first worker group, points of (seconds, samples, value).
+    ``state``, ``reason``, ``seconds``, ``samples``, ``samples_per_s``, ``restarts``, ``step_ms``, ``wait_data_ms``,
+    ``wait_params_ms``; ``sent_per_step`` and ``received_per_step``: bytes between processes, for a step of a worker
+    group; ``staleness``, ``staleness_mean``; ``final``: the last metrics; ``target``: seconds and samples to it, or
+    None; ``curves``: for each metric of the first worker group, points of (seconds, samples, value).
     """
     summary = read_summary(url)
     events = [event for event in read_objects(fs.join(url, METRICS)) if event.get("event") == "metrics"]

@@ -216,20 +216,7 @@ class Neighbours:
 
 
 class MeasuredCosts(Costs):
-    """Costs of a job on this machine; a context that keeps them in the file at its end.
-
-    Parameters
-    ----------
-    job : JobConf
-        With initialisers; trains on CPUs.
-    file : Path, optional
-        By default `cost_file`.
-
-    Attributes
-    ----------
-    step_s, handled_s, woken_s, pass_s, record_bytes : float
-        See `Costs`.
-    """
+    """Costs of a job with initialisers on this machine; a context that keeps them in a file at its end."""
 
     def __init__(self, job: JobConf, file: Path | None = None) -> None:
         self._job = self._variant = plain = job.model_copy(update=PLAIN)

@@ -52,18 +52,11 @@ def state_bytes(job: JobConf) -> int:
 
 
 def lost_time(job: JobConf, layout: Layout, n_bytes: int, step_s: float, life_s: float) -> float:
-    """Return the share of its time that a job loses.
+    """Return the share of its time that a job loses; ``n_bytes`` of a snapshot, mean life in seconds.
 
     The loss of a process with a server, or of any process in a job of one worker group, takes all units back; any other
     loss stops only its worker group. It is noticed after the longest silence. Without snapshots, as with a single
     process, a job returns to its checkpoints, which count as free, or to its beginning.
-
-    Parameters
-    ----------
-    n_bytes : int
-        See `state_bytes`.
-    step_s, life_s : float
-        Seconds of a step, and mean time to failure of a process.
     """
     conf, processes = job.cluster, layout.processes
     n_with_server = sum(any(unit.kind == "server" for unit in units) for units in processes)

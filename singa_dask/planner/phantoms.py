@@ -25,14 +25,8 @@ from singa_dask.training import Updater
 class Meter:
     """Counts the work of the running code until it is taken.
 
-    Attributes
-    ----------
-    n_messages : int
-        Messages that a stub or a server has handled; parts of packs count separately.
-    n_bytes : int
-        Bytes copied or added up.
-    updates : list of list of int
-        Sizes of the slices of each update.
+    ``n_messages`` that a stub or a server has handled, including parts of packs; ``n_bytes`` copied or added up; and
+    the sizes of the slices of each of the ``updates``.
     """
 
     def __init__(self) -> None:

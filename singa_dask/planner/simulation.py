@@ -232,17 +232,7 @@ class _Reader:
 
 
 class _Worker:
-    """A worker and its thread.
-
-    Attributes
-    ----------
-    ends : list of float
-        Time of the end of each step.
-    waits : dict of str to VirtualWait
-        Where it waits, by cause.
-    waited_s : list of dict of str to float
-        Seconds waited up to the end of each step, by cause.
-    """
+    """A worker and its thread; ``ends`` of steps, and ``waited_s`` up to them by cause, see ``waits``."""
 
     def __init__(
         self,

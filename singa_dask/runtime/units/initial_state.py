@@ -45,16 +45,10 @@ class Rejoin:
 class InitialState:
     """First step, values, updater state and cursors of a job.
 
-    Parameters
-    ----------
-    resume : str or Checkpoint, optional
-        Checkpoint to continue from: the URL of a step (see `lookup.find`), or an open checkpoint.
-    init_from : sequence of str
-        URLs of checkpoints to take values from by name, instead of the job's ``checkpoint_path``; later ones win.
-    rejoin : Rejoin, optional
-        Set if other processes of the job continue, which are ahead of ``resume``.
-    recovers : bool
-        Whether the job itself wrote ``resume``, and continues after a failure.
+    ``resume`` is the checkpoint to continue from, open or as the URL of a step. Otherwise values are taken by name from
+    the checkpoints ``init_from``, or the job's ``checkpoint_path``; later ones win. ``rejoin`` is set if other
+    processes continue, which are ahead of ``resume``; ``recovers`` if the job itself wrote ``resume``, and continues
+    after a failure.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ from singa_dask.runtime.units.worker import Worker
 
 
 class Coordinator:
-    """Counts units at barriers; a state machine like the stub.
+    """Counts all units of a job at barriers; a state machine like the stub.
 
     Units start when all are there (``hello``), workers train when all have their params (``ready``), and servers end
     when all workers have ended (``leave``). Units that join a running job wait only for each other. A repeated message
@@ -39,13 +39,6 @@ class Coordinator:
     With ``ready`` a worker sends facts that must be equal on all workers: versions of remote files, and digests of what
     it has learned of the records. ``go`` lists the facts that differ from the first worker's, with its value and host.
     A ``leave`` with an ``error`` ends the job with it, once all workers have left.
-
-    Parameters
-    ----------
-    process_of : mapping of Address to int
-        All units of the job.
-    rejoin : Rejoin, optional
-        Set if other processes of the job are running.
     """
 
     KINDS: ClassVar[Mapping[str, str]] = {"hello": "start", "ready": "go", "leave": "stop"}

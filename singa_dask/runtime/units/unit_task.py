@@ -49,18 +49,15 @@ MAX_OWN_VALUES = 1 << 19
 def run_unit(
     host: UnitHost, address: Address, checkpoint_url: str, resume: str | Checkpoint | None, init_from: Sequence[str]
 ) -> dict[str, Any]:
-    """Run one unit to its end; for ``resume`` see `InitialState`.
+    """Run one unit to its end; return its report. For ``resume`` see `InitialState`.
 
     The unit has its own thread, and checks for an abort before each layer and each read. If it is in a call that does
     not return within `LEAVE_S` of the abort, such as a read in a C library, its thread is left behind: it ends, and
     frees its memory, after that call.
 
-    Returns
-    -------
-    dict
-        ``state``: done, failed or aborted; the metrics of a worker; for a failure the text that `explain` returns, as
-        the user's exception class may not exist elsewhere. ``retry``: whether the job may succeed when it is tried
-        again. ``left_behind``: the call in which the thread was left behind.
+    The report has the ``state``: done, failed or aborted; the metrics of a worker; for a failure the text that
+    `explain` returns, as the user's exception class may not exist elsewhere; ``retry``: whether the job may succeed
+    when it is tried again; ``left_behind``: the call in which the thread was left behind.
     """
     cancellation = host.router.cancellations[address]
     reports: list[dict[str, Any]] = []

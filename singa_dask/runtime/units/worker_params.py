@@ -210,8 +210,9 @@ class _Mirrored:
 class HostMirror:
     """Host copies of the params of one worker, and the thread that sends its gradients from the host.
 
-    Only this thread, the sender, waits for the device. A gradient is copied as soon as the kernels before it are done,
-    in parallel with later kernels; then its message is posted. Messages keep their order.
+    Only this thread, the sender, waits for the device and calls ``post``; an error that ends it goes to ``fail``. A
+    gradient is copied as soon as the kernels before it are done, in parallel with later kernels; then its message is
+    posted. Messages keep their order.
 
     A worker collects the values of a param before it computes with it, and they are available only after the message
     of its last gradient was answered. Therefore no buffer is overwritten while it is read:
@@ -223,15 +224,6 @@ class HostMirror:
     - The answer to the next gradient overwrites the host copy of the values. The message of that gradient, even if it
       is always 0, is posted once the kernels before it are done, and these have waited for the copy. If another worker
       group shares the memory, its updates come at any time, as on a CPU.
-
-    Parameters
-    ----------
-    ops : Ops
-        Kernels of the worker, for a GPU.
-    post : callable
-        Delivers a message; called from the sender.
-    fail : callable
-        Called with the error that has ended the sender.
     """
 
     def __init__(
