@@ -61,7 +61,7 @@ def _introduction(comparison: Mapping[str, Any]) -> str:
 
 
 def _least(comparison: Mapping[str, Any], title: str) -> list[int]:
-    """Return the topologies with the smallest median among those that always reached the target."""
+    """Return the topologies that always reached the target in the smallest median time."""
     key = "target_seconds" if title == "s to target" else "target_samples"
     medians = {
         i: each["statistics"][key]["median"]

@@ -52,7 +52,7 @@ class PlottedCurve:
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """Curves that share their axes, those of single groups first.
+    """Curves that share their axes, curves of single groups first.
 
     ``label`` is that of the vertical axis, with its unit; ``from_zero`` says whether it starts at zero. ``mark`` and
     ``goal`` are the positions of a vertical line, and of a horizontal one.

@@ -61,7 +61,7 @@ def _shown(value: float | None) -> str:
 
 
 def metrics_line(event: Mapping[str, Any], n_groups: int = 1, left_s: float | None = None) -> str:
-    """Format metrics as in SINGA's log, e.g. ``Train @ step 60: loss = 0.4512  (1234 samples/s, 0:12 left)``."""
+    """Format metrics as in SINGA's log: ``Train @ step 60: loss = 0.4512  (1234 samples/s, 0:12 left)``."""
     group = f", group {event['group']}" if n_groups > 1 else ""
     rate = [f"{event['samples_per_s']:.0f} samples/s"] if event.get("samples_per_s") else []
     facts = ", ".join([*rate, *([] if left_s is None else [f"{duration(left_s)} left"])])

@@ -251,7 +251,7 @@ def _style(curve: PlottedCurve, alone: bool) -> dict[str, Any]:
 
 
 def _colour(kind: str, run: int, alone: bool) -> str:
-    """Return the colour of a kind of curve for a single run, else that of the run."""
+    """Return the colour of a kind of curve for a single run, else the colour of the run."""
     order = {"train": 0, "": 0, "data": 0, "test": 1, "params": 1, "validation": 2}
     return COLOURS[(order[kind] if alone else run) % len(COLOURS)]
 

@@ -1,4 +1,4 @@
-"""Judge whether a run has learnt: compare it with the best constant answer, and inspect its curves and layers."""
+"""Judge whether a run has learnt, by the best constant answer, its curves and its layers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def sentences(
     first_step: int = 0,
     job: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Return sentences about a run: its result, that of the best constant answer, warnings, and advice.
+    """Return sentences about a run: its result, the best constant answer, warnings, and advice.
 
     Parameters
     ----------

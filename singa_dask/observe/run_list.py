@@ -1,4 +1,4 @@
-"""List the runs in a directory, as rows like those of the jobs on a scheduler."""
+"""List the runs in a directory, in the form of the jobs on a scheduler."""
 
 from __future__ import annotations
 

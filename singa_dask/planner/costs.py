@@ -276,7 +276,7 @@ class MeasuredCosts(Costs):
         return Link(*(times[0] for key in keys if (times := self.table.get(key))))
 
     def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
-        """Return the time of a verb of a layer, see `Costs`; bridges only send messages.
+        """Return the time of a pass of a layer, see `Costs`; bridges only send messages.
 
         With more threads than this machine has cores it is extrapolated from one thread and from all cores.
         """
@@ -418,7 +418,7 @@ class MeasuredCosts(Costs):
         return step_s - inside_s
 
     def crowding(self, n_groups: int) -> float:
-        """Return the factor by which a step of two processes with all cores exceeds its simulation."""
+        """Return the ratio of a step of two processes with all cores to its simulation."""
         more = {"nworkers_per_group": 2, "nservers_per_group": 2}
         if n_groups > 1:
             more = {"nworker_groups": 2, "nserver_groups": 2, "sync_freq": 1}

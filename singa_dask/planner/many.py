@@ -1,4 +1,4 @@
-"""Simulate jobs with very many processes: all messages at one height of the tree of sums are one event.
+"""Simulate jobs with very many processes: all messages at one height of their tree are one event.
 
 `simulation` follows each message; here an event is all messages of a bucket at one height, as arrays over processes.
 Bytes and messages are the same, except where small and large slices share a bucket: there the number of messages
@@ -57,7 +57,7 @@ class _Sends(NamedTuple):
 
     @classmethod
     def of(cls, src: Vector, dst: Vector, n_bytes: Vector, source: Vector) -> _Sends:
-        """Group slices by pairs; those of one ``source`` travel together, except small ones."""
+        """Group slices by pairs; all of one ``source`` travel together, except small ones."""
         n = max(src.max(initial=0), dst.max(initial=0), source.max(initial=0)) + 1
         pairs, place = np.unique(src * n + dst, return_inverse=True)
         is_alone = n_bytes >= FUSED_BYTES
@@ -249,7 +249,7 @@ class Many:
                 heapq.heappush(events, (at[k, : self._n].mean(), next(number), k, stage + 1))
 
     def _serve(self, bucket: _Bucket, at: Vector) -> None:
-        """Let servers update the slices of a bucket, in the order in which their sums arrive."""
+        """Update the slices of a bucket on servers, in the order in which their sums arrive."""
         to, back = self._served(bucket)
         came = {(src, dst): time for src, dst, time in zip(to.src, to.dst, self._carry(to, at), strict=True)}
         ready = {pair: came.get(pair, at[pair[0]]) + self._costs.woken_s for pair in bucket.served}

@@ -1,4 +1,4 @@
-"""Model of the planner: hosts and links, the costs of work on them, and the prediction of a simulation."""
+"""Model of the planner: hosts and links, the costs of work, and predictions."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Costs(Protocol):
         """Return the time in which a thread reads and decodes the records of a batch."""
 
     def crowding(self, n_groups: int) -> float:
-        """Return the factor by which a step exceeds its simulation if processes use all cores.
+        """Return the ratio of a step to its simulation if processes use all cores.
 
         With several worker groups, the groups do not wait for each other.
         """

@@ -163,7 +163,7 @@ def search(
 
 
 def limit_of(prediction: Prediction, layout: Layout, speeds: set[float]) -> str:
-    """Return the main bottleneck of a step in words; ``speeds`` are those of the hosts."""
+    """Return the main bottleneck of a step in words; ``speeds`` of the hosts."""
     what = max(prediction.busy, key=lambda name: prediction.busy[name], default="compute")
     if prediction.waits.get("records", 0.0) > prediction.step_s / 4:
         return "reading"

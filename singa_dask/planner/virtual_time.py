@@ -1,4 +1,4 @@
-"""Virtual time: threads of simulated hosts that share cores and wait for each other, and the network between hosts.
+"""Virtual time: threads of simulated hosts that share cores, and the network between hosts.
 
 The code of the runtime takes no virtual time. Its effects on others happen later: once its simulated thread has spent
 the time of the work before. `Thread.collect` gathers them.
@@ -56,7 +56,7 @@ class VirtualClock:
             self.script.append((self.thread.spent(), call))
 
     def run(self) -> None:
-        """Call all functions, including those that they add."""
+        """Call all functions, including functions that they add."""
         while self._calls:
             self.now, _, call = heapq.heappop(self._calls)
             call()
@@ -176,7 +176,7 @@ class Cores:
         slot.since = self.clock.now
 
     def _stop(self, slot: _Slot) -> None:
-        """Let the first task of a slot wait for its own cores or, after a time, for free ones."""
+        """Pause the first task of a slot until its own cores or, after a time, others are free."""
         self._record_work(slot)
         slot.tasks[0].stopped_at = self.clock.now
         self.clock.after(COLD_S, lambda: self._move_from(slot))
@@ -201,7 +201,7 @@ class Cores:
             self._move_from(other)
 
     def _close(self, slot: _Slot) -> None:
-        """Return the cores of a slot without tasks; those that it shares go to the sharing slots."""
+        """Return the cores of a slot without tasks; shared ones go to the sharing slots."""
         self._slots.remove(slot)
         if slot.sharer is not None:
             self._change_shared(slot.sharer, -1)
@@ -257,7 +257,7 @@ class Thread:
 
 
 class SerialThread(Thread):
-    """A thread with a queue of jobs, such as that of a server, or the message thread of a process."""
+    """A thread with a queue of jobs, such as a server's, or the message thread of a process."""
 
     def __init__(self, name: str, process: int, cores: Cores) -> None:
         super().__init__(name, process, cores)

@@ -1,4 +1,4 @@
-"""Run jobs: workers and servers as long-running tasks on a Dask cluster, their placement, and the driver.
+"""Run jobs: workers and servers as long-running tasks on a Dask cluster, and their driver.
 
 Commands import the names below on first use, so importing this package loads neither Dask nor the nets.
 ``dask_setup`` is for ``dask scheduler --preload singa_dask.runtime``.

@@ -94,7 +94,7 @@ class BP(Algorithm):
             self.net.forward(layer, phase)
 
     def backward(self, step: int) -> None:
-        """Compute gradients in reverse order, and pass those of params to `update`."""
+        """Compute gradients in reverse order, and pass the gradients of params to `update`."""
         for layer in self.net.in_turn(BACK):
             self._backward(layer)
             self._pass_on(step, layer)

@@ -85,7 +85,7 @@ class CD(Algorithm):
             self.reconstruct(Phase.TEST)
 
     def sample(self) -> None:
-        """Run the Gibbs chains; the first reconstruction is always that of the records, for their error."""
+        """Run the Gibbs chains; the first pass always reconstructs the records, for their error."""
         conf = self.conf.block(CDConf)
         self.reconstruct(Phase.TEST)
         chains = self.hidden if conf.persistent else []

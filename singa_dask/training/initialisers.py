@@ -103,7 +103,7 @@ class UniformSqrtFanIn(Uniform):
 
 @INITIALISERS.register()
 class UniformSqrtFanInOut(Uniform):
-    """Uniform / sqrt(rows + columns); for Glorot's bounds set low -2.449, high 2.449 (sqrt(6)), as in SINGA."""
+    """Uniform / sqrt(rows + columns); low -2.449 and high 2.449, sqrt(6), are Glorot's bounds."""
 
     needs_matrix = True
 
@@ -160,7 +160,7 @@ def initial_values(conf: InitConf, param_name: str, shape: Sequence[int], seed: 
 
 
 def check_initialisers(net: NeuralNet) -> None:
-    """Raise a ConfigError that lists all unknown initialisers, and those that need a matrix."""
+    """Raise a ConfigError that lists all initialisers that are unknown or need a matrix."""
     problems = []
     for param in whole_params(net.logical):
         if param.conf.init is None:

@@ -1,4 +1,4 @@
-"""PassMetrics: the ``metrics`` of a job, computed from the outputs of loss layers over a whole pass of tests.
+"""PassMetrics: compute the ``metrics`` of a job from loss layers over a whole pass of tests.
 
 Definitions are those of scikit-learn. The state is a set of arrays: counts of (true, predicted) classes, moments of
 values in float64, and outputs if their order matters. Any division of a pass into parts gives the same metrics.

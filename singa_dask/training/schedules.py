@@ -129,7 +129,7 @@ class LinearConf(FallingConf):
 
 @SCHEDULES.register("Linear")
 class LinearSchedule(Schedule):
-    """(1 - t / f) b + t / f final_lr until f, then final_lr; without ``clamp`` it falls below zero, as in SINGA."""
+    """(1 - t / f) b + t / f final_lr until f, then final_lr; without ``clamp`` it keeps falling."""
 
     block = LinearConf
 
@@ -218,7 +218,7 @@ class FixedStepConf(Conf):
 
 @SCHEDULES.register()
 class FixedStep(Schedule):
-    """``step_lr[i]`` for the last i with t >= ``step[i]``; before all of them the first. ``base_lr`` is not used."""
+    """``step_lr[i]`` for the last i with t >= ``step[i]``, or the first; ``base_lr`` is not used."""
 
     block = FixedStepConf
     reads = ()
@@ -280,7 +280,7 @@ class OneCycleConf(FallingConf):
 
 @SCHEDULES.register()
 class OneCycle(Schedule):
-    """From b / first_factor along half a cosine to b at step r, then to b / (first_factor final_factor) at step f - 1.
+    """From b / first_factor by half a cosine to b at r, then to b / (first_factor final_factor) at f - 1.
 
     r is rising_part f - 1. After f - 1 the rate stays. The policy of Smith and Topin (2018), Super-convergence, with a
     constant momentum.
@@ -308,7 +308,7 @@ class WarmUpConf(Conf):
 
 @SCHEDULES.register()
 class WarmUp(Schedule):
-    """min((t + 1) / n_steps, 1) s(t), where s(t) is the rate of ``schedule``; ``base_lr`` beside it is not used.
+    """min((t + 1) / n_steps, 1) s(t), where s is ``schedule``; ``base_lr`` beside it is not used.
 
     The gradual warm-up of Goyal et al. (2017), Accurate, large minibatch SGD. Both count steps from 0, so the other
     schedule is not delayed.

@@ -1,4 +1,4 @@
-"""Update rules of the servers, each with its block of the job file; after SINGA's src/utils/updater.cc.
+"""Update rules of the servers, with their blocks of the job file; after SINGA's updater.cc.
 
 A rule computes new values of a slice from its values and gradient. It is a formula, from which `ops` makes kernels, or
 an `Updater.rule`. Both work value by value, so that slicing a param never changes a bit.
@@ -296,7 +296,10 @@ class AdaDeltaConf(Conf):
 
 @UPDATERS.register()
 class AdaDelta(KernelUpdater):
-    """h = rho h + (1 - rho) g^2, d = g sqrt(u + delta) / sqrt(h + delta), u = rho u + (1 - rho) d^2, w -= lr d."""
+    """h = rho h + rest g^2, d = g sqrt(u + delta) / sqrt(h + delta), u = rho u + rest d^2, w -= lr d.
+
+    rest is 1 - rho.
+    """
 
     block = AdaDeltaConf
     reads = ("delta",)
@@ -365,7 +368,7 @@ class Adam(KernelUpdater):
 
 @UPDATERS.register()
 class AdamW(Adam):
-    """Adam with decoupled weight decay: w *= 1 - lr weight_decay before its step (Loshchilov and Hutter, 2019)."""
+    """Adam with decoupled weight decay: w *= 1 - lr weight_decay first (Loshchilov and Hutter, 2019)."""
 
     decoupled_decay = True
 

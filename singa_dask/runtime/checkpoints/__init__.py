@@ -1,3 +1,3 @@
-"""Write, find, read and delete checkpoints; read those of SINGA."""
+"""Write, find, read and delete checkpoints; read checkpoints of SINGA."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Encode and decode the manifest of a checkpoint: JSON with the checksums of all files and, at its end, its own.
+"""Encode and decode the manifest of a checkpoint: JSON with checksums of all files and itself.
 
 Manifests of older versions have no checksum of their own.
 """

@@ -38,7 +38,7 @@ class Retention:
         self._values: dict[int, tuple[float, int] | None] = {}
 
     def tidy(self, step: int, files: Collection[str], pending: Collection[int] = (), last: bool = False) -> None:
-        """Delete older checkpoints after the one of ``step``, with ``files``, is complete.
+        """Delete older checkpoints once the checkpoint of ``step``, with ``files``, is complete.
 
         - Incomplete checkpoints except those of ``pending`` steps, and unknown files beside ``files``, are deleted.
         - Later checkpoints and files of newer incarnations stay.

@@ -39,7 +39,7 @@ class SnapshotStore:
         self._lock = threading.Lock()
 
     def put(self, job_id: str, file: str, step: int, content: bytes, known: int) -> None:
-        """Keep a part, named as in the manifest; drop those of other steps except the step ``known``.
+        """Keep a part, named as in the manifest; drop parts of other steps except ``known``.
 
         A part is ignored if one of a newer incarnation is here: its process was replaced and does not know it yet.
         """

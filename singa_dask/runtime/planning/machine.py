@@ -116,7 +116,7 @@ class ThreadPools:
         self._found = ThreadpoolController()
 
     def limit(self, n: int) -> AbstractContextManager[object]:
-        """Limit those of these libraries that have more threads, as `limit_process` and `limit_thread` do."""
+        """Limit libraries that have more threads, as `limit_process` and `limit_thread` do."""
         larger = [each.filepath for each in self._found.lib_controllers if (each.num_threads or 0) > n]
         if not larger:
             return nullcontext()

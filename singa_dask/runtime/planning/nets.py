@@ -58,14 +58,14 @@ def phase_name(phase: Phase) -> str:
 
 
 class Nets(dict[Phase, NeuralNet]):
-    """The nets of one worker by phase; ``passes`` for those that read all records, see `add_passes`."""
+    """The nets of one worker by phase; ``passes`` for phases that read all records, see `add_passes`."""
 
     def __init__(self, train: NeuralNet) -> None:
         super().__init__({Phase.TRAIN: train})
         self.passes: dict[Phase, WholePass] = {}
 
     def each(self) -> list[NeuralNet]:
-        """Return all nets, including those of last batches."""
+        """Return all nets, including the nets for last batches."""
         return [*self.values(), *(each.rest for each in self.passes.values() if each.rest is not None)]
 
 
@@ -171,7 +171,7 @@ def build_net(
 
 
 def _ops_for_shapes(job: JobConf) -> Ops:
-    """Return kernels for computing shapes; never those of a GPU, which only the workers may use."""
+    """Return kernels for computing shapes, never on a GPU, which only the workers may use."""
     return get_ops("numpy") if job.gpu or job.ops == "cupy" else find_ops(job, job.ops)
 
 

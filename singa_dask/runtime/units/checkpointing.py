@@ -1,4 +1,4 @@
-"""Checkpointing: when a worker saves to files or memory, what it requests from others, and what it does with answers.
+"""Checkpointing: when a worker saves to files or memory, its requests to others, and their answers.
 
 The first worker of the first group takes checkpoints and snapshots (`Checkpointing`), and tracks the parts that others
 write (`Pending`). Every worker reports its position and the states of its layers to it (`Reporter`).
@@ -161,7 +161,7 @@ class Checkpointing:
                 self._schedule.paused(time.perf_counter() - started)
 
     def _arrive(self) -> Mapping[str, Any]:
-        """Tell the first worker that this one waits; return where its states go, empty if nowhere."""
+        """Report to the first worker that this one waits; return where its states go, empty if nowhere."""
         net = self._trainer.net
         if net.is_partitioned:  # the first worker does not have all params
             self._trainer.collect_all()

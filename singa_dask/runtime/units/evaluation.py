@@ -1,4 +1,4 @@
-"""Evaluation: test and validate a net during training, and stop the training when a metric does not improve."""
+"""Evaluation: test and validate a net during training, and stop if a metric does not improve."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class Watch:
 
     @property
     def reason(self) -> str:
-        """Why the training must end; empty if it must not."""
+        """Reason for the end of the training; empty if it continues."""
         if self._conf is None or self._n_worse < self._conf.patience:
             return ""
         best = "no finite value" if self._best is None else f"{self._best:.6g} at step {self._best_step}"

@@ -1,4 +1,4 @@
-"""InitialState: where a job starts: with new values, with values of another run, or exactly where a run stopped."""
+"""InitialState: start a job with new values, with values of another run, or where a run stopped."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ class InitialState:
         return self._resumed_step(group) if cursors else 0
 
     def _restore_states(self, resumed: Checkpoint, nets: Mapping[Phase, NeuralNet], group: int) -> None:
-        """Restore the states of layers; warn about those that do not fit."""
+        """Restore the states of layers; warn about states that do not fit."""
         layers = {layer["layer"] for part in resumed.manifest.get("states", ()) for layer in part["layers"]}
         if not layers:
             return

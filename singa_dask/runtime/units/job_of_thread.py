@@ -1,4 +1,4 @@
-"""Record the job that each thread works for, so that log messages of several jobs in one process do not mix."""
+"""Record the job of each thread, so that log messages of several jobs in one process do not mix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LearningFacts: observations of a worker from which `observe.learning` judges whether its net has learnt.
+"""LearningFacts: observe a worker, for `observe.learning` to judge whether its net has learnt.
 
 Nothing here changes a value. Labels are counted in tests, or in the first epoch of a job without tests. Activations
 are inspected in four steps, params before the first step and after the last.

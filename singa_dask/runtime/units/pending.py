@@ -1,4 +1,4 @@
-"""Pending: collect the parts and reports of a checkpoint or snapshot, and complete it after the last one."""
+"""Pending: collect the parts and reports of a checkpoint or snapshot, and complete it."""
 
 from __future__ import annotations
 

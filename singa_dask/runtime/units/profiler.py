@@ -278,7 +278,7 @@ def _median(values: Iterable[float]) -> float:
 def profiled(
     server: Server, trace: Trace, windows: Collection[range], names: Sequence[str]
 ) -> Callable[[Message], list[Message]]:
-    """Return a function that passes messages to a server, and records those of profiled steps.
+    """Return a function that passes messages to a server, and records them in profiled steps.
 
     ``windows`` are the steps to record of each worker group that the server serves, ``names`` the params by index.
     """

@@ -1,4 +1,4 @@
-"""Reporter: report the position of a worker, and the states of its layers, for checkpoints and snapshots."""
+"""Reporter: report the position of a worker and the states of its layers for checkpoints."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Reporter:
             self._channel.receive("the copies of the servers")
 
     def repeat_arrival(self) -> None:
-        """Tell the first worker again that this one waits, if it does; called from other threads too."""
+        """Report again to the first worker that this one waits, if it does; called from other threads too."""
         held = self._held
         if held is not None:
             self._channel.send("arrived", FIRST, step=held[1], info={"term": held[0]})

@@ -86,7 +86,7 @@ class _Held:
     has_average: bool = False
 
     def merge(self, applied: Sequence[int]) -> None:
-        """Update the applied steps with those of another server group, whose values were added."""
+        """Merge the applied steps of another server group, whose values were added."""
         self.applied = [max(pair) for pair in zip(self.applied, applied, strict=True)]
 
 
@@ -431,7 +431,7 @@ class Server:
         return copied
 
     def _sync(self, held: _Held) -> list[Message]:
-        """After every ``sync_freq`` updates, send the change since the last time to the slice's master group."""
+        """Send the change since the last time to the slice's master group, every ``sync_freq`` updates."""
         if held.last is None:
             return []
         held.n_since_sync += 1

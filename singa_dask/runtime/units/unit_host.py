@@ -269,7 +269,7 @@ class UnitHost:
         return applied
 
     def abort(self, failure: dict[str, Any], tell: bool = True) -> None:
-        """End all units of this process, with ``tell`` those of others too; the first failure counts.
+        """End all units of this process, with ``tell`` of all processes; the first failure counts.
 
         ``failure`` has the ``reason``, one line; ``retry``, see `explain`; and more for the driver.
         """

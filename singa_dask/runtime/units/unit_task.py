@@ -1,4 +1,4 @@
-"""Run one worker or server as a Dask task: set it up, run it, and return its report, also after an exception."""
+"""Run one worker or server as a Dask task: set it up, run it, and return its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WorkerParams: exchange values and gradients of the params of one worker with servers, through the stub.
+"""WorkerParams: exchange values and gradients of one worker's params with servers.
 
 On a GPU a `HostMirror` keeps host copies of them; only these are visible to stub, servers and transport.
 """
