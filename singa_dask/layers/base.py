@@ -286,6 +286,7 @@ class Layer:
         value: float | None = None,
         initial: InitConf | Callable[[tuple[int, ...]], InitConf] | None = None,
         running_statistic: bool = False,
+        requires_grad: bool = True,
         axis: int = 0,
     ) -> Param:
         """Add the next param of those that the traits name. The job may leave it out or unnamed.
@@ -303,6 +304,8 @@ class Layer:
             for the shape of the whole param.
         running_statistic : bool
             See `Param`.
+        requires_grad : bool
+            False if the gradient is always 0: it gets no memory and is not sent. The param still counts as a sharer.
         axis : int
             Axis of the output features, along which a part is taken.
         """
@@ -319,6 +322,7 @@ class Layer:
             part = self.site.feature_shard
             shard = ParamShard(part.index, axis, self.features[0].span) if part.count > 1 else None
             param = Param(name, shape, conf, self.context.param_dtype, running_statistic, shard)
+            param.is_idle = not requires_grad
             param.initial = initial(param.whole_shape) if callable(initial) else initial
         if param.shape != tuple(shape):
             step = self.site.first_step
@@ -412,7 +416,7 @@ class Layer:
         if labels is None:
             hint = f" Does {self.conf.type} state that it consumes them? See Traits.consumes."
             hint = "" if "labels" in self.sources[source].consumed_as else hint
-            raise DataError(f"layer {self.name}: source {self.conf.srclayers[source]!r} has no labels.{hint}")
+            raise data_error(self, f"source {self.conf.srclayers[source]!r} has no labels.{hint}")
         if n_classes is not None:
             check_labels(self, source, labels, n_classes)
         return labels
@@ -477,13 +481,18 @@ def check_axes(layer: Layer, expected: str, *counts: int) -> None:
         raise ConfigError(Problem(("partition_dim",), "images without channels have no features to share. Say 0."))
 
 
+def data_error(layer: Layer, message: str) -> DataError:
+    """Return the error that a layer raises for records that it cannot use."""
+    return DataError(f"layer {layer.name}: {message}")
+
+
 def check_labels(layer: Layer, source: int, labels: Array, n_classes: int) -> None:
     """Check that labels of a source are in [0, n_classes); DataError if one is not."""
     # as an unsigned number a negative one is large
     if np.maximum.reduce(labels.view(f"u{labels.itemsize}"), axis=None) >= n_classes:
         wrong = labels[(labels < 0) | (labels >= n_classes)][0]
         bounds = f"from {layer.conf.srclayers[source]!r} must be 0 to {n_classes - 1}, for {n_classes} classes"
-        raise DataError(f"layer {layer.name}: label {wrong} is out of range. Labels {bounds}.")
+        raise data_error(layer, f"label {wrong} is out of range. Labels {bounds}.")
 
 
 def check_all_steps(layer: Layer) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from singa_dask.conf import Phase
 from singa_dask.layers.base import LAYERS
-from singa_dask.layers.feature import RecordIds
+from singa_dask.layers.feature import RecordIds, on_host
 from singa_dask.layers.forwarding import Forwarding
 from singa_dask.layers.traits import Consumed
 from singa_dask.ops.contract import Array
@@ -108,7 +108,7 @@ class BridgeDst(Bridge):
         feature, received = self.features[0], self.context.bridges.receive(self.key("data"))
         if "data" in received:
             data = _images(received["data"])
-            feature.data = data if feature.on_host else self.ops.from_host(data)
+            feature.data = data if on_host(feature) else self.ops.from_host(data)
         if not feature.requires_grad:
             self.context.bridges.send(self.site.peer, self.key("taken"), (), ())
         feature.records = RecordIds(**{name: received.get(name) for name in CARRIED}).stored(self.ops)

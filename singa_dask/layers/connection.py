@@ -13,7 +13,7 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Count, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS
-from singa_dask.layers.feature import Feature, RecordIds, Span
+from singa_dask.layers.feature import Feature, RecordIds, Span, on_host
 from singa_dask.layers.forwarding import Forwarding
 from singa_dask.layers.traits import Speed
 from singa_dask.ops.contract import Array
@@ -208,7 +208,7 @@ class Concate(Forwarding):
             listed = ", ".join(map(str, shapes))
             message = f"the sources have shapes {listed}: they may differ in axis {self.axis} only."
             raise ConfigError(Problem(("srclayers",), message))
-        if len({source.dtype if source.on_host else None for source in self.sources}) > 1:
+        if len({source.dtype if on_host(source) else None for source in self.sources}) > 1:
             listed = ", ".join(str(source.dtype) for source in self.sources)
             raise ConfigError(Problem(("srclayers",), f"the sources have values of {listed}. Expected one type."))
         size = sum(shape[self.axis] for shape in shapes)
@@ -232,11 +232,11 @@ class Concate(Forwarding):
         parts, feature = [source.records for source in self.sources], self.features[0]
         # of joined features those of the first source that has some
         feature.records = RecordIds.first(parts) if self.axis else RecordIds.join(parts, self._join).stored(self.ops)
-        if feature.on_host:
+        if on_host(feature):
             self._copy()
 
     def forward(self, phase: Phase) -> None:
-        if not self.features[0].on_host:
+        if not on_host(self.features[0]):
             self._copy()
 
     def _copy(self) -> None:

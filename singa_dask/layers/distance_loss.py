@@ -7,8 +7,7 @@ import numpy as np
 from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Positive
-from singa_dask.errors import DataError
-from singa_dask.layers.base import LAYERS
+from singa_dask.layers.base import LAYERS, data_error
 from singa_dask.layers.loss import Loss
 from singa_dask.ops.contract import Array
 
@@ -65,9 +64,7 @@ class ContrastiveLoss(DistanceLoss):
         alike = self.sources[2].data
         if isinstance(alike, np.ndarray) and not ((alike == 0) | (alike == 1)).all():
             source = self.conf.srclayers[2]
-            raise DataError(
-                f"layer {self.name}: {source!r} has values beside 0 and 1. Expected 1 where both are alike."
-            )
+            raise data_error(self, f"{source!r} has values beside 0 and 1. Expected 1 where both are alike.")
 
     def forward(self, phase: Phase) -> None:
         difference = self.difference.data

@@ -9,8 +9,8 @@ import numpy as np
 from singa_dask.conf import InitConf, LayerConf, Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Count, Size
-from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.base import LAYERS, Layer, check_axes
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.base import LAYERS, Layer, check_axes, data_error
 from singa_dask.layers.feature import RecordIds
 from singa_dask.layers.traits import Connection, Speed, Traits
 from singa_dask.ops.contract import Array
@@ -78,9 +78,10 @@ class Numbers(Layer):
         """
         if numbers.min() < least or numbers.max() >= n:
             wrong = numbers[(numbers < least) | (numbers >= n)][0]
-            raise DataError(
-                f"layer {self.name}: {wrong} is out of range. Numbers from {self.conf.srclayers[0]!r} must be "
-                f"{least} to {n - 1}, as vocab_size is {n}."
+            raise data_error(
+                self,
+                f"{wrong} is out of range. Numbers from {self.conf.srclayers[0]!r} must be "
+                f"{least} to {n - 1}, as vocab_size is {n}.",
             )
 
 
@@ -238,9 +239,10 @@ class PositionalEmbedding(Layer):
             return
         position = 0 if self.state is None or self.context.stream_start else int(self.state[0])
         if position + self.site.n_steps > self.max_length:
-            raise DataError(
-                f"layer {self.name}: there is no position {position}. Expected at most {self.max_length} time steps, "
-                "as positionalembedding_conf.max_length says."
+            raise data_error(
+                self,
+                f"there is no position {position}. Expected at most {self.max_length} time steps, "
+                "as positionalembedding_conf.max_length says.",
             )
         self.index = self.positions_from(position, self.index)
         self.state = (np.array(position + self.site.n_steps),)

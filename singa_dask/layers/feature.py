@@ -197,11 +197,11 @@ class Feature:
         setattr(self, name, make(self.shape, self.dtype))
 
     @property
-    def on_host(self) -> bool:
-        """Whether ``data`` is in host memory wherever the net is computed: integers, which say what is to be read."""
-        return self.dtype.kind in "iub"
-
-    @property
     def size(self) -> int:
-        """Values of one record."""
+        """Number of values of a record."""
         return math.prod(self.shape[1:])
+
+
+def on_host(feature: Feature) -> bool:
+    """Tell whether the data of a feature is in host memory also on a GPU: integers, such as indices, are."""
+    return feature.dtype.kind in "iub"

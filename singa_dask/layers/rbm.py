@@ -68,10 +68,10 @@ class _RBMLayer(Layer):
     block = RBMConf
     traits = Traits(params=("weight", "bias"), role="unsupervised")
 
-    def add_units(self, n_rows: int, n_units: int, n_visible: int) -> None:
-        """Add output and params."""
+    def add_units(self, n_rows: int, n_units: int, n_visible: int, *, requires_grad: bool = True) -> None:
+        """Add output and params; ``requires_grad`` is of the weight."""
         block, dtype = self.conf.block(RBMConf), self.context.dtype
-        self.weight = self.add_param((block.hdim, n_visible), initial=INITIAL)
+        self.weight = self.add_param((block.hdim, n_visible), initial=INITIAL, requires_grad=requires_grad)
         self.bias = self.add_param((n_units,), initial=ZEROS) if block.bias_term else None
         both = self.buffer("both", (2 * n_rows, n_units), dtype)
         self.units = Units((n_rows, n_units), dtype, block.gaussian, self.weight, both)
@@ -183,8 +183,7 @@ class RBMHid(_RBMLayer):
             message = f"{self.conf.type} reads an RBMVis, not {self.conf.srclayers[0]!r}."
             raise ConfigError(Problem(("srclayers",), message))
         self.visible = self.sources[0]
-        self.add_units(self.visible.shape[0], self.conf.block(RBMConf).hdim, self.visible.size)
-        self.weight.is_idle = True
+        self.add_units(self.visible.shape[0], self.conf.block(RBMConf).hdim, self.visible.size, requires_grad=False)
 
     def forward(self, phase: Phase) -> None:
         """Compute the units' probabilities given the records; with `Phase.NEGATIVE` given the reconstruction."""

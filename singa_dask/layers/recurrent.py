@@ -113,7 +113,7 @@ class Recurrent(Layer):
             self.add_param((self.dim,), initial=ONES if gate == "f" else ZEROS)
             for gate in (self.gates if has_biases else ())
         ]
-        self.traits = self.traits.replace(params=self.traits.params[: len(self.params)])
+        self.traits = self.traits.replace(params=self.traits.params[: n_gates * (3 if has_biases else 2)])
 
     def _add_buffers(self) -> None:
         """Declare the states: the first one, and after it the output; and what the gradient needs."""

@@ -9,9 +9,9 @@ import numpy as np
 from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import choice
-from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.attention import HIDDEN
-from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, check_axes, split_mask
+from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, check_axes, data_error, split_mask
 from singa_dask.layers.embedding import INITIAL_PLACES, Numbers
 from singa_dask.layers.traits import Speed, Traits
 from singa_dask.layers.window import PAD, STRIDE
@@ -55,9 +55,10 @@ class PaddingMask(Numbers):
         if self.takes_lengths:
             if numbers.min() < 0 or numbers.max() > n_steps:
                 wrong = numbers[(numbers < 0) | (numbers > n_steps)][0]
-                raise DataError(
-                    f"layer {self.name}: length {wrong} from {self.conf.srclayers[0]!r} is out of range. Expected 0 to "
-                    f"{n_steps}, the time steps."
+                raise data_error(
+                    self,
+                    f"length {wrong} from {self.conf.srclayers[0]!r} is out of range. Expected 0 to "
+                    f"{n_steps}, the time steps.",
                 )
             valid = np.repeat(np.arange(n_steps), len(numbers) // n_steps) < numbers
         self.features[0].data[...] = valid[:, None]

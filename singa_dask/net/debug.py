@@ -13,6 +13,7 @@ import numpy as np
 from singa_dask.conf import Phase
 from singa_dask.errors import PartError
 from singa_dask.layers import Layer
+from singa_dask.layers.feature import on_host
 from singa_dask.layers.forwarding import Forwarding
 from singa_dask.ops.contract import Array
 
@@ -31,7 +32,7 @@ def watch_forward(layer: Layer, phase: Phase) -> None:
     outputs = [
         (f"output {k}", feature.data)
         for k, feature in enumerate(layer.features)
-        if feature.own_data is True and "data" in feature.consumed_as and not feature.on_host
+        if feature.own_data is True and "data" in feature.consumed_as and not on_host(feature)
     ]
     kept = _source_data(layer)
     _fill(outputs)

@@ -11,6 +11,7 @@ import numpy as np
 
 from singa_dask.conf import Phase
 from singa_dask.layers import Layer
+from singa_dask.layers.feature import on_host
 
 
 class Allocation(NamedTuple):
@@ -45,7 +46,7 @@ def memory_of(layer: Layer) -> Iterator[Allocation]:
         if wanted == "consumed":
             wanted = "data" in feature.consumed_as or feature.consumed_as.isdisjoint(("raw", "one_hot_index"))
         if wanted:
-            make = np.zeros if feature.on_host else ops.features
+            make = np.zeros if on_host(feature) else ops.features
             yield Allocation(feature, feature.shape, feature.dtype, partial(feature.allocate, "data", make))
         if feature.requires_grad and feature.own_grad:
             allocate = partial(feature.allocate, "grad", ops.features)
