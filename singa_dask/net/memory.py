@@ -1,4 +1,4 @@
-"""Memory of layers: what each of them needs, and its allocation."""
+"""Allocate the memory of layers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from singa_dask.layers.feature import on_host
 
 
 class Allocation(NamedTuple):
-    """Memory that is to be allocated.
+    """Memory to allocate.
 
     Attributes
     ----------
     owner : object
-        What it belongs to. The memory of one owner is allocated once, though several layers may ask for it.
+        Memory of one owner is allocated once, though several layers may need it.
     shape : tuple of int
     dtype : dtype
     allocate : callable
-        Allocates it, unless the owner has it.
+        Allocates it, unless the owner already has it.
     """
 
     owner: object
@@ -34,12 +34,12 @@ class Allocation(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes that it takes."""
+        """Its size in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def memory_of(layer: Layer) -> Iterator[Allocation]:
-    """Yield what a layer needs: outputs, buffers, gradients of outputs and params."""
+    """Yield the memory that a layer needs: outputs, buffers, gradients of outputs and params."""
     ops = layer.ops
     for feature in layer.features:
         wanted = feature.own_data
@@ -61,7 +61,7 @@ def memory_of(layer: Layer) -> Iterator[Allocation]:
 
 
 def allocate(layer: Layer) -> None:
-    """Allocate `memory_of` a layer, once for each net."""
+    """Allocate `memory_of` a layer, then call `Layer.attach`."""
     for memory in memory_of(layer):
         memory.allocate()
     layer.attach()
