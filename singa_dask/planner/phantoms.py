@@ -14,7 +14,7 @@ from singa_dask.conf import Phase, UpdaterConf
 from singa_dask.layers import Layer
 from singa_dask.layers.bridge import Bridge
 from singa_dask.net import NeuralNet
-from singa_dask.net.replay import run_verb
+from singa_dask.net.replay import run_method
 from singa_dask.ops import NumpyOps
 from singa_dask.ops.contract import ArrayList, Arrays
 from singa_dask.ops.numpy.memory import in_layout
@@ -142,7 +142,7 @@ def replace_layers(net: NeuralNet, compute: Callable[[Layer, str], None]) -> Non
 
     def run(verb: str, layer: Layer, phase: Phase) -> None:
         if isinstance(layer, Bridge):
-            run_verb(layer, phase, verb)
+            run_method(layer, phase, verb)
         else:
             compute(layer, verb)
 
