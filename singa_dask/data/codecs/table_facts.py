@@ -82,17 +82,16 @@ class TableFacts:
         return self.labels.get(name, self.labels.get("", ()))
 
     def is_number(self, name: str) -> bool:
-        """Return whether a column is a feature of plain numbers."""
-        others = (*self.categories, *self.widths, *self.texts, *self.spelling.numbers)
-        return name in self.features and name not in others
+        """Return whether a column is a feature with one number in each record."""
+        return name in self.features and name not in self.categories and name not in self.widths
 
     def with_means(self, means: npt.NDArray[np.float64]) -> TableFacts:
-        """Return facts that know the mean of each feature that is a number; ``means`` are those of the values."""
+        """Return facts with the mean of each feature that is a number, given the means of all `names`."""
         if len(means) != len(self.names):
             return self
         of_values = dict(zip(self.names, map(float, means), strict=True))
-        numbers = [name for name in self.features if name not in self.categories and name not in self.widths]
-        return replace(self, means={**{name: of_values[name] for name in numbers}, **self.means})
+        numbers = {name: of_values[name] for name in filter(self.is_number, self.features)}
+        return replace(self, means={**numbers, **self.means})
 
     def compare(self, other: TableFacts) -> str:
         """Return how records differ from those that other facts describe; empty if they have the same meaning."""

@@ -4,7 +4,8 @@ A new store is a file in a folder of formats, and its name below: the file is im
 
 What all stores share
     `store`: the base class and the registry. `range_store`: blocks that are ranges of files. `blocks`: how many records
-    make one. `rechunker`: records for writers. `split`: train and test parts. `sharded_store`: several files as one.
+    make one. `rechunker`: records for writers. `split`: train and test parts. `sharded_store`: several files as
+    one. `view_store`: the base of both.
 From a URL to a store
     `opening`: opens stores. `detection`: finds the format. `shards`: names of sets of files. `hugging_face`, `lakes`:
     directories that others write. `manifest`, `manifest_writer`: descriptions of stores.

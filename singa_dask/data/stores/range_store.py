@@ -14,7 +14,7 @@ from singa_dask.data.codecs.labels import label_field
 from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of, plain
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays, Block, FileSum
-from singa_dask.errors import ConfigError, DataError
+from singa_dask.errors import ConfigError, DataError, data_error
 from singa_dask.fs.checksums import checksum_of
 from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.fs.range_reader import RangeReader
@@ -158,7 +158,7 @@ class RangeStore(Store):
         try:
             self.label_name = label_field(names, self.options["label"])
         except ValueError as error:
-            raise DataError(f"{self.url}: {error}.", remedy=getattr(error, "remedy", None)) from None
+            raise data_error(self.url, error) from None
         return self.label_name
 
     def open_source(self, url: str = "") -> Bytes:

@@ -17,11 +17,10 @@ import numpy.typing as npt
 from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Count, Field
-from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import Store
+from singa_dask.data.stores.view_store import ViewStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
-from singa_dask.fs.sources import Bytes, Range
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +77,7 @@ class SplitConf(Conf):
         return np.flatnonzero(is_test if self.part == "test" else ~is_test)
 
 
-class SplitStore(RangeStore):
+class SplitStore(ViewStore):
     """A part of the records of another store. Tables choose their records themselves, to learn from no others.
 
     Parameters
@@ -93,12 +92,10 @@ class SplitStore(RangeStore):
         The part has no records.
     """
 
-    is_source = False
-
     def __init__(self, store: Store, conf: SplitConf) -> None:
         if conf.key:
             raise DataError(f"{store.url}: split: key is for tables with named columns, in CSV, Parquet or JSON lines.")
-        self._store, self._conf = store, conf
+        self._store, self.stores, self._conf = store, (store,), conf
         super().__init__(store.url, store.storage_options)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -106,10 +103,8 @@ class SplitStore(RangeStore):
 
     def index(self) -> None:
         store = self._store
-        for name in ("class_names", "schema", "table_facts", "table_columns", "other_fields", "label_name"):
-            setattr(self, name, getattr(store, name))
-        self.is_converted, self.rounds_data, self.truncation = store.is_converted, store.rounds_data, store.truncation
-        self.labels_apart, self.decodes_ahead = store.labels_apart, store.decodes_ahead
+        super().index()
+        self.rounds_data, self.truncation = store.rounds_data, store.truncation
         rows = [self._conf.rows(int(store.starts[block.id]), block.n) for block in store.blocks]
         # blocks without a record of the part are left out
         self._of_store = [i for i, chosen in enumerate(rows) if len(chosen)]
@@ -124,54 +119,27 @@ class SplitStore(RangeStore):
         _ = self.fingerprint
         self._store.widen()
 
-    @property
-    def parts(self) -> Sequence[Store]:
-        return self._store.parts
-
-    @property
-    def remote(self) -> bool:
-        return self._store.remote
-
     # -- records -------------------------------------------------------------------------------------------
 
-    @property
-    def _ranged(self) -> RangeStore:
-        if not isinstance(self._store, RangeStore):
-            raise TypeError(f"{self.url}: a store whose blocks are not ranges of files")
-        return self._store
+    def locate(self, block_id: int) -> tuple[Store, int]:
+        return self._store, self._of_store[block_id]
 
-    def ranges(self, block_id: int) -> tuple[Range, ...]:
-        return self._ranged.ranges(self._of_store[block_id])
-
-    def fetch(self, block_id: int, again: bool = False) -> list[memoryview]:
-        return self._ranged.fetch(self._of_store[block_id], again)
-
-    def fetch_bytes(self, block_id: int) -> int:
-        return self._ranged.fetch_bytes(self._of_store[block_id])
-
-    def is_cached(self, block_id: int) -> bool:
-        return self._ranged.is_cached(self._of_store[block_id])
-
-    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
-        arrays = self._ranged.read_block(self._of_store[block_id], data)
+    def change(self, block_id: int, arrays: Arrays) -> Arrays:
         return {name: values[self._rows[block_id]] for name, values in arrays.items()}
 
     def read_block(self, block_id: int, data: Sequence[memoryview] | None = None) -> Arrays:
-        if data is not None:
-            return self.decode(block_id, data)
-        return self._store.read_rows(self._of_store[block_id], self._rows[block_id])
-
-    def read_labels(self, block_id: int) -> npt.NDArray[Any]:
-        return self._store.read_labels(self._of_store[block_id])[self._rows[block_id]]
+        # a format may read some records without the others
+        if data is None:
+            return self._store.read_rows(self._of_store[block_id], self._rows[block_id])
+        return self.decode(block_id, data)
 
     def read_rows(self, block_id: int, rows: npt.NDArray[np.int64]) -> Arrays:
         return self._store.read_rows(self._of_store[block_id], self._rows[block_id][rows])
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         arrays, bad = self._store.salvage(self._of_store[block_id])
-        rows = self._rows[block_id]
-        reasons = {at: bad[row] for at, row in enumerate(rows.tolist()) if row in bad}
-        return {name: values[rows] for name, values in arrays.items()}, reasons
+        reasons = {at: bad[row] for at, row in enumerate(self._rows[block_id].tolist()) if row in bad}
+        return self.change(block_id, arrays), reasons
 
     def place_of(self, block_id: int, row: int | None) -> tuple[int, int | None]:
         return self._of_store[block_id], None if row is None else int(self._rows[block_id][row])
@@ -187,9 +155,3 @@ class SplitStore(RangeStore):
         """The number in the store of each record."""
         starts = self._store.starts[self._of_store]
         return np.concatenate([start + rows for start, rows in zip(starts, self._rows, strict=True)])
-
-    def open_sources(self) -> Sequence[Bytes]:
-        return self._store.open_sources()
-
-    def close(self) -> None:
-        self._store.close()

@@ -20,7 +20,7 @@ from singa_dask.data.stores.images.image_decoding import ImageOptions, decode_im
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Arrays
-from singa_dask.errors import DataError, FaultError, Remedy, listed
+from singa_dask.errors import DataError, FaultError, Remedy, data_error, listed
 from singa_dask.fs.checksums import crc32c, masked
 from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.fs.sources import Bytes, ReadAhead
@@ -251,8 +251,7 @@ class TFRecordStore(RangeStore):
         try:
             return record.decode_values([data[start:end] for start, end in spans], self._decode)
         except ValueError as error:
-            remedy = getattr(error, "remedy", None)
-            raise DataError(f"{where} (records from {first} on): {error}.", remedy=remedy) from error
+            raise data_error(f"{where} (records from {first} on)", error) from error
 
 
 def example_features(url: str) -> dict[str, bool]:

@@ -24,7 +24,7 @@ from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.data.stores.tables.table_files import TableFile
 from singa_dask.data.stores.tables.table_json import JsonPart
 from singa_dask.data.types import Arrays, Field, RecordRun
-from singa_dask.errors import DataError, FaultError, Remedy, listed
+from singa_dask.errors import DataError, FaultError, Remedy, data_error, listed
 
 PIXEL_KEYS = ("pixel", "pixels", "image", "images")
 VALUE_KEYS = ("features", "data", "x", *PIXEL_KEYS)
@@ -61,7 +61,7 @@ class ArraysPart(JsonPart):
         try:
             self._choose(load_object(self._first.split(b"\n", 1)[0]), options)
         except ValueError as error:
-            raise DataError(f"{url}, line 1: {error}.", remedy=getattr(error, "remedy", None)) from None
+            raise data_error(f"{url}, line 1", error) from None
 
     def _choose(self, found: dict[str, Any], options: Mapping[str, Any]) -> None:
         features, dtype = options["features"], options["dtype"]

@@ -43,7 +43,7 @@ from singa_dask.data.stores.tables.table_files import (
     TableFile,
     format_of,
     kind_of_key,
-    outer_names,
+    outer_keys,
     table_files,
     with_outer_keys,
 )
@@ -140,7 +140,7 @@ def read_columns(
         files[:] = with_outer_keys(files, names, lambda: parts(0).names)
         known = (*parts(0).names, *(name for name, _ in files[0].keys))
         if unknown := [name for name in names if name not in known]:
-            known = (*known, *(name for name in outer_names(files) if name not in known))
+            known = (*known, *(name for name in outer_keys(files[0]) if name not in known))
             question = suggest(unknown[0], known).partition("Known:")[0]
             raise ConfigError(f"{url}: no column {unknown[0]!r}. {question}{show_columns(known)}")
         for file in range(len(files)):
@@ -578,7 +578,8 @@ class TableStore(RangeStore):
             self._check_faults(part.faults, kinds)
         else:
             # a text among numbers is found, and named, where its record is read
-            kinds |= {name: "number" for name in part.faults if kinds[name] == "string" and self._known.is_number(name)}
+            numbers = filter(self._known.is_number, part.faults.keys() - self._spec.spelling.numbers.keys())
+            kinds |= {name: "number" for name in numbers if kinds[name] == "string"}
         for i, (key, _) in enumerate(self._files[0].keys):
             if key in kinds:
                 raise DataError(f"{self._files[0].url}: column {key!r} is also a directory {key}=....")

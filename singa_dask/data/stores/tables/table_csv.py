@@ -235,7 +235,9 @@ class CsvPart(TablePart):
         wrong = self.find_wrong(text, numbers)
         if wrong is None:
             return DataError(f"{self.url}, lines from {run.line} on: {str(error).rstrip('.')}.")
-        row, fault = wrong
+        return self._wrong_record(text, run, *wrong)
+
+    def _wrong_record(self, text: bytes, run: RecordRun, row: int, fault: FaultError) -> DataError:
         return DataError(f"{self._line(text, run, row)}{fault}.", remedy=fault.remedy)
 
     def find_wrong(self, text: bytes, numbers: Sequence[str]) -> tuple[int, FaultError] | None:

@@ -79,13 +79,12 @@ def with_outer_keys(
     ----------
     files : sequence of TableFile
     wanted : collection of str
-        Columns that are named by whoever reads the table.
+        Columns that the caller names.
     names : callable
         () -> the columns in the files; only called if a directory gives one that is wanted.
     """
-    outer = [dict(_keys(each.url, ())) for each in files]
-    known = [name for name, _ in files[0].keys]
-    given = [name for name in outer[0] if name in wanted and name not in known and all(name in each for each in outer)]
+    outer = [outer_keys(each) for each in files]
+    given = [name for name in outer[0] if name in wanted and all(name in each for each in outer)]
     given = [name for name in given if name not in names()] if given else []
     return [
         each._replace(keys=(*((name, keys[name]) for name in given), *each.keys))
@@ -93,10 +92,9 @@ def with_outer_keys(
     ]
 
 
-def outer_names(files: Sequence[TableFile]) -> list[str]:
-    """Return the columns that directories above a table give."""
-    known = dict(files[0].keys)
-    return [name for name, _ in _keys(files[0].url, ()) if name not in known]
+def outer_keys(file: TableFile) -> dict[str, str | None]:
+    """Return the columns that directories above the table of a file give, with their values."""
+    return {name: value for name, value in _keys(file.url, ()) if name not in dict(file.keys)}
 
 
 def _alike(url: str, files: list[TableFile]) -> list[TableFile]:

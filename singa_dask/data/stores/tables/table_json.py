@@ -19,7 +19,7 @@ from singa_dask.data.stores.blocks import BLOCK_BYTES, cut_lines
 from singa_dask.data.stores.tables.json_text import after_mark, load_object, parse_lines
 from singa_dask.data.stores.tables.table_part import TablePart
 from singa_dask.data.types import RecordRun
-from singa_dask.errors import DataError, FaultError, Remedy
+from singa_dask.errors import DataError, FaultError, Remedy, data_error
 from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.fs.sources import Range
 from singa_dask.lazy import LazyModule
@@ -127,8 +127,7 @@ class JsonPart(TablePart):
         for line, record in enumerate(text.split(b"\n"), run.line):
             table = parse_lines(record, schema)
             if table is None or len(table) != 1:
-                fault = _fault_of(record, schema)
-                return DataError(f"{self.url}, line {line}: {fault}.", remedy=fault.remedy)
+                return data_error(f"{self.url}, line {line}", _fault_of(record, schema))
         return DataError(f"{self.url}, lines from {run.line} on: columns with values of several kinds.")
 
     def place(self, run: RecordRun, data: Sequence[memoryview]) -> Callable[[int], str]:

@@ -189,8 +189,7 @@ class LinesPart(CsvPart):
         text = bytes(data[0])
         # nan would be parsed
         if wrong := self.find_wrong(text, self.names):
-            row, fault = wrong
-            raise DataError(f"{self._line(text, run, row)}{fault}.", remedy=fault.remedy)
+            raise self._wrong_record(text, run, *wrong)
         return super().decode(run, kinds, data)
 
     def find_wrong(self, text: bytes, numbers: Sequence[str]) -> tuple[int, FaultError] | None:
