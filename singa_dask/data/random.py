@@ -17,7 +17,7 @@ MIN_PACKED = 64
 
 
 class _Philox(threading.local):
-    """A generator of this thread: to make one takes longer than to draw some numbers."""
+    """A generator for each thread: creating one takes longer than drawing some numbers."""
 
     def __init__(self) -> None:
         self.bits: Any = np.random.Philox(0)
@@ -41,10 +41,9 @@ def permutation(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[n
 
     Parameters
     ----------
-    n : int
-    seed : int
+    n, seed : int
     purpose : str
-        Purpose of the permutation; those of different purposes are independent.
+        Permutations for different purposes are independent.
     numbers : up to three ints, not negative
         E.g. epoch, stream and window.
 
