@@ -11,26 +11,23 @@ import numpy.typing as npt
 from singa_dask.errors import DataError, FaultError, Remedy, listed
 
 LABEL_NAMES = ("label", "labels", "y", "class", "target", "targets")
-"""A field with one of these names, in upper or lower case, is the label, in all formats."""
+"""In all formats a field with one of these names, in upper or lower case, is the label."""
 
 
 def labels_among(names: Iterable[str]) -> list[str]:
-    """Return the names of fields that say that these are labels."""
+    """Return the names that mark a field as a label."""
     return [name for name in names if name.lower() in LABEL_NAMES]
 
 
 def is_point(names: Sequence[str]) -> bool:
-    """Return whether the only name of a label may be that of a coordinate, with x beside it."""
+    """Return whether the only possible label, y, could be a coordinate beside x."""
     return [name.lower() for name in labels_among(names)] == ["y"] and "x" in map(str.lower, names) and len(names) > 2
 
 
 def label_field(names: Sequence[str], given: str = "") -> str:
-    """Return the name of the field with the label: the given one, or the only one of `LABEL_NAMES`; empty if none is.
+    """Return the field with the label: the given one, or the only one of `LABEL_NAMES`; empty if there is none.
 
-    Raises
-    ------
-    ValueError
-        There is no field of the given name, or several could be meant.
+    Raises a `ValueError` if the given field does not exist, or several fields could be the label.
     """
     if given and given not in names:
         raise ValueError(f"no {given!r} for the label. Fields: {listed(names)}")

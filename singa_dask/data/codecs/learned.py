@@ -1,4 +1,4 @@
-"""What checkpoints keep of the training data, so that other records are read in the same way."""
+"""What checkpoints keep of the training data, so that other records are read the same way."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Learned(NamedTuple):
 
     @classmethod
     def of(cls, *manifests: Mapping[str, Any]) -> Learned:
-        """Return what the manifests of checkpoints have; later manifests win."""
+        """Merge what the manifests of checkpoints contain; later manifests win."""
         return cls(
             {name: tuple(each) for one in manifests for name, each in one.get("class_names", {}).items()},
             {name: TableFacts.from_dict(each) for one in manifests for name, each in one.get("tables", {}).items()},

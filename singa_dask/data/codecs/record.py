@@ -1,7 +1,7 @@
 """Records of SINGA and Caffe: RecordProto, WordRecord and Datum messages <-> arrays.
 
-Messages of the same layout, as records of one shape usually are, are decoded together. Others are grouped by length
-first, and decoded one by one only if layouts still differ.
+Messages of the same layout, such as records of one shape, are decoded together. Others are grouped by length first, and
+decoded one by one only if layouts still differ.
 """
 
 from __future__ import annotations
@@ -88,18 +88,12 @@ def decode_records(rows: Rows) -> Arrays | None:
 
 
 def _is_word(found: Sequence[MessageField] | None) -> bool:
-    """Return whether a message is a WordRecord: the word, its index, its class, start and end of the class."""
+    """Return whether a message is a WordRecord: the word, its index, and class, start and end of the class."""
     return [(column.number, column.wire) for column in found or ()] == WORD_FIELDS
 
 
 def _decode_words(rows: Rows) -> npt.NDArray[np.float32]:
-    """Decode WordRecords of the same length to (n, 4): index, class, class_start and class_end of each word.
-
-    Raises
-    ------
-    ValueError
-        A row is not such a record.
-    """
+    """Decode WordRecords of the same length to (n, 4): index, class, class_start and class_end of each word."""
     # the layout is determined by the length of the word, and by the ends of the varints after it
     keys = (rows >= 0x80) & (np.arange(rows.shape[1]) >= 2 + rows[:, 1:2].astype(np.int64))
     _, firsts, groups = np.unique(
@@ -123,10 +117,7 @@ def decode_datums(rows: Rows, picture: Callable[[bytes], npt.NDArray[np.uint8]])
 
     ``picture`` decodes an encoded image to (channels, height, width).
 
-    Raises
-    ------
-    ValueError
-        A row is no such record, or has an image that cannot be decoded.
+    Raises a `ValueError` if a row is not such a record, or has an image that cannot be decoded.
     """
     found = protobuf.columns(rows)
     if found is None:
@@ -151,13 +142,7 @@ def holds_pictures(rows: Rows) -> bool:
 
 
 def decode_values(values: Sequence[bytes | memoryview], decode: Decoder) -> Arrays:
-    """Decode messages of any lengths and layouts.
-
-    Raises
-    ------
-    ValueError
-        A message is invalid. The text begins with ``record i: ``.
-    """
+    """Decode messages of any lengths and layouts; raise a `ValueError`, ``record i: ...``, for an invalid one."""
     lengths = np.fromiter(map(len, values), np.int64, len(values))
     parts: list[tuple[npt.NDArray[np.int64], Arrays]] = []
     for length in np.unique(lengths):

@@ -81,5 +81,5 @@ def _fields(content: bytes) -> list[MessageField]:
 
 
 def _bytes(found: Iterable[MessageField], number: int) -> list[bytes]:
-    """Return the values of a field of one message that are no integers."""
+    """Return the values of a field of one message that are not integers."""
     return [column.values.tobytes() for column in found if column.number == number and column.wire != VARINT]

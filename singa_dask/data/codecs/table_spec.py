@@ -1,4 +1,4 @@
-"""Which columns of a table become records, as a job says it."""
+"""Which columns of a table become records, according to a job."""
 
 from __future__ import annotations
 
@@ -25,30 +25,29 @@ class TableSpec:
     Attributes
     ----------
     features : tuple of str
-        Names or patterns (``pixel*``); empty for all columns of numbers other than label, target and weight.
+        Names or patterns (``pixel*``); empty for all numeric columns except label, target and weight.
     label : tuple of str
-        Columns of integers, or of strings that name the classes; each is a label of its own.
+        Columns of integers, or of strings that name the classes; several columns are several labels.
     target : tuple of str
         Columns of numbers to predict.
     missing : {"error", "skip", "mean"} or float
-        What to do with features that have no value.
+        Treatment of missing values of features.
     categories : mapping of str to tuple of str
-        Features whose values are names, with the names in order; learned from the training data if empty.
+        Features whose values are names, with the ordered names; if empty, they are learned from the training data.
     encoding : {"one_hot", "index"}
-        Whether a category is one value for each name, or the index of the name.
+        Whether a category becomes one value for each name, or the index of its name.
     weight : str
         Column with the weight of each record; may be empty.
     texts : mapping of str to TextCodec
-        Features whose values are texts, with what numbers their tokens; vocabularies are learned from the training
-        data.
+        Features whose values are texts; their vocabularies are learned from the training data.
     spelling : Spelling
         How numbers and missing values are written as text.
     unlabelled : {"error", "skip"}
-        What to do with records without a label or target.
+        Treatment of records without a label or target.
     blank_texts : bool
-        Whether a text that is missing or blank is read as an empty one, as for predictions; else it has no value.
+        Whether a missing or blank text is read as an empty text, as for predictions; else it is a missing value.
     unknown : {"error", "ignore"}
-        What to do with a category that the training data lack: ``ignore`` makes zeros of it.
+        Treatment of categories that the training data lack; ``ignore`` reads them as zeros.
     """
 
     features: tuple[str, ...] = ()
@@ -66,7 +65,7 @@ class TableSpec:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> TableSpec:
-        """Return the specification in the options of a `TableStore`: of features alone if ``has_label`` is false."""
+        """Return the specification in the options of a `TableStore`; without ``has_label``, only its features."""
         label = options["label"]
         labels = (label,) if label and isinstance(label, str) else tuple(label)
         spec = cls(
@@ -89,12 +88,9 @@ class TableSpec:
         return replace(spec, label=(), target=(), weight="", categories=features_only)
 
     def with_label(self, url: str, names: Sequence[str]) -> TableSpec:
-        """Return the specification with the column that is called like a label, if it names no columns to be read.
+        """Return the specification with the column that is named like a label, if it names no columns.
 
-        Raises
-        ------
-        DataError
-            It is not clear which column is the label.
+        Raises a `DataError` if several columns could be the label.
         """
         if self.features or self.label or self.target:
             return self
@@ -110,7 +106,7 @@ class TableSpec:
         return (*self.target, *self.label, *([self.weight] if self.weight else ()))
 
     def required(self, features: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns without whose values a record is left out."""
+        """Return the columns whose missing values exclude a record."""
         if self.missing == "skip":
             filled = self.texts if self.blank_texts else ()
             return (*(name for name in features if name not in filled), *self.outputs)
@@ -119,12 +115,9 @@ class TableSpec:
     def select(self, url: str, kinds: Mapping[str, str], index: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the columns that are features, given the kind of each column of the table.
 
-        ``index`` are columns that number the rows, which only count if they are named.
+        Columns in ``index`` number the rows, and are features only if they are named.
 
-        Raises
-        ------
-        DataError
-            A name is unknown, or a column cannot be a feature.
+        Raises a `DataError` if a name is unknown, or a column cannot be a feature.
         """
         others = self.outputs
         if not self.features:
@@ -165,12 +158,9 @@ class TableSpec:
         return {name: named.get(name, kinds[name]) for name in (*features, *self.outputs)}
 
     def check(self, url: str, kinds: Mapping[str, str], names: Sequence[str], is_trained: bool = False) -> None:
-        """Check that the columns exist, are used once, and have values of the right kind, such as a net is trained on.
+        """Raise a `DataError` if a column does not exist, is used twice, or has values of the wrong kind.
 
-        Raises
-        ------
-        DataError
-            One of them does not.
+        ``is_trained`` says that a net was trained on such columns.
         """
         uses = [
             *((name, "features") for name in names),

@@ -1,4 +1,4 @@
-"""TableStatistics: learns from one pass over a table what its columns become."""
+"""TableStatistics: learns how to read the columns of a table, in one pass."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pc = LazyModule("pyarrow.compute")
 
 
 class TableStatistics:
-    """Learns what a `TableSpec` needs to know of the training data.
+    """Learns the `TableFacts` of a table.
 
     Parameters
     ----------
@@ -28,13 +28,13 @@ class TableStatistics:
         URL of the table, for errors.
     spec : TableSpec
     features : tuple of str
-        The columns of the table that are features.
+        Columns that are features.
     kinds : mapping of str to str
         Kind of each column.
     known : TableFacts, optional
-        What was learned from the training data, if these are other data.
+        Facts of the training data, if these are other data.
     classes : mapping of str to tuple of str
-        Names of the classes of labels that the file has.
+        Class names in the file, by label.
     widths : mapping of str to int
         Number of values of each feature that is a vector.
 
@@ -88,12 +88,9 @@ class TableStatistics:
         self._sums = {name: (0.0, 0) for name in is_number}
 
     def add(self, table: pa.Table) -> int:
-        """Take the records of a block into account; return how many of them are kept.
+        """Add the records of a block; return how many of them are kept.
 
-        Raises
-        ------
-        DataError
-            A column has too many categories.
+        Raises a `DataError` if a column has too many categories.
         """
         if self._required:
             table = table.filter(pa.array(~missing_rows(table, self._required)))
@@ -118,13 +115,7 @@ class TableStatistics:
         )
 
     def finish(self) -> TableFacts:
-        """Return what has been learned.
-
-        Raises
-        ------
-        DataError
-            A column has no values, or is not one of categories.
-        """
+        """Return the facts; raise a `DataError` if a column has no values, or too many to be categorical."""
         if self._known is not None:
             return self._checked(self._known)
         for name, found in self._found.items():
@@ -147,7 +138,7 @@ class TableStatistics:
         )
 
     def _checked(self, known: TableFacts) -> TableFacts:
-        """Return facts of the training data, if they have all that these data need."""
+        """Return facts of the training data, if they contain all that these data need."""
         spec = self._spec
         others = known.means.keys() | known.categories.keys() | known.texts.keys()
         means = [name for name in self._features if name not in others]
