@@ -1,4 +1,4 @@
-"""Names of classes: what the labels of a store mean, and what they mean in all nets of a job."""
+"""Names of classes: the meaning of the labels of a store, and of all nets of a job."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from singa_dask.errors import DataError, listed
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.texts import split_lines
 
-# a line of a file that numbers its names, as TensorFlow's labels.txt does
+# a line with number and name, as in TensorFlow's labels.txt
 NUMBERED = re.compile(r"(\d+):(.*)")
 
 
 def hugging_face_names(metadata: Mapping[bytes, bytes] | None, column: str) -> tuple[str, ...]:
-    """Return the class names of a column of integers in the metadata of Hugging Face's files; empty if it has none."""
+    """Return the class names of a column in the metadata of a Hugging Face file; empty if it has none."""
     try:
         features = json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
         return parse_names(features[column]["names"])
@@ -46,10 +46,7 @@ def parse_names(found: Any) -> tuple[str, ...]:
 def write_options(
     target: type[Store], names: Sequence[str], table_facts: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the options ``class_names`` and ``table_facts`` of a store's ``write``, as far as there are such.
-
-    Left out is what is empty, and what the format does not support.
-    """
+    """Return the options ``class_names`` and ``table_facts`` of ``write`` that are not empty and supported."""
     given = {"class_names": tuple(names), "table_facts": table_facts}
     return {name: value for name, value in given.items() if value and name in target.write_options}
 
@@ -62,7 +59,7 @@ def read_classes(url: str, classes: str | Sequence[str], storage_options: fs.Opt
     url : str
         URL of the store, for errors.
     classes : sequence of str, or str
-        The names; or the URL of a text file with a name in each line, ``cat`` or with its label, ``0:cat``.
+        The names; or the URL of a text file with a line for each name, ``cat`` or ``0:cat``.
 
     Raises
     ------
@@ -87,22 +84,22 @@ def read_classes(url: str, classes: str | Sequence[str], storage_options: fs.Opt
 
 
 class ClassNames:
-    """The class names of a job, by input layer of the training net. Shared by all nets of the job.
+    """The class names of a job, by input layer of the training net; all nets of the job share them.
 
     Attributes
     ----------
     by_layer : dict of str to tuple of str
         Set from a checkpoint, or by the training layer when it opens its store. Empty if the labels have no names.
     inherited : dict of str to tuple of str
-        Names in a checkpoint that a new run starts from. They are kept if all names of the training data are among
-        them; otherwise the names of the training data are used.
+        Names in a checkpoint that a new run starts from. They are kept if they include all names of the training data;
+        otherwise the names of the training data are used.
     readers : dict of str to callable
-        By input layer of the training net: opens its store and returns its class names. Only called if another net
-        compares names before the training layer has opened its store.
+        By input layer of the training net: opens its store and returns its class names. Called if another net compares
+        names before the training layer has opened its store.
     tables, inherited_tables : dict of str to TableFacts
-        As ``by_layer`` and ``inherited``, for records from named columns.
+        Like ``by_layer`` and ``inherited``, for records from named columns.
     scalings, inherited_scalings : dict of str to Scaling
-        Mean and deviation of the training data of layers that standardise, known before training begins.
+        Scaling of the training data, by layer that standardises; known before training begins.
     """
 
     def __init__(self, learned: Learned | None = None) -> None:
@@ -124,11 +121,11 @@ class ClassNames:
         return self.by_layer[layer]
 
     def known_for(self, layer: str) -> tuple[str, ...]:
-        """Return the names of a layer as far as they are known, or else those that all layers with names share."""
+        """Return the names of a layer if they are known, or else the names that all named layers share."""
         return _find(self.by_layer, layer)
 
     def update(self, learned: Learned) -> None:
-        """Take over what is in a checkpoint."""
+        """Add what a checkpoint contains."""
         self.by_layer.update(learned.class_names)
         self.tables.update(learned.tables)
         self.scalings.update(learned.scalings)
@@ -143,12 +140,9 @@ class ClassNames:
         return {key: found for key, found in known.items() if found}
 
     def find(self, layer: str) -> tuple[str, ...]:
-        """Return the names for a layer of any net; empty if the net was trained on labels without names.
+        """Return the names for a layer of any net; empty if the labels of the training data have no names.
 
-        Raises
-        ------
-        DataError
-            The training net has several input layers with different classes, and none of them is ``layer``.
+        Raises a `DataError` if input layers of the training net have different classes, and none of them is ``layer``.
         """
         self._read()
         found = _find(self.by_layer, layer)
@@ -167,10 +161,10 @@ class ClassNames:
                 self.learn(name, read())
 
     def table_of(self, layer: str, learns: bool) -> TableFacts | None:
-        """Return what is known of the columns that a layer is to read; None if the layer is the first to learn it.
+        """Return the known facts of the columns that a layer reads; None if the layer is the first to learn them.
 
-        Layers that do not learn it know the means of columns that are standardised, too.
-        ``learns`` says whether the layer belongs to the training net.
+        ``learns`` says whether the layer belongs to the training net. For other layers, the facts include the means of
+        standardised columns.
         """
         if learns:
             return self.tables.get(layer) or self.inherited_tables.get(layer)
@@ -181,12 +175,9 @@ class ClassNames:
         return facts.with_means(scaling.mean) if facts and scaling else facts
 
     def match_table(self, layer: str, store: Store, learns: bool) -> None:
-        """Learn what the columns of a store mean, or compare it with what the training net has learned.
+        """Learn the meaning of a store's columns, or compare it with what the training net has learned.
 
-        Raises
-        ------
-        DataError
-            Values of records mean something else than in training.
+        Raises a `DataError` if values of records have another meaning than in training.
         """
         facts = store.table_facts
         known = self.table_of(layer, learns) if facts is not None else None
@@ -199,7 +190,7 @@ class ClassNames:
             )
 
     def scaling_of(self, layer: str) -> Scaling | None:
-        """Return the scaling of a layer of any net: of that name, or the only one; None if there is none."""
+        """Return the scaling of the layer of that name, or else the only scaling; None if there is none."""
         only = next(iter(self.scalings.values())) if len(self.scalings) == 1 else None
         return self.scalings.get(layer, only)
 
@@ -238,7 +229,7 @@ class ClassNames:
 
 
 def _find(by_layer: Mapping[str, tuple[str, ...]], layer: str) -> tuple[str, ...]:
-    """Return the names of a layer, or else those shared by all layers with names."""
+    """Return the names of a layer, or else the names that all named layers share."""
     if layer in by_layer:
         return by_layer[layer]
     distinct = {names for names in by_layer.values() if names}

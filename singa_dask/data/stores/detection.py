@@ -1,4 +1,4 @@
-"""Detects the format of a store, by a suffix, the first bytes of a file, or what is in a directory."""
+"""Detects the format of a store by a suffix, the first bytes of a file, or the content of a directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from singa_dask.data.stores.store import STORES
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.open_bytes import refuse_compressed
 
-# what `Store.matches` sees of a file
+# bytes of a file that are passed to `Store.matches`
 HEAD_BYTES = 1 << 16
 # suffixes of files whose directory is a table, and names of directories in one
 PARTS = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".orc")
@@ -22,7 +22,7 @@ KEYED = re.compile(r"[^=]+=[^=]*")
 
 
 def detect(url: str, storage_options: fs.Options = None) -> str | None:
-    """Detect the backend by the suffix or first bytes of a file, or by what is in a directory; None if unknown."""
+    """Return the backend for a file, by its suffix or first bytes, or for a directory; None if unknown."""
     found_here = fs.look(url, storage_options)
     if found_here is None:
         raise DataError(f"{url}: no such file or directory.")
@@ -48,14 +48,14 @@ def detect(url: str, storage_options: fs.Options = None) -> str | None:
 
 
 def _holds_table(names: Collection[str]) -> bool:
-    """Return whether all that is in a directory are parts of one table, or directories ``key=value`` with such."""
+    """Return whether a directory only contains files of one table, or directories ``key=value``."""
     parts = [name.lower() for name in parts_of(names)]
     forms = {posixpath.splitext(name.removesuffix(".gz"))[1] for name in parts}
     return bool(parts) and ((len(forms) == 1 and forms <= set(PARTS)) or all(map(KEYED.fullmatch, parts)))
 
 
 def parts_of(names: Collection[str]) -> list[str]:
-    """Return the names in a directory but for hidden ones, and those that programs leave beside records."""
+    """Return the names in a directory without hidden ones and README.md."""
     return [name for name in names if name[0] not in "._" and name != README]
 
 

@@ -1,4 +1,4 @@
-"""Directories of Hugging Face: what save_to_disk writes, and the splits that a README.md of its hub names."""
+"""Directories of Hugging Face: results of save_to_disk, and splits that a README.md of its hub names."""
 
 from __future__ import annotations
 
@@ -15,25 +15,17 @@ from singa_dask.fs.patterns import is_pattern
 
 # maximum number of entries of a directory that are tried as folders
 MAX_LOOKED_AT = 16
-# what Hugging Face's save_to_disk writes, and its hub has
+# files that save_to_disk writes, and the hub has
 SPLITS, STATE, README = "dataset_dict.json", "state.json", "README.md"
 FRONT_MATTER = re.compile(r"---\r?\n(.*?\n)---\r?\n", re.DOTALL)
 
 
 def saved_files(url: str, names: Collection[str], storage_options: fs.Options = None) -> list[str]:
-    """Return the files of a directory that Hugging Face's ``Dataset.save_to_disk`` wrote; none for other directories.
+    """Return the files that Hugging Face's ``Dataset.save_to_disk`` wrote to a directory; none for other directories.
 
-    Parameters
-    ----------
-    url : str
-    names : collection of str
-        What is in the directory.
-    storage_options : mapping, optional
+    ``names`` are the names in the directory.
 
-    Raises
-    ------
-    DataError
-        It holds several splits, each in a directory of its own, or its files cannot be told.
+    Raises a `DataError` if it has several splits, each in its own directory, or does not list its files.
     """
     try:
         if SPLITS in names:
@@ -52,7 +44,7 @@ def saved_files(url: str, names: Collection[str], storage_options: fs.Options = 
 
 
 def name_sets(url: str, storage_options: fs.Options = None) -> str:
-    """Return what to say of a directory of Hugging Face's hub, with sets of files: one a split, as a rule."""
+    """Return advice for a directory of Hugging Face's hub, whose sets of files are usually splits."""
     names = fs.ls(url, storage_options)
     if README in names and (splits := _splits_of(url, storage_options)):
         return f"Its {README} names sets of files. Name one: {listed(splits)}."
@@ -64,7 +56,7 @@ def name_sets(url: str, storage_options: fs.Options = None) -> str:
 
 
 def _splits_of(url: str, storage_options: fs.Options) -> list[str]:
-    """Return the files of each split that the front matter of README.md names, and its name; none if it does not."""
+    """Return the files and the name of each split in the front matter of README.md; empty if there are none."""
     found = []
     try:
         front = FRONT_MATTER.match(decode_text(fs.join(url, README), storage_options))
@@ -72,7 +64,7 @@ def _splits_of(url: str, storage_options: fs.Options) -> list[str]:
             for each in config["data_files"]:
                 paths = [each["path"]] if isinstance(each["path"], str) else each["path"]
                 split = f"{each['split']} of {config['config_name']}"
-                # a store is a pattern of names of files, not of directories
+                # stores support patterns of file names, not of directories
                 found += [
                     f"{fs.join(url, path)} ({split})" for path in paths if not is_pattern(path.rpartition("/")[0])
                 ]

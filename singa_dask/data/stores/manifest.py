@@ -1,8 +1,8 @@
 """Manifest: a file ``<folder>/_singa/<name>.json`` that describes a store.
 
-It has the blocks of the store with their CRC32C, the files with the CRC32C of what is in none of their blocks, and
-information that saves a scan of the data at opening. A manifest of a file of another length, or with other blocks, is
-ignored with a warning; any other difference is an error.
+It contains the CRC32C of each block, the CRC32C of each file's bytes outside all blocks, and information that saves a
+scan when the store is opened. A manifest for a file of another length, or for other blocks, is ignored with a warning;
+any other difference is an error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 VERSION = 1
-# files that an error names
+# maximum number of files that an error names
 MAX_NAMED = 3
 
 
@@ -42,12 +42,12 @@ class Manifest:
         URL of the manifest.
     blocks : tuple of Block
     opening : mapping
-        The result of `Store.manifest_info`: ``bytes``, the length of the file, and values of the format.
+        Result of `Store.manifest_info`: ``bytes``, the length of the file, and values of the format.
     class_names : tuple of str
     schema : dict of str to Field
     options : mapping
-        Options of the store that the manifest was made of, see `plain`. Only a store with the same has the same fields
-        and files.
+        Options of the store when the manifest was written, see `plain`. Fields and files are compared only with equal
+        options.
     files : tuple of FileSum
         The files of the store, in the order of reading; empty in older manifests.
     """
@@ -65,13 +65,7 @@ class Manifest:
         logger.warning("%s: ignored: its blocks are not those of the data.", self.url)
 
     def check_described(self, url: str, schema: dict[str, Field], class_names: tuple[str, ...]) -> None:
-        """Check how a file describes its records, in formats that do so outside of the blocks.
-
-        Raises
-        ------
-        DataError
-            Fields or class names are not those in the manifest.
-        """
+        """Raise a `DataError` if fields or class names, as a file describes them, are not those in the manifest."""
         if schema != self.schema:
             # a manifest lists fields by name
             found, expected = (show_schema(dict(sorted(each.items()))) for each in (schema, self.schema))
@@ -82,18 +76,7 @@ class Manifest:
         raise DataError(f"{url}: holds {found}, but {expected} according to its manifest: {ADVICE}")
 
     def check_files(self, store: Store, files: Sequence[str]) -> None:
-        """Check that a store consists of the files in the manifest.
-
-        Parameters
-        ----------
-        files : sequence of str
-            URL of each.
-
-        Raises
-        ------
-        DataError
-            A file is missing, or new, or their order differs.
-        """
+        """Raise a `DataError` if a file of the manifest is missing, a file is new, or their order differs."""
         known, names = [each.name for each in self.files], [name_of(each, store.url) for each in files]
         if not known or known == names:
             return
@@ -102,18 +85,12 @@ class Manifest:
         lists = (("missing", set(known) - set(names)), ("new", set(names) - set(known)))
         changes = [f"{word}: {listed(sorted(each), MAX_NAMED)}" for word, each in lists if each]
         changes = changes or [f"not in this order: {names[first]}"]
-        # each record has its own file, or there is no telling which blocks those were
+        # the block is known only if each record has its own file
         block = f", block {np.searchsorted(store.starts, first, 'right') - 1}" if store.record_files(0, 1) else ""
         raise DataError(f"{store.url}{block}: of {len(known)} files in its manifest, {'; '.join(changes)}: {ADVICE}")
 
     def check_rest(self, url: str, found: FileSum) -> None:
-        """Compare what is in no block of a file with the manifest.
-
-        Raises
-        ------
-        DataError
-            It differs.
-        """
+        """Raise a `DataError` if the bytes of a file outside all blocks differ from the manifest."""
         known = self._rests.get(found.name, found)
         if known != found:
             raise DataError(
@@ -128,10 +105,7 @@ class Manifest:
     def attach(self, blocks: tuple[Block, ...], url: str = "") -> tuple[Block, ...]:
         """Return ``blocks`` with the checksums of the manifest, if they are the same blocks.
 
-        Raises
-        ------
-        DataError
-            They are not, and a ``url`` is given.
+        Raises a `DataError` if they are not, and a ``url`` is given.
         """
         known, found = ([(block.n, block.offset, block.length) for block in each] for each in (self.blocks, blocks))
         if known != found and not url:
@@ -148,13 +122,13 @@ class Manifest:
 
 
 def plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of a store as they are in a manifest: without those that let faulty files be opened."""
+    """Return options for a manifest, without the options that allow faulty files to be opened."""
     kept = {name: value for name, value in options.items() if name not in ("tolerant", "truncated")}
     return dict(json.loads(json.dumps(kept, default=str)))
 
 
 def name_of(file: str, url: str) -> str:
-    """Return the name of a file of a store for its manifest: relative to the directory that the store is in."""
+    """Return the name of a file for the manifest of a store: relative to the directory of the store."""
     return file.removeprefix(url.rstrip("/").rpartition("/")[0] + "/")
 
 
@@ -167,7 +141,7 @@ def manifest_url(url: str) -> str:
 def find_manifest(
     url: str, backend: str, file: str, n_bytes: int, storage_options: fs.Options = None
 ) -> Manifest | None:
-    """Read the manifest of a store.
+    """Read the manifest of a store; return None if there is none, or it does not fit the data.
 
     Parameters
     ----------
@@ -177,11 +151,6 @@ def find_manifest(
         URL of the file that contains the blocks.
     n_bytes : int
         Length of that file.
-
-    Returns
-    -------
-    Manifest or None
-        None if there is none, or it does not fit the data.
     """
     target = manifest_url(url)
     try:

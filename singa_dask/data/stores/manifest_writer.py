@@ -1,4 +1,4 @@
-"""Writes manifests, for which each block of a store is read, and checks and deletes them."""
+"""Writes, checks and deletes manifests. To write one, each block of a store is read."""
 
 from __future__ import annotations
 
@@ -21,13 +21,7 @@ from singa_dask.fs.patterns import is_pattern
 
 
 def check_manifests(store: Store) -> None:
-    """Check that each manifest next to the data of an open store is used.
-
-    Raises
-    ------
-    DataError
-        A manifest was ignored because it does not fit the data.
-    """
+    """Raise a `DataError` if a manifest of an open store is ignored because it does not fit the data."""
     for part in store.parts:
         target = manifest_url(part.url)
         unused = any(block.crc is None for block in part.blocks)
@@ -55,8 +49,7 @@ def write_manifest(
         Detected if not given.
     storage_options : mapping, optional
     class_names : sequence of str
-        Names of the classes, for formats that cannot store them. By default those of the store, or of its older
-        manifest.
+        Class names, for formats that cannot store them. By default those of the store, or of its older manifest.
     options
         Passed to the store.
 
@@ -75,7 +68,7 @@ def write_manifest(
         # nothing else of the old manifest may affect the new one
         known = forget_manifest(each, storage_options)[each]
         with open_store(each, backend, storage_options, **options) as store:
-            # of images, blocks are made of the checksums of files
+            # first, as blocks of images consist of the checksums of files
             files = store.file_sums()
             if store.block_bytes(0) is None:
                 continue
@@ -87,13 +80,13 @@ def write_manifest(
 
 
 def forget_manifest(url: str, storage_options: fs.Options = None) -> dict[str, tuple[str, ...]]:
-    """Delete the manifest of a store, or of each file that matches a pattern, if it exists; return its class names."""
+    """Delete the manifest of a store, or of each file that matches a pattern; return its class names by URL."""
     names = {}
     for each in _files(url, storage_options):
         target, found = manifest_url(each), None
         if fs.exists(target, storage_options):
             with contextlib.suppress(ValueError):
-                # also of one that does not fit the data
+                # even if it does not fit the data
                 found = json.loads(fs.read_bytes(target, storage_options=storage_options))
         names[each] = parse_names(found.get("class_names")) if isinstance(found, dict) else ()
         fs.remove_tree(target, storage_options)
