@@ -79,7 +79,7 @@ class ShardedStore(ViewStore):
         self._firsts = np.cumsum([0, *(len(store.blocks) for store in self.stores)])
 
     def _open(self, shards: Sequence[str], backend: str | None, options: Mapping[str, Any]) -> None:
-        """Open files, a few at a time: gzipped ones are decompressed, and a request for each takes its time."""
+        """Open files, a few at a time, as decompression and requests take time."""
         opened: list[Store] = []
 
         def open_shard(shard: str) -> Store:
@@ -93,7 +93,7 @@ class ShardedStore(ViewStore):
                     self.stores.append(store)
                     self._check(store)
         except BaseException:
-            # `close` is to close those behind the one that failed, too
+            # `close` also closes the stores after the one that failed
             self.stores = opened
             raise
 

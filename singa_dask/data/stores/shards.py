@@ -1,4 +1,4 @@
-"""Names of shards: files of one set, and what their names say."""
+"""Names of shards: files of one set, numbered as ``-00001-of-00004``."""
 
 from __future__ import annotations
 
@@ -27,13 +27,10 @@ def shard_url(url: str, index: int, count: int) -> str:
 def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
     """Return the URLs that match a pattern, sorted.
 
-    Raises
-    ------
-    DataError
-        Nothing matches, or the set is incomplete: if ``-00001-of-00004`` matches, the others of the four that the
-        pattern would match must exist too.
+    Raises a `DataError` if nothing matches, or a set is incomplete: if ``-00001-of-00004`` matches, the other three
+    must exist, as far as they match the pattern.
     """
-    # manifests are no shards
+    # without manifests
     found = [each for each in matches(url, storage_options) if f"/{MANIFEST_DIR}/" not in f"/{each}/"]
     if not found:
         raise DataError(f"{url}: no such file or directory, nothing matches.")
@@ -52,9 +49,9 @@ def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
 
 
 def check_splits(url: str, files: Sequence[str], is_dir: bool = False) -> None:
-    """Raise a `DataError` if the names of files say that some are for training, and others for tests or validation.
+    """Raise a `DataError` if some files are named for training, and others for tests or validation.
 
-    So do those of a directory that are of several sets ``-00000-of-00004``.
+    Several sets ``-00000-of-00004`` in a directory are an error, too.
     """
     names = [file.rpartition("/")[2] for file in files]
     found = {match[1][:3]: match[1] for name in names if (match := SPLIT.search(name.lower()))}

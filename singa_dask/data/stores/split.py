@@ -1,6 +1,6 @@
-"""Train and test parts of one store: which of its records a layer reads, by a rule, so that nothing is copied.
+"""Train and test parts of one store, chosen by a rule, so that no records are copied.
 
-The rule depends on the number of a record in the store, or on its key. So every process chooses the same records.
+The rule depends on the number of a record in the store, or on its key, so that every process chooses the same records.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ Rows = npt.NDArray[np.int64]
 
 
 class SplitConf(Conf):
-    """``split``: a layer reads some of the records of a store: those to train on, or the others, to test on."""
+    """``split``: a layer reads a part of the records of a store, to train or to test on."""
 
     part: Literal["train", "test"]
-    """Which of both the layer reads."""
+    """Part that the layer reads."""
     test_share: float = Field(default=0.0, ge=0, lt=1)
-    """About this share of the records is to test on, drawn at random."""
+    """Approximate share of the records to test on, drawn at random."""
     seed: Count = 0
-    """Seed of the draw. All layers that read parts of one store say the same, and the same test_share."""
+    """Seed of the draw. Layers that read parts of one store need the same seed and the same test_share."""
     test_from: Count = 0
-    """Records from this number on, counted from 0, are to test on: the last ones of a time series."""
+    """First record to test on, counted from 0: the test part is the end of a time series."""
     key: str = ""
-    """A column of a table, such as customer_id: its values are drawn, so that all records of one value are in the same
-    part. About test_share of the values are to test on; records without a value are to train on."""
+    """Column of a table whose values are drawn, such as customer_id, so that all records of a value are in the same
+    part. About test_share of the values are in the test part; records without a value are in the training part."""
 
     def rules(self) -> Iterator[Finding]:
-        """Refuse two rules, and none."""
+        """Require exactly one rule."""
         if bool(self.test_share) == bool(self.test_from):
             yield ("test_share",), "expected either test_share, such as 0.2, or test_from, the number of a record."
         if self.test_from and self.key:
             yield ("key",), "expected test_share beside it: values of a key are drawn, and have no order."
 
     def rows(self, first: int, n: int) -> Rows:
-        """Return which of ``n`` records from number ``first`` on are in the part: their indices, counted from there."""
+        """Return which of ``n`` records from number ``first`` on are in the part: their indices from ``first`` on."""
         if self.test_from:
             is_test = np.arange(first, first + n) >= self.test_from
         else:
-            # four numbers a step, so that record i always has number i of the generator
+            # the generator advances by four numbers at a time; record i always gets number i
             generator = np.random.Philox(key=self.seed)
             generator.advance(first // 4)
             drawn = generator.random_raw(n + first % 4)[first % 4 :]
@@ -63,22 +63,22 @@ class SplitConf(Conf):
         return np.flatnonzero(is_test if self.part == "test" else ~is_test)
 
     def of_keys(self, keys: pa.Array) -> Rows:
-        """Return which records are in the part, by the texts of their keys; null is no key."""
+        """Return which records are in the part, by the texts of their keys; null for no key."""
         found = keys.dictionary_encode()
         sums = np.array([zlib.crc32(key.encode()) for key in found.dictionary.to_pylist()], np.uint64)
-        # as SplitMix64 does, so that each bit of key and seed changes half of all bits
+        # SplitMix64: each bit of key and seed changes half of all bits
         drawn = sums + np.uint64((self.seed << 32) + 0x9E3779B97F4A7C15 & (1 << 64) - 1)
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             drawn = (drawn ^ drawn >> np.uint64(shift)) * np.uint64(factor)
         drawn ^= drawn >> np.uint64(31)
-        # the last one is that of no key
+        # the last entry is for records without a key
         is_drawn = np.append(drawn < np.uint64(self.test_share * 2.0**64), False)
         is_test = is_drawn[found.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
         return np.flatnonzero(is_test if self.part == "test" else ~is_test)
 
 
 class SplitStore(ViewStore):
-    """A part of the records of another store. Tables choose their records themselves, to learn from no others.
+    """A part of the records of another store. Tables choose their records themselves, so as to learn only from these.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class SplitStore(ViewStore):
         super().index()
         self.rounds_data, self.truncation = store.rounds_data, store.truncation
         rows = [self._conf.rows(int(store.starts[block.id]), block.n) for block in store.blocks]
-        # blocks without a record of the part are left out
+        # without the blocks that have no record of the part
         self._of_store = [i for i, chosen in enumerate(rows) if len(chosen)]
         self._rows = [rows[i] for i in self._of_store]
         self.blocks = tuple(
@@ -152,6 +152,6 @@ class SplitStore(ViewStore):
 
     @cached_property
     def _numbers(self) -> npt.NDArray[np.int64]:
-        """The number in the store of each record."""
+        """Number of each record in the store."""
         starts = self._store.starts[self._of_store]
         return np.concatenate([start + rows for start, rows in zip(starts, self._rows, strict=True)])

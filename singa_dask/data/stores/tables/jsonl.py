@@ -1,4 +1,4 @@
-"""Records in JSON lines, an object per line, such as ``{"x": [0.5, 1.5], "label": 3}``: a table of arrays."""
+"""Records in JSON lines, an object per line, such as ``{"x": [0.5, 1.5], "label": 3}``."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ VALUE_KEYS = ("features", "data", "x", *PIXEL_KEYS)
 
 
 class ArraysPart(JsonPart):
-    """A file of JSON lines, each with an array, or with numbers that are the values of a record in a row.
+    """A file of JSON lines, each with an array, or with several numbers that are the values of a record.
 
-    The first line says which keys these are, and the shape of the values.
+    The first line determines these keys, and the shape of the values.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class ArraysPart(JsonPart):
     shape : tuple of int
         Shape of the values of a record.
     is_row : bool
-        Whether the values are numbers of keys, not an array.
+        Whether the values are numbers of several keys, not an array.
     is_pixel : bool
         Whether the values are integers from 0 to 255.
     label : str

@@ -1,4 +1,4 @@
-"""Files of a table, as pandas, Spark, Dask and Hive write them: which they are, and their format.
+"""The files of a table that pandas, Spark, Dask or Hive wrote, and their format.
 
 Names of directories ``key=value`` give columns.
 """
@@ -35,22 +35,22 @@ DIGITS = re.compile(r"(\d+)")
 
 
 class TableFile(NamedTuple):
-    """A file, and the columns that the names of its directories give: name and value, None for no value."""
+    """A file, and name and value of the columns that its directories give; None for a missing value."""
 
     url: str
     keys: tuple[tuple[str, str | None], ...] = ()
 
 
 def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]:
-    """Return the files of a table, in order: names are sorted, numbers in them by their value.
+    """Return the files of a table, sorted by name, with numbers in names by value.
 
-    In a directory, names that begin with ``_`` or ``.``, README.md and empty files are left out; directories
-    ``key=value`` in it, or that a pattern matches, give columns. For those above it see `with_outer_keys`.
+    In a directory, names that begin with ``_`` or ``.``, README.md and empty files are left out. Directories
+    ``key=value`` in it, or that a pattern matches, give columns. For directories above it see `with_outer_keys`.
 
     Raises
     ------
     DataError
-        There are none, or the directory is not complete.
+        There are none, or the directory is incomplete.
     """
     if is_pattern(url, storage_options):
         found = [TableFile(each) for each in sorted(shard_urls(url, storage_options), key=_natural)]
@@ -107,7 +107,7 @@ def _alike(url: str, files: list[TableFile]) -> list[TableFile]:
 
 
 def _keys(url: str, others: Collection[str]) -> tuple[tuple[str, str | None], ...]:
-    """Return the columns that the directories of a file give, but those of ``others``."""
+    """Return the columns that the directories of a file give, without ``others``."""
     return tuple(_key(name) for name in url.split("/")[:-1] if "=" in name and name not in others)
 
 
@@ -145,10 +145,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 def format_of(files: Sequence[TableFile], storage_options: fs.Options = None) -> str:
     """Return ``csv``, ``parquet``, ``jsonl``, or ``whole`` for files that are read as a whole.
 
-    Raises
-    ------
-    DataError
-        A file is neither, or the files differ.
+    Raises a `DataError` if a file has another format, or the files differ.
     """
     first = _format(files[0].url, storage_options)
     for each in files[1:]:
@@ -183,7 +180,7 @@ def kind_of_key(files: Sequence[TableFile], i: int) -> str:
 
 
 def with_keys(table: pa.Table, file: TableFile, wanted: Mapping[str, str]) -> pa.Table:
-    """Return the rows of a file with the columns that its directories give, of those that are wanted."""
+    """Return the rows of a file with the wanted columns that its directories give."""
     keys = dict(file.keys)
     for name in wanted.keys() & keys.keys():
         kind = pa.float64() if wanted[name] == "number" else pa.string()

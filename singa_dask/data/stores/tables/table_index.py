@@ -1,4 +1,4 @@
-"""The index of a table: kinds of its columns, where its blocks are, and what was learned; kept in the cache."""
+"""The index of a table: kinds of columns, places of blocks, and learned facts; kept in the cache."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 # shorter tables are scanned each time they are opened
 MIN_INDEXED_BYTES = 1 << 16
-# raise it when the same files give another index
+# increase it when the index of the same files changes
 INDEX_VERSION = 4
 MAX_INDICES = 1000
 
@@ -37,9 +37,9 @@ class TableBlock(NamedTuple):
     first : int
         Number of its first record in the table.
     n : int
-        Number of records that are of the part to read.
+        Number of records in the part to read.
     kept : int
-        Number of these that are not left out for missing values.
+        Number of these records that are not left out for missing values.
     """
 
     file: int
@@ -51,7 +51,7 @@ class TableBlock(NamedTuple):
 
 @dataclass(frozen=True)
 class TableIndex:
-    """What a pass over a table has found.
+    """Result of a pass over a table.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ Runs = Mapping[int, Sequence[RecordRun]]
 
 
 def runs_from(found: Sequence[Sequence[int]]) -> Runs:
-    """Return the runs of each file that JSON has."""
+    """Return the runs of each file, given those in the cache."""
     runs = defaultdict[int, list[RecordRun]](list)
     for file, *run in found:
         runs[file].append(RecordRun(*run))
@@ -99,7 +99,7 @@ def runs_from(found: Sequence[Sequence[int]]) -> Runs:
 
 
 def read_cached(file: Path, made: Callable[[Any], Found]) -> Found | None:
-    """Return what a file in the cache holds; None if it is missing or damaged."""
+    """Return the content of a file in the cache, converted by ``made``; None if it is missing or damaged."""
     try:
         found = made(json.loads(file.read_bytes()))
     except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
@@ -111,7 +111,7 @@ def read_cached(file: Path, made: Callable[[Any], Found]) -> Found | None:
 
 
 def write_cached(contents: Mapping[Path, Any], table: str) -> None:
-    """Write files in the cache, and delete those that were not used for longest; an error is only logged."""
+    """Write files in the cache, and delete the least recently used ones; an error is only logged."""
     folder = next(iter(contents)).parent
     try:
         # names of columns and classes may be confidential

@@ -31,9 +31,9 @@ KINDS = {"string": pa.string(), "boolean": pa.bool_(), "vector": pa.list_(pa.flo
 
 
 class JsonPart(TablePart):
-    """A file of JSON lines as a table, gzipped or not: keys are columns, and a key that a line lacks has no value.
+    """A file of JSON lines as a table, gzipped or not: keys are columns; a missing key is a missing value.
 
-    Columns and their kinds are those of the first ``block_bytes``; if wrong records are to be skipped, a column has the
+    Columns and their kinds are detected in the first ``block_bytes``. If wrong records are skipped, a column has the
     kind of most of its values there.
     """
 
@@ -68,7 +68,7 @@ class JsonPart(TablePart):
         return int(next(iter(lengths), 0))
 
     def _schema(self, kinds: Mapping[str, str]) -> pa.Schema:
-        """Return the types of columns; what is wanted as strings may be numbers or booleans, which are read as such."""
+        """Return the types of columns; columns of numbers or booleans that are wanted as strings keep their type."""
         types = {name: KINDS.get(kind, pa.float64()) for name, kind in kinds.items()}
         given = {name: found for name, found in self._types.items() if column_kind(found) in ("number", "boolean")}
         return pa.schema(
@@ -95,7 +95,7 @@ class JsonPart(TablePart):
         return table.select(list(kinds))
 
     def _without_words(self, text: bytes) -> bytes:
-        """Return lines with null in place of words for missing values, which columns of numbers could not hold."""
+        """Replace words for missing values by null, so that columns of numbers can be parsed."""
         words = {
             json.dumps(word, ensure_ascii=is_ascii).encode() for word in self._na_values for is_ascii in (False, True)
         }
@@ -135,11 +135,11 @@ class JsonPart(TablePart):
 
 
 def _types_of(text: bytes) -> dict[str, pa.DataType]:
-    """Return the type of each column: of all values, or if they differ, or lines are wrong, of most values."""
+    """Return the type of each column; if values differ, or lines are wrong, that of most values."""
     table = parse_lines(text, None)
     if table is not None:
         types = dict(zip(table.schema.names, table.schema.types, strict=True))
-        # integers that are no int64 keep their digits, which may be the name of a category
+        # integers beyond int64 keep their digits, as they may be names of categories
         floats = [name for name, kind in types.items() if kind == pa.float64()]
         for name in [name for name in floats if 2.0**63 <= (pc.max(table[name]).as_py() or 0) <= 2.0**64]:
             if parse_lines(text, pa.schema({name: pa.uint64()})) is not None:
@@ -169,7 +169,7 @@ def _kind_of(kind: pa.DataType) -> str:
 
 
 def _fault_of(line: bytes, schema: pa.Schema) -> FaultError:
-    """Return why a line is no record of columns of such types."""
+    """Return why a line does not fit a schema."""
     try:
         found = load_object(line)
     except ValueError as error:
