@@ -1,4 +1,4 @@
-"""TableScan: where records begin in the files of a large table of text, found by several processes for all hosts."""
+"""TableScan: finds the runs of records of a large table of text, by several processes for all hosts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEAST_BYTES: ContextVar[float] = ContextVar("least_bytes", default=float("inf")
 
 @dataclass(frozen=True)
 class TableScan:
-    """What other processes need to scan a table, and where they keep what they find.
+    """What other processes need to scan a table and to store the result.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class TableScan:
     folder : callable
         Returns the directory for indices of tables in the cache of the host that calls it.
     name : str
-        Name of the file in that directory that keeps the runs.
+        Name of the file for the runs in that directory.
     """
 
     url: str
@@ -43,12 +43,9 @@ class TableScan:
     name: str
 
     def runs(self, file: int, check: Callable[[], None] = lambda: None) -> list[RecordRun]:
-        """Return the runs of the file of this index; ``check`` is called after each.
+        """Return the runs of a file, given its index; ``check`` is called after each run.
 
-        Raises
-        ------
-        DataError
-            The file cannot be read.
+        Raises a `DataError` if the file cannot be read.
         """
         part, found = self.open_part(self.files[file]), list[RecordRun]()
         for run in part.runs(self.block_bytes, 0):
@@ -63,7 +60,7 @@ class TableScan:
 
 
 class UnscannedError(Exception):
-    """A large table would have to be scanned, which `scans_apart` forbids."""
+    """Raised instead of scanning a large table, which `scans_apart` forbids."""
 
     def __init__(self, scan: TableScan) -> None:
         super().__init__(f"{scan.url}: not scanned")
