@@ -1,8 +1,8 @@
 """Records in HDF5: an array of images or data, and one of labels, in one file.
 
-The library h5py reads what is in the file, and where. The values are then read by ranges, without it. Gzip and shuffle
-are undone here, and lengths compared; the library does other filters. It does not compare the decoded length of a chunk
-with that of its values: of a damaged chunk it returns memory that nothing was written to.
+The library h5py reads the structure of the file; the values are then read by ranges. Gzip and shuffle are undone here,
+other filters by the library. The library does not check the decoded length of a chunk: for a damaged chunk it returns
+uninitialised memory. Therefore lengths are checked here.
 """
 
 from __future__ import annotations
@@ -32,16 +32,7 @@ CHECKSUM_BYTES = 4
 
 
 class Filter(NamedTuple):
-    """A filter that chunks went through when they were written.
-
-    Attributes
-    ----------
-    id : int
-    flags : int
-    values : tuple of int
-        Its parameters.
-    name : str
-    """
+    """A filter that was applied to chunks when they were written; ``values`` are its parameters."""
 
     id: int
     flags: int
@@ -50,18 +41,18 @@ class Filter(NamedTuple):
 
 
 def decode_chunk(data: memoryview, n_bytes: int, itemsize: int, filters: Sequence[Filter], mask: int) -> Any:
-    """Return the values of a chunk, as bytes.
+    """Return the bytes of the values of a chunk.
 
     Parameters
     ----------
     data : memoryview
         The chunk as stored.
     n_bytes, itemsize : int
-        Length of all its values, and of one.
+        Length of all its values, and of one value.
     filters : sequence of Filter
-        Filters, in the order in which they were applied when the chunk was written.
+        Filters in the order in which they were applied.
     mask : int
-        Bit i is set if the chunk did not go through filter i.
+        Bit i is set if filter i was not applied.
 
     Raises
     ------
@@ -100,7 +91,7 @@ def _inflate(data: Any, n_bytes: int) -> bytes:
 
 
 def _unshuffle(data: Any, itemsize: int) -> Any:
-    """Undo a shuffle, which puts the first byte of all values first, and so on."""
+    """Undo a shuffle, which puts the first bytes of all values first, and so on."""
     if itemsize == 1:
         return data
     n = len(data) // itemsize
@@ -110,7 +101,7 @@ def _unshuffle(data: Any, itemsize: int) -> Any:
 
 
 def _by_library(data: Any, n_bytes: int, each: Filter) -> Any:
-    """Undo one filter by a file in memory that has this chunk only."""
+    """Undo one filter by a file in memory that only contains this chunk."""
     h5py = require("h5py", "hdf5", "")
     if n_bytes < 1:
         raise ValueError(f"a chunk of {len(data)} bytes")
@@ -133,11 +124,11 @@ MAGIC = b"\x89HDF\r\n\x1a\n"
 HEAP_MAGIC = b"GCOL"
 # bytes before the objects of a heap, and before each of them
 HEAP_HEADER = 16
-# where a text is
+# reference to a text in a heap
 TEXT = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
 # attribute of arrays that MATLAB wrote
 MATLAB = "MATLAB_class"
-# h5py reads a remote file by these
+# pages by which h5py reads a remote file
 PAGE_BYTES, MAX_PAGES = 1 << 16, 256
 # ranges that are closer than this are read together
 GAP_BYTES = 1 << 12
@@ -267,9 +258,9 @@ class _Pages:
 
 
 class _Heaps:
-    """The heaps of a file, which hold texts of different lengths.
+    """The heaps of a file, which contain texts of different lengths.
 
-    The library would believe a length of 4 GiB that a damaged file states, and might not end.
+    With a damaged length, the library could allocate 4 GiB or hang.
     """
 
     def __init__(self, source: Bytes) -> None:
@@ -295,7 +286,7 @@ class _Heaps:
         while at + HEAP_HEADER <= n_bytes:
             index, size = struct.unpack_from("<H6xQ", heap, at)
             if not index:
-                # what follows is free
+                # the rest is free
                 break
             at += HEAP_HEADER
             found[index] = heap[at : at + size]
@@ -304,13 +295,13 @@ class _Heaps:
 
 
 def _attributes(item: Any) -> dict[str, Any]:
-    """Return the attributes that mean something here; of those that are only refused, none is read."""
+    """Return the attributes that are used; those that are only refused are not read."""
     found = {name: item.attrs[name] for name in CLASS_NAMES if name in item.attrs}
     return found | {name: True for name in (*PACKED, MATLAB) if name in item.attrs}
 
 
 class _Text(StoredArray):
-    """An array of texts, given by the array of the references to heaps that are in their place."""
+    """An array of texts, given by an array of references to heaps."""
 
     def __init__(self, references: StoredArray, heaps: _Heaps) -> None:
         self.kind, self.shape, self.attributes = np.dtype(str), references.shape, references.attributes
@@ -329,7 +320,7 @@ class _Text(StoredArray):
 
 @dataclass
 class _Contiguous(StoredArray):
-    """An array whose values are one after another in the file, or in memory."""
+    """An array whose values are contiguous in the file, or in memory."""
 
     kind: np.dtype[Any]
     shape: tuple[int, ...]

@@ -30,10 +30,10 @@ from singa_dask.fs.sources import Bytes, BytesInMemory
 
 ZIP_MAGIC = b"PK\x03\x04"
 LOCAL_HEADER_BYTES = 30
-# the record at the end of an archive, where the number of members is in it, and what stands for more than fit there
+# end record of an archive, offset of the number of members in it, and the number that means more members
 END_MAGIC = b"PK\5\6"
 END_BYTES, COUNT_OFFSET, MANY_MEMBERS = 22, 10, 0xFFFF
-# archives with more bytes of arrays are not compared with their checksums when they are opened: it takes a second a GB
+# larger archives are not compared with their checksums when they are opened, which takes a second per GB
 MAX_CHECKED_BYTES = 1 << 26
 CHUNK_BYTES = 1 << 20
 IMAGE_NAMES = ("images", "image", "pixel", "data", "features", "x")
@@ -65,7 +65,7 @@ class NpzStore(ColumnStore):
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
-        # Excel's files are archives, too
+        # Excel files are archives, too
         is_sheet = url.lower().endswith(".xlsx")
         return (head.startswith(ZIP_MAGIC) and not is_sheet) or super().matches(url, head)
 
@@ -110,9 +110,9 @@ class NpzStore(ColumnStore):
             raise DataError(f"{self.url}: not {self.title}, or a damaged one: {describe(error)}.") from error
 
     def _check_sums(self, archive: zipfile.ZipFile) -> None:
-        """Compare names of arrays, and the arrays that are read in place, with what the archive has of both."""
+        """Compare names of arrays, and the arrays that are read in place, with the directory of the archive."""
         for member in archive.infolist():
-            # compares the name before the array with that in the directory
+            # `open` compares the name before the array with that in the directory
             with archive.open(member) as file:
                 while member.filename in self._stored and file.read(CHUNK_BYTES):
                     pass
@@ -132,7 +132,7 @@ class NpzStore(ColumnStore):
         return [found[0], label] if label else found
 
     def _locate(self, reader: Bytes, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NpyArray:
-        """Return where an array's values are."""
+        """Return place and type of an array's values."""
         source: Bytes
         if member.compress_type == zipfile.ZIP_STORED:
             header = bytes(reader.read(member.header_offset, LOCAL_HEADER_BYTES))
@@ -147,7 +147,7 @@ class NpzStore(ColumnStore):
 
 
 def _check_count(file: IO[bytes], archive: zipfile.ZipFile) -> None:
-    """Compare the number of members with that at the end of the archive, which zipfile does not."""
+    """Compare the number of members with the end record of the archive, which zipfile does not."""
     file.seek(-END_BYTES - len(archive.comment), io.SEEK_END)
     end, found = file.read(END_BYTES), len(archive.infolist())
     (stated,) = struct.unpack_from("<H", end, COUNT_OFFSET)
@@ -157,7 +157,7 @@ def _check_count(file: IO[bytes], archive: zipfile.ZipFile) -> None:
 
 
 def _advice(names: Sequence[str]) -> str:
-    """Return a hint for a file whose arrays have names of other programs."""
+    """Return a hint for a file with arrays for training and for tests."""
     parts = [name for name in names if name.lower().endswith("train")]
     if not parts:
         return ""
