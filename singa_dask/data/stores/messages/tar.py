@@ -37,7 +37,6 @@ from singa_dask.texts import decode
 
 logger = logging.getLogger(__name__)
 
-
 LABEL_SUFFIX = ".cls"
 JSON_SUFFIX = ".json"
 JSON_LABEL = "json."
@@ -80,12 +79,9 @@ class TarIndex:
 
     @classmethod
     def from_dict(cls, found: Any) -> TarIndex:
-        """Return the index that `to_dict` described.
+        """Return the index of a result of `to_dict`.
 
-        Raises
-        ------
-        KeyError, TypeError or ValueError
-            It is not such a description.
+        Raises a `KeyError`, `TypeError` or `ValueError` for anything else.
         """
         members = [[Member(str(s), int(at), int(n)) for s, at, n in each] for each in found["members"]]
         index = cls([str(key) for key in found["keys"]], members, [int(offset) for offset in found["offsets"]])
@@ -104,13 +100,13 @@ class TarIndex:
         return {"keys": self.keys, "members": self.members, "offsets": self.offsets}
 
     def found_suffixes(self) -> str:
-        """Format the most frequent of the other suffixes, for an error."""
+        """Format the most frequent other suffixes, for an error."""
         names = [name or "no suffix" for name, _ in self.others.most_common()]
         return f" Its files end in: {listed(names, 8)}." if names else ""
 
 
 def scan_tar(source: Bytes, suffixes: Collection[str]) -> TarIndex:
-    """Read all headers of a tar, and of tars that follow it, which may have the same names in them.
+    """Read all headers of a tar, and of concatenated tars, whose names may repeat.
 
     Parameters
     ----------
@@ -157,12 +153,9 @@ def scan_tar(source: Bytes, suffixes: Collection[str]) -> TarIndex:
 
 
 def _infos(source: Bytes) -> Iterator[tuple[int, tarfile.TarInfo]]:
-    """Yield the entries of a tar and of those that follow it (``cat a.tar b.tar``), with the start of their archive.
+    """Yield the entries of concatenated tars (``cat a.tar b.tar``), with the start of their archive.
 
-    Raises
-    ------
-    DataError
-        An entry is damaged, or the file is truncated.
+    Raises a `DataError` if an entry is damaged, or the file is truncated.
     """
     start, file = 0 if source.size else None, RangeFile(ReadAhead(source).read, source.size)
     while start is not None:
@@ -186,13 +179,13 @@ def _infos(source: Bytes) -> Iterator[tuple[int, tarfile.TarInfo]]:
         if at + HEADER_BYTES > source.size:
             raise DataError(f"{source.url}: no end-of-archive block at byte {at}: the tar is truncated.")
         start = _next_archive(source, at)
-        # tarfile ends at a damaged header as at the end
+        # tarfile treats a damaged header as the end
         if start == at:
             raise DataError(f"{source.url}: byte {at}: not a tar header, or a damaged one.")
 
 
 def _next_archive(source: Bytes, at: int) -> int | None:
-    """Return the offset of the first block from ``at`` on that is not zeros; None if all are."""
+    """Return the offset of the first nonzero block from ``at`` on; None if there is none."""
     for i, piece in enumerate(scan_ahead(source, at, source.size, SCANNED_BYTES)):
         if (data := np.frombuffer(piece, np.uint8)).any():
             return at + i * SCANNED_BYTES + int((data != 0).argmax()) // HEADER_BYTES * HEADER_BYTES
@@ -203,17 +196,16 @@ class TarOptions(ImageOptions, StoreOptions):
     """Options of webdataset tars."""
 
     label: str = "cls"
-    """Where labels are: ``cls``, or ``json.KEY`` for a key of the .json files (``json.a.b`` for one of an object in
-    it)."""
+    """Place of the labels: ``cls``, or ``json.KEY`` for a key of the .json files (``json.a.b`` for a nested key)."""
     classes: Many[str] = KeyField(default=[])
-    """Names of the classes, by label, if labels are text."""
+    """Class names, by label, if labels are text."""
 
 
 @STORES.register("webdataset")
 class TarStore(RangeStore):
     """Records of a tar: an image, e.g. .png, or .npy with the data, and .cls with the label.
 
-    Other files are left out; a warning says how they end, but for texts beside the records (.json, .txt).
+    Other files are left out; a warning names their suffixes, except for texts (.json, .txt).
 
     Raises
     ------
@@ -261,7 +253,7 @@ class TarStore(RangeStore):
 
     @property
     def _suffixes(self) -> dict[str, Any]:
-        """What an index is about: one of an older version may lack images."""
+        """Suffixes that an index covers: one of an older version may lack images."""
         return {"label_suffix": self._label_suffix, "value_suffixes": list(VALUE_SUFFIXES)}
 
     def manifest_info(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from singa_dask.fs.sources import Bytes, ReadAhead
 
 HEAD_BYTES, TAIL_BYTES = 12, 4
 IMAGE_NAMES = ("image/encoded", "image_raw", "image", "images", "pixel", "data", "x")
-# of the features of ImageNet: the number of a class, and its name
+# features of ImageNet: number and name of a class
 IMAGE_LABELS = ("image/class/label", "image/class/text")
 MAX_NAME = 40
 BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
@@ -74,7 +74,7 @@ def _image(feature: Feature, shape: Sequence[int], resize: Sequence[int] | None,
 
 
 def _numbers(features: Mapping[str, Feature], names: Sequence[str], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the values of features of numbers, one after another: (n, values) of a dtype."""
+    """Return the concatenated values of numeric features: (n, values) of a dtype."""
     columns = []
     for name in names:
         kind, values = features.get(name, (0, np.empty(0)))
@@ -107,7 +107,7 @@ def _features(rows: Rows) -> dict[str, Feature] | None:
 
 
 def _feature(rows: Rows) -> Feature | None:
-    """Read the first value of a list of bytes, all values of a list of floats, or the value of a list of integers."""
+    """Read the first value of a list of bytes, or all values of a list of floats or integers."""
     found = protobuf.columns(rows)
     if not found:
         return None if found is None else (BYTES_LIST, np.empty((len(rows), 0), np.uint8))
@@ -144,14 +144,14 @@ class TFRecordOptions(ImageOptions, LabelOptions):
     shape: Many[Size] = KeyField(default=[])
     """Shape of a record of raw bytes or floats; flat by default."""
     classes: str | Many[str] = KeyField(default=[])
-    """Names of the classes, by label; or the URL of a text file with a name in each line, ``cat`` or ``0:cat``. Needed
-    for labels that are text."""
+    """Class names, by label; or the URL of a text file with a line for each name, ``cat`` or ``0:cat``. Required for
+    labels that are text."""
     label: str = ""
     """Name of the feature with the label. By default image/class/label or image/class/text, or the only one called
     label, labels, y, class, target or targets."""
     features: Many[str] = KeyField(default=[])
     """Name of the feature with the image or data. By default the only one called image/encoded, image_raw, image,
-    images, pixel, data or x. Several are numbers, whose values follow each other in a record."""
+    images, pixel, data or x. The values of several features, which must be numbers, are concatenated."""
 
 
 @STORES.register("tfrecord")
@@ -200,14 +200,11 @@ class TFRecordStore(RangeStore):
         return salvage.salvage_rows(block.n, self.schema, read_row)
 
     def _decode(self, rows: Rows) -> Arrays | None:
-        """Decode messages of the same layout, (n, length) uint8; returns None if their layouts differ.
+        """Decode messages of the same layout, (n, length) uint8; return None if their layouts differ.
 
         The image is PNG, JPEG or bytes (``pixel``), or floats (``data``). The label is an integer, or text.
 
-        Raises
-        ------
-        ValueError
-            A row is not an Example, or has no such feature.
+        Raises a `ValueError` if a row is not an Example, or lacks a feature.
         """
         features, options = _features(rows), self.options
         if features is None:
@@ -255,7 +252,7 @@ class TFRecordStore(RangeStore):
 
 
 def example_features(url: str) -> dict[str, bool]:
-    """Return the names of the features in the first record of a TFRecord file, and whether each is of numbers."""
+    """Return the names of the features in the first record of a TFRecord file, and whether each is numeric."""
     source = open_bytes(url)
     end = int(_scan(source)[1]) if source.size else 0
     found = _features(np.frombuffer(source.read(0, end)[HEAD_BYTES:-TAIL_BYTES], np.uint8)[None]) if end else None
