@@ -1,7 +1,7 @@
 """ConversionPlan: a complete description of what a conversion writes, the same in every process.
 
-A plan defines which records of the sources are written to which file. The order of records is stored in a file;
-everything else follows from the arguments and the number of records.
+A plan assigns records of the sources to files. The order of records is stored in a file; everything else follows from
+the arguments and the number of records.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from singa_dask.fs.versions import versions
 VERSION = 3
 # file of a plan's directory: the version of each source file
 SOURCES = "sources.json"
-# up to so many bytes read in total, shuffled shards are made directly from the sources; beyond that, with buckets
+# if more bytes would be read in total, shuffled shards are written by way of buckets, not directly from the sources
 DIRECT_BYTES = 1 << 28
-# approximate memory of one task: a run of source blocks, or a bucket. More for large sources, as the runs' shares of a
-# bucket are read one by one: RUN_BYTES / MIN_SHARE each, until a task takes MAX_RUNS times as much
+# approximate memory of a task: a run of source blocks, or a bucket. For large sources it is up to MAX_RUNS times as
+# much, so that the share of a run in a bucket, which is one read, has RUN_BYTES / MIN_SHARE bytes
 RUN_BYTES = 1 << 26
 MIN_SHARE, MAX_RUNS = 64, 8
 
@@ -176,13 +176,7 @@ class ConversionPlan:
         return np.concatenate(parts)
 
     def open_source(self) -> Store:
-        """Open the sources.
-
-        Raises
-        ------
-        DataError
-            The sources have changed since the plan was made.
-        """
+        """Open the sources; raise a `DataError` if they have changed since the plan was made."""
         store = open_source(self.request.kind, self.request.sources, self.storage_options, **self.request.reading)
         try:
             self.check_source(store)
@@ -192,13 +186,7 @@ class ConversionPlan:
         return store
 
     def check_source(self, store: Store) -> None:
-        """Check that the sources are those that the plan was made for.
-
-        Raises
-        ------
-        DataError
-            A source has changed. Names it.
-        """
+        """Raise a `DataError` that names a source that has changed since the plan was made."""
         found = source_versions(self.request, self.storage_options, store)
         facts = hash_of(found), store.fingerprint, store.class_names
         if facts != (self.versions, self.fingerprint, self.class_names):
@@ -208,8 +196,8 @@ class ConversionPlan:
 
 
 def source_versions(request: ConvertRequest, storage_options: fs.Options, source: Store) -> dict[str, str]:
-    """Return the version of each file that a conversion reads; empty where the filesystem does not know."""
-    # images in directories are files of their own
+    """Return the version of each file that a conversion reads; empty if the filesystem has none."""
+    # each image in a directory is a file
     files = source.record_files(0, source.count) or source_files(request.sources, storage_options, request.kind)
     vocabulary = [request.reading["vocabulary"]] if "vocabulary" in request.reading else []
     return versions((*files, *vocabulary), storage_options)
@@ -221,7 +209,7 @@ def hash_of(found: Mapping[str, str]) -> str:
 
 
 def first_change(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return the first file whose version differs, or that is in one of both only; empty if there is none."""
+    """Return the first file whose version differs, or that only one mapping has; empty if there is none."""
     return next((url for url in sorted({*before, *after}) if before.get(url) != after.get(url)), "")
 
 
@@ -246,7 +234,7 @@ def make_plan(
 
 
 def _check_labels(request: ConvertRequest, source: Store) -> None:
-    """Raise a `DataError` if records have targets, weights or several labels, which the format to write cannot keep."""
+    """Raise a `DataError` if records have targets, weights or several labels that the format cannot store."""
     if "table_facts" in STORES.find(request.backend).write_options:
         return
     for field, texts in {"target": "targets", "weight": "weights"}.items():

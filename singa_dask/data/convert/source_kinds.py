@@ -1,6 +1,6 @@
 """Kinds of sources: files of one kind, opened as one store.
 
-Most kinds are formats of stores. Others are idx (files of images and labels in any order), text (windows of
+Most kinds are formats of stores. The others are idx (files of images and labels in any order), text (windows of
 characters) and words.
 """
 
