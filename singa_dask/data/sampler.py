@@ -76,9 +76,9 @@ class Sampler:
         Proportions in which the workers share a batch; equal if empty.
     span : (int, int), optional
         First record, and the one after the last, in place of those of the group; not for ``block``.
-    apart : bool
-        For ``none`` and a whole number of batches: each worker reads consecutive records instead of a part of each
-        batch. Then one worker reads each block, and the records of a batch depend on the number of workers.
+    consecutive : bool
+        For ``none`` and a whole number of batches: whether each worker reads consecutive records instead of a part of
+        each batch. Then a block is read by one worker, and the records of a batch depend on the number of workers.
 
     Attributes
     ----------
@@ -122,9 +122,9 @@ class Sampler:
         last_batch: LastBatch = "wrap",
         shares: Sequence[int] = (),
         span: tuple[int, int] | None = None,
-        apart: bool = False,
+        consecutive: bool = False,
     ) -> None:
-        self._apart = apart
+        self._consecutive = consecutive
         self.batch_size, self.shuffle, self.seed, self._shares = batch_size, shuffle, seed, shares
         self.fingerprint, self.last_batch, self.n_groups = fingerprint, last_batch, n_groups
         if not streams:
@@ -160,7 +160,7 @@ class Sampler:
         low, high = self.bounds(n_workers)[worker : worker + 2]
         if self.shuffle == "block":
             return self._block.rows(step, n_steps, low, high)
-        if self._apart:
+        if self._consecutive:
             n_batches, n = self.count // self.batch_size, high - low
             part: Ids = np.arange(step, step + n_steps)[:, None] % n_batches * n + np.arange(n)
             return part + (self.start + low * n_batches)
@@ -196,7 +196,7 @@ class Sampler:
         if self.shuffle == "block":
             return self._block.block_rows(low, high)
         starts = self._records.starts.clip(self.start, self.start + self.count) - self.start
-        if self._apart:
+        if self._consecutive:
             n_batches = self.count // self.batch_size
             return np.diff(starts.clip(low * n_batches, high * n_batches))
         if self.shuffle == "full":

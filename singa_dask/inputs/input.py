@@ -615,7 +615,7 @@ class StoreInput(StoreReader):
             last_batch=conf.last_batch,
             shares=context.shares if self.site.batch_shard.count > 1 else (),
             span=self.span,
-            apart=self.apart,
+            consecutive=self.apart,
         )
 
     def read_statistics(self) -> None:

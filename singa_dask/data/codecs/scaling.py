@@ -62,9 +62,9 @@ class Moments(NamedTuple):
         if not self.n or not other.n:
             return self if self.n else other
         with np.errstate(over="ignore", invalid="ignore"):
-            apart = other.mean - self.mean
-            squares = self.squares + other.squares + apart**2 * (self.n * other.n / n)
-            mean = self.mean + apart * (other.n / n)
+            difference = other.mean - self.mean
+            squares = self.squares + other.squares + difference**2 * (self.n * other.n / n)
+            mean = self.mean + difference * (other.n / n)
         low, high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
         return Moments(n, mean, squares, low, high, self.filled + other.filled)
 

@@ -230,9 +230,9 @@ class TextMeasure:
 
 def _words(texts: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
     """Return the number of words of each text, (n,), and all words, text by text."""
-    apart = pc.utf8_trim_whitespace(pc.replace_substring_regex(texts, MARK, r" \1 "))
-    words = pc.utf8_split_whitespace(apart)
+    spaced = pc.utf8_trim_whitespace(pc.replace_substring_regex(texts, MARK, r" \1 "))
+    words = pc.utf8_split_whitespace(spaced)
     # a text without words is split into one empty text
-    lengths = np.where(pc.utf8_length(apart).to_numpy() == 0, 0, pc.list_value_length(words).to_numpy())
+    lengths = np.where(pc.utf8_length(spaced).to_numpy() == 0, 0, pc.list_value_length(words).to_numpy())
     flat = words.flatten()
     return lengths.astype(np.int64), flat.filter(pc.not_equal(flat, ""))

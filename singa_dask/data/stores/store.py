@@ -78,7 +78,7 @@ class Store(ABC):
         ``pixel`` (uint8) or ``data`` (float32), and ``label`` (int32) if the records have labels.
     mapped : bool
         Whether blocks are views of a memory map, which cost no memory to keep.
-    labels_apart : bool
+    reads_labels_alone : bool
         Whether `read_labels` does not read the rest of the records.
     decodes_ahead : bool
         Whether it is safe and faster to decode blocks of a `RangeStore` in several threads. If so, loaders decode
@@ -134,7 +134,7 @@ class Store(ABC):
     """Keywords of ``write``. `convert` passes ``class_names`` and ``table_facts`` where they are among these."""
     blocks: tuple[Block, ...] = ()
     mapped: bool = False
-    labels_apart: bool = False
+    reads_labels_alone: bool = False
     decodes_ahead: bool = False
     class_names: tuple[str, ...] = ()
     table_columns: tuple[TableColumn, ...] = ()

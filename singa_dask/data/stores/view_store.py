@@ -34,7 +34,7 @@ class ViewStore(RangeStore):
     def index(self) -> None:
         for name in MEANING:
             setattr(self, name, getattr(self.stores[0], name))
-        self.labels_apart = all(store.labels_apart for store in self.stores)
+        self.reads_labels_alone = all(store.reads_labels_alone for store in self.stores)
         self.decodes_ahead = all(store.decodes_ahead for store in self.stores)
 
     @property

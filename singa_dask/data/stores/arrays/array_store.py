@@ -113,7 +113,7 @@ class ArrayStore(RangeStore):
 
     block = ArrayOptions
     block_options = ("features", "label")
-    labels_apart = True
+    reads_labels_alone = True
 
     @abstractmethod
     def list_arrays(self) -> tuple[Sequence[str], Mapping[str, Any]]:

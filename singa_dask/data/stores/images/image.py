@@ -55,7 +55,7 @@ class _ImageStore(Store):
 
     block = ImageFileOptions
     holds = "images"
-    labels_apart = True
+    reads_labels_alone = True
 
     def __init__(self, url: str, storage_options: fs.Options = None, **options: Any) -> None:
         super().__init__(url, storage_options, **options)

@@ -103,6 +103,10 @@ class OpenParts:
         keys = dict(self.files[file].keys)
         return {name: kind for name, kind in wanted.items() if name not in keys}
 
+    def fetch(self, file: int, run: RecordRun, wanted: Mapping[str, str], again: bool = False) -> list[memoryview]:
+        """Read the bytes of columns of a run; see `TablePart.fetch`."""
+        return self(file).fetch(run, self.in_file(file, wanted), again)
+
     def decode(self, file: int, run: RecordRun, wanted: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
         """Return the rows of a run from its bytes."""
         return with_keys(self(file).decode(run, self.in_file(file, wanted), data), self.files[file], wanted)

@@ -144,7 +144,7 @@ def read_columns(
             raise ConfigError(f"{url}: no column {unknown[0]!r}. {question}{show_columns(known)}")
         for file in range(len(files)):
             for run in parts(file).runs(BLOCK_BYTES, 4 * len(names)):
-                data = parts(file).fetch(run, parts.in_file(file, kinds))
+                data = parts.fetch(file, run, kinds)
                 found.append(parts.decode(file, run, kinds, data).select(names))
     none = pa.table({name: pa.nulls(0, pa.string()) for name in names})
     return pa.concat_tables(found, promote_options="permissive") if found else none
@@ -347,7 +347,7 @@ class TableStore(RangeStore):
             runs = read_cached(files[1], runs_from) if files and self._format in LINES else None
             if files and runs is None and self._format in LINES:
                 # the files of a table have about the same size
-                refuse_scan(self._parts(0).source.size * len(self._files), partial(self._apart, files[1].name))
+                refuse_scan(self._parts(0).source.size * len(self._files), partial(self._scan_elsewhere, files[1].name))
             index = self._scan(runs)
             if files and sum(piece.run.length for piece in index.pieces) >= MIN_INDEXED_BYTES:
                 contents: dict[Path, Any] = {files[0]: index.to_dict()}
@@ -356,7 +356,7 @@ class TableStore(RangeStore):
                 write_cached(contents, self.url)
         self._use(index)
 
-    def _apart(self, name: str) -> TableScan:
+    def _scan_elsewhere(self, name: str) -> TableScan:
         """Return the scan of this table for other processes, which keep it in a file of this name."""
         options = {name: self.options[name] for name in PART_OPTIONS if name in self.options}
         part = partial(open_part, format=self._format, storage_options=self.storage_options, **options)
@@ -375,10 +375,10 @@ class TableStore(RangeStore):
         wanted = {name: kind if kind in others or form not in LINES else "string" for name, kind in self._read_kinds()}
         tables = []
         for file in range(len(self._files)):
-            part, inside = self._parts(file), self._parts.in_file(file, wanted)
-            check_columns(part, form, inside, self._files[0].url, *wanted)
+            part = self._parts(file)
+            check_columns(part, form, self._parts.in_file(file, wanted), self._files[0].url, *wanted)
             for run in part.runs(GROUP_BYTES, 4 * len(wanted)):
-                data = part.fetch(run, inside)
+                data = self._parts.fetch(file, run, wanted)
                 table, place = self._parts.decode(file, run, wanted, data), part.place(run, data)
                 tables.append(self._spec.spelling.read(table, self._listed, place, self._spec.texts))
         predicted = {*lags.columns}.isdisjoint((*self._spec.label, *self._spec.target))
@@ -549,7 +549,7 @@ class TableStore(RangeStore):
         if not piece.kept:
             return None, 0
         try:
-            data = self._parts(piece.file).fetch(piece.run, self._parts.in_file(piece.file, wanted))
+            data = self._parts.fetch(piece.file, piece.run, wanted)
             try:
                 return self._table(piece, wanted, data), 0
             except DataError:
@@ -640,7 +640,7 @@ class TableStore(RangeStore):
 
     def fetch(self, block_id: int, again: bool = False) -> list[memoryview]:
         file, run, *_ = self._pieces[block_id]
-        data = self._parts(file).fetch(run, self._parts.in_file(file, self._columns), again)
+        data = self._parts.fetch(file, run, self._columns, again)
         self._check_file(file, self.blocks[block_id].crc is not None)
         self.verify_crc(block_id, *summed_bytes(self.ranges(block_id), data))
         return data
@@ -675,8 +675,8 @@ class TableStore(RangeStore):
     def _keys(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Array:
         """Return the keys of all rows of a piece with bad rows; null where they cannot be read."""
         # in lines of text, the key may be readable although other values are bad
-        is_apart = self._format in LINES and self._of_key.keys() <= {*self._parts(piece.file).names}
-        rows = self._parts.rows(piece.file, piece.run, self._of_key if is_apart else columns, data)
+        is_readable_alone = self._format in LINES and self._of_key.keys() <= {*self._parts(piece.file).names}
+        rows = self._parts.rows(piece.file, piece.run, self._of_key if is_readable_alone else columns, data)
         good, bad = bisect_rows(piece.run.n, lambda first, stop: self._keys_of(rows(first, stop)))
         parts = sorted([*good, *((row, pa.nulls(1, pa.string())) for row in bad)], key=operator.itemgetter(0))
         return pa.concat_arrays([part for _, part in parts])
@@ -710,7 +710,7 @@ class TableStore(RangeStore):
     def read_texts(self, block_id: int, names: Sequence[str]) -> dict[str, pa.Array]:
         """Return the values of columns of strings, without missing ones."""
         piece, kinds = self._pieces[block_id], dict.fromkeys([*names, *self._of_key], "string")
-        data = self._parts(piece.file).fetch(piece.run, self._parts.in_file(piece.file, kinds))
+        data = self._parts.fetch(piece.file, piece.run, kinds)
         table = self._table(piece, kinds, data)
         texts = {name: as_texts(whole(table.column(name))) for name in names}
         return {name: values.filter(pa.array(~missing_of(values))) for name, values in texts.items()}

@@ -60,7 +60,7 @@ class TableScan:
 
 
 class UnscannedError(Exception):
-    """Raised instead of scanning a large table, which `scans_apart` forbids."""
+    """Raised instead of scanning a large table, which `forbid_scans` forbids."""
 
     def __init__(self, scan: TableScan) -> None:
         super().__init__(f"{scan.url}: not scanned")
@@ -68,7 +68,7 @@ class UnscannedError(Exception):
 
 
 @contextlib.contextmanager
-def scans_apart(least_bytes: float) -> Iterator[None]:
+def forbid_scans(least_bytes: float) -> Iterator[None]:
     """Forbid this thread to scan a table of text of at least ``least_bytes``.
 
     Opening such a table, unless its scan is in the cache, raises `UnscannedError`.
@@ -81,6 +81,6 @@ def scans_apart(least_bytes: float) -> Iterator[None]:
 
 
 def refuse_scan(n_bytes: int, scan: Callable[[], TableScan]) -> None:
-    """Raise `UnscannedError` if `scans_apart` forbids this thread to scan a table of ``n_bytes``."""
+    """Raise `UnscannedError` if `forbid_scans` forbids this thread to scan a table of ``n_bytes``."""
     if n_bytes >= _LEAST_BYTES.get():
         raise UnscannedError(scan())
