@@ -26,12 +26,12 @@ def name_key(text: str) -> str:
 
 def distinct_names(texts: Iterable[str]) -> set[str]:
     """Return one name for each key: the key itself if it is among the names, else the first of them."""
-    found: dict[str, str] = {}
+    names_by_key: dict[str, str] = {}
     for name in sorted({plain_name(text) for text in texts}):
         key = name_key(name)
-        if name == key or key not in found:
-            found[key] = name
-    return set(found.values())
+        if name == key or key not in names_by_key:
+            names_by_key[key] = name
+    return set(names_by_key.values())
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:

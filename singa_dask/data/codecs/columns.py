@@ -74,20 +74,20 @@ def missing_of(column: pa.Array) -> npt.NDArray[np.bool_]:
         missing[rows[missing_of(column.flatten())]] = True
         return missing
     if pa.types.is_floating(kind):
-        found = pc.is_null(column, nan_is_null=True)
+        missing_values = pc.is_null(column, nan_is_null=True)
     elif column_kind(kind) == "string":
-        found = pc.fill_null(pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(column)), 0), True)
+        missing_values = pc.fill_null(pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(column)), 0), True)
     else:
-        found = pc.is_null(column)
-    return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
+        missing_values = pc.is_null(column)
+    return np.asarray(missing_values.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def missing_rows(table: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Return which rows have no value in at least one of some columns."""
-    found = np.zeros(len(table), np.bool_)
+    is_missing = np.zeros(len(table), np.bool_)
     for name in names:
-        found |= missing_of(whole(table.column(name)))
-    return found
+        is_missing |= missing_of(whole(table.column(name)))
+    return is_missing
 
 
 def as_floats(column: pa.Array) -> npt.NDArray[np.float64]:

@@ -62,11 +62,11 @@ def as_columns(
     columns: Mapping[str, Any], where: str, spelling: Spelling | None
 ) -> dict[str, pa.Array | pa.ChunkedArray]:
     """Convert columns of pandas, NumPy or Arrow to Arrow; for ``spelling`` see `as_table`."""
-    found = {}
+    converted = {}
     for name, values in columns.items():
         known = (spelling.words_of(name), spelling.numbers.get(name)) if spelling else ()
-        found[name] = as_column(values, f"{where}, column {name!r}", *known)
-    return found
+        converted[name] = as_column(values, f"{where}, column {name!r}", *known)
+    return converted
 
 
 def as_column(
@@ -120,6 +120,6 @@ def _as_numbers(values: Sequence[float | None]) -> pa.Array:
 
 def _texts_among_numbers(values: Any) -> list[str]:
     """Return the distinct texts of a column of numbers and texts; none if it also has other types."""
-    found = {type(each) for each in values if each is not None}
-    is_mixed = str in found and all(issubclass(each, (str, int, float, np.number)) for each in found)
+    types = {type(each) for each in values if each is not None}
+    is_mixed = str in types and all(issubclass(each, (str, int, float, np.number)) for each in types)
     return list(dict.fromkeys(each for each in values if isinstance(each, str))) if is_mixed else []

@@ -31,11 +31,11 @@ def label_field(names: Sequence[str], given: str = "") -> str:
     """
     if given and given not in names:
         raise ValueError(f"no {given!r} for the label. Fields: {listed(names)}")
-    found = labels_among(names)
-    if not given and len(found) > 1:
+    candidates = labels_among(names)
+    if not given and len(candidates) > 1:
         remedy = Remedy("label", "Set user_conf: {label: NAME}")
-        raise FaultError(f"{' and '.join(found)} could each be the label. {remedy.text}", remedy)
-    return given or next(iter(found), "")
+        raise FaultError(f"{' and '.join(candidates)} could each be the label. {remedy.text}", remedy)
+    return given or next(iter(candidates), "")
 
 
 def as_labels(values: npt.NDArray[Any], where: str, first: int = 0) -> npt.NDArray[np.int32]:
@@ -54,9 +54,9 @@ def as_labels(values: npt.NDArray[Any], where: str, first: int = 0) -> npt.NDArr
     DataError
         A number is not an integer, or does not fit in 32 bits.
     """
-    found = find_wrong_label(values)
-    if found is not None:
-        raise DataError(f"{where}, record {first + found[0]}: {found[1]}.")
+    wrong = find_wrong_label(values)
+    if wrong is not None:
+        raise DataError(f"{where}, record {first + wrong[0]}: {wrong[1]}.")
     return values.astype(np.int32, copy=False)
 
 

@@ -114,10 +114,10 @@ class Spelling:
     na_values: tuple[str, ...] = ()
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Spelling:
+    def from_dict(cls, described: Mapping[str, Any]) -> Spelling:
         """Return the spelling in a job or a checkpoint."""
-        numbers = {name: NumberForm(**form) for name, form in (found.get("numbers") or {}).items()}
-        return cls(numbers, tuple(found.get("na_values") or ()))
+        numbers = {name: NumberForm(**form) for name, form in (described.get("numbers") or {}).items()}
+        return cls(numbers, tuple(described.get("na_values") or ()))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the spelling as a dictionary for JSON, without empty values."""
@@ -183,5 +183,5 @@ def _as_strings(column: pa.ChunkedArray) -> pa.Array | None:
     """Return a column of strings as one array; None for a column of other values."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    found: pa.Array | None = column.cast(pa.string()).combine_chunks() if is_text else None
-    return found
+    strings: pa.Array | None = column.cast(pa.string()).combine_chunks() if is_text else None
+    return strings

@@ -43,9 +43,9 @@ def salvage_rows(
         except (DataError, OverflowError, ValueError) as error:
             bad[row] = str(error).rstrip(".")
             continue
-        found = {name: Field(array.dtype, array.shape) for name, array in record.items()}
-        if found != schema:
-            bad[row] = f"holds {show_schema(found)}, expected {show_schema(schema)}"
+        record_schema = {name: Field(array.dtype, array.shape) for name, array in record.items()}
+        if record_schema != schema:
+            bad[row] = f"holds {show_schema(record_schema)}, expected {show_schema(schema)}"
             continue
         for name, array in record.items():
             arrays[name][row] = array

@@ -129,9 +129,9 @@ class Scaling:
         return {"mean": self.mean.tolist(), "std": self.std.tolist()}
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Scaling:
+    def from_dict(cls, described: Mapping[str, Any]) -> Scaling:
         """Return the scaling in the result of `to_dict`."""
-        return cls(np.array(found["mean"], np.float64), np.array(found["std"], np.float64))
+        return cls(np.array(described["mean"], np.float64), np.array(described["std"], np.float64))
 
 
 def columns_of(shape: Sequence[int]) -> int:

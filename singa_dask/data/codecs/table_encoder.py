@@ -162,13 +162,13 @@ class TableEncoder:
 
 def _places(facts: TableFacts) -> list[tuple[str, int | slice]]:
     """Return each feature with the index of its value in ``data``, or the slice of its values."""
-    found, at = list[tuple[str, int | slice]](), 0
+    places, at = list[tuple[str, int | slice]](), 0
     for name in facts.features:
         width = len(facts.values_of(name))
         is_one_hot = name in facts.categories and facts.encoding == "one_hot"
-        found.append((name, slice(at, at + width) if is_one_hot or name in facts.widths else at))
+        places.append((name, slice(at, at + width) if is_one_hot or name in facts.widths else at))
         at += width
-    return found
+    return places
 
 
 def _refuse_missing(
@@ -237,15 +237,15 @@ def _index_of(
         strings = pc.if_else(pa.array(missing_of(column)), "", strings)
     encoded = strings.dictionary_encode()
     texts = encoded.dictionary.to_pylist()
-    found: npt.NDArray[np.int64] = np.array([numbers[text] for text in texts], np.int64)[encoded.indices.to_numpy()]
-    wrong = found < 0
+    indices: npt.NDArray[np.int64] = np.array([numbers[text] for text in texts], np.int64)[encoded.indices.to_numpy()]
+    wrong = indices < 0
     if wrong.any():
         if unknown == "ignore":
-            return found
+            return indices
         _refuse_missing(column, wrong & missing_of(column), where, name, remedy)
         row = int(wrong.argmax())
         shown = listed([name or "'' (no value)" for name in names])
         said = f"unknown category {texts[encoded.indices[row].as_py()]!r}. Expected one of the training data: {shown}."
         said, helps = (f"{said} {UNKNOWN.text}", UNKNOWN) if unknown else (said, None)
         raise DataError(f"{where(row)}, column {name!r}: {said}", remedy=helps)
-    return found
+    return indices

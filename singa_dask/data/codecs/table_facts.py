@@ -123,16 +123,16 @@ class TableFacts:
         }
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> TableFacts:
+    def from_dict(cls, described: Mapping[str, Any]) -> TableFacts:
         """Return the facts in the result of `to_dict`."""
-        labels = found.get("labels", [["", found["classes"]]] if found["classes"] else [])
+        labels = described.get("labels", [["", described["classes"]]] if described["classes"] else [])
         return cls(
-            tuple(found["features"]),
-            {name: float(mean) for name, mean in found["means"].items()},
-            {name: tuple(names) for name, names in found["categories"].items()},
+            tuple(described["features"]),
+            {name: float(mean) for name, mean in described["means"].items()},
+            {name: tuple(names) for name, names in described["categories"].items()},
             {name: tuple(names) for name, names in labels},
-            str(found["encoding"]),
-            {name: int(width) for name, width in found.get("widths", {}).items()},
-            {name: TextCodec.from_dict(text) for name, text in found.get("texts", {}).items()},
-            Spelling.from_dict(found),
+            str(described["encoding"]),
+            {name: int(width) for name, width in described.get("widths", {}).items()},
+            {name: TextCodec.from_dict(text) for name, text in described.get("texts", {}).items()},
+            Spelling.from_dict(described),
         )

@@ -94,11 +94,11 @@ class TableSpec:
         """
         if self.features or self.label or self.target:
             return self
-        found = labels_among(names)
-        if is_point(names) or len(found) > 1:
+        candidates = labels_among(names)
+        if is_point(names) or len(candidates) > 1:
             could = "could be the label, or a coordinate" if is_point(names) else "could each be the label"
-            raise DataError(f"{url}: {' and '.join(found)} {could}. Set label: NAME, or has_label: false.")
-        return replace(self, label=tuple(found))
+            raise DataError(f"{url}: {' and '.join(candidates)} {could}. Set label: NAME, or has_label: false.")
+        return replace(self, label=tuple(candidates))
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -123,8 +123,8 @@ class TableSpec:
         if not self.features:
             numeric = ("number", "boolean")
             named = {*self.categories, *self.texts, *self.spelling.numbers}
-            found = [name for name, kind in kinds.items() if kind in numeric or name in named]
-            chosen = [name for name in found if name and name not in (*others, *index)]
+            usable = [name for name, kind in kinds.items() if kind in numeric or name in named]
+            chosen = [name for name in usable if name and name not in (*others, *index)]
             vectors = [name for name, kind in kinds.items() if kind == "vector" and name not in others]
             arrays = [name for name, kind in kinds.items() if kind.startswith(ARRAYS) and name not in others]
             if arrays or (vectors and chosen):
@@ -168,12 +168,12 @@ class TableSpec:
             *((name, "label") for name in self.label),
             *([(self.weight, "weight")] if self.weight else ()),
         ]
-        found: dict[str, str] = {}
+        use_of: dict[str, str] = {}
         for name, use in uses:
-            if name in found:
-                where = f"twice in {use}" if found[name] == use else f"in {found[name]} and in {use}"
+            if name in use_of:
+                where = f"twice in {use}" if use_of[name] == use else f"in {use_of[name]} and in {use}"
                 raise DataError(f"{url}: column {name!r} is {where}. Expected each column once.")
-            found[name] = use
+            use_of[name] = use
             if name not in kinds:
                 raise DataError(f"{url}: unknown column {name!r}. {_hint(name, kinds)}{show_columns(kinds)}")
             is_named = name in (*self.label, *self.categories, *self.texts, *self.spelling.numbers)
@@ -185,10 +185,10 @@ def _matching(url: str, pattern: str, kinds: Mapping[str, str], others: Sequence
         return [pattern]
     if not any(character in pattern for character in "*?["):
         raise DataError(f"{url}: unknown column {pattern!r}. {_hint(pattern, kinds)}{show_columns(kinds)}")
-    found = [name for name in kinds if fnmatch.fnmatchcase(name, pattern) and name not in others]
-    if not found:
+    matches = [name for name in kinds if fnmatch.fnmatchcase(name, pattern) and name not in others]
+    if not matches:
         raise DataError(f"{url}: no column matches {pattern!r}. {show_columns(kinds)}")
-    return found
+    return matches
 
 
 def _hint(name: str, kinds: Mapping[str, str]) -> str:

@@ -80,9 +80,9 @@ class TextCodec:
     vocabulary: tuple[str, ...] = ()
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> TextCodec:
+    def from_dict(cls, described: Mapping[str, Any]) -> TextCodec:
         """Return the codec of the result of ``dataclasses.asdict``, or of the values of a `TextConf`."""
-        return cls(**{**found, "vocabulary": tuple(found.get("vocabulary", ()))})
+        return cls(**{**described, "vocabulary": tuple(described.get("vocabulary", ()))})
 
     def reads_like(self, other: TextCodec) -> bool:
         """Return whether the settings of both are the same; what is learned is not compared."""
@@ -98,15 +98,15 @@ class TextCodec:
         if not self.tokenizer:
             return self
         content = decode_text(self.tokenizer, storage_options)
-        found, url = replace(self, tokenizer=content), self.tokenizer
+        codec, url = replace(self, tokenizer=content), self.tokenizer
         try:
-            found.encode(pa.array([""]))
+            codec.encode(pa.array([""]))
         except Exception as error:
             # the package raises plain exceptions
             if type(error) is not Exception:
                 raise
             raise DataError(f"{where}: {url}: not a tokenizer.json of Hugging Face: {error}.") from None
-        return found
+        return codec
 
     @cached_property
     def _hugging_face(self) -> Any:
@@ -123,8 +123,8 @@ class TextCodec:
             counts.update("".join(texts.to_pylist()))
             return np.asarray(pc.utf8_length(texts), np.int64)
         lengths, words = _words(texts)
-        found = pc.value_counts(words)
-        counts.update(dict(zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True)))
+        by_word = pc.value_counts(words)
+        counts.update(dict(zip(by_word.field(0).to_pylist(), by_word.field(1).to_pylist(), strict=True)))
         return lengths
 
     def learned(self, counts: Mapping[str, int]) -> TextCodec:
@@ -141,11 +141,11 @@ class TextCodec:
         rows = np.repeat(np.arange(len(lengths)), lengths)
         places = np.arange(len(numbers)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         kept = places < self.length
-        found = np.full((len(lengths), self.length), PADDING, np.int64)
+        encoded = np.full((len(lengths), self.length), PADDING, np.int64)
         if not self.tokenizer:
-            found[lengths == 0, 0] = UNKNOWN
-        found[rows[kept], places[kept]] = numbers[kept]
-        return found
+            encoded[lengths == 0, 0] = UNKNOWN
+        encoded[rows[kept], places[kept]] = numbers[kept]
+        return encoded
 
     def _numbers(self, texts: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the number of tokens of each text, (n,), and the numbers of all tokens, text by text."""
@@ -154,8 +154,8 @@ class TextCodec:
             return np.array(list(map(len, ids)), np.int64), np.array(list(chain.from_iterable(ids)), np.int64)
         if self.tokens == "words":
             lengths, words = _words(texts)
-            found = pc.index_in(words, self._known)
-            return lengths, pc.fill_null(found, UNKNOWN - 1).to_numpy().astype(np.int64) + 1
+            indices = pc.index_in(words, self._known)
+            return lengths, pc.fill_null(indices, UNKNOWN - 1).to_numpy().astype(np.int64) + 1
         codes = np.frombuffer("".join(texts.to_pylist()).encode("utf-32-le"), np.uint32)
         known, order = self._known_codes
         at = order[np.minimum(np.searchsorted(known, codes, sorter=order), len(known) - 1)]

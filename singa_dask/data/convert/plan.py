@@ -116,16 +116,16 @@ class ConversionPlan:
     @cached_property
     def shards(self) -> tuple[TargetFile, ...]:
         """All files, those of the first part first."""
-        count, found, start = self.request.shards, [], 0
+        count, files, start = self.request.shards, [], 0
         for url, size in self.parts.items():
             if size < count:
                 raise DataError(f"{url}: {size} records remain for it, expected at least {count}.")
             for i in range(count):
                 # like numpy.array_split
                 stop = start + size // count + (i < size % count)
-                found.append(TargetFile(url if count == 1 else shard_url(url, i, count), start, stop))
+                files.append(TargetFile(url if count == 1 else shard_url(url, i, count), start, stop))
                 start = stop
-        return tuple(found)
+        return tuple(files)
 
     @property
     def folder(self) -> str:
@@ -187,11 +187,11 @@ class ConversionPlan:
 
     def check_source(self, store: Store) -> None:
         """Raise a `DataError` that names a source that has changed since the plan was made."""
-        found = source_versions(self.request, self.storage_options, store)
-        facts = hash_of(found), store.fingerprint, store.class_names
+        versions_now = source_versions(self.request, self.storage_options, store)
+        facts = hash_of(versions_now), store.fingerprint, store.class_names
         if facts != (self.versions, self.fingerprint, self.class_names):
             content = fs.read_bytes(fs.join(self.folder, SOURCES), storage_options=self.storage_options)
-            changed = first_change(json.loads(content), found) or store.url
+            changed = first_change(json.loads(content), versions_now) or store.url
             raise DataError(f"{changed}: changed during the conversion. Convert it again.")
 
 
@@ -203,9 +203,9 @@ def source_versions(request: ConvertRequest, storage_options: fs.Options, source
     return versions((*files, *vocabulary), storage_options)
 
 
-def hash_of(found: Mapping[str, str]) -> str:
+def hash_of(versions_of_files: Mapping[str, str]) -> str:
     """Return a hash of the versions of files."""
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(versions_of_files, sort_keys=True).encode()).hexdigest()
 
 
 def first_change(before: Mapping[str, str], after: Mapping[str, str]) -> str:
@@ -214,9 +214,9 @@ def first_change(before: Mapping[str, str], after: Mapping[str, str]) -> str:
 
 
 def make_plan(
-    request: ConvertRequest, storage_options: fs.Options, source: Store, found: Mapping[str, str]
+    request: ConvertRequest, storage_options: fs.Options, source: Store, versions_of_files: Mapping[str, str]
 ) -> ConversionPlan:
-    """Make the plan of a conversion of open sources; ``found`` are their `source_versions`."""
+    """Make the plan of a conversion of open sources; ``versions_of_files`` are their `source_versions`."""
     _check_labels(request, source)
     return ConversionPlan(
         request,
@@ -227,7 +227,7 @@ def make_plan(
         source.fingerprint,
         source.class_names,
         source.table_facts.to_dict() if source.table_facts else None,
-        hash_of(found),
+        hash_of(versions_of_files),
         DIRECT_BYTES,
         _run_bytes(source.count * source.record_bytes),
     )

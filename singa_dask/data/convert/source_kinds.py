@@ -61,14 +61,14 @@ def source_files(urls: Sequence[str], storage_options: fs.Options = None, kind: 
     """Return the files of URLs, with patterns expanded, and directories of tables."""
     if kind == "table":
         return [each.url for url in urls for each in table_files(url, storage_options)]
-    found = (shard_urls(url, storage_options) if is_pattern(url, storage_options) else [url] for url in urls)
-    return list(itertools.chain.from_iterable(found))
+    files = (shard_urls(url, storage_options) if is_pattern(url, storage_options) else [url] for url in urls)
+    return list(itertools.chain.from_iterable(files))
 
 
 def kinds() -> list[str]:
     """Return the kinds of sources: formats of stores, each by its first name, and those that are read here."""
-    found = {name: STORES.find(name) for name in STORES.names()}
-    return sorted({*READERS, *(name for name, cls in found.items() if cls.is_source and cls.backend_name() == name)})
+    formats = {name: STORES.find(name) for name in STORES.names()}
+    return sorted({*READERS, *(name for name, cls in formats.items() if cls.is_source and cls.backend_name() == name)})
 
 
 def kind_options(kind: str) -> list[str]:

@@ -133,9 +133,9 @@ def gather_labels(task: Task) -> None:
     first, last = task.plan.runs(source.starts)[task.index]
     labels = []
     for block in range(first, last):
-        found = source.read_labels(block)
+        block_labels = source.read_labels(block)
         # of several labels the first
-        labels.append(np.ascontiguousarray(found[:, 0]) if found.ndim > 1 else found)
+        labels.append(np.ascontiguousarray(block_labels[:, 0]) if block_labels.ndim > 1 else block_labels)
         report(len(labels[-1]))
     write_arrays(task.url(), labels, task.plan.storage_options)
 
@@ -196,10 +196,10 @@ def _as_written(plan: ConversionPlan) -> dict[str, Any]:
     return {"has_label": plan.labelled, "separator": plan.request.writing.get("separator", ","), "header": False}
 
 
-def _compare(found: Arrays, expected: Rechunker, n: int, where: str) -> None:
+def _compare(stored: Arrays, expected: Rechunker, n: int, where: str) -> None:
     written = expected.take(n) or {}
     values = next(array for name, array in written.items() if name != "label")
-    for name, array in found.items():
+    for name, array in stored.items():
         # a format may store values under another name
         other = written.get(name, values)
         here, there = array.reshape(n, -1), other.reshape(n, -1)

@@ -107,9 +107,9 @@ class BadLog:
                 self._blocks.add(bad.block)
             self._new.append(bad)
         if records and len(self.records) > self.max_bad:
-            found = plural(len(self.records), "bad record")
+            count = plural(len(self.records), "bad record")
             last = f"The last: {records[-1]}."
-            raise DataError(f"{self.url}: {found}, more than the {self.max_bad} that max_bad allows. {last}")
+            raise DataError(f"{self.url}: {count}, more than the {self.max_bad} that max_bad allows. {last}")
 
     def take(self) -> list[BadRecord]:
         """Return the records added since the last call; for a wholly bad block, only its first record."""

@@ -31,16 +31,16 @@ def hugging_face_names(metadata: Mapping[bytes, bytes] | None, column: str) -> t
         return ()
 
 
-def parse_names(found: Any) -> tuple[str, ...]:
+def parse_names(names: Any) -> tuple[str, ...]:
     """Return class names from a list of distinct strings, or its JSON; empty for anything else."""
-    if isinstance(found, (bytes, str)):
+    if isinstance(names, (bytes, str)):
         try:
-            found = json.loads(found)
+            names = json.loads(names)
         except ValueError:
             return ()
-    if not isinstance(found, (list, tuple)) or not all(isinstance(name, str) for name in found):
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         return ()
-    return tuple(found) if len(set(found)) == len(found) else ()
+    return tuple(names) if len(set(names)) == len(names) else ()
 
 
 def write_options(
@@ -137,7 +137,7 @@ class ClassNames:
             "tables": {layer: facts.to_dict() for layer, facts in self.tables.items()},
             "scalings": {layer: scaling.to_dict() for layer, scaling in self.scalings.items()},
         }
-        return {key: found for key, found in known.items() if found}
+        return {key: value for key, value in known.items() if value}
 
     def find(self, layer: str) -> tuple[str, ...]:
         """Return the names for a layer of any net; empty if the labels of the training data have no names.
@@ -145,14 +145,14 @@ class ClassNames:
         Raises a `DataError` if input layers of the training net have different classes, and none of them is ``layer``.
         """
         self._read()
-        found = _find(self.by_layer, layer)
-        if not found and layer not in self.by_layer and any(self.by_layer.values()):
+        class_names = _find(self.by_layer, layer)
+        if not class_names and layer not in self.by_layer and any(self.by_layer.values()):
             known = "; ".join(f"{name}: {listed(names)}" for name, names in self.by_layer.items())
             raise DataError(
                 f"layer {layer}: the training net has input layers of different classes: {known}. "
                 "Expected a layer with the name of one of them."
             )
-        return found
+        return class_names
 
     def _read(self) -> None:
         """Open the stores of layers of the training net that have not been opened."""
@@ -169,8 +169,8 @@ class ClassNames:
         if learns:
             return self.tables.get(layer) or self.inherited_tables.get(layer)
         self._read()
-        found = list(self.tables.values())
-        same = found[0] if found and all(each == found[0] for each in found) else None
+        tables = list(self.tables.values())
+        same = tables[0] if tables and all(each == tables[0] for each in tables) else None
         facts, scaling = self.tables.get(layer, same), self.scaling_of(layer)
         return facts.with_means(scaling.mean) if facts and scaling else facts
 

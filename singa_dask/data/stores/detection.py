@@ -34,11 +34,11 @@ def detect(url: str, storage_options: fs.Options = None) -> str | None:
         return "parquet"
     for name in STORES.names():
         try:
-            found = STORES.find(name)
+            store = STORES.find(name)
         except ConfigError:
             # its package is not installed
             continue
-        if not set(names).isdisjoint(found.directory_files) if is_dir else found.matches(url, head):
+        if not set(names).isdisjoint(store.directory_files) if is_dir else store.matches(url, head):
             return name
     if not is_dir:
         return None
@@ -66,4 +66,4 @@ def _has_images(url: str, storage_options: fs.Options) -> bool:
         return True
     folders = (fs.join(url, name) for name in names[:MAX_LOOKED_AT])
     inside = (entries_of(each, storage_options) for each in folders if fs.is_dir(each, storage_options))
-    return any(name.lower().endswith(IMAGE_SUFFIXES) for found in inside for name in found)
+    return any(name.lower().endswith(IMAGE_SUFFIXES) for names_inside in inside for name in names_inside)

@@ -29,18 +29,18 @@ def saved_files(url: str, names: Collection[str], storage_options: fs.Options = 
     """
     try:
         if SPLITS in names:
-            found = json.loads(fs.read_bytes(fs.join(url, SPLITS), storage_options=storage_options))["splits"]
-            raise DataError(f"{url}: splits {listed(found)}, which are not read as one. Name one: {url}/{found[0]}.")
+            splits = json.loads(fs.read_bytes(fs.join(url, SPLITS), storage_options=storage_options))["splits"]
+            raise DataError(f"{url}: splits {listed(splits)}, which are not read as one. Name one: {url}/{splits[0]}.")
         if not {STATE, "dataset_info.json"} <= set(names):
             return []
         files = json.loads(fs.read_bytes(fs.join(url, STATE), storage_options=storage_options))["_data_files"]
-        found = [str(each["filename"]) for each in files]
+        saved = [str(each["filename"]) for each in files]
     except (IndexError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{url}: {SPLITS if SPLITS in names else STATE} is damaged: {error!r}.") from None
-    missing = [name for name in found if name not in names]
-    if missing or not found:
+    missing = [name for name in saved if name not in names]
+    if missing or not saved:
         raise DataError(f"{url}: {STATE} names {listed(missing) or 'no file'}, which is not there.")
-    return [fs.join(url, name) for name in found]
+    return [fs.join(url, name) for name in saved]
 
 
 def name_sets(url: str, storage_options: fs.Options = None) -> str:
@@ -51,13 +51,15 @@ def name_sets(url: str, storage_options: fs.Options = None) -> str:
     folders = [name for name in names[:MAX_LOOKED_AT] if fs.is_dir(fs.join(url, name), storage_options)]
     names += [f"{folder}/{name}" for folder in folders for name in fs.ls(fs.join(url, folder), storage_options)]
     sets = {f"{match[1]}-*{match[4]}" for name in names if (match := NUMBERS.fullmatch(name))}
-    found = sorted(name for name in sets if name.endswith(".parquet"))
-    return f"It has sets of files: name one, {' or '.join(fs.join(url, each) for each in found)}." if found else ""
+    patterns = sorted(name for name in sets if name.endswith(".parquet"))
+    return (
+        f"It has sets of files: name one, {' or '.join(fs.join(url, each) for each in patterns)}." if patterns else ""
+    )
 
 
 def _splits_of(url: str, storage_options: fs.Options) -> list[str]:
     """Return the files and the name of each split in the front matter of README.md; empty if there are none."""
-    found = []
+    splits = []
     try:
         front = FRONT_MATTER.match(decode_text(fs.join(url, README), storage_options))
         for config in read_plain(front[1], README)["configs"] if front else ():
@@ -65,9 +67,9 @@ def _splits_of(url: str, storage_options: fs.Options) -> list[str]:
                 paths = [each["path"]] if isinstance(each["path"], str) else each["path"]
                 split = f"{each['split']} of {config['config_name']}"
                 # stores support patterns of file names, not of directories
-                found += [
+                splits += [
                     f"{fs.join(url, path)} ({split})" for path in paths if not is_pattern(path.rpartition("/")[0])
                 ]
     except (AttributeError, ConfigError, DataError, KeyError, TypeError):
         return []
-    return found
+    return splits

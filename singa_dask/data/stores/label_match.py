@@ -153,5 +153,5 @@ def relabel(labels: npt.NDArray[Any], table: Labels, where: str) -> Labels:
     if len(labels) and (labels.min() < 0 or labels.max() >= len(table)):
         wrong = labels[(labels < 0) | (labels >= len(table))][0]
         raise DataError(f"{where}: label {wrong} has no class name. Expected 0 to {len(table) - 1}.")
-    found: Labels = table[labels]
-    return found
+    relabelled: Labels = table[labels]
+    return relabelled

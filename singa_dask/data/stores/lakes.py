@@ -19,8 +19,8 @@ def refuse_lake(url: str, names: Collection[str], storage_options: fs.Options = 
     kind = next((kind for log, kind in LOGS.items() if log in names), "")
     if not kind and ("metadata" in names or posixpath.basename(url.rstrip("/")) == "data"):
         log = fs.join(url if "metadata" in names else posixpath.dirname(url.rstrip("/")), "metadata")
-        found = fs.ls(log, storage_options) if fs.is_dir(log, storage_options) else []
-        kind = "Iceberg" if any(name.endswith(".metadata.json") for name in found) else ""
+        log_files = fs.ls(log, storage_options) if fs.is_dir(log, storage_options) else []
+        kind = "Iceberg" if any(name.endswith(".metadata.json") for name in log_files) else ""
     if kind:
         raise DataError(
             f"{url}: a table of {kind}, whose log says which files count: replaced and deleted ones are there, too. "

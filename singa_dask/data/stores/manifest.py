@@ -68,12 +68,12 @@ class Manifest:
         """Raise a `DataError` if fields or class names, as a file describes them, are not those in the manifest."""
         if schema != self.schema:
             # a manifest lists fields by name
-            found, expected = (show_schema(dict(sorted(each.items()))) for each in (schema, self.schema))
+            actual, expected = (show_schema(dict(sorted(each.items()))) for each in (schema, self.schema))
         elif class_names and class_names != self.class_names:
-            found, expected = (listed(each) or "no classes" for each in (class_names, self.class_names))
+            actual, expected = (listed(each) or "no classes" for each in (class_names, self.class_names))
         else:
             return
-        raise DataError(f"{url}: holds {found}, but {expected} according to its manifest: {ADVICE}")
+        raise DataError(f"{url}: holds {actual}, but {expected} according to its manifest: {ADVICE}")
 
     def check_files(self, store: Store, files: Sequence[str]) -> None:
         """Raise a `DataError` if a file of the manifest is missing, a file is new, or their order differs."""
@@ -89,12 +89,12 @@ class Manifest:
         block = f", block {np.searchsorted(store.starts, first, 'right') - 1}" if store.record_files(0, 1) else ""
         raise DataError(f"{store.url}{block}: of {len(known)} files in its manifest, {'; '.join(changes)}: {ADVICE}")
 
-    def check_rest(self, url: str, found: FileSum) -> None:
+    def check_rest(self, url: str, actual: FileSum) -> None:
         """Raise a `DataError` if the bytes of a file outside all blocks differ from the manifest."""
-        known = self._rests.get(found.name, found)
-        if known != found:
+        known = self._rests.get(actual.name, actual)
+        if known != actual:
             raise DataError(
-                f"{url}: {found.n_bytes} bytes, and what is in no block has crc32c {found.crc:08x}, expected "
+                f"{url}: {actual.n_bytes} bytes, and what is in no block has crc32c {actual.crc:08x}, expected "
                 f"{known.n_bytes} bytes and {known.crc:08x}: {ADVICE}"
             )
 
@@ -107,15 +107,15 @@ class Manifest:
 
         Raises a `DataError` if they are not, and a ``url`` is given.
         """
-        known, found = ([(block.n, block.offset, block.length) for block in each] for each in (self.blocks, blocks))
-        if known != found and not url:
+        known, actual = ([(block.n, block.offset, block.length) for block in each] for each in (self.blocks, blocks))
+        if known != actual and not url:
             self.dismiss()
             return blocks
-        if known != found:
-            same = [ours == theirs for ours, theirs in zip(found, known, strict=False)]
+        if known != actual:
+            same = [ours == theirs for ours, theirs in zip(actual, known, strict=False)]
             at = same.index(False) if False in same else len(same) - 1
             text = "{} records, {} bytes from {} on"
-            said, expected = (text.format(n, length, offset) for n, offset, length in (found[at], known[at]))
+            said, expected = (text.format(n, length, offset) for n, offset, length in (actual[at], known[at]))
             raise DataError(f"{blocks[at].file}, block {at}: {said}, expected {expected}: {ADVICE}")
         pairs = zip(blocks, self.blocks, strict=True)
         return tuple(dataclasses.replace(block, crc=known.crc) for block, known in pairs)
@@ -156,20 +156,20 @@ def find_manifest(
     try:
         if not fs.exists(target, storage_options):
             return None
-        found = json.loads(fs.read_bytes(target, storage_options=storage_options))
-        opening = dict(found["opening"])
+        content = json.loads(fs.read_bytes(target, storage_options=storage_options))
+        opening = dict(content["opening"])
         blocks = tuple(
             Block(i, each["n"], file, each["offset"], each["length"], crc=each["crc32c"])
-            for i, each in enumerate(found["blocks"])
+            for i, each in enumerate(content["blocks"])
         )
-        schema = fields_of(found["schema"])
-        files = tuple(FileSum(str(name), int(n), int(crc)) for name, n, crc in found.get("files", []))
-        options = dict(found.get("options", {}))
-        stated = (found["version"], found["backend"], opening["bytes"])
+        schema = fields_of(content["schema"])
+        files = tuple(FileSum(str(name), int(n), int(crc)) for name, n, crc in content.get("files", []))
+        options = dict(content.get("options", {}))
+        stated = (content["version"], content["backend"], opening["bytes"])
     except (AttributeError, DataError, KeyError, TypeError, ValueError) as error:
         logger.warning("%s: ignored: %s: %s", target, type(error).__name__, error)
         return None
     if stated != (VERSION, backend, n_bytes):
         logger.warning("%s: ignored: version, format and bytes %s, but the data has %s.", target, stated, n_bytes)
         return None
-    return Manifest(target, blocks, opening, parse_names(found.get("class_names")), schema, options, files)
+    return Manifest(target, blocks, opening, parse_names(content.get("class_names")), schema, options, files)

@@ -83,12 +83,12 @@ def forget_manifest(url: str, storage_options: fs.Options = None) -> dict[str, t
     """Delete the manifest of a store, or of each file that matches a pattern; return its class names by URL."""
     names = {}
     for each in _files(url, storage_options):
-        target, found = manifest_url(each), None
+        target, content = manifest_url(each), None
         if fs.exists(target, storage_options):
             with contextlib.suppress(ValueError):
                 # even if it does not fit the data
-                found = json.loads(fs.read_bytes(target, storage_options=storage_options))
-        names[each] = parse_names(found.get("class_names")) if isinstance(found, dict) else ()
+                content = json.loads(fs.read_bytes(target, storage_options=storage_options))
+        names[each] = parse_names(content.get("class_names")) if isinstance(content, dict) else ()
         fs.remove_tree(target, storage_options)
     return names
 

@@ -26,15 +26,15 @@ def _files_of(
     """Return the files of a format in a directory, given its names and whether each is a directory."""
     refuse_lake(url, is_folder, storage_options)
     names = parts_of(is_folder)
-    found = [name for name in sorted(names) if name.lower().endswith(store.suffixes)] if store.suffixes else names
+    files = [name for name in sorted(names) if name.lower().endswith(store.suffixes)] if store.suffixes else names
     others = sorted(name for name in names if is_folder[name])
     if others:
         how = name_sets(url, storage_options) or "Name one, or files by a pattern."
         raise DataError(f"{url}: has directories {listed(others)}. {how}")
-    if not found:
+    if not files:
         raise DataError(f"{url}: a directory without files {' or '.join(store.suffixes)}.")
-    check_splits(url, found, is_dir=True)
-    return [fs.join(url, name) for name in found]
+    check_splits(url, files, is_dir=True)
+    return [fs.join(url, name) for name in files]
 
 
 def no_store(url: str, storage_options: fs.Options = None) -> DataError:
@@ -82,19 +82,19 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
     backend = found_as
     if not backend:
         raise no_store(url, storage_options)
-    found = STORES.find(backend)
+    store_class = STORES.find(backend)
     if backend in DIRECTORIES and fs.is_dir(url, storage_options):
         is_folder = {name: is_one for name, is_one, _ in fs.entries(url, storage_options)}
-        files = saved_files(url, is_folder, storage_options) or _files_of(found, url, is_folder, storage_options)
+        files = saved_files(url, is_folder, storage_options) or _files_of(store_class, url, is_folder, storage_options)
         return STORES.find("shards")(url, storage_options, backend=backend, files=files, **options)
-    if "truncated" not in found.option_names():
+    if "truncated" not in store_class.option_names():
         options.pop("truncated", None)
-    if not found.block:  # its options are the arguments of its class
+    if not store_class.block:  # its options are the arguments of its class
         try:
-            inspect.signature(found).bind(url, storage_options, **options)
+            inspect.signature(store_class).bind(url, storage_options, **options)
         except TypeError as error:
-            raise DataError(f"{url}: {found.__name__}: {error}") from error
-    return _checked_cache(found(url, storage_options, **options))
+            raise DataError(f"{url}: {store_class.__name__}: {error}") from error
+    return _checked_cache(store_class(url, storage_options, **options))
 
 
 def _checked_cache(store: Store) -> Store:

@@ -301,8 +301,8 @@ class RangeStore(Store):
 
     def check_rest(self, manifest: Manifest) -> None:
         """Compare the bytes outside all blocks with the manifest."""
-        for url, found in zip(self.files(), self.file_sums(), strict=True):
-            manifest.check_rest(url, found)
+        for url, actual in zip(self.files(), self.file_sums(), strict=True):
+            manifest.check_rest(url, actual)
 
     def close(self) -> None:
         for source in self.sources:

@@ -106,8 +106,8 @@ class ShardedStore(ViewStore):
     def _check(self, store: Store) -> None:
         schema = self.stores[0].schema
         if store.schema != schema:
-            found, expected = show_schema(store.schema), show_schema(schema)
-            raise DataError(f"{store.url}: holds {found}, expected {expected} like {self.stores[0].url}.")
+            actual, expected = show_schema(store.schema), show_schema(schema)
+            raise DataError(f"{store.url}: holds {actual}, expected {expected} like {self.stores[0].url}.")
         facts, first = store.table_facts, self.stores[0].table_facts
         difference = facts.compare(first) if facts and first else ""
         if difference:

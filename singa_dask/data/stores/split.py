@@ -64,8 +64,8 @@ class SplitConf(Conf):
 
     def of_keys(self, keys: pa.Array) -> Rows:
         """Return which records are in the part, by the texts of their keys; null for no key."""
-        found = keys.dictionary_encode()
-        sums = np.array([zlib.crc32(key.encode()) for key in found.dictionary.to_pylist()], np.uint64)
+        encoded = keys.dictionary_encode()
+        sums = np.array([zlib.crc32(key.encode()) for key in encoded.dictionary.to_pylist()], np.uint64)
         # SplitMix64: each bit of key and seed changes half of all bits
         drawn = sums + np.uint64((self.seed << 32) + 0x9E3779B97F4A7C15 & (1 << 64) - 1)
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -73,7 +73,7 @@ class SplitConf(Conf):
         drawn ^= drawn >> np.uint64(31)
         # the last entry is for records without a key
         is_drawn = np.append(drawn < np.uint64(self.test_share * 2.0**64), False)
-        is_test = is_drawn[found.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+        is_test = is_drawn[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
         return np.flatnonzero(is_test if self.part == "test" else ~is_test)
 
 

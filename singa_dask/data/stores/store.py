@@ -284,12 +284,12 @@ class Store(ABC):
         """
         block = self.blocks[block_id]
         if block.crc is not None and block_id not in self._verified:
-            found = 0
+            crc = 0
             for part in data:
-                found = checksum_of(part, found)
-            if found != block.crc:
+                crc = checksum_of(part, crc)
+            if crc != block.crc:
                 raise DataError(
-                    f"{block.file}, block {block_id} ({block.length} bytes from {block.offset} on): crc32c {found:08x}"
+                    f"{block.file}, block {block_id} ({block.length} bytes from {block.offset} on): crc32c {crc:08x}"
                     f", expected {block.crc:08x}: {ADVICE}"
                 )
             self._verified.add(block_id)

@@ -172,11 +172,11 @@ class ArrayStore(RangeStore):
         if names == [""] and not given:
             # a single array
             return ""
-        found = [name for name in names if name == given or (not given and name.lower() in VALUE_NAMES)]
-        if len(found) == 1:
-            return found[0]
+        matches = [name for name in names if name == given or (not given and name.lower() in VALUE_NAMES)]
+        if len(matches) == 1:
+            return matches[0]
         fault = f"no array called {repr(given) if given else ' or '.join(VALUE_NAMES)}"
-        fault = f"{' and '.join(found)} could each be the images or data" if found else fault
+        fault = f"{' and '.join(matches)} could each be the images or data" if matches else fault
         hint = "" if given else " Give the options features and label: names of arrays."
         raise DataError(f"{self.url}: {fault}. Arrays: {listed(names) or 'none'}.{hint}")
 
@@ -191,8 +191,8 @@ class ArrayStore(RangeStore):
         folder = f"{values.rpartition('/')[0]}/".lstrip("/")
         beside = [name[len(folder) :] for name in self._names if name.startswith(folder) and name != values]
         self.other_fields = tuple(name for name in beside if "/" not in name)
-        found = self.choose_label(self.other_fields)
-        return found and folder + found
+        label = self.choose_label(self.other_fields)
+        return label and folder + label
 
     def _open(self, name: str, is_label: bool) -> StoredArray:
         array = self.open_array(name)
@@ -226,11 +226,11 @@ class ArrayStore(RangeStore):
         return np.ascontiguousarray(np.concatenate(parts))
 
     def _find_class_names(self, label: str, array: StoredArray) -> None:
-        found = [each.get(name) for each in (array.attributes, self._attributes) for name in CLASS_NAMES]
+        candidates = [each.get(name) for each in (array.attributes, self._attributes) for name in CLASS_NAMES]
         folder, slash, _ = label.rpartition("/")
         beside = f"{folder}{slash}{CLASS_NAMES[0]}"
-        found += [self.open_array(beside).texts()] if beside in self._names else []
-        self.class_names = next(filter(None, map(_as_names, found)), ())
+        candidates += [self.open_array(beside).texts()] if beside in self._names else []
+        self.class_names = next(filter(None, map(_as_names, candidates)), ())
 
     # -- reading -----------------------------------------------------------------------------------------
 

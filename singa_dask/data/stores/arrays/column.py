@@ -112,12 +112,12 @@ class ColumnStore(RangeStore):
 
     def ranges(self, block_id: int) -> tuple[Range, ...]:
         first, n = int(self.starts[block_id]), self.blocks[block_id].n
-        found = []
+        ranges = []
         for group in self._groups:
             parts = [column.part(first, n) for column in group]
             start, stop = min(start for start, _ in parts), max(start + length for start, length in parts)
-            found.append(Range(group[0].source, start, stop - start))
-        return tuple(found)
+            ranges.append(Range(group[0].source, start, stop - start))
+        return tuple(ranges)
 
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         first, n = int(self.starts[block_id]), self.blocks[block_id].n

@@ -59,35 +59,35 @@ def decode_chunk(data: memoryview, n_bytes: int, itemsize: int, filters: Sequenc
     ValueError
         The chunk is damaged.
     """
-    found: Any = data
+    decoded: Any = data
     applied = [each for i, each in enumerate(filters) if not mask >> i & 1]
     for each in reversed(applied):
         if each.id == GZIP:
-            found = _inflate(found, n_bytes)
+            decoded = _inflate(decoded, n_bytes)
         elif each.id == SHUFFLE:
-            found = _unshuffle(found, itemsize)
+            decoded = _unshuffle(decoded, itemsize)
         elif each.id == FLETCHER32:
-            found = _by_library(found, len(found) - CHECKSUM_BYTES, each)
+            decoded = _by_library(decoded, len(decoded) - CHECKSUM_BYTES, each)
         else:
-            found = _by_library(found, n_bytes, each)
-    if len(found) != n_bytes:
-        raise ValueError(f"a chunk has {len(found)} bytes of values, expected {n_bytes}")
-    return found
+            decoded = _by_library(decoded, n_bytes, each)
+    if len(decoded) != n_bytes:
+        raise ValueError(f"a chunk has {len(decoded)} bytes of values, expected {n_bytes}")
+    return decoded
 
 
 def _inflate(data: Any, n_bytes: int) -> bytes:
     # a checksum may follow the values
     stream = zlib.decompressobj()
     try:
-        found = stream.decompress(data, n_bytes + CHECKSUM_BYTES)
+        inflated = stream.decompress(data, n_bytes + CHECKSUM_BYTES)
         if not stream.eof:
             # the end may need another call
-            found += stream.decompress(stream.unconsumed_tail, 1)
+            inflated += stream.decompress(stream.unconsumed_tail, 1)
     except zlib.error as error:
         raise ValueError(f"a damaged chunk: {error}") from error
     if not stream.eof:
         raise ValueError(f"a chunk that is truncated, or has more than {n_bytes} bytes of values")
-    return found
+    return inflated
 
 
 def _unshuffle(data: Any, itemsize: int) -> Any:
@@ -112,12 +112,12 @@ def _by_library(data: Any, n_bytes: int, each: Filter) -> Any:
         space = h5py.h5s.create_simple((n_bytes,))
         dataset = h5py.h5d.create(file.id, b"chunk", h5py.h5t.NATIVE_UINT8, space, plist)
         dataset.write_direct_chunk((0,), bytes(data))
-        found = np.empty(n_bytes, np.uint8)
+        decoded = np.empty(n_bytes, np.uint8)
         try:
-            dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, found)
+            dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, decoded)
         except OSError as error:
             raise ValueError(f"a damaged chunk, says the filter {each.name or each.id}") from error
-        return found
+        return decoded
 
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -224,16 +224,16 @@ class HDF5Store(ArrayStore):
             if not self._h5py.h5z.filter_avail(number):
                 called = filters[-1].name or f"number {number}"
                 raise ValueError(f"its chunks went through the filter {called}, which h5py lacks. Store them with gzip")
-        found: list[tuple[int, ...]] = []
+        entries: list[tuple[int, ...]] = []
         dataset.id.chunk_iter(
-            lambda each: found.append((*each.chunk_offset, each.byte_offset, each.size, each.filter_mask))
+            lambda each: entries.append((*each.chunk_offset, each.byte_offset, each.size, each.filter_mask))
         )
         chunks, shape = dataset.chunks, dataset.shape
         expected = int(np.prod([-(-extent // n) for extent, n in zip(shape, chunks, strict=True)], dtype=object))
-        table = np.array(sorted(set(found)), np.int64).reshape(len(set(found)), len(chunks) + 3)
+        table = np.array(sorted(set(entries)), np.int64).reshape(len(set(entries)), len(chunks) + 3)
         grid = np.unique(table[:, : len(chunks)], axis=0)
-        if len(found) != expected or len(grid) != expected or (table[:, : len(chunks)] % chunks).any():
-            text = f"{len(found)} of {expected} chunks are there" if len(found) < expected else "a damaged index"
+        if len(entries) != expected or len(grid) != expected or (table[:, : len(chunks)] % chunks).any():
+            text = f"{len(entries)} of {expected} chunks are there" if len(entries) < expected else "a damaged index"
             raise DataError(f"{where}: {text}. The others were never written, or the file is damaged.")
         if int(table[:, -2].sum()) > self.sources[0].size:
             raise ValueError(f"chunks of more bytes than the file has, in the index of {where}")
@@ -271,10 +271,10 @@ class _Heaps:
         """Return a text: object ``index`` of the heap at ``address``."""
         if not length:
             return ""
-        found = self._objects(address).get(index, b"")
-        if length > len(found):
-            raise ValueError(f"a text of {length} bytes in an object of {len(found)}")
-        return found[:length].decode()
+        stored = self._objects(address).get(index, b"")
+        if length > len(stored):
+            raise ValueError(f"a text of {length} bytes in an object of {len(stored)}")
+        return stored[:length].decode()
 
     def _read(self, address: int) -> dict[int, bytes]:
         """Return the objects of a heap."""
@@ -282,22 +282,22 @@ class _Heaps:
         n_bytes = int.from_bytes(head[8:16], "little")
         if not head.startswith(HEAP_MAGIC) or n_bytes > self._source.size - address:
             raise ValueError(f"no heap at {address}")
-        heap, at, found = bytes(self._source.scan(address, n_bytes)), HEAP_HEADER, {}
+        heap, at, objects = bytes(self._source.scan(address, n_bytes)), HEAP_HEADER, {}
         while at + HEAP_HEADER <= n_bytes:
             index, size = struct.unpack_from("<H6xQ", heap, at)
             if not index:
                 # the rest is free
                 break
             at += HEAP_HEADER
-            found[index] = heap[at : at + size]
+            objects[index] = heap[at : at + size]
             at += -(-size // 8) * 8
-        return found
+        return objects
 
 
 def _attributes(item: Any) -> dict[str, Any]:
     """Return the attributes that are used; those that are only refused are not read."""
-    found = {name: item.attrs[name] for name in CLASS_NAMES if name in item.attrs}
-    return found | {name: True for name in (*PACKED, MATLAB) if name in item.attrs}
+    attributes = {name: item.attrs[name] for name in CLASS_NAMES if name in item.attrs}
+    return attributes | {name: True for name in (*PACKED, MATLAB) if name in item.attrs}
 
 
 class _Text(StoredArray):
@@ -308,8 +308,10 @@ class _Text(StoredArray):
         self._references, self._heaps = references, heaps
 
     def texts(self) -> npt.NDArray[Any]:
-        found = [self._heaps.text(*each) for piece in self._references.pieces() for each in piece.reshape(-1).tolist()]
-        return np.array(found, str)
+        strings = [
+            self._heaps.text(*each) for piece in self._references.pieces() for each in piece.reshape(-1).tolist()
+        ]
+        return np.array(strings, str)
 
     def ranges(self, first: int, n: int) -> tuple[Range, ...]:
         return self._references.ranges(first, n)
@@ -363,8 +365,8 @@ class _Chunked(StoredArray):
 
     def _rows(self, first: int, n: int) -> npt.NDArray[np.int64]:
         """Return the part of the table for ``n`` records."""
-        found = np.searchsorted(self.table[:, 0], [first, first + n])
-        return self.table[found[0] : found[1]]
+        bounds = np.searchsorted(self.table[:, 0], [first, first + n])
+        return self.table[bounds[0] : bounds[1]]
 
     def ranges(self, first: int, n: int) -> tuple[Range, ...]:
         offsets, sizes = self._rows(first, n)[:, -3:-1].T
@@ -384,8 +386,8 @@ class _Chunked(StoredArray):
             place, (offset, size, mask) = row[:-3], row[-3:].tolist()
             i = int(np.searchsorted(begins, offset, side="right")) - 1
             at = offset - int(begins[i])
-            found = decode_chunk(data[i][at : at + size], n_bytes, self.kind.itemsize, self.filters, mask)
-            values: npt.NDArray[Any] = np.ndarray(self.chunks, self.kind, found)
+            chunk = decode_chunk(data[i][at : at + size], n_bytes, self.kind.itemsize, self.filters, mask)
+            values: npt.NDArray[Any] = np.ndarray(self.chunks, self.kind, chunk)
             place = place - [first, *[0] * (len(place) - 1)]
             # the last chunks of an axis may extend beyond the array
             kept = tuple(slice(0, end - at) for at, end in zip(place.tolist(), out.shape, strict=True))

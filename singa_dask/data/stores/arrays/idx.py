@@ -58,10 +58,10 @@ class IdxStore(ColumnStore):
         url = self.options["labels"] or self.file_beside(_idx_labels)
         if url:
             labels = self.open_source(url)
-            found = idx_shape(labels)
-            if found != shape[:1]:
-                raise DataError(f"{self.url}: {shape[0]} images, but {url} has labels of shape {found}.")
-            columns["label"] = _idx_column(labels, found, np.dtype(np.int32))
+            label_shape = idx_shape(labels)
+            if label_shape != shape[:1]:
+                raise DataError(f"{self.url}: {shape[0]} images, but {url} has labels of shape {label_shape}.")
+            columns["label"] = _idx_column(labels, label_shape, np.dtype(np.int32))
         return columns, shape[0]
 
 

@@ -151,10 +151,10 @@ class NpyStore(ColumnStore):
         except NPY_DAMAGE as error:
             empty = "it is empty" if not source.size else str(error)
             raise DataError(f"{url}: not an npy file, or a damaged one: {empty}.") from error
-        found = source.size - array.offset
-        if is_numeric(array.kind) and found != array.size_bytes:
+        n_bytes = source.size - array.offset
+        if is_numeric(array.kind) and n_bytes != array.size_bytes:
             raise DataError(
-                f"{url}: {found} bytes of values, expected {array.size_bytes} for {array.shape} {array.kind}: "
+                f"{url}: {n_bytes} bytes of values, expected {array.size_bytes} for {array.shape} {array.kind}: "
                 "truncated or damaged."
             )
         return array

@@ -119,17 +119,19 @@ class NpzStore(ColumnStore):
 
     def _choose(self, members: dict[str, zipfile.ZipInfo]) -> list[str]:
         """Return the names of the members with images and, if there are any, labels."""
-        found = [each for name in IMAGE_NAMES for each in members if each.lower() == name]
-        if len(found) > 1:
-            raise DataError(f"{self.url}: {' and '.join(found)} could each be the images or data. Expected one array.")
-        if not found and not any(member.filename.endswith(".npy") for member in members.values()):
+        candidates = [each for name in IMAGE_NAMES for each in members if each.lower() == name]
+        if len(candidates) > 1:
+            raise DataError(
+                f"{self.url}: {' and '.join(candidates)} could each be the images or data. Expected one array."
+            )
+        if not candidates and not any(member.filename.endswith(".npy") for member in members.values()):
             raise DataError(f"{self.url}: a zip archive of {listed(list(members)) or 'nothing'}. Unpack it.")
-        if not found:
+        if not candidates:
             message = f"{self.url}: no array called {' or '.join(IMAGE_NAMES)}. Arrays: {', '.join(members)}."
             raise DataError(f"{message}{_advice(list(members))}")
-        self.other_fields = tuple(name for name in members if name not in (*found, CLASS_NAMES))
+        self.other_fields = tuple(name for name in members if name not in (*candidates, CLASS_NAMES))
         label = self.choose_label(self.other_fields)
-        return [found[0], label] if label else found
+        return [candidates[0], label] if label else candidates
 
     def _locate(self, reader: Bytes, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NpyArray:
         """Return place and type of an array's values."""
@@ -149,11 +151,11 @@ class NpzStore(ColumnStore):
 def _check_count(file: IO[bytes], archive: zipfile.ZipFile) -> None:
     """Compare the number of members with the end record of the archive, which zipfile does not."""
     file.seek(-END_BYTES - len(archive.comment), io.SEEK_END)
-    end, found = file.read(END_BYTES), len(archive.infolist())
+    end, n_members = file.read(END_BYTES), len(archive.infolist())
     (stated,) = struct.unpack_from("<H", end, COUNT_OFFSET)
     # something else may follow it
-    if end.startswith(END_MAGIC) and stated not in (found, MANY_MEMBERS):
-        raise zipfile.BadZipFile(f"it has {found} members, not {stated}")
+    if end.startswith(END_MAGIC) and stated not in (n_members, MANY_MEMBERS):
+        raise zipfile.BadZipFile(f"it has {n_members} members, not {stated}")
 
 
 def _advice(names: Sequence[str]) -> str:

@@ -66,10 +66,10 @@ class ZarrStore(ArrayStore):
             empty = "" if fs.size(self.url, self.storage_options) else " that is empty"
             raise DataError(f"{self.url}: expected a directory of Zarr, got a file{empty}.")
         names = fs.ls(self.url, self.storage_options)
-        found = next((name for name in (*ARRAY_FILES, *GROUP_FILES) if name in names), None)
-        if found is None:
+        metadata_file = next((name for name in (*ARRAY_FILES, *GROUP_FILES) if name in names), None)
+        if metadata_file is None:
             raise DataError(f"{self.url}: neither a group nor an array of Zarr: no zarr.json, .zarray or .zgroup.")
-        described = json.loads(self._read_metadata(fs.join(self.url, found)))
+        described = json.loads(self._read_metadata(fs.join(self.url, metadata_file)))
         self._zarr = require("zarr", "zarr", self.url)
         attributes = described.get("attributes") or {}
         if ATTRIBUTES in names:
@@ -151,11 +151,11 @@ class _ZarrArray(StoredArray):
                 added[key] = self._to_buffer(bytes(part))
         self._chunks.update(added)
         try:
-            found: npt.NDArray[Any] = np.asarray(self._array[first : first + n])
+            values: npt.NDArray[Any] = np.asarray(self._array[first : first + n])
         finally:
             for key in added:
                 del self._chunks[key]
-        return found
+        return values
 
     def _check_size(self, where: str, data: memoryview, n_bytes: int) -> None:
         """Raise an error if a chunk would decompress to more than its values."""
@@ -177,8 +177,8 @@ class _ZarrArray(StoredArray):
 def _codecs(array: Any) -> list[str]:
     """Return the names of all codecs of an array, in the order of encoding."""
     if array.metadata.zarr_format == 2:
-        found = [*(array.metadata.filters or ()), array.metadata.compressor]
-        return [str(each.codec_id) for each in found if each is not None]
+        codecs = [*(array.metadata.filters or ()), array.metadata.compressor]
+        return [str(each.codec_id) for each in codecs if each is not None]
     return [str(each.to_dict().get("name")) for each in array.metadata.codecs]
 
 

@@ -206,15 +206,15 @@ class ParquetStore(RangeStore):
             self._columns["label"], fields["label"] = label, Field(np.dtype(np.int32))
         return fields
 
-    def _choose_values(self, found: Sequence[str], what: str) -> str:
+    def _choose_values(self, columns: Sequence[str], what: str) -> str:
         """Return the column of arrays, or images, that is read; empty if there are none."""
         given = self.options["features"]
-        chosen = [name for name in found if name == given or (not given and name in VALUE_NAMES)]
-        chosen = chosen or ([] if given else list(found))
-        if len(chosen) == 1 or (not found and not given):
+        chosen = [name for name in columns if name == given or (not given and name in VALUE_NAMES)]
+        chosen = chosen or ([] if given else list(columns))
+        if len(chosen) == 1 or (not columns and not given):
             return "".join(chosen)
         fault = f"no {what} in {given!r}" if given else f"{' and '.join(chosen)} are {what}"
-        said = f"{self.url}: {fault}. Name one in user_conf: {{features: ...}}. Columns: {', '.join(found)}."
+        said = f"{self.url}: {fault}. Name one in user_conf: {{features: ...}}. Columns: {', '.join(columns)}."
         raise DataError(said, remedy=Remedy("features"))
 
     def _field(self, column: pa.Field) -> tuple[Field, tuple[int, ...]]:

@@ -225,9 +225,9 @@ class ImageFolderStore(_ImageStore):
         files, texts = list[str](), list[str]()
         others, which = [name for name in entries if name not in folders], self.options["class_folder"]
         for name in folders:
-            found, rest = self._inside(name)
-            others += rest if found else [f"{name}/"]
-            nested = next((each for each in found if each.count("/") > 1), "")
+            images, rest = self._inside(name)
+            others += rest if images else [f"{name}/"]
+            nested = next((each for each in images if each.count("/") > 1), "")
             splits = [each for each in folders if SPLIT.fullmatch(each.lower())] if nested else []
             if len(splits) > 1:
                 raise DataError(f"{self.url}: splits {listed(splits)}, which are not read as one. Name one of them.")
@@ -237,8 +237,8 @@ class ImageFolderStore(_ImageStore):
                     f"{self.url}: {nested}, an image in folders within folders. Is its class {first} or {last}? Set "
                     "class_folder: first, or last."
                 )
-            files += [fs.join(self.url, each) for each in found]
-            texts += [each.split("/")[-2 if which == "last" else 0] for each in found]
+            files += [fs.join(self.url, each) for each in images]
+            texts += [each.split("/")[-2 if which == "last" else 0] for each in images]
         # a class may have no images yet
         classes = sorted(distinct_names(texts if which == "last" else folders))
         if files:
@@ -256,15 +256,15 @@ class ImageFolderStore(_ImageStore):
 
     def _inside(self, folder: str) -> tuple[list[str], list[str]]:
         """Return the images and the other files in a folder and its subfolders, as paths relative to the store."""
-        found, others = list[str](), list[str]()
+        images, others = list[str](), list[str]()
         for name, is_folder, _ in fs.entries(fs.join(self.url, folder), self.storage_options):
             if is_ignored(name):
                 continue
             path = f"{folder}/{name}"
             inside = self._inside(path) if is_folder else ([path], []) if _has_suffix(name) else ([], [path])
-            found += inside[0]
+            images += inside[0]
             others += inside[1]
-        return found, others
+        return images, others
 
 
 def is_ignored(name: str) -> bool:

@@ -78,13 +78,13 @@ class TarIndex:
     others: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def from_dict(cls, found: Any) -> TarIndex:
+    def from_dict(cls, described: Any) -> TarIndex:
         """Return the index of a result of `to_dict`.
 
         Raises a `KeyError`, `TypeError` or `ValueError` for anything else.
         """
-        members = [[Member(str(s), int(at), int(n)) for s, at, n in each] for each in found["members"]]
-        index = cls([str(key) for key in found["keys"]], members, [int(offset) for offset in found["offsets"]])
+        members = [[Member(str(s), int(at), int(n)) for s, at, n in each] for each in described["members"]]
+        index = cls([str(key) for key in described["keys"]], members, [int(offset) for offset in described["offsets"]])
         ranges = zip(index.members, index.offsets, index.offsets[1:], strict=False)
         inside = all(
             start < member.offset <= member.offset + member.length <= end
@@ -230,8 +230,8 @@ class TarStore(RangeStore):
         source = self.open_source()
         self._index = self._open_index(source)
         if not self._index.keys:
-            found = self._index.found_suffixes() or " The file is empty."
-            raise DataError(f"{self.url}: no records: no files {', '.join(VALUE_SUFFIXES)}.{found}")
+            hint = self._index.found_suffixes() or " The file is empty."
+            raise DataError(f"{self.url}: no records: no files {', '.join(VALUE_SUFFIXES)}.{hint}")
         self.blocks = cut_blocks(self.url, np.array(self._index.offsets, np.int64))
         first, second = self._index.offsets[:2]
         record = self._record(0, source.read(first, second - first), first)
@@ -303,34 +303,34 @@ class TarStore(RangeStore):
 
     def _label(self, data: bytes, where: str) -> int:
         """Return the label in a .cls or .json file."""
-        found: Any = decode(data, f"{where}, {self._label_suffix}").strip()
+        value: Any = decode(data, f"{where}, {self._label_suffix}").strip()
         if self._label_suffix == JSON_SUFFIX:
-            found = self._json_value(data, where)
-        if isinstance(found, str) and (number := self._numbers[found]) >= 0:
+            value = self._json_value(data, where)
+        if isinstance(value, str) and (number := self._numbers[value]) >= 0:
             return number
         try:
-            label = int(found) if isinstance(found, (int, str)) else None
+            label = int(value) if isinstance(value, (int, str)) else None
         except ValueError:
             label = None
         if label is not None and INT32.min <= label <= INT32.max:
             return label
-        text = f"{found!r:.40}"
-        if isinstance(found, str) and self.options["classes"]:
+        text = f"{value!r:.40}"
+        if isinstance(value, str) and self.options["classes"]:
             known = listed(self.class_names)
             raise DataError(f"{where}: the label {text} is not among classes: {known}.")
-        hint = " Give classes for labels that are text." if isinstance(found, str) and label is None else ""
+        hint = " Give classes for labels that are text." if isinstance(value, str) and label is None else ""
         raise DataError(f"{where}: the label {text} is not a 32-bit integer.{hint}")
 
     def _json_value(self, data: bytes, where: str) -> Any:
         """Return the value of the label's key in a .json file."""
         key = self.options["label"].removeprefix(JSON_LABEL)
         try:
-            found = json.loads(data)
+            value = json.loads(data)
         except (RecursionError, ValueError) as error:
             raise DataError(f"{where}: damaged JSON: {error}.") from error
         for part in key.split("."):
-            if not isinstance(found, dict) or part not in found:
-                keys = f"Keys: {listed(list(found))}" if isinstance(found, dict) else "It is not an object"
+            if not isinstance(value, dict) or part not in value:
+                keys = f"Keys: {listed(list(value))}" if isinstance(value, dict) else "It is not an object"
                 raise DataError(f"{where}: its .json has no key {key!r}. {keys}.", remedy=Remedy("label"))
-            found = found[part]
-        return found
+            value = value[part]
+        return value

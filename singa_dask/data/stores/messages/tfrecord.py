@@ -108,11 +108,11 @@ def _features(rows: Rows) -> dict[str, Feature] | None:
 
 def _feature(rows: Rows) -> Feature | None:
     """Read the first value of a list of bytes, or all values of a list of floats or integers."""
-    found = protobuf.columns(rows)
-    if not found:
-        return None if found is None else (BYTES_LIST, np.empty((len(rows), 0), np.uint8))
-    kind = found[0].number
-    lists = found[0].values
+    fields = protobuf.columns(rows)
+    if not fields:
+        return None if fields is None else (BYTES_LIST, np.empty((len(rows), 0), np.uint8))
+    kind = fields[0].number
+    lists = fields[0].values
     values = protobuf.columns(lists)
     if not values:
         return None if values is None else (kind, np.empty((len(rows), 0), np.uint8))
@@ -132,10 +132,10 @@ def _feature(rows: Rows) -> Feature | None:
 
 def _fields(rows: Rows, number: int) -> list[Rows] | None:
     """Return the values of a field of messages or bytes; empty for an empty message, None if layouts differ."""
-    found = protobuf.columns(rows)
-    if found is None:
+    columns = protobuf.columns(rows)
+    if columns is None:
         return None
-    return [column.values for column in found if (column.number, column.wire) == (number, BYTES)]
+    return [column.values for column in columns if (column.number, column.wire) == (number, BYTES)]
 
 
 class TFRecordOptions(ImageOptions, LabelOptions):
@@ -180,8 +180,8 @@ class TFRecordStore(RangeStore):
         first = source.read(0, int(self._offsets[1]))
         self.schema = record_schema.schema_of(self._read(0, 1, first, f"{self.url}, block 0"))
         if len(names := tuple(self.options["features"])) > 1:
-            found = _features(np.frombuffer(first[HEAD_BYTES:-TAIL_BYTES], np.uint8)[None]) or {}
-            widths = {name: found[name][1].size for name in names if found[name][1].size > 1}
+            features = _features(np.frombuffer(first[HEAD_BYTES:-TAIL_BYTES], np.uint8)[None]) or {}
+            widths = {name: features[name][1].size for name in names if features[name][1].size > 1}
             self.set_table_facts(TableFacts(names, widths=widths).to_dict())
 
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
@@ -255,8 +255,8 @@ def example_features(url: str) -> dict[str, bool]:
     """Return the names of the features in the first record of a TFRecord file, and whether each is numeric."""
     source = open_bytes(url)
     end = int(_scan(source)[1]) if source.size else 0
-    found = _features(np.frombuffer(source.read(0, end)[HEAD_BYTES:-TAIL_BYTES], np.uint8)[None]) if end else None
-    return {name: kind != BYTES_LIST for name, (kind, _) in (found or {}).items()}
+    features = _features(np.frombuffer(source.read(0, end)[HEAD_BYTES:-TAIL_BYTES], np.uint8)[None]) if end else None
+    return {name: kind != BYTES_LIST for name, (kind, _) in (features or {}).items()}
 
 
 def _scan(source: Bytes) -> npt.NDArray[np.int64]:

@@ -226,8 +226,8 @@ def find_quotes(data: npt.NDArray[np.uint8], quotes: bool | None) -> npt.NDArray
 def _record_ends(data: npt.NDArray[np.uint8], quotes: bool | None) -> npt.NDArray[np.int64]:
     """Return the offsets after the line ends outside quotes."""
     newlines = np.flatnonzero(data == NEWLINE) + 1
-    found: npt.NDArray[np.int64] = newlines[np.searchsorted(find_quotes(data, quotes), newlines) % 2 == 0]
-    return found
+    ends: npt.NDArray[np.int64] = newlines[np.searchsorted(find_quotes(data, quotes), newlines) % 2 == 0]
+    return ends
 
 
 def record_starts(text: bytes, quotes: bool | None = None) -> npt.NDArray[np.int64]:
@@ -333,11 +333,11 @@ def parse_columns(
         ),
         options,
     )
-    found: dict[str, Any] = dict(zip(table.column_names, table.columns, strict=True))
-    for name in (name for name, column in found.items() if pa.types.is_string(column.type)):
+    parsed: dict[str, Any] = dict(zip(table.column_names, table.columns, strict=True))
+    for name in (name for name, column in parsed.items() if pa.types.is_string(column.type)):
         missing = pa.array([word for word in (*MISSING, *na_values) if word not in listed.get(name, ())], pa.string())
-        found[name] = pc.if_else(pc.is_in(found[name], missing), None, found[name])
-    return pa.table(found)
+        parsed[name] = pc.if_else(pc.is_in(parsed[name], missing), None, parsed[name])
+    return pa.table(parsed)
 
 
 def parse_numbers(text: bytes, header: CsvHeader, null_values: Sequence[str] = ()) -> pa.Array | None:
@@ -374,8 +374,10 @@ def parse_numbers(text: bytes, header: CsvHeader, null_values: Sequence[str] = (
 def has_numbers(texts: Sequence[str]) -> bool:
     """Return whether more than half of some fields are numbers."""
     counts = Counter(texts).items()
-    found = sum(n for text, n in counts if text.strip().lower() not in ("true", "false") and not fault_of(text.strip()))
-    return found > len(texts) / 2
+    n_numbers = sum(
+        n for text, n in counts if text.strip().lower() not in ("true", "false") and not fault_of(text.strip())
+    )
+    return n_numbers > len(texts) / 2
 
 
 def decimal_comma(texts: Sequence[str]) -> str:

@@ -22,12 +22,12 @@ def load_object(line: bytes) -> dict[str, Any]:
     if not line.strip():
         raise ValueError("empty, expected an object of JSON")
     try:
-        found = json.loads(line)
+        record = json.loads(line)
     except (RecursionError, ValueError) as error:
         raise ValueError(f"not JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(record, dict):
         raise ValueError('not an object of JSON: expected {"features": [...], "label": ...}')
-    return found
+    return record
 
 
 def after_mark(source: Bytes) -> int:
@@ -48,6 +48,6 @@ def parse_lines(text: memoryview | bytes, schema: pa.Schema | None) -> pa.Table 
         table.validate(full=True)
     except (pa.ArrowException, KeyError, UnicodeDecodeError):
         # Python writes missing numbers as NaN
-        plain = NAN.sub(lambda found: found[0] if found[0] != b"NaN" else b"null", bytes(text))
+        plain = NAN.sub(lambda match: match[0] if match[0] != b"NaN" else b"null", bytes(text))
         return parse_lines(plain, schema) if plain != bytes(text) else None
     return table

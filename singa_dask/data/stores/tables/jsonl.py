@@ -63,15 +63,15 @@ class ArraysPart(JsonPart):
         except ValueError as error:
             raise data_error(f"{url}, line 1", error) from None
 
-    def _choose(self, found: dict[str, Any], options: Mapping[str, Any]) -> None:
+    def _choose(self, record: dict[str, Any], options: Mapping[str, Any]) -> None:
         features, dtype = options["features"], options["dtype"]
-        self.label = options["label"] or label_field([key for key in found if key not in features])
-        self.keys = keys = tuple(features) or _value_keys(found, self.label)
+        self.label = options["label"] or label_field([key for key in record if key not in features])
+        self.keys = keys = tuple(features) or _value_keys(record, self.label)
         if self.label in keys:
             raise ValueError(f"{self.label} is both a feature and the label")
         if self.label:
-            _value(found, self.label)
-        values = [_value(found, key) for key in keys]
+            _value(record, self.label)
+        values = [_value(record, key) for key in keys]
         self.is_row = len(keys) > 1 or not isinstance(values[0], list)
         for key, value in zip(keys, values, strict=True) if self.is_row else ():
             if not isinstance(value, int | float):
@@ -127,14 +127,14 @@ class PixelEncoder(TableEncoder):
         return {"pixel": pixels, **arrays}
 
 
-def _value_keys(found: dict[str, Any], label: str) -> tuple[str, ...]:
-    chosen = tuple(key for key in VALUE_KEYS if key != label and isinstance(found.get(key), list))
+def _value_keys(record: dict[str, Any], label: str) -> tuple[str, ...]:
+    chosen = tuple(key for key in VALUE_KEYS if key != label and isinstance(record.get(key), list))
     if len(chosen) > 1:
         raise ValueError(f"{' and '.join(chosen)} could each be the values of a record. Set features")
     if chosen:
         return chosen
-    numbers = tuple(key for key, value in found.items() if key != label and isinstance(value, int | float))
-    others = [key for key in found if key != label and key not in numbers]
+    numbers = tuple(key for key, value in record.items() if key != label and isinstance(value, int | float))
+    others = [key for key in record if key != label and key not in numbers]
     if others or not numbers:
         known = listed([*numbers, *others])
         said = f"has no key {', '.join(VALUE_KEYS)} of a list of numbers. Give features, of the keys {known}"
@@ -142,12 +142,12 @@ def _value_keys(found: dict[str, Any], label: str) -> tuple[str, ...]:
     return numbers
 
 
-def _value(found: dict[str, Any], key: str) -> Any:
-    value = found.get(key)
+def _value(record: dict[str, Any], key: str) -> Any:
+    value = record.get(key)
     if value is None:
-        known = listed(list(found))
+        known = listed(list(record))
         raise ValueError(
-            f"{key} is null, expected a value" if key in found else f"column {key!r} is missing. Columns: {known}"
+            f"{key} is null, expected a value" if key in record else f"column {key!r} is missing. Columns: {known}"
         )
     return value
 

@@ -30,14 +30,14 @@ class _Slot:
 
 def check_columns(part: TablePart, form: str, wanted: Mapping[str, str], first: str, *of_any: str) -> None:
     """Raise a `DataError` unless a file has the columns of the ``first`` file, of the same kinds except ``of_any``."""
-    # kinds of CSV are guessed from the first records; other values are found when they are read
+    # kinds of CSV are guessed from the first records; other values are actual when they are read
     names = (part.kinds if form == "parquet" else {}) or dict.fromkeys(part.names, "empty")
     for name, kind in wanted.items():
         if name not in names:
             raise DataError(f"{part.url}: no column {name!r}, unlike {first}. {show_columns(names)}")
-        found = "string" if kind == "string" and part.is_text(name) else names[name]
-        if found not in (kind, "empty") and name not in of_any:
-            raise DataError(f"{part.url}: column {name!r} of type {found}, in {first} {kind}.")
+        actual = "string" if kind == "string" and part.is_text(name) else names[name]
+        if actual not in (kind, "empty") and name not in of_any:
+            raise DataError(f"{part.url}: column {name!r} of type {actual}, in {first} {kind}.")
 
 
 class OpenParts:

@@ -134,7 +134,7 @@ def read_columns(
         # words for missing values are kept as text
         options |= {"listed": dict.fromkeys(names, spelling.na_values)}
     opened = OpenParts(files, lambda file: open_part(files[file].url, form, storage_options, spelling, **options))
-    found, kinds = list[pa.Table](), dict.fromkeys(names, "string")
+    tables, kinds = list[pa.Table](), dict.fromkeys(names, "string")
     with contextlib.closing(opened) as parts:
         files[:] = with_outer_keys(files, names, lambda: parts(0).names)
         known = (*parts(0).names, *(name for name, _ in files[0].keys))
@@ -145,9 +145,9 @@ def read_columns(
         for file in range(len(files)):
             for run in parts(file).runs(BLOCK_BYTES, 4 * len(names)):
                 data = parts.fetch(file, run, kinds)
-                found.append(parts.decode(file, run, kinds, data).select(names))
+                tables.append(parts.decode(file, run, kinds, data).select(names))
     none = pa.table({name: pa.nulls(0, pa.string()) for name in names})
-    return pa.concat_tables(found, promote_options="permissive") if found else none
+    return pa.concat_tables(tables, promote_options="permissive") if tables else none
 
 
 def _folder(storage_options: fs.Options) -> Path:
@@ -423,8 +423,8 @@ class TableStore(RangeStore):
         options |= {"listed": self._listed, "spelling": self._spec.spelling}
         part = open_part(self._files[file].url, self._format, self.storage_options, **options)
         # a file is opened again if it was closed, as only some are kept open
-        found = (part.source.size, part.source.origin, getattr(part.source, "version", ""))
-        if self._opened.setdefault(file, found) != found:
+        identity = (part.source.size, part.source.origin, getattr(part.source, "version", ""))
+        if self._opened.setdefault(file, identity) != identity:
             raise DataError(f"{part.url}: the file was replaced while it was read.")
         return part
 
@@ -435,10 +435,12 @@ class TableStore(RangeStore):
         names = {**self.options.get("categories", {}), **facts.get("categories", {}), **dict(facts.get("labels", ()))}
         na_values = self._spec.spelling.na_values
         known = {*MISSING[1:], *na_values}
-        found = {column: [word for each in of if (word := plain_name(each)) in known] for column, of in names.items()}
+        words_by_column = {
+            column: [word for each in of if (word := plain_name(each)) in known] for column, of in names.items()
+        }
         # no word is missing in a text
-        found |= {column: list(na_values) for column in self._spec.texts}
-        return {column: words for column, words in found.items() if words}
+        words_by_column |= {column: list(na_values) for column in self._spec.texts}
+        return {column: words for column, words in words_by_column.items() if words}
 
     def open_sources(self) -> Sequence[Bytes]:
         return self._parts.open_sources()
@@ -465,23 +467,23 @@ class TableStore(RangeStore):
         self._columns = self._wanted(index.kinds, index.facts.features)
 
     def _describe(self, index: TableIndex) -> tuple[TableColumn, ...]:
-        facts, found = index.facts, list[TableColumn]()
+        facts, columns = index.facts, list[TableColumn]()
         features, places = {*facts.features}, {name: i for i, name in enumerate(facts.names)}
         for name, kind in index.kinds.items():
             if name in features:
                 at = places[facts.values_of(name)[0]]
                 missing = str(self._spec.missing)
                 kind = "text" if name in facts.texts else kind
-                found.append(TableColumn(name, kind, "data", at, facts.categories.get(name, ()), missing))
+                columns.append(TableColumn(name, kind, "data", at, facts.categories.get(name, ()), missing))
             elif name in self._spec.target:
-                found.append(TableColumn(name, kind, "target", self._spec.target.index(name)))
+                columns.append(TableColumn(name, kind, "target", self._spec.target.index(name)))
             elif name and name == self._spec.weight:
-                found.append(TableColumn(name, kind, "weight"))
+                columns.append(TableColumn(name, kind, "weight"))
             elif name in self._spec.label:
-                found.append(TableColumn(name, kind, "label", self._spec.label.index(name), facts.classes_of(name)))
+                columns.append(TableColumn(name, kind, "label", self._spec.label.index(name), facts.classes_of(name)))
             else:
-                found.append(TableColumn(name, kind, is_index=name in index.numbering))
-        return tuple(found)
+                columns.append(TableColumn(name, kind, is_index=name in index.numbering))
+        return tuple(columns)
 
     # -- the scan --------------------------------------------------------------------------------------------------
 
@@ -513,7 +515,9 @@ class TableStore(RangeStore):
             raise DataError(f"{self.url}: column {empty[0]!r} has no values. Leave it out.")
         statistics = TableStatistics(self.url, spec, features, kinds, known, names, widths)
         # values of a record, as far as its categories are known
-        n_names = {name: len(found) for name, found in (known.categories if known else spec.categories).items()}
+        n_names = {
+            name: len(known_names) for name, known_names in (known.categories if known else spec.categories).items()
+        }
         n_values = {**widths, **({} if spec.encoding == "index" else {name: n or 1 for name, n in n_names.items()})}
         row_bytes = 4 * sum(n_values.get(name, 1) for name in features)
         wanted = self._wanted(kinds, features)
@@ -538,8 +542,8 @@ class TableStore(RangeStore):
             return (piece, *self._read_piece(piece, wanted))
 
         # parts of a large row group are decoded in order
-        found = map_ahead(read, pieces, threads, GROUP_BYTES, lambda each: each.run.length + each.run.n * row_bytes)
-        for piece, table, n_bad in found:
+        results = map_ahead(read, pieces, threads, GROUP_BYTES, lambda each: each.run.length + each.run.n * row_bytes)
+        for piece, table, n_bad in results:
             if table is not None:
                 piece = piece._replace(n=len(table) + n_bad, kept=statistics.add(table) + n_bad)
             yield piece
@@ -565,10 +569,10 @@ class TableStore(RangeStore):
     def _kinds(self) -> tuple[dict[str, str], TablePart, dict[str, tuple[str, ...]]]:
         """Return the kind of each column, the first file with records, and its class names of numeric labels."""
         parts = (self._parts(file) for file in range(len(self._files)))
-        part, found = next(((part, kinds) for part in parts if (kinds := part.kinds)), (None, {}))
+        part, part_kinds = next(((part, kinds) for part in parts if (kinds := part.kinds)), (None, {}))
         if part is None:
             raise DataError(f"{self.url}: no records{' but the header' * (self._format == 'csv')}.")
-        kinds = dict(found)
+        kinds = dict(part_kinds)
         if not self._known:
             self._check_faults(part.faults, kinds)
         else:

@@ -157,10 +157,10 @@ class CsvPart(TablePart):
     def _refuse_escapes(self, text: bytes, run: RecordRun) -> None:
         """Refuse quotes that are escaped by a backslash, as records would end at the wrong place."""
         separator = re.escape(self._header.separator.encode())
-        # one byte is found much faster than two
-        if b"\\" in text and b'\\"' in text and (found := re.search(rb'\\"(?![\r\n"]|%b|\Z)' % separator, text)):
+        # one byte is escape much faster than two
+        if b"\\" in text and b'\\"' in text and (escape := re.search(rb'\\"(?![\r\n"]|%b|\Z)' % separator, text)):
             raise DataError(
-                f"{self._place(text, run, found.start())}: a quote that is escaped by a backslash, as Spark, Hive and "
+                f"{self._place(text, run, escape.start())}: a quote that is escaped by a backslash, as Spark, Hive and "
                 'MySQL write it. Write it doubled, "", in Spark by the option escape=\'"\', or write Parquet.'
             )
 

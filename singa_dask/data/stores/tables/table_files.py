@@ -53,19 +53,19 @@ def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]
         There are none, or the directory is incomplete.
     """
     if is_pattern(url, storage_options):
-        found = [TableFile(each) for each in sorted(shard_urls(url, storage_options), key=_natural)]
+        files = [TableFile(each) for each in sorted(shard_urls(url, storage_options), key=_natural)]
         given = url.split("/")
-        return _alike(url, [TableFile(each.url, _keys(each.url, given)) for each in found])
+        return _alike(url, [TableFile(each.url, _keys(each.url, given)) for each in files])
     if not fs.exists(url, storage_options):
         raise DataError(f"{url}: no such file or directory.")
     if not fs.is_dir(url, storage_options):
         return [TableFile(url)]
     saved = saved_files(url, fs.ls(url, storage_options), storage_options)
-    found = [TableFile(each) for each in saved] or _inside(url.rstrip("/"), (), storage_options)
-    if not found:
+    files = [TableFile(each) for each in saved] or _inside(url.rstrip("/"), (), storage_options)
+    if not files:
         raise DataError(f"{url}: no files of a table in this directory.")
-    check_splits(url, [each.url for each in found], is_dir=True)
-    return _alike(url, found)
+    check_splits(url, [each.url for each in files], is_dir=True)
+    return _alike(url, files)
 
 
 def with_outer_keys(
@@ -122,7 +122,7 @@ def _inside(url: str, keys: tuple[tuple[str, str | None], ...], storage_options:
     refuse_lake(url, entries, storage_options)
     if UNFINISHED in entries:
         raise DataError(f"{url}: has a directory {UNFINISHED}: a job that writes it has not ended, or has failed.")
-    found: list[TableFile] = []
+    files: list[TableFile] = []
     for name in sorted(entries, key=_natural):
         place, (is_folder, n_bytes) = fs.join(url, name), entries[name]
         if name[0] in "._":
@@ -131,10 +131,10 @@ def _inside(url: str, keys: tuple[tuple[str, str | None], ...], storage_options:
             if "=" not in name or len(keys) == MAX_DEPTH:
                 how = name_sets(url, storage_options) or "Expected files, or directories named key=value."
                 raise DataError(f"{place}: a directory in a table. {how}")
-            found += _inside(place, (*keys, _key(name)), storage_options)
+            files += _inside(place, (*keys, _key(name)), storage_options)
         elif n_bytes and name != README:
-            found.append(TableFile(place, keys))
-    return found
+            files.append(TableFile(place, keys))
+    return files
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

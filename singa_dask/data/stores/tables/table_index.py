@@ -69,10 +69,10 @@ class TableIndex:
     facts: TableFacts
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> TableIndex:
+    def from_dict(cls, described: Mapping[str, Any]) -> TableIndex:
         """Return the index that `to_dict` described."""
-        pieces = tuple(TableBlock(file, RecordRun(*run), *counts) for file, run, *counts in found["pieces"])
-        return cls(found["kinds"], tuple(found["numbering"]), pieces, TableFacts.from_dict(found["facts"]))
+        pieces = tuple(TableBlock(file, RecordRun(*run), *counts) for file, run, *counts in described["pieces"])
+        return cls(described["kinds"], tuple(described["numbering"]), pieces, TableFacts.from_dict(described["facts"]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the index as a dictionary for JSON."""
@@ -88,10 +88,10 @@ Found = TypeVar("Found")
 Runs = Mapping[int, Sequence[RecordRun]]
 
 
-def runs_from(found: Sequence[Sequence[int]]) -> Runs:
+def runs_from(rows: Sequence[Sequence[int]]) -> Runs:
     """Return the runs of each file, given those in the cache."""
     runs = defaultdict[int, list[RecordRun]](list)
-    for file, *run in found:
+    for file, *run in rows:
         runs[file].append(RecordRun(*run))
     if not runs:
         raise ValueError("no runs")
@@ -101,13 +101,13 @@ def runs_from(found: Sequence[Sequence[int]]) -> Runs:
 def read_cached(file: Path, made: Callable[[Any], Found]) -> Found | None:
     """Return the content of a file in the cache, converted by ``made``; None if it is missing or damaged."""
     try:
-        found = made(json.loads(file.read_bytes()))
+        content = made(json.loads(file.read_bytes()))
     except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
         logger.debug("%s: no index can be read: %s: %s", file, type(error).__name__, error)
         return None
     with contextlib.suppress(OSError):
         os.utime(file)
-    return found
+    return content
 
 
 def write_cached(contents: Mapping[Path, Any], table: str) -> None:

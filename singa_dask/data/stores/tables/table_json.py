@@ -60,7 +60,7 @@ class JsonPart(TablePart):
 
     @property
     def kinds(self) -> dict[str, str]:
-        return {name: column_kind(found) for name, found in self._types.items()}
+        return {name: column_kind(kind) for name, kind in self._types.items()}
 
     def width(self, column: str) -> int:
         table = parse_lines(self._first, self._schema({column: "vector"}))
@@ -70,9 +70,11 @@ class JsonPart(TablePart):
     def _schema(self, kinds: Mapping[str, str]) -> pa.Schema:
         """Return the types of columns; columns of numbers or booleans that are wanted as strings keep their type."""
         types = {name: KINDS.get(kind, pa.float64()) for name, kind in kinds.items()}
-        given = {name: found for name, found in self._types.items() if column_kind(found) in ("number", "boolean")}
+        given = {
+            name: kind_of for name, kind_of in self._types.items() if column_kind(kind_of) in ("number", "boolean")
+        }
         return pa.schema(
-            {name: given.get(name, found) if found == pa.string() else found for name, found in types.items()}
+            {name: given.get(name, kind_of) if kind_of == pa.string() else kind_of for name, kind_of in types.items()}
         )
 
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
@@ -100,8 +102,8 @@ class JsonPart(TablePart):
             json.dumps(word, ensure_ascii=is_ascii).encode() for word in self._na_values for is_ascii in (False, True)
         }
         lines = text.split(b"\n")
-        found = [i for i, line in enumerate(lines) if any(word in line for word in words)]
-        for i in found:
+        with_words = [i for i, line in enumerate(lines) if any(word in line for word in words)]
+        for i in with_words:
             with contextlib.suppress(ValueError):
                 record = load_object(lines[i])
                 for key, value in record.items():
@@ -145,14 +147,14 @@ def _types_of(text: bytes) -> dict[str, pa.DataType]:
             if parse_lines(text, pa.schema({name: pa.uint64()})) is not None:
                 types[name] = pa.uint64()
         return types
-    found = defaultdict[str, dict[str, list[Any]]](dict)
+    values_by_kind = defaultdict[str, dict[str, list[Any]]](dict)
     for line in text.split(b"\n"):
         with contextlib.suppress(ValueError):
             for key, value in load_object(line).items():
-                found[key].setdefault(column_kind(_type_of([value])), []).append(value)
+                values_by_kind[key].setdefault(column_kind(_type_of([value])), []).append(value)
     return {
         key: _type_of(max(kinds.values(), key=lambda each: (each[0] is not None, len(each))))
-        for key, kinds in found.items()
+        for key, kinds in values_by_kind.items()
     }
 
 
@@ -171,11 +173,11 @@ def _kind_of(kind: pa.DataType) -> str:
 def _fault_of(line: bytes, schema: pa.Schema) -> FaultError:
     """Return why a line does not fit a schema."""
     try:
-        found = load_object(line)
+        record = load_object(line)
     except ValueError as error:
         return FaultError(str(error))
     for name, wanted in zip(schema.names, schema.types, strict=True):
-        kind, value = _kind_of(wanted), found.get(name)
+        kind, value = _kind_of(wanted), record.get(name)
         if isinstance(value, int | float) and abs(value) > sys.float_info.max:
             return FaultError(f"column {name!r}: {value!r:.40} does not fit in a float of 32 bits")
         if value is not None and _kind_of(_type_of([value])) != kind:

@@ -186,10 +186,10 @@ class _SharedReads:
         with self._lock:
             lock = self._locks.setdefault(ranges, threading.Lock())
         with lock:
-            found = self._held.get(ranges)
-            if found is None:
-                found = self._held[ranges] = _Reads(read())
-            return found
+            reads = self._held.get(ranges)
+            if reads is None:
+                reads = self._held[ranges] = _Reads(read())
+            return reads
 
 
 def _named(column: pa.ChunkedArray, names: Sequence[str], where: str) -> pa.ChunkedArray:
@@ -203,7 +203,7 @@ def _named(column: pa.ChunkedArray, names: Sequence[str], where: str) -> pa.Chun
 def _index_columns(schema: pa.Schema) -> tuple[str, ...]:
     """Return the columns that pandas or Dask wrote for the index of a frame."""
     try:
-        found = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+        index = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
     except ValueError:
-        found = []
-    return tuple(name for name in schema.names if name in found or name.startswith("__"))
+        index = []
+    return tuple(name for name in schema.names if name in index or name.startswith("__"))

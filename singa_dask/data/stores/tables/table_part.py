@@ -130,10 +130,10 @@ class OpenRuns:
     def take(self, key: object, row: int) -> OpenRun | None:
         """Remove and return the run of a row group that is next before a row; None if there is none."""
         with self._lock:
-            found = [pair for pair in self._runs if pair[0] == key and pair[1].at <= row]
-            if not found:
+            candidates = [pair for pair in self._runs if pair[0] == key and pair[1].at <= row]
+            if not candidates:
                 return None
-            taken = max(found, key=lambda pair: pair[1].at)
+            taken = max(candidates, key=lambda pair: pair[1].at)
             self._runs.remove(taken)
             return taken[1]
 

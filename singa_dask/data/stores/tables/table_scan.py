@@ -47,16 +47,16 @@ class TableScan:
 
         Raises a `DataError` if the file cannot be read.
         """
-        part, found = self.open_part(self.files[file]), list[RecordRun]()
+        part, runs = self.open_part(self.files[file]), list[RecordRun]()
         for run in part.runs(self.block_bytes, 0):
-            found.append(run)
+            runs.append(run)
             check()
-        return found
+        return runs
 
     def keep(self, runs: Sequence[Sequence[RecordRun]]) -> None:
         """Store the runs of all files in the cache of this host, where `TableStore` looks for them."""
-        found = [(file, *run) for file, of_file in enumerate(runs) for run in of_file]
-        write_cached({self.folder() / self.name: found}, self.url)
+        rows = [(file, *run) for file, of_file in enumerate(runs) for run in of_file]
+        write_cached({self.folder() / self.name: rows}, self.url)
 
 
 class UnscannedError(Exception):

@@ -81,7 +81,7 @@ def encode_text(text: str, vocabulary: str, where: str, url: str = "") -> npt.ND
     indices = np.full(sys.maxunicode + 1, missing, np.int32)
     # a character that occurs twice has its first index
     indices[known[::-1]] = np.arange(missing)[::-1]
-    found = np.empty(len(text), np.min_scalar_type(max(missing - 1, 0)))
+    encoded = np.empty(len(text), np.min_scalar_type(max(missing - 1, 0)))
     for start in range(0, len(text), PIECE):
         part = indices[_codes(text[start : start + PIECE])]
         if (part == missing).any():
@@ -89,8 +89,8 @@ def encode_text(text: str, vocabulary: str, where: str, url: str = "") -> npt.ND
             line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
             named = f" {url}. Give another file, or delete this one to create it again" if url else ""
             raise DataError(f"{where}:{line}:{column}: character {text[at]!r} is not in the vocabulary{named}.")
-        found[start : start + PIECE] = part
-    return found
+        encoded[start : start + PIECE] = part
+    return encoded
 
 
 def _codes(text: str) -> npt.NDArray[np.uint32]:
@@ -129,14 +129,14 @@ def read_words(
     if not 1 <= class_size <= len(counts):
         raise DataError(f"{where}: {class_size} classes of {len(counts)} words, expected 1 to that many.")
     numbers = {word: i for i, word in enumerate(counts)}
-    found = np.array([numbers[word] for word in words if word in numbers], np.int64)
-    if not len(found):
+    word_numbers = np.array([numbers[word] for word in words if word in numbers], np.int64)
+    if not len(word_numbers):
         raise DataError(f"{where}: no word of the vocabulary {vocabulary}.")
     if is_new:
         lines = "".join(f"{word} {count}\n" for word, count in counts.items())
         fs.write_atomic(vocabulary, lines, storage_options)
     classes = classes_of(np.array(list(counts.values()), np.int64), class_size)
-    return {"data": _with_classes(found, classes).astype(np.float32)}
+    return {"data": _with_classes(word_numbers, classes).astype(np.float32)}
 
 
 def split_words(text: str) -> list[str]:
