@@ -94,8 +94,8 @@ def as_column(
             if unknown := [word for word in words if word not in known]:
                 are_words = len(unknown) <= MAX_WORDS and not re.search(r"\d", "".join(unknown))
                 remedy = Remedy("na_values", f"Set na_values: [{', '.join(unknown)}]", tuple(unknown))
-                said = f"{remedy.text} if they mean missing values." if are_words else HINT
-                message = f"{where}: texts among numbers: {listed(unknown, MAX_WORDS)}. {said}"
+                advice = f"{remedy.text} if they mean missing values." if are_words else HINT
+                message = f"{where}: texts among numbers: {listed(unknown, MAX_WORDS)}. {advice}"
                 raise DataError(message, remedy=remedy if are_words else None) from None
             return pa.array(
                 [known.get(each, each) if isinstance(each, str) else each for each in values], from_pandas=True

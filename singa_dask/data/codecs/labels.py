@@ -24,18 +24,18 @@ def is_point(names: Sequence[str]) -> bool:
     return [name.lower() for name in labels_among(names)] == ["y"] and "x" in map(str.lower, names) and len(names) > 2
 
 
-def label_field(names: Sequence[str], given: str = "") -> str:
+def label_field(names: Sequence[str], label: str = "") -> str:
     """Return the field with the label: the given one, or the only one of `LABEL_NAMES`; empty if there is none.
 
     Raises a `ValueError` if the given field does not exist, or several fields could be the label.
     """
-    if given and given not in names:
-        raise ValueError(f"no {given!r} for the label. Fields: {listed(names)}")
+    if label and label not in names:
+        raise ValueError(f"no {label!r} for the label. Fields: {listed(names)}")
     candidates = labels_among(names)
-    if not given and len(candidates) > 1:
+    if not label and len(candidates) > 1:
         remedy = Remedy("label", "Set user_conf: {label: NAME}")
         raise FaultError(f"{' and '.join(candidates)} could each be the label. {remedy.text}", remedy)
-    return given or next(iter(candidates), "")
+    return label or next(iter(candidates), "")
 
 
 def as_labels(values: npt.NDArray[Any], where: str, first: int = 0) -> npt.NDArray[np.int32]:

@@ -85,13 +85,13 @@ class LagsConf(Conf):
         prediction needs.
         """
         [name] = self.columns
-        values, made = whole(table.column(name)), pa.array(forecasts)
+        values, predictions = whole(table.column(name)), pa.array(forecasts)
         n_open = _count_missing_at_end(values)
         known = values[: len(values) - n_open]
-        if pa.types.is_floating(made.type):
+        if pa.types.is_floating(predictions.type):
             known = known.cast(pa.float64())
         is_open, n_later = n_open > len(forecasts), max(0, n_open - len(forecasts) - 1)
-        filled = pa.concat_arrays([known, made.cast(known.type), pa.nulls(int(is_open), known.type)])
+        filled = pa.concat_arrays([known, predictions.cast(known.type), pa.nulls(int(is_open), known.type)])
         table = table.slice(0, len(filled)).set_column(table.column_names.index(name), name, filled)
         return table.slice(max(0, len(table) - self.n - 1) if n_later else 0), n_later
 

@@ -244,8 +244,10 @@ def _index_of(
             return indices
         _refuse_missing(column, wrong & missing_of(column), where, name, remedy)
         row = int(wrong.argmax())
-        shown = listed([name or "'' (no value)" for name in names])
-        said = f"unknown category {texts[encoded.indices[row].as_py()]!r}. Expected one of the training data: {shown}."
-        said, helps = (f"{said} {UNKNOWN.text}", UNKNOWN) if unknown else (said, None)
-        raise DataError(f"{where(row)}, column {name!r}: {said}", remedy=helps)
+        expected = listed([name or "'' (no value)" for name in names])
+        message = (
+            f"unknown category {texts[encoded.indices[row].as_py()]!r}. Expected one of the training data: {expected}."
+        )
+        message, helps = (f"{message} {UNKNOWN.text}", UNKNOWN) if unknown else (message, None)
+        raise DataError(f"{where(row)}, column {name!r}: {message}", remedy=helps)
     return indices

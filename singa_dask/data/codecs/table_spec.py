@@ -141,8 +141,8 @@ class TableSpec:
         else:
             chosen = [name for pattern in self.features for name in _matching(url, pattern, kinds, others)]
         if not chosen:
-            said = f"{url}: no columns of numbers for features. {show_columns(kinds)}"
-            raise DataError(said, remedy=Remedy("features"))
+            message = f"{url}: no columns of numbers for features. {show_columns(kinds)}"
+            raise DataError(message, remedy=Remedy("features"))
         for name in self.categories:
             if name not in (*chosen, *self.label):
                 raise DataError(f"{url}: categories has {name!r}, which is neither a feature nor a label.")

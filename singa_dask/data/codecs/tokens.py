@@ -110,11 +110,11 @@ class TextCodec:
 
     @cached_property
     def _hugging_face(self) -> Any:
-        made = require("tokenizers", "text", "texts with a tokenizer").Tokenizer.from_str(self.tokenizer)
-        made.no_padding()
+        tokenizer = require("tokenizers", "text", "texts with a tokenizer").Tokenizer.from_str(self.tokenizer)
+        tokenizer.no_padding()
         # cuts before special tokens are added
-        made.enable_truncation(self.length)
-        return made
+        tokenizer.enable_truncation(self.length)
+        return tokenizer
 
     def count(self, texts: pa.Array, counts: Counter[str]) -> npt.NDArray[np.int64]:
         """Add the tokens of texts to ``counts``; return the number of tokens of each text, (n,)."""

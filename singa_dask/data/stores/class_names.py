@@ -47,8 +47,8 @@ def write_options(
     target: type[Store], names: Sequence[str], table_facts: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return the options ``class_names`` and ``table_facts`` of ``write`` that are not empty and supported."""
-    given = {"class_names": tuple(names), "table_facts": table_facts}
-    return {name: value for name, value in given.items() if value and name in target.write_options}
+    options = {"class_names": tuple(names), "table_facts": table_facts}
+    return {name: value for name, value in options.items() if value and name in target.write_options}
 
 
 def read_classes(url: str, classes: str | Sequence[str], storage_options: fs.Options = None) -> tuple[str, ...]:

@@ -115,8 +115,8 @@ class Manifest:
             same = [ours == theirs for ours, theirs in zip(actual, known, strict=False)]
             at = same.index(False) if False in same else len(same) - 1
             text = "{} records, {} bytes from {} on"
-            said, expected = (text.format(n, length, offset) for n, offset, length in (actual[at], known[at]))
-            raise DataError(f"{blocks[at].file}, block {at}: {said}, expected {expected}: {ADVICE}")
+            actual_run, expected = (text.format(n, length, offset) for n, offset, length in (actual[at], known[at]))
+            raise DataError(f"{blocks[at].file}, block {at}: {actual_run}, expected {expected}: {ADVICE}")
         pairs = zip(blocks, self.blocks, strict=True)
         return tuple(dataclasses.replace(block, crc=known.crc) for block, known in pairs)
 

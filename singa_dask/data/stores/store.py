@@ -343,8 +343,8 @@ class Store(ABC):
     def describe_left_out(self) -> str:
         """Describe how many records are left out for missing values; empty if none."""
         left_out = plural(self.left_out, "record is", "records are")
-        said = f"{self.url}: {left_out} left out for missing values; {self.count} are read."
-        return said if self.left_out else ""
+        text = f"{self.url}: {left_out} left out for missing values; {self.count} are read."
+        return text if self.left_out else ""
 
     def limit_runs(self, n: int) -> None:  # noqa: B027 - only stores that have runs
         """Keep at most ``n`` partly read `runs` in memory."""

@@ -168,26 +168,26 @@ class ArrayStore(RangeStore):
 
     def _values_name(self) -> str:
         """Return the name of the array of images or data."""
-        given, names = str(self.options["features"]).strip("/"), self._names
-        if names == [""] and not given:
+        wanted, names = str(self.options["features"]).strip("/"), self._names
+        if names == [""] and not wanted:
             # a single array
             return ""
-        matches = [name for name in names if name == given or (not given and name.lower() in VALUE_NAMES)]
+        matches = [name for name in names if name == wanted or (not wanted and name.lower() in VALUE_NAMES)]
         if len(matches) == 1:
             return matches[0]
-        fault = f"no array called {repr(given) if given else ' or '.join(VALUE_NAMES)}"
+        fault = f"no array called {repr(wanted) if wanted else ' or '.join(VALUE_NAMES)}"
         fault = f"{' and '.join(matches)} could each be the images or data" if matches else fault
-        hint = "" if given else " Give the options features and label: names of arrays."
+        hint = "" if wanted else " Give the options features and label: names of arrays."
         raise DataError(f"{self.url}: {fault}. Arrays: {listed(names) or 'none'}.{hint}")
 
     def _label_name(self, values: str) -> str:
         """Return the name of the array of labels: the given one, or one beside the values; empty if there is none."""
-        given = str(self.options["label"]).strip("/")
-        if given:
-            if given in self._names:
-                self.label_name = given
-                return given
-            raise DataError(f"{self.url}: no array called {given!r}. Arrays: {listed(self._names)}.")
+        wanted = str(self.options["label"]).strip("/")
+        if wanted:
+            if wanted in self._names:
+                self.label_name = wanted
+                return wanted
+            raise DataError(f"{self.url}: no array called {wanted!r}. Arrays: {listed(self._names)}.")
         folder = f"{values.rpartition('/')[0]}/".lstrip("/")
         beside = [name[len(folder) :] for name in self._names if name.startswith(folder) and name != values]
         self.other_fields = tuple(name for name in beside if "/" not in name)

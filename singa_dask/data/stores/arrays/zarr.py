@@ -161,8 +161,8 @@ class _ZarrArray(StoredArray):
         """Raise an error if a chunk would decompress to more than its values."""
         outermost = self._codecs[-1] if self._codecs else ""
         # for a truncated chunk, blosc returns the memory after it
-        if outermost == "blosc" and len(data) != (said := int.from_bytes(data[12:16], "little")):
-            raise DataError(f"{where}: {len(data)} bytes, expected {said} according to its header: damaged.")
+        if outermost == "blosc" and len(data) != (header_length := int.from_bytes(data[12:16], "little")):
+            raise DataError(f"{where}: {len(data)} bytes, expected {header_length} according to its header: damaged.")
         stated = _stated_bytes(outermost, bytes(data[:32]))
         if stated is not None and stated > n_bytes and self.kind.kind != "T":
             raise DataError(f"{where}: decompresses to {stated} bytes, expected {n_bytes}: damaged.")

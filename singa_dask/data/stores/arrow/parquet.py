@@ -194,8 +194,8 @@ class ParquetStore(RangeStore):
             value = self._choose_values(arrays, "arrays")
         if not value:
             names = ", ".join(schema.names)
-            said = f"{self.url}: no column of fixed-size binary or lists of numbers. Columns: {names}."
-            raise DataError(said, remedy=Remedy("backend"))
+            message = f"{self.url}: no column of fixed-size binary or lists of numbers. Columns: {names}."
+            raise DataError(message, remedy=Remedy("backend"))
         field, axes = (self._image_field(), ()) if self._images else self._field(schema.field(value))
         kept = "pixel" if field.dtype == np.uint8 else "data"
         self._columns, fields, self._axes = {kept: value}, {kept: field}, {kept: axes}
@@ -208,14 +208,14 @@ class ParquetStore(RangeStore):
 
     def _choose_values(self, columns: Sequence[str], what: str) -> str:
         """Return the column of arrays, or images, that is read; empty if there are none."""
-        given = self.options["features"]
-        chosen = [name for name in columns if name == given or (not given and name in VALUE_NAMES)]
-        chosen = chosen or ([] if given else list(columns))
-        if len(chosen) == 1 or (not columns and not given):
+        wanted = self.options["features"]
+        chosen = [name for name in columns if name == wanted or (not wanted and name in VALUE_NAMES)]
+        chosen = chosen or ([] if wanted else list(columns))
+        if len(chosen) == 1 or (not columns and not wanted):
             return "".join(chosen)
-        fault = f"no {what} in {given!r}" if given else f"{' and '.join(chosen)} are {what}"
-        said = f"{self.url}: {fault}. Name one in user_conf: {{features: ...}}. Columns: {', '.join(columns)}."
-        raise DataError(said, remedy=Remedy("features"))
+        fault = f"no {what} in {wanted!r}" if wanted else f"{' and '.join(chosen)} are {what}"
+        message = f"{self.url}: {fault}. Name one in user_conf: {{features: ...}}. Columns: {', '.join(columns)}."
+        raise DataError(message, remedy=Remedy("features"))
 
     def _field(self, column: pa.Field) -> tuple[Field, tuple[int, ...]]:
         """Return the field of a column of arrays without metadata, and the order of its axes in the file.

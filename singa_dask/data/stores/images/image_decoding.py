@@ -91,9 +91,9 @@ def image_size(data: bytes, where: str) -> tuple[int, int, int]:
 def _orientation(image: Image.Image) -> int:
     """Return the EXIF orientation of an image without decoding it; 1 if it is missing or damaged."""
     with contextlib.suppress(OSError, SyntaxError, ValueError, TypeError, ZeroDivisionError, struct.error):
-        said = image.getexif().get(ORIENTATION) if "exif" in image.info else None
-        if isinstance(said, int) and said in range(1, 9):
-            return said
+        value = image.getexif().get(ORIENTATION) if "exif" in image.info else None
+        if isinstance(value, int) and value in range(1, 9):
+            return value
     return 1
 
 

@@ -247,8 +247,8 @@ class TarStore(RangeStore):
             logger.warning("%s: the index in its manifest is ignored: it is damaged.", self.url)
         index = scan_tar(source, (*VALUE_SUFFIXES, self._label_suffix))
         if left_out := {name: n for name, n in index.others.items() if name not in TEXT_SUFFIXES}:
-            said = f"{plural(sum(left_out.values()), 'file')}.{index.found_suffixes()}"
-            warn_once(logger, f"{self.url}: left out: {said}")
+            summary = f"{plural(sum(left_out.values()), 'file')}.{index.found_suffixes()}"
+            warn_once(logger, f"{self.url}: left out: {summary}")
         return index
 
     @property

@@ -52,10 +52,10 @@ def _label(feature: Feature, classes: Mapping[bytes, int]) -> npt.NDArray[np.int
 def _class(name: bytes, classes: Mapping[bytes, int]) -> int:
     label = classes.get(name)
     if label is None:
-        shown = repr(name.decode(errors="replace"))[:MAX_NAME]
+        text = repr(name.decode(errors="replace"))[:MAX_NAME]
         if not classes:
-            raise ValueError(f"the label {shown} is text. Give classes, the names in order, in user_conf")
-        raise ValueError(f"the label {shown} is not among the {len(classes)} names in classes")
+            raise ValueError(f"the label {text} is text. Give classes, the names in order, in user_conf")
+        raise ValueError(f"the label {text} is not among the {len(classes)} names in classes")
     return label
 
 
@@ -79,8 +79,8 @@ def _numbers(features: Mapping[str, Feature], names: Sequence[str], dtype: np.dt
     for name in names:
         kind, values = features.get(name, (0, np.empty(0)))
         if kind not in (FLOAT_LIST, INT64_LIST):
-            shown = f"{name} is bytes, expected numbers" if kind else f"no feature called {name}"
-            raise ValueError(f"{shown}. Features: {', '.join(sorted(features))}")
+            fault = f"{name} is bytes, expected numbers" if kind else f"no feature called {name}"
+            raise ValueError(f"{fault}. Features: {', '.join(sorted(features))}")
         columns.append(values.reshape(len(values), -1).astype(dtype))
     return np.concatenate(columns, axis=1)
 
@@ -225,14 +225,14 @@ class TFRecordStore(RangeStore):
         if len(images) > 1:
             raise ValueError(f"{' and '.join(images)} could each be the image. Set user_conf: {{features: NAME}}")
         if not images:
-            said = f"no feature called {' or '.join(names)}. Features: {', '.join(sorted(features))}"
+            message = f"no feature called {' or '.join(names)}. Features: {', '.join(sorted(features))}"
             if named:
-                raise ValueError(said)
-            raise FaultError(f"{said}. Name those of a record in user_conf: {{features: [...]}}", Remedy("features"))
+                raise ValueError(message)
+            raise FaultError(f"{message}. Name those of a record in user_conf: {{features: [...]}}", Remedy("features"))
         numbers = [name for name, kind in kinds.items() if kind == FLOAT_LIST]
         if not named and len(numbers) > 1 and images[0] in numbers:
-            said = f"{listed(numbers)} are numbers. Name those of a record in user_conf: {{features: [...]}}"
-            raise FaultError(said, Remedy("features"))
+            message = f"{listed(numbers)} are numbers. Name those of a record in user_conf: {{features: [...]}}"
+            raise FaultError(message, Remedy("features"))
         arrays = _image(features[images[0]], options["shape"], options["resize"], options["channels"])
         if self.label_name:
             arrays["label"] = _label(features[self.label_name], self._classes)

@@ -73,9 +73,9 @@ def first_record(
     if head.startswith(WIDE_BOMS):
         raise DataError(f"{url}: text in UTF-16, as Excel's Unicode Text is. {AS_UTF8}", remedy=RECODED)
     start, line = len(BOM) if head.startswith(BOM) else 0, 1
-    said = SEPARATOR_LINE.match(head, start)
-    if said:
-        separator, start, line = said[1].decode(errors="replace"), said.end(), 2
+    match = SEPARATOR_LINE.match(head, start)
+    if match:
+        separator, start, line = match[1].decode(errors="replace"), match.end(), 2
     length = HEAD_BYTES
     while not len(ends := _record_ends(np.frombuffer(head, np.uint8, offset=start), quotes)) and len(head) < size:
         length *= 16

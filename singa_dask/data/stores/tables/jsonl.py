@@ -137,8 +137,8 @@ def _value_keys(record: dict[str, Any], label: str) -> tuple[str, ...]:
     others = [key for key in record if key != label and key not in numbers]
     if others or not numbers:
         known = listed([*numbers, *others])
-        said = f"has no key {', '.join(VALUE_KEYS)} of a list of numbers. Give features, of the keys {known}"
-        raise FaultError(said, Remedy("features"))
+        message = f"has no key {', '.join(VALUE_KEYS)} of a list of numbers. Give features, of the keys {known}"
+        raise FaultError(message, Remedy("features"))
     return numbers
 
 

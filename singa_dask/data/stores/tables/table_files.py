@@ -54,8 +54,8 @@ def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]
     """
     if is_pattern(url, storage_options):
         files = [TableFile(each) for each in sorted(shard_urls(url, storage_options), key=_natural)]
-        given = url.split("/")
-        return _alike(url, [TableFile(each.url, _keys(each.url, given)) for each in files])
+        pattern_parts = url.split("/")
+        return _alike(url, [TableFile(each.url, _keys(each.url, pattern_parts)) for each in files])
     if not fs.exists(url, storage_options):
         raise DataError(f"{url}: no such file or directory.")
     if not fs.is_dir(url, storage_options):
@@ -84,10 +84,10 @@ def with_outer_keys(
         () -> the columns in the files; only called if a directory gives one that is wanted.
     """
     outer = [outer_keys(each) for each in files]
-    given = [name for name in outer[0] if name in wanted and all(name in each for each in outer)]
-    given = [name for name in given if name not in names()] if given else []
+    added = [name for name in outer[0] if name in wanted and all(name in each for each in outer)]
+    added = [name for name in added if name not in names()] if added else []
     return [
-        each._replace(keys=(*((name, keys[name]) for name in given), *each.keys))
+        each._replace(keys=(*((name, keys[name]) for name in added), *each.keys))
         for each, keys in zip(files, outer, strict=True)
     ]
 

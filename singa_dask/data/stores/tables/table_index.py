@@ -98,10 +98,10 @@ def runs_from(rows: Sequence[Sequence[int]]) -> Runs:
     return runs
 
 
-def read_cached(file: Path, made: Callable[[Any], Found]) -> Found | None:
-    """Return the content of a file in the cache, converted by ``made``; None if it is missing or damaged."""
+def read_cached(file: Path, convert: Callable[[Any], Found]) -> Found | None:
+    """Return the content of a file in the cache, converted by ``convert``; None if it is missing or damaged."""
     try:
-        content = made(json.loads(file.read_bytes()))
+        content = convert(json.loads(file.read_bytes()))
     except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
         logger.debug("%s: no index can be read: %s: %s", file, type(error).__name__, error)
         return None

@@ -70,11 +70,16 @@ class JsonPart(TablePart):
     def _schema(self, kinds: Mapping[str, str]) -> pa.Schema:
         """Return the types of columns; columns of numbers or booleans that are wanted as strings keep their type."""
         types = {name: KINDS.get(kind, pa.float64()) for name, kind in kinds.items()}
-        given = {
-            name: kind_of for name, kind_of in self._types.items() if column_kind(kind_of) in ("number", "boolean")
+        stored_types = {
+            name: arrow_type
+            for name, arrow_type in self._types.items()
+            if column_kind(arrow_type) in ("number", "boolean")
         }
         return pa.schema(
-            {name: given.get(name, kind_of) if kind_of == pa.string() else kind_of for name, kind_of in types.items()}
+            {
+                name: stored_types.get(name, arrow_type) if arrow_type == pa.string() else arrow_type
+                for name, arrow_type in types.items()
+            }
         )
 
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
@@ -181,11 +186,11 @@ def _fault_of(line: bytes, schema: pa.Schema) -> FaultError:
         if isinstance(value, int | float) and abs(value) > sys.float_info.max:
             return FaultError(f"column {name!r}: {value!r:.40} does not fit in a float of 32 bits")
         if value is not None and _kind_of(_type_of([value])) != kind:
-            said = f"column {name!r} is {value!r:.40}, expected a {kind}, as in most of the first lines"
+            message = f"column {name!r} is {value!r:.40}, expected a {kind}, as in most of the first lines"
             if kind != "number" or not isinstance(value, str):
-                return FaultError(said)
+                return FaultError(message)
             remedy = Remedy("na_values", f"Set na_values: [{value:.40}]", (f"{value:.40}",))
-            return FaultError(f"{said}. {remedy.text} if it means a missing value", remedy)
+            return FaultError(f"{message}. {remedy.text} if it means a missing value", remedy)
     return FaultError(
         "a key occurs twice, or a text is not Unicode, or a number is no integer as those of the first lines"
     )
