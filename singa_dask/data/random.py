@@ -30,7 +30,7 @@ _PHILOX = _Philox()
 def _raw(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[np.uint64]:
     bits, state = _PHILOX.bits, _PHILOX.state
     state["state"]["key"][:] = seed & (1 << 64) - 1, zlib.crc32(purpose.encode())
-    # the first word is the counter of the draws; the others identify what they are for
+    # the first word counts the draws; the others identify their purpose
     state["state"]["counter"][:] = (0, *numbers, 0, 0, 0)[:4]
     bits.state = state
     return np.asarray(bits.random_raw(n), np.uint64)

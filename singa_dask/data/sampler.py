@@ -75,7 +75,7 @@ class Sampler:
     shares : sequence of int
         Proportions in which the workers share a batch; equal if empty.
     span : (int, int), optional
-        First record, and the one after the last, in place of those of the group; not for ``block``.
+        First record, and the record after the last, instead of the group's; not for ``block``.
     consecutive : bool
         For ``none`` and a whole number of batches: whether each worker reads consecutive records instead of a part of
         each batch. Then a block is read by one worker, and the records of a batch depend on the number of workers.
@@ -179,7 +179,7 @@ class Sampler:
         low, high = self.bounds(n_workers)[worker : worker + 2]
         first = self.first_row + step * self.batch_size
         epoch = (first + low) // self.period
-        if (first + high - 1) // self.period == epoch:  # as nearly always: without a division for each row
+        if (first + high - 1) // self.period == epoch:  # the usual case needs no division for each row
             return np.full(high - low, epoch, np.int64)
         rows: Ids = np.arange(first + low, first + high, dtype=np.int64)
         return rows // self.period

@@ -115,7 +115,7 @@ class ConversionPlan:
 
     @cached_property
     def shards(self) -> tuple[TargetFile, ...]:
-        """All files, those of the first part first."""
+        """All files, part by part."""
         count, files, start = self.request.shards, [], 0
         for url, size in self.parts.items():
             if size < count:

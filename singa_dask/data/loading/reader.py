@@ -35,7 +35,7 @@ class BlockReader:
     policy : BadPolicy
         How to treat bad records. Unless they raise errors, they are collected in ``bad``, and are zeros in their block.
     n_kept : int
-        Number of blocks that are kept, the most recently used ones; those of a mapped store are always kept.
+        Number of most recently used blocks that are kept; all blocks of a mapped store are kept.
     touch : bool
         Whether to load mapped pages into memory immediately.
     cancelled : callable

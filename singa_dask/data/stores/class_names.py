@@ -131,7 +131,7 @@ class ClassNames:
         self.scalings.update(learned.scalings)
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Return what is known, for the manifest of a checkpoint; see `Learned.of`."""
+        """Return the known names, facts and scalings for the manifest of a checkpoint; see `Learned.of`."""
         known: dict[str, dict[str, Any]] = {
             "class_names": {layer: list(names) for layer, names in self.by_layer.items() if names},
             "tables": {layer: facts.to_dict() for layer, facts in self.tables.items()},

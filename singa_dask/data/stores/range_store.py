@@ -60,7 +60,7 @@ class RangeStore(Store):
 
     Examples
     --------
-    Records of four bytes, of which the first is the label::
+    Records of four bytes, the first of which is the label::
 
         @STORES.register("quads")
         class Quads(RangeStore):

@@ -1,4 +1,4 @@
-"""Rechunker: passes records to a writer in chunks of its own size, however they arrive."""
+"""Rechunker: passes records to a writer in chunks of its own size."""
 
 from __future__ import annotations
 

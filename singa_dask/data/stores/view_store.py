@@ -29,7 +29,7 @@ class ViewStore(RangeStore):
 
     @abstractmethod
     def change(self, block_id: int, arrays: Arrays) -> Arrays:
-        """Return the records of a block, given those of the block that it is read from."""
+        """Return the records of a block, given the records of the block that it is read from."""
 
     def index(self) -> None:
         for name in MEANING:

@@ -295,7 +295,7 @@ class _Heaps:
 
 
 def _attributes(item: Any) -> dict[str, Any]:
-    """Return the attributes that are used; those that are only refused are not read."""
+    """Return the attributes that are used; the values of refused attributes are not read."""
     attributes = {name: item.attrs[name] for name in CLASS_NAMES if name in item.attrs}
     return attributes | {name: True for name in (*PACKED, MATLAB) if name in item.attrs}
 

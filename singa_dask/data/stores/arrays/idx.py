@@ -40,7 +40,7 @@ class IdxStore(ColumnStore):
     Raises
     ------
     DataError
-        A header or a length is wrong, or the number of labels is not that of images.
+        A header or a length is wrong, or the number of labels differs from the number of images.
     """
 
     block = IdxOptions
@@ -99,7 +99,7 @@ def read_idx(urls: Sequence[str], storage_options: fs.Options = None) -> Arrays:
     Raises
     ------
     DataError
-        A header or a length is wrong, or the number of labels is not that of images.
+        A header or a length is wrong, or the number of labels differs from the number of images.
     """
     where, images, labels = ", ".join(urls), list[npt.NDArray[Any]](), list[npt.NDArray[Any]]()
     for url in urls:

@@ -131,7 +131,7 @@ class NpyStore(ColumnStore):
     Raises
     ------
     DataError
-        A file is damaged or truncated, has no numbers, or the number of labels is not that of records.
+        A file is damaged or truncated, has no numbers, or has a wrong number of labels.
     """
 
     block = NpyOptions

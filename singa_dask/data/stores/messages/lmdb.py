@@ -46,7 +46,7 @@ NO_PAGE = (1 << 64) - 1
 BRANCH, LEAF, KIND = 0x01, 0x02, 0x6F
 # flags of a tree that do not change its layout: reversed keys, integer keys
 KEY_ORDERS = 0x02 | 0x08
-# flags of a value: on pages of its own, a named database
+# flags of a value: on separate pages, a named database
 LONG, NAMED = 0x01, 0x02
 PAGE_HEAD_BYTES, NODE_HEAD_BYTES = 16, 8
 MAX_DEPTH = 32
@@ -494,7 +494,7 @@ def _has_picture(value: bytes) -> bool:
 def _recognise(url: str, value: bytes, picture: Callable[[bytes], Any]) -> tuple[record.Decoder, Arrays]:
     """Detect by the first value whether the records are Datum or RecordProto."""
     reasons = []
-    # field 4 of a Datum has pixels, that of a RecordProto has packed floats: only one fits the shape
+    # field 4 has pixels in a Datum, and packed floats in a RecordProto: only one fits the shape
     decoders: list[record.Decoder] = [record.decode_records, partial(record.decode_datums, picture=picture)]
     for decoder in decoders:
         try:

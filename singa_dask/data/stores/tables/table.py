@@ -91,7 +91,7 @@ OPENED_AHEAD = {"csv": 4, "jsonl": 4, "parquet": 32, "whole": 4}
 def open_part(
     url: str, format: str, storage_options: fs.Options = None, spelling: Spelling = NO_SPELLING, **options: Any
 ) -> TablePart:
-    """Open one file of a table; ``options`` are those of a `CsvPart`."""
+    """Open one file of a table; for ``options`` see `CsvPart`."""
     if format == "csv":
         return CsvPart(url, storage_options, na_values=spelling.na_values, **options)
     if format == "jsonl":

@@ -142,7 +142,7 @@ class JsonPart(TablePart):
 
 
 def _types_of(text: bytes) -> dict[str, pa.DataType]:
-    """Return the type of each column; if values differ, or lines are wrong, that of most values."""
+    """Return the type of each column; if values differ, or lines are wrong, the type of most values."""
     table = parse_lines(text, None)
     if table is not None:
         types = dict(zip(table.schema.names, table.schema.types, strict=True))

@@ -182,7 +182,7 @@ class _SharedReads:
         self._held: WeakValueDictionary[tuple[Range, ...], _Reads] = WeakValueDictionary()
 
     def get(self, ranges: tuple[Range, ...], read: Callable[[], list[memoryview]]) -> list[memoryview]:
-        """Return the bytes of some ranges, by calling ``read`` if nobody holds them."""
+        """Return the bytes of some ranges; call ``read`` unless another thread still holds them."""
         with self._lock:
             lock = self._locks.setdefault(ranges, threading.Lock())
         with lock:

@@ -98,7 +98,7 @@ class TablePart(ABC):
 
 
 class OpenRun(NamedTuple):
-    """A row group of which some rows have been decoded.
+    """A partly decoded row group.
 
     Attributes
     ----------
