@@ -234,10 +234,10 @@ def CSVInput(
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
-    size is decoded at a half, a quarter or an eighth of its own, and scaled from there; values differ by about
-    0.4 of 255 on average.
+    size is decoded at a half, a quarter or an eighth of its size, and then scaled; values differ by about 0.4 of
+    255 on average.
 
-    channels: Read image files as grey (1) or colour (3), for the same stores.
+    channels: Channels of image files, for the same stores: grey (1) or colour (3).
 
     separator: Characters that each separate values of a CSV line; one character for a table with named columns.
     Excel's first line ``sep=;`` takes precedence.
@@ -416,10 +416,10 @@ def CSVOutput(
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
-    size is decoded at a half, a quarter or an eighth of its own, and scaled from there; values differ by about
-    0.4 of 255 on average.
+    size is decoded at a half, a quarter or an eighth of its size, and then scaled; values differ by about 0.4 of
+    255 on average.
 
-    channels: Read image files as grey (1) or colour (3), for the same stores.
+    channels: Channels of image files, for the same stores: grey (1) or colour (3).
 
     separator: Characters that each separate values of a CSV line; one character for a table with named columns.
     Excel's first line ``sep=;`` takes precedence.
@@ -1316,10 +1316,10 @@ def RecordInput(
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
-    size is decoded at a half, a quarter or an eighth of its own, and scaled from there; values differ by about
-    0.4 of 255 on average.
+    size is decoded at a half, a quarter or an eighth of its size, and then scaled; values differ by about 0.4 of
+    255 on average.
 
-    channels: Read image files as grey (1) or colour (3), for the same stores.
+    channels: Channels of image files, for the same stores: grey (1) or colour (3).
 
     separator: Characters that each separate values of a CSV line; one character for a table with named columns.
     Excel's first line ``sep=;`` takes precedence.
@@ -1499,10 +1499,10 @@ def RecordOutput(
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
-    size is decoded at a half, a quarter or an eighth of its own, and scaled from there; values differ by about
-    0.4 of 255 on average.
+    size is decoded at a half, a quarter or an eighth of its size, and then scaled; values differ by about 0.4 of
+    255 on average.
 
-    channels: Read image files as grey (1) or colour (3), for the same stores.
+    channels: Channels of image files, for the same stores: grey (1) or colour (3).
 
     separator: Characters that each separate values of a CSV line; one character for a table with named columns.
     Excel's first line ``sep=;`` takes precedence.
@@ -1910,10 +1910,10 @@ def WeightInput(
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
-    size is decoded at a half, a quarter or an eighth of its own, and scaled from there; values differ by about
-    0.4 of 255 on average.
+    size is decoded at a half, a quarter or an eighth of its size, and then scaled; values differ by about 0.4 of
+    255 on average.
 
-    channels: Read image files as grey (1) or colour (3), for the same stores.
+    channels: Channels of image files, for the same stores: grey (1) or colour (3).
 
     separator: Characters that each separate values of a CSV line; one character for a table with named columns.
     Excel's first line ``sep=;`` takes precedence.

@@ -14,6 +14,7 @@ import pyarrow as pa
 from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field
+from singa_dask.data.codecs.columns import column_kind
 from singa_dask.errors import DataError
 from singa_dask.lazy import LazyModule
 
@@ -160,9 +161,9 @@ class Spelling:
             A text is not a number in the form of its column.
         """
         for i, name in enumerate(table.column_names if self.numbers or self.na_values else ()):
-            column = None if name in skipped else _as_strings(table.column(i))
-            if column is None:
+            if name in skipped or column_kind(table.schema[i].type) != "string":
                 continue
+            column = table.column(i).cast(pa.string()).combine_chunks()
             if words := self.words_of(name, listed):
                 is_word = pc.is_in(pc.utf8_trim_whitespace(column), pa.array(words, pa.string()))
                 column = pc.if_else(is_word, None, column)
@@ -177,11 +178,3 @@ class Spelling:
 
 
 NO_SPELLING = Spelling()
-
-
-def _as_strings(column: pa.ChunkedArray) -> pa.Array | None:
-    """Return a column of strings as one array; None for a column of other values."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    strings: pa.Array | None = column.cast(pa.string()).combine_chunks() if is_text else None
-    return strings

@@ -88,7 +88,7 @@ class ConversionPlan:
     @cached_property
     def digest(self) -> str:
         """Hash of everything that the results, final and intermediate, depend on."""
-        facts = (
+        identity = (
             VERSION,
             vars(self.request),
             self.count,
@@ -99,7 +99,7 @@ class ConversionPlan:
             self.direct_bytes,
             self.run_bytes,
         )
-        return hashlib.sha256(json.dumps(facts, sort_keys=True, default=dict).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(identity, sort_keys=True, default=dict).encode()).hexdigest()
 
     @cached_property
     def parts(self) -> dict[str, int]:
@@ -188,8 +188,8 @@ class ConversionPlan:
     def check_source(self, store: Store) -> None:
         """Raise a `DataError` that names a source that has changed since the plan was made."""
         versions_now = source_versions(self.request, self.storage_options, store)
-        facts = hash_of(versions_now), store.fingerprint, store.class_names
-        if facts != (self.versions, self.fingerprint, self.class_names):
+        identity = hash_of(versions_now), store.fingerprint, store.class_names
+        if identity != (self.versions, self.fingerprint, self.class_names):
             content = fs.read_bytes(fs.join(self.folder, SOURCES), storage_options=self.storage_options)
             changed = first_change(json.loads(content), versions_now) or store.url
             raise DataError(f"{changed}: changed during the conversion. Convert it again.")

@@ -72,7 +72,7 @@ def write_manifest(
             files = store.file_sums()
             if store.block_bytes(0) is None:
                 continue
-            text = json.dumps(_facts(store, class_names or known, files), separators=(",", ":"), sort_keys=True)
+            text = json.dumps(_describe(store, class_names or known, files), separators=(",", ":"), sort_keys=True)
             store.check_unchanged()
         written.append(manifest_url(each))
         fs.write_atomic(written[-1], f"{text}\n", storage_options)
@@ -97,7 +97,7 @@ def _files(url: str, storage_options: fs.Options) -> list[str]:
     return shard_urls(url, storage_options) if is_pattern(url, storage_options) else [url]
 
 
-def _facts(store: Store, class_names: Sequence[str], files: Sequence[FileSum]) -> dict[str, Any]:
+def _describe(store: Store, class_names: Sequence[str], files: Sequence[FileSum]) -> dict[str, Any]:
     names, blocks = store.class_names or class_names, []
     for block in store.blocks:
         crc = checksum_of(store.block_bytes(block.id) or b"")

@@ -68,11 +68,11 @@ class KVFile:
 
     def index_info(self) -> dict[str, Any]:
         """Return the stride, or the compressed lengths of all pairs, for the next opening."""
-        facts: dict[str, Any] = {"bytes": self.reader.size, "stride": self.stride}
+        info: dict[str, Any] = {"bytes": self.reader.size, "stride": self.stride}
         if not self.stride:
             lengths = np.diff(self.offsets).astype("<i8").tobytes()
-            facts["pairs"] = base64.b64encode(zlib.compress(lengths, 1)).decode()
-        return facts
+            info["pairs"] = base64.b64encode(zlib.compress(lengths, 1)).decode()
+        return info
 
     def _load_index(self, info: Mapping[str, Any]) -> bool:
         """Restore the index from `index_info`; return False if the first pair contradicts it."""
