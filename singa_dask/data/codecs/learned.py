@@ -24,3 +24,12 @@ class Learned(NamedTuple):
             {name: TableFacts.from_dict(each) for one in manifests for name, each in one.get("tables", {}).items()},
             {name: Scaling.from_dict(each) for one in manifests for name, each in one.get("scalings", {}).items()},
         )
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Return what is not empty, for the manifest of a checkpoint."""
+        described: dict[str, dict[str, Any]] = {
+            "class_names": {layer: list(names) for layer, names in self.class_names.items() if names},
+            "tables": {layer: facts.to_dict() for layer, facts in self.tables.items()},
+            "scalings": {layer: scaling.to_dict() for layer, scaling in self.scalings.items()},
+        }
+        return {key: value for key, value in described.items() if value}

@@ -88,56 +88,41 @@ class ClassNames:
 
     Attributes
     ----------
-    by_layer : dict of str to tuple of str
-        Set from a checkpoint, or by the training layer when it opens its store. Empty if the labels have no names.
-    inherited : dict of str to tuple of str
-        Names in a checkpoint that a new run starts from. They are kept if they include all names of the training data;
-        otherwise the names of the training data are used.
+    known : Learned
+        From a checkpoint, or from the store of a training layer once it is open. Scalings are known before training
+        begins.
+    inherited : Learned
+        From a checkpoint that a new run starts from. Its class names are kept if they include all names of the training
+        data; otherwise the names of the training data are used.
     readers : dict of str to callable
         By input layer of the training net: opens its store and returns its class names. Called if another net compares
         names before the training layer has opened its store.
-    tables, inherited_tables : dict of str to TableFacts
-        Like ``by_layer`` and ``inherited``, for records from named columns.
-    scalings, inherited_scalings : dict of str to Scaling
-        Scaling of the training data, by layer that standardises; known before training begins.
     """
 
     def __init__(self, learned: Learned | None = None) -> None:
-        self.by_layer: dict[str, tuple[str, ...]] = {}
-        self.inherited: dict[str, tuple[str, ...]] = {}
+        self.known = Learned.of()
+        self.inherited = Learned.of()
         self.readers: dict[str, Callable[[], tuple[str, ...]]] = {}
-        self.tables: dict[str, TableFacts] = {}
-        self.inherited_tables: dict[str, TableFacts] = {}
-        self.scalings: dict[str, Scaling] = {}
-        self.inherited_scalings: dict[str, Scaling] = {}
         self.update(learned or Learned.of())
 
     def learn(self, layer: str, names: Sequence[str]) -> tuple[str, ...]:
         """Return the names for a layer of the training net, given those of its store."""
-        if not self.by_layer.get(layer):
-            inherited = _find(self.inherited, layer)
+        known = self.known.class_names
+        if not known.get(layer):
+            inherited = _find(self.inherited.class_names, layer)
             index = NameNumbers(inherited)
-            self.by_layer[layer] = inherited if names and all(index[name] >= 0 for name in names) else tuple(names)
-        return self.by_layer[layer]
+            known[layer] = inherited if names and all(index[name] >= 0 for name in names) else tuple(names)
+        return known[layer]
 
     def known_for(self, layer: str) -> tuple[str, ...]:
         """Return the names of a layer if they are known, or else the names that all named layers share."""
-        return _find(self.by_layer, layer)
+        return _find(self.known.class_names, layer)
 
     def update(self, learned: Learned) -> None:
         """Add what a checkpoint contains."""
-        self.by_layer.update(learned.class_names)
-        self.tables.update(learned.tables)
-        self.scalings.update(learned.scalings)
-
-    def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Return the known names, facts and scalings for the manifest of a checkpoint; see `Learned.of`."""
-        known: dict[str, dict[str, Any]] = {
-            "class_names": {layer: list(names) for layer, names in self.by_layer.items() if names},
-            "tables": {layer: facts.to_dict() for layer, facts in self.tables.items()},
-            "scalings": {layer: scaling.to_dict() for layer, scaling in self.scalings.items()},
-        }
-        return {key: value for key, value in known.items() if value}
+        self.known.class_names.update(learned.class_names)
+        self.known.tables.update(learned.tables)
+        self.known.scalings.update(learned.scalings)
 
     def find(self, layer: str) -> tuple[str, ...]:
         """Return the names for a layer of any net; empty if the labels of the training data have no names.
@@ -145,9 +130,9 @@ class ClassNames:
         Raises a `DataError` if input layers of the training net have different classes, and none of them is ``layer``.
         """
         self._read()
-        class_names = _find(self.by_layer, layer)
-        if not class_names and layer not in self.by_layer and any(self.by_layer.values()):
-            known = "; ".join(f"{name}: {listed(names)}" for name, names in self.by_layer.items())
+        class_names = _find(self.known.class_names, layer)
+        if not class_names and layer not in self.known.class_names and any(self.known.class_names.values()):
+            known = "; ".join(f"{name}: {listed(names)}" for name, names in self.known.class_names.items())
             raise DataError(
                 f"layer {layer}: the training net has input layers of different classes: {known}. "
                 "Expected a layer with the name of one of them."
@@ -157,7 +142,7 @@ class ClassNames:
     def _read(self) -> None:
         """Open the stores of layers of the training net that have not been opened."""
         for name, read in self.readers.items():
-            if name not in self.by_layer:
+            if name not in self.known.class_names:
                 self.learn(name, read())
 
     def table_of(self, layer: str, learns: bool) -> TableFacts | None:
@@ -167,11 +152,11 @@ class ClassNames:
         standardised columns.
         """
         if learns:
-            return self.tables.get(layer) or self.inherited_tables.get(layer)
+            return self.known.tables.get(layer) or self.inherited.tables.get(layer)
         self._read()
-        tables = list(self.tables.values())
+        tables = list(self.known.tables.values())
         same = tables[0] if tables and all(each == tables[0] for each in tables) else None
-        facts, scaling = self.tables.get(layer, same), self.scaling_of(layer)
+        facts, scaling = self.known.tables.get(layer, same), self.scaling_of(layer)
         return facts.with_means(scaling.mean) if facts and scaling else facts
 
     def match_table(self, layer: str, store: Store, learns: bool) -> None:
@@ -182,7 +167,7 @@ class ClassNames:
         facts = store.table_facts
         known = self.table_of(layer, learns) if facts is not None else None
         if learns and facts is not None:
-            self.tables.setdefault(layer, facts)
+            self.known.tables.setdefault(layer, facts)
         if facts is not None and known is not None and (difference := facts.compare(known)):
             raise DataError(
                 f"{store.url}: {difference} in training. Convert training and test data together, with --split, or "
@@ -191,8 +176,8 @@ class ClassNames:
 
     def scaling_of(self, layer: str) -> Scaling | None:
         """Return the scaling of the layer of that name, or else the only scaling; None if there is none."""
-        only = next(iter(self.scalings.values())) if len(self.scalings) == 1 else None
-        return self.scalings.get(layer, only)
+        only = next(iter(self.known.scalings.values())) if len(self.known.scalings) == 1 else None
+        return self.known.scalings.get(layer, only)
 
     def match(self, layer: str, store: Store, learns: bool, required: bool, column: str = "") -> LabelMatch:
         """Match the labels of a store with those of the training net, by class name.
