@@ -1,4 +1,4 @@
-"""Orders of the records of an epoch, as pure functions of a seed: full, or shuffled within windows of blocks."""
+"""Orders of the records of an epoch, full or shuffled within windows, as functions of a seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random numbers of a seed and a purpose: permutations, draws and skips, the same in every version of NumPy.
+"""Random permutations and numbers of a seed and a purpose, the same in every version of NumPy.
 
 Only the raw output of Philox is used, which NumPy guarantees not to change.
 """
@@ -80,5 +80,5 @@ def draw(n: int, seed: int, purpose: str, *numbers: int) -> int:
 
 
 def random_skip(seed: int, layer: str, group: int, max_skip: int) -> int:
-    """Return the number of records that an input layer skips at the start, uniformly from 0 to ``max_skip``."""
+    """Return how many records an input layer skips at the start, uniformly from 0 to ``max_skip``."""
     return draw(max_skip + 1, seed, f"skip {layer}", group)

@@ -185,7 +185,7 @@ class Sampler:
         return rows // self.period
 
     def block_rows(self, worker: int = 0, n_workers: int = 1) -> Ids:
-        """Return the number of rows of each block that a worker reads in its first epoch (``full``: on average).
+        """Return the rows of each block that a worker reads in its first epoch (``full``: on average).
 
         Returns
         -------

@@ -55,7 +55,7 @@ class Field:
 
 
 class RecordRun(NamedTuple):
-    """Consecutive records of a file of a table: their byte range, and the number of the first line or record."""
+    """Consecutive records of a table file: byte range, and number of the first line or record."""
 
     offset: int
     length: int

@@ -16,7 +16,7 @@ pc = LazyModule("pyarrow.compute")
 
 
 def column_kind(kind: pa.DataType) -> str:
-    """Return ``number``, ``boolean``, ``string``, ``vector``, ``empty`` or, for another type, its name in Arrow."""
+    """Return ``number``, ``boolean``, ``string``, ``vector``, ``empty``, or another type's Arrow name."""
     types = pa.types
     if types.is_dictionary(kind):
         return column_kind(kind.value_type)
@@ -66,7 +66,7 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def missing_of(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Return which values are missing: null, NaN, an empty or blank string, or a vector with a missing value."""
+    """Return which values are null, NaN, blank strings, or vectors with a missing value."""
     kind = column.type
     if is_list(kind):
         rows = np.repeat(np.arange(len(column)), pc.fill_null(pc.list_value_length(column), 0).to_numpy())
@@ -101,7 +101,7 @@ def as_floats(column: pa.Array) -> npt.NDArray[np.float64]:
 
 
 def as_texts(column: pa.Array) -> pa.Array:
-    """Return the values of a column as strings: whole numbers as integers, decimals without trailing zeros."""
+    """Return values as strings: whole numbers as integers, decimals without trailing zeros."""
     kind = column.type
     if pa.types.is_string(kind):
         return column
@@ -116,7 +116,7 @@ def as_texts(column: pa.Array) -> pa.Array:
 
 
 def key_texts(column: pa.Array) -> pa.Array:
-    """Return keys as texts, the same in all formats: 7 for 7.0, a date for its midnight, null for a missing key."""
+    """Return keys as texts, alike in all formats: 7 for 7.0, a date for its midnight, null if missing."""
     texts = pc.utf8_trim_whitespace(as_texts(column))
     if pa.types.is_timestamp(column.type):
         texts = pc.replace_substring_regex(texts, r"( 00:00:00)?(\.0+)?$", "")

@@ -20,7 +20,7 @@ HINT = "Convert it to numbers or strings, or leave it out."
 
 
 def is_frame(value: Any) -> bool:
-    """Return whether a value has named columns: a frame of pandas or Dask, an Arrow table, or a stream of one."""
+    """Return whether a value is a frame of pandas or Dask, an Arrow table, or a stream of one."""
     if hasattr(value, "iloc"):
         return hasattr(value, "columns") and getattr(value, "ndim", 0) == 2
     return hasattr(value, "__arrow_c_stream__") and (hasattr(value, "columns") or hasattr(value, "schema"))
@@ -50,7 +50,7 @@ def as_table(value: Any, where: str, spelling: Spelling | None = None) -> pa.Tab
 
 
 def names_of(columns: Any, where: str) -> list[str]:
-    """Return the names of pandas' columns as texts; raise a `DataError` for several levels or a repeated name."""
+    """Return column names of pandas as texts; raise a `DataError` for several levels or a repeated name."""
     if getattr(columns, "nlevels", 1) > 1:
         raise DataError(f"{where}: columns with names of {columns.nlevels} levels, expected one. Join the levels.")
     names = [str(name) for name in columns]
@@ -111,7 +111,7 @@ def as_column(
 
 
 def _as_numbers(values: Sequence[float | None]) -> pa.Array:
-    """Return integers from 2**63 on as uint64, which keeps all digits; if that fails, all values as floats."""
+    """Return numbers that include integers from 2**63 on as uint64, or else as floats."""
     try:
         return pa.array(values, pa.uint64())
     except (pa.ArrowException, OverflowError):

@@ -25,7 +25,7 @@ def is_point(names: Sequence[str]) -> bool:
 
 
 def label_field(names: Sequence[str], label: str = "") -> str:
-    """Return the field with the label: the given one, or the only one of `LABEL_NAMES`; empty if there is none.
+    """Return the given field with the label, or the only one of `LABEL_NAMES`, or an empty string.
 
     Raises a `ValueError` if the given field does not exist, or several fields could be the label.
     """

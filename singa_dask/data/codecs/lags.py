@@ -1,4 +1,4 @@
-"""Lags of a time series: columns with earlier values of other columns, for training and for new records."""
+"""Lags of a time series: columns with earlier values, for training and for new records."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def times_of(values: Sequence[Any]) -> list[list[datetime | None]]:
 
 
 def _time_of(text: str, month_first: bool) -> datetime:
-    """Return the time of a date, in UTC if it has an offset; raise a `ValueError` if the day does not exist."""
+    """Return the time of a date, in UTC if it has an offset; raise a `ValueError` for a wrong day."""
     first, second, third = map(int, re.findall(r"\d+", text)[:3])
     if re.match(r"\d{4}", text):
         day = datetime(first, second, third)

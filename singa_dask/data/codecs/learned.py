@@ -1,4 +1,4 @@
-"""What checkpoints keep of the training data, so that other records are read the same way."""
+"""Knowledge about the training data that checkpoints keep, to read other records the same way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from singa_dask.data.codecs.table_facts import TableFacts
 
 
 class Learned(NamedTuple):
-    """What checkpoints keep of the training data, by input layer of the training net."""
+    """Knowledge about the training data in a checkpoint, by input layer of the training net."""
 
     class_names: dict[str, tuple[str, ...]]
     tables: dict[str, TableFacts]

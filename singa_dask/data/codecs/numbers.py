@@ -32,7 +32,7 @@ MARKS = {" ": BLANK, "'": "['\u2019]"}
 
 
 class NumberConf(Conf):
-    """How the numbers of a column are written as text: a column of ``numbers``."""
+    """Form of numbers that are texts: a column of ``numbers``."""
 
     thousands: Annotated[str, Field(max_length=1)] = ""
     """Separator between groups of digits. A blank stands for one of any width, and ``'`` for either apostrophe."""
@@ -53,7 +53,7 @@ class NumberConf(Conf):
 
 @dataclass(frozen=True)
 class NumberForm:
-    """How numbers are written as text; for the fields see `NumberConf`."""
+    """Form of numbers that are texts; for the fields see `NumberConf`."""
 
     thousands: str = ""
     decimal: str = "."
@@ -101,7 +101,7 @@ class NumberForm:
 
 @dataclass(frozen=True)
 class Spelling:
-    """How the values of a table are written, in files, frames or JSON.
+    """Spelling of the values of a table, in files, frames or JSON.
 
     Attributes
     ----------

@@ -27,7 +27,7 @@ HINTS = {
 
 
 def plain_array(value: Any, where: str) -> Array:
-    """Return an array without a mask; raise a `DataError` for masked values, a single value, or no NumPy array."""
+    """Return an array without a mask; raise a `DataError` for masked values, or for no array."""
     if isinstance(value, np.ma.MaskedArray):
         if np.ma.is_masked(value):
             raise DataError(f"{where}: masked values, expected a value everywhere. Fill them, e.g. by filled(0).")

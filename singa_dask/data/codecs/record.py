@@ -53,7 +53,7 @@ def encode_record(
 
 
 def decode_records(rows: Rows) -> Arrays | None:
-    """Decode SINGA records of the same layout: RecordProto, Record that wraps one, or WordRecord of its rnnlm example.
+    """Decode records of SINGA with the same layout: RecordProto, Record around one, or WordRecord.
 
     Parameters
     ----------
@@ -88,12 +88,12 @@ def decode_records(rows: Rows) -> Arrays | None:
 
 
 def _is_word(fields: Sequence[MessageField] | None) -> bool:
-    """Return whether a message is a WordRecord: the word, its index, and class, start and end of the class."""
+    """Return whether a message is a WordRecord: word, index, and class with its start and end."""
     return [(column.number, column.wire) for column in fields or ()] == WORD_FIELDS
 
 
 def _decode_words(rows: Rows) -> npt.NDArray[np.float32]:
-    """Decode WordRecords of the same length to (n, 4): index, class, class_start and class_end of each word."""
+    """Decode WordRecords of one length to (n, 4): index, class, class_start and class_end."""
     # the layout is determined by the length of the word, and by the ends of the varints after it
     keys = (rows >= 0x80) & (np.arange(rows.shape[1]) >= 2 + rows[:, 1:2].astype(np.int64))
     _, firsts, groups = np.unique(
@@ -142,7 +142,7 @@ def holds_pictures(rows: Rows) -> bool:
 
 
 def decode_values(values: Sequence[bytes | memoryview], decode: Decoder) -> Arrays:
-    """Decode messages of any lengths and layouts; raise a `ValueError`, ``record i: ...``, for an invalid one."""
+    """Decode messages of any layout; raise a `ValueError`, ``record i: ...``, for an invalid one."""
     lengths = np.fromiter(map(len, values), np.int64, len(values))
     parts: list[tuple[npt.NDArray[np.int64], Arrays]] = []
     for length in np.unique(lengths):

@@ -32,7 +32,7 @@ def show_schema(schema: Mapping[str, Field]) -> str:
 
 
 def check_schema(arrays: Arrays, schema: dict[str, Field], where: str) -> Arrays:
-    """Return ``arrays``; raise a `DataError` if their schema differs from that of the store."""
+    """Return ``arrays``; raise a `DataError` if they have another schema than the store."""
     if schema_of(arrays) != schema:
         raise DataError(f"{where}: holds {show_schema(schema_of(arrays))}, expected {show_schema(schema)}.")
     return arrays

@@ -53,7 +53,7 @@ def salvage_rows(
 
 
 def bisect_rows(n: int, decode: Callable[[int, int], T]) -> tuple[list[tuple[int, T]], dict[int, str]]:
-    """Decode rows, some of which are bad, in the longest possible runs.
+    """Decode rows, including bad ones, in the longest possible runs.
 
     Parameters
     ----------

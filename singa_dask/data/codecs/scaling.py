@@ -102,7 +102,7 @@ class Scaling:
 
     @property
     def needs_digits(self) -> npt.NDArray[np.bool_]:
-        """Whether 32-bit floats keep few digits of the differences within a column, as its mean is much larger."""
+        """Whether 32-bit floats keep few digits of a column, as its mean is much larger than its deviation."""
         return (self.std > 0) & (self.std < 256 * np.finfo(np.float32).eps * np.abs(self.mean))
 
     def scale(self, values: Any, dtype: npt.DTypeLike = np.float32) -> Any:
@@ -115,7 +115,7 @@ class Scaling:
         return values.astype(np.float64) * self.std + self.mean
 
     def of_shape(self, shape: Sequence[int]) -> Scaling | None:
-        """Return the scaling of records of a shape, by value, or by channel of images (channels, height, width).
+        """Return the scaling by value, or by channel of images (channels, height, width).
 
         None if the shape has another number of columns.
         """
@@ -135,5 +135,5 @@ class Scaling:
 
 
 def columns_of(shape: Sequence[int]) -> int:
-    """Return the number of columns of records: channels of images (channels, height, width), else all values."""
+    """Return the number of columns: channels of images (channels, height, width), else all values."""
     return int(shape[0]) if len(shape) == 3 else math.prod(shape)

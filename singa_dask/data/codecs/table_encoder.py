@@ -219,7 +219,7 @@ def _vectors(column: pa.Array, width: int, where: Where, name: str, fill: float 
 
 
 def _is_plain(column: pa.Array) -> bool:
-    """Return whether NumPy can view the numbers of a column, none of which is missing."""
+    """Return whether NumPy can view the numbers of a column without missing values."""
     return pa.types.is_floating(column.type) and column.type != pa.float16() and not column.null_count
 
 

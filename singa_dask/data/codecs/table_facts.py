@@ -1,4 +1,4 @@
-"""What is learned from the columns of a training table, so that other tables are read the same way."""
+"""Facts learned from the columns of a training table, to read other tables the same way."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def are_too_many(n_values: int, n: int) -> bool:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """What is learned from the training data, and needed to read other data the same way.
+    """Facts learned from the training data, to read other data the same way.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class TableFacts:
     spelling: Spelling = NO_SPELLING
 
     def values_of(self, name: str) -> list[str]:
-        """Return the names of the values of a feature: its own name, ``name=category``, or ``name[0]`` and so on."""
+        """Return the names of the values of a feature: ``name``, ``name=category`` or ``name[0]``."""
         if name in self.widths:
             return [f"{name}[{i}]" for i in range(self.widths[name])]
         if name in self.categories and self.encoding == "one_hot":

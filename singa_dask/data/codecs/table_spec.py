@@ -1,4 +1,4 @@
-"""Which columns of a table become records, according to a job."""
+"""Use of the columns of a table, according to a job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ARRAYS = ("list", "large_list", "fixed_size_list", "fixed_size_binary", "extensi
 
 @dataclass(frozen=True)
 class TableSpec:
-    """What a job says about the columns of a table.
+    """Settings of a job for the columns of a table.
 
     Attributes
     ----------

@@ -35,7 +35,7 @@ MAX_LENGTH = 256
 
 
 class TextConf(Conf):
-    """How the texts of a column become numbers: a column of ``texts``."""
+    """Encoding of the texts of a column: a column of ``texts``."""
 
     length: Size
     """Tokens of a record. Longer texts are truncated; shorter ones are padded with -1, which Embedding and PaddingMask
@@ -200,7 +200,7 @@ class TextMeasure:
 
     @classmethod
     def of(cls, texts: pa.Array) -> TextMeasure:
-        """Measure texts, none of which is null: in words, or in characters if they are names or have no blanks."""
+        """Measure texts without nulls: in words, or in characters if they are names or have no blanks."""
         measure = cls.of_columns([{"": texts}])[""]
         unspaced, letters = pc.sum(pc.count_substring_regex(texts, UNSPACED)), pc.sum(pc.utf8_length(texts))
         if measure.median >= MIN_WORDS and 2 * unspaced.as_py() < letters.as_py():
@@ -209,7 +209,7 @@ class TextMeasure:
 
     @classmethod
     def of_columns(cls, blocks: Iterable[Mapping[str, pa.Array]], tokens: str = "words") -> dict[str, TextMeasure]:
-        """Measure columns of texts, none of which is null, block by block."""
+        """Measure columns of texts without nulls, block by block."""
         codec, lengths = TextCodec(1, tokens, lowercase=True), defaultdict[str, list[npt.NDArray[np.int64]]](list)
         counts = defaultdict[str, Counter[str]](Counter)
         for block in blocks:

@@ -73,7 +73,7 @@ def as_values(
 
 
 def find_wrong_weight(weights: npt.NDArray[Any]) -> tuple[int, str] | None:
-    """Return index and fault of the first of (n, ...) weights that is negative or not finite; None if all are valid."""
+    """Return index and fault of the first negative or infinite weight, (n, ...); None if all are valid."""
     wrong = ~((weights >= 0) & (weights <= np.finfo(np.float32).max)).reshape(-1)
     if not wrong.any():
         return None

@@ -1,4 +1,4 @@
-"""convert: converts files of other formats to stores; optionally shuffles, splits and shards the records.
+"""convert: converts files of other formats to stores; can shuffle, split and shard the records.
 
 A conversion is planned, divided into tasks, and executed by a function ``run``, e.g. on a cluster. The bytes written
 depend on the sources and the arguments only. Results stay in a directory next to the target until all are done, so that
@@ -211,7 +211,7 @@ def _write_sources(plan: ConversionPlan, versions: Mapping[str, str]) -> None:
 
 
 def _changed_source(plan: ConversionPlan, versions: Mapping[str, str]) -> str:
-    """Return a source that has changed since an unfinished conversion of these files; empty if there is none."""
+    """Return a source that changed since an unfinished conversion of the same files; empty if none."""
     before = json.loads(fs.read_bytes(fs.join(plan.folder, SOURCES), storage_options=plan.storage_options))
     return first_change(before, versions) if before.keys() == versions.keys() else ""
 

@@ -152,7 +152,7 @@ class ConversionPlan:
         return np.concatenate([*starts, [self.shards[-1].stop]]).astype(np.int64)
 
     def runs(self, starts: Rows) -> list[tuple[int, int]]:
-        """Group the source blocks, given by their first records, into runs (first, last) of about ``run_bytes``."""
+        """Group source blocks, given by first records, into runs (first, last) of about ``run_bytes``."""
         last = (starts[1:] - 1) * self.record_bytes // max(self.run_bytes, self.record_bytes, 1)
         cuts = [0, *(np.flatnonzero(np.diff(last)) + 1).tolist(), len(last)]
         return list(itertools.pairwise(cuts))

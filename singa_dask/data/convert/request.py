@@ -91,7 +91,7 @@ def key_options(backend: str, pattern: str) -> dict[str, str]:
 
 
 def backend_of(destination: str) -> str:
-    """Return the backend that writes files with the suffix of a URL; raise a `ConfigError` if there is none."""
+    """Return the backend that writes files with a suffix; raise a `ConfigError` if there is none."""
     known = [name for name in STORES.names() if "write" in vars(STORES.find(name))]
     for name in known:
         if destination.lower().endswith(STORES.find(name).suffixes):

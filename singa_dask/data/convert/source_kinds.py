@@ -66,7 +66,7 @@ def source_files(urls: Sequence[str], storage_options: fs.Options = None, kind: 
 
 
 def kinds() -> list[str]:
-    """Return the kinds of sources: formats of stores, each by its first name, and those that are read here."""
+    """Return the kinds of sources: formats of stores by their first names, and `READERS`."""
     formats = {name: STORES.find(name) for name in STORES.names()}
     return sorted({*READERS, *(name for name, cls in formats.items() if cls.is_source and cls.backend_name() == name)})
 

@@ -1,4 +1,4 @@
-"""Tasks of a conversion: idempotent units of work that any process can execute, in any order within a step.
+"""Tasks of a conversion: idempotent units of work for any process, in any order within a step.
 
 A task reads the sources and the results of earlier steps in the directory of the plan, and writes its own result there
 atomically. A resumed conversion executes the tasks whose results are missing.
@@ -90,7 +90,7 @@ _KEPT: dict[int, tuple[str, Store]] = {}
 
 
 def keep_source(session: str, source: Store) -> None:
-    """Let the tasks of a session in this thread use an open store, and close the store of another session."""
+    """Keep an open store for the tasks of a session in this thread; close another session's store."""
     release_source()
     _KEPT[threading.get_ident()] = session, source
 
@@ -112,7 +112,7 @@ def release_session(session: str) -> None:
 
 @contextlib.contextmanager
 def reporting(on_records: Callable[[float], None]) -> Iterator[None]:
-    """Call ``on_records`` with progress in records of tasks in this thread; a record that is only read counts half."""
+    """Call ``on_records`` with the progress of tasks in this thread; reading a record counts half."""
     _HERE.on_records = on_records
     try:
         yield
@@ -141,7 +141,7 @@ def gather_labels(task: Task) -> None:
 
 
 def scatter(task: Task) -> None:
-    """Write the records of a run by bucket: starts of the buckets; for each its positions, then each field."""
+    """Write the records of a run by bucket: bucket starts, then positions and fields of each bucket."""
     plan, source = task.plan, task.source()
     first, last = plan.runs(source.starts)[task.index]
     start, stop = int(source.starts[first]), int(source.starts[last])
@@ -256,7 +256,7 @@ def _gather(source: Store, rows: npt.NDArray[np.int64]) -> Arrays:
 
 
 def _bucket(task: Task, source: Store, bucket: int, pieces: list[tuple[str, int, int]]) -> Arrays:
-    """Collect the records of a bucket; ``pieces`` are the URL of each run, and the first and last of its records."""
+    """Collect the records of a bucket from ``pieces``: URL, first and last record of each run."""
     buckets, options = task.plan.buckets, task.plan.storage_options
     start, stop = buckets[bucket : bucket + 2].tolist()
     taken = {name: np.empty((stop - start, *field.shape), field.dtype) for name, field in source.schema.items()}

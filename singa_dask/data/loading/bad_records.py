@@ -13,7 +13,7 @@ OnError = Literal["raise", "skip", "replace"]
 
 @dataclass(frozen=True)
 class BadPolicy:
-    """How a loader treats bad records.
+    """Treatment of bad records by a loader.
 
     A store that cannot be opened is an error under every policy: a missing or empty file, an unreadable directory, a
     truncated LMDB file, an invalid first record.

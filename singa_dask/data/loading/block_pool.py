@@ -1,4 +1,4 @@
-"""BlockPool: blocks in one contiguous array per field, so that records of many blocks are gathered by one call."""
+"""BlockPool: blocks in contiguous arrays, so that one call gathers records of many blocks."""
 
 from __future__ import annotations
 

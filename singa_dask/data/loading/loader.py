@@ -1,4 +1,4 @@
-"""Loader: the batches of one worker, in the order of a sampler, read ahead by a thread within a bound on memory.
+"""Loader: the batches of one worker in the order of a sampler, read ahead within a memory bound.
 
 A `BatchReader` reads several batches at a time into one `BatchBuffer`; without prefetching, in the caller's thread.
 """
@@ -246,7 +246,7 @@ class Loader:
         self.n_ahead = 0
 
     def rewind(self) -> None:
-        """Go back to the first batch."""
+        """Return to the first batch."""
         self._halt()
         self._step = self.n_ahead = 0
 

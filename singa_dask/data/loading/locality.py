@@ -1,4 +1,4 @@
-"""Locality: the hosts that store a block, and an assignment of blocks by which workers read from their own host.
+"""Locality: the hosts of blocks, and an assignment that lets workers read from their own host.
 
 An assignment only changes which worker reads a block, never the number of records that a worker reads.
 """
@@ -23,7 +23,7 @@ LOOPBACK = ("127.", "localhost", "::1", "ip6-l")
 
 
 def host_names(*names: str) -> frozenset[str]:
-    """Return the names of this host, the given ones and those of the system, each in full and short form."""
+    """Return the given names and the system's names of this host, each in full and short form."""
     system = [name for name in (socket.gethostname(), socket.getfqdn()) if not name.startswith(LOOPBACK)]
     # with a loopback address, all processes are on this machine
     loopback = ["localhost"] if any(name.startswith(LOOPBACK) for name in names) else []
@@ -126,7 +126,7 @@ class Survey(NamedTuple):
 
 
 class HostSpan(NamedTuple):
-    """A span of the assigned blocks that ends at record ``high``, and its host (-1: a host without blocks)."""
+    """A span of assigned blocks that ends at record ``high``, and its host (-1: without blocks)."""
 
     high: int
     host: int

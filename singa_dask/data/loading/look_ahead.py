@@ -54,7 +54,7 @@ class LookAhead:
         self._next = 0
 
     def restart(self, step: int, kept: Iterable[int] = ()) -> None:
-        """Go to a step, at which the ``kept`` blocks are in memory, the most recently used last."""
+        """Restart at a step; ``kept`` are the blocks in memory, the most recently used last."""
         self._chunks.clear()
         self._kept = OrderedDict.fromkeys(kept)
         self._next = step

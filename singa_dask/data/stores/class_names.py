@@ -46,7 +46,7 @@ def parse_names(names: Any) -> tuple[str, ...]:
 def write_options(
     target: type[Store], names: Sequence[str], table_facts: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the options ``class_names`` and ``table_facts`` of ``write`` that are not empty and supported."""
+    """Return the nonempty options ``class_names`` and ``table_facts`` that ``write`` supports."""
     options = {"class_names": tuple(names), "table_facts": table_facts}
     return {name: value for name, value in options.items() if value and name in target.write_options}
 
@@ -106,7 +106,7 @@ class ClassNames:
         self.update(learned or Learned.of())
 
     def learn(self, layer: str, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the names for a layer of the training net, given those of its store."""
+        """Return the names for a layer of the training net, given the names of its store."""
         known = self.known.class_names
         if not known.get(layer):
             inherited = _find(self.inherited.class_names, layer)
@@ -146,7 +146,7 @@ class ClassNames:
                 self.learn(name, read())
 
     def table_of(self, layer: str, learns: bool) -> TableFacts | None:
-        """Return the known facts of the columns that a layer reads; None if the layer is the first to learn them.
+        """Return the known facts of the columns of a layer; None if it is the first to learn them.
 
         ``learns`` says whether the layer belongs to the training net. For other layers, the facts include the means of
         standardised columns.
@@ -180,7 +180,7 @@ class ClassNames:
         return self.known.scalings.get(layer, only)
 
     def match(self, layer: str, store: Store, learns: bool, required: bool, column: str = "") -> LabelMatch:
-        """Match the labels of a store with those of the training net, by class name.
+        """Match the labels of a store with the labels of the training net, by class name.
 
         Parameters
         ----------

@@ -21,7 +21,7 @@ FRONT_MATTER = re.compile(r"---\r?\n(.*?\n)---\r?\n", re.DOTALL)
 
 
 def saved_files(url: str, names: Collection[str], storage_options: fs.Options = None) -> list[str]:
-    """Return the files that Hugging Face's ``Dataset.save_to_disk`` wrote to a directory; none for other directories.
+    """Return the files that ``Dataset.save_to_disk`` wrote to a directory; empty for others.
 
     ``names`` are the names in the directory.
 
@@ -58,7 +58,7 @@ def name_sets(url: str, storage_options: fs.Options = None) -> str:
 
 
 def _splits_of(url: str, storage_options: fs.Options) -> list[str]:
-    """Return the files and the name of each split in the front matter of README.md; empty if there are none."""
+    """Return files and name of each split in the front matter of README.md; empty if there are none."""
     splits = []
     try:
         front = FRONT_MATTER.match(decode_text(fs.join(url, README), storage_options))

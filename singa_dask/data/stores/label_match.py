@@ -19,7 +19,7 @@ Labels = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class LabelMatch:
-    """How to convert the labels of a store.
+    """Conversion of the labels of a store.
 
     Attributes
     ----------

@@ -12,7 +12,7 @@ LOGS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
 
 
 def refuse_lake(url: str, names: Collection[str], storage_options: fs.Options = None) -> None:
-    """Raise a `DataError` for a directory of a Delta, Hudi or Iceberg table, or with uncommitted files of Databricks.
+    """Raise a `DataError` for a Delta, Hudi or Iceberg table, or uncommitted files of Databricks.
 
     ``names`` are the names in the directory.
     """

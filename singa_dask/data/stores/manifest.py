@@ -61,11 +61,11 @@ class Manifest:
     files: tuple[FileSum, ...]
 
     def dismiss(self) -> None:
-        """Log that the manifest is ignored because its blocks differ from those of the data."""
+        """Log that the manifest is ignored because the data has other blocks."""
         logger.warning("%s: ignored: its blocks are not those of the data.", self.url)
 
     def check_described(self, url: str, schema: dict[str, Field], class_names: tuple[str, ...]) -> None:
-        """Raise a `DataError` if fields or class names, as a file describes them, are not those in the manifest."""
+        """Raise a `DataError` if fields or class names in a file differ from the manifest."""
         if schema != self.schema:
             # a manifest lists fields by name
             actual, expected = (show_schema(dict(sorted(each.items()))) for each in (schema, self.schema))

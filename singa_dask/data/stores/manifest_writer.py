@@ -80,7 +80,7 @@ def write_manifest(
 
 
 def forget_manifest(url: str, storage_options: fs.Options = None) -> dict[str, tuple[str, ...]]:
-    """Delete the manifest of a store, or of each file that matches a pattern; return its class names by URL."""
+    """Delete the manifests of a store, or of files that match a pattern; return class names by URL."""
     names = {}
     for each in _files(url, storage_options):
         target, content = manifest_url(each), None

@@ -138,14 +138,14 @@ class RangeStore(Store):
         """
 
     def ranges(self, block_id: int) -> tuple[Range, ...]:
-        """Return the ranges that `decode` needs; by default offset and length of the block in the first source."""
+        """Return the ranges that `decode` needs; by default the block's range of the first source."""
         block = self.blocks[block_id]
         return (Range(self.sources[0], block.offset, block.length),)
 
     # -- what a format uses ------------------------------------------------------------------------------
 
     def choose_label(self, names: Sequence[str]) -> str:
-        """Return which of some fields is the label, by the option ``label`` or its name; empty if there is none.
+        """Return the label among some fields, by the option ``label`` or its name; empty if there is none.
 
         Raises a `DataError` if the named field does not exist, or several fields could be the label.
         """
@@ -156,7 +156,7 @@ class RangeStore(Store):
         return self.label_name
 
     def open_source(self, url: str = "") -> Bytes:
-        """Open a file, by default that of the store; if ``gzipped``, a gzipped one is decompressed into memory.
+        """Open a file, by default the store's; a gzipped file is decompressed if ``gzipped``.
 
         Raises a `DataError` if the file is missing, or its gzip is damaged.
         """
@@ -337,7 +337,7 @@ def file_bytes(source: Bytes) -> int:
 
 
 def summed_bytes(ranges: Sequence[Range], data: list[memoryview]) -> list[memoryview]:
-    """Return the bytes that a block's checksum covers; for derived bytes, length and checksum of their file."""
+    """Return the bytes that a block's checksum covers; length and checksum of the file if derived."""
     origin = ranges[0].source.origin if ranges else None
     return [memoryview(repr(origin).encode())] if origin else data
 

@@ -51,7 +51,7 @@ class SplitConf(Conf):
             yield ("key",), "expected test_share beside it: values of a key are drawn, and have no order."
 
     def rows(self, first: int, n: int) -> Rows:
-        """Return which of ``n`` records from number ``first`` on are in the part: their indices from ``first`` on."""
+        """Return which of ``n`` records from ``first`` on are in the part, as indices from ``first`` on."""
         if self.test_from:
             is_test = np.arange(first, first + n) >= self.test_from
         else:
@@ -78,7 +78,7 @@ class SplitConf(Conf):
 
 
 class SplitStore(ViewStore):
-    """A part of the records of another store. Tables choose their records themselves, so as to learn only from these.
+    """A part of the records of another store. Tables choose records themselves, to learn from these.
 
     Parameters
     ----------

@@ -201,7 +201,7 @@ class Store(ABC):
 
     @classmethod
     def backend_name(cls) -> str:
-        """Return the name of the format in job files; for an unregistered subclass, that of its base."""
+        """Return the name of the format, or of its base if a subclass is not registered."""
         return next((names[0] for each in cls.__mro__ if (names := STORES.names_of(each))), "")
 
     @abstractmethod
@@ -327,7 +327,7 @@ class Store(ABC):
         return block_id, row
 
     def record_files(self, first: int, stop: int) -> list[str]:
-        """Return the file of each record from ``first`` to ``stop``; empty unless each record has its own file."""
+        """Return the file of each record from ``first`` to ``stop``; empty unless each has its own."""
         return []
 
     @property

@@ -1,4 +1,4 @@
-"""ViewStore: a store whose blocks are read from other stores. The base of shards and of parts to train or test on."""
+"""ViewStore: a store whose blocks are blocks of other stores. The base of shards and of splits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEANING = ("class_names", "schema", "table_facts", "table_columns", "other_field
 
 
 class ViewStore(RangeStore):
-    """Records of other ``stores``, which it closes; a subclass says where a block is, and how records are changed."""
+    """Records of other ``stores``, which it closes; a subclass locates blocks and changes records."""
 
     is_source = False
     stores: Sequence[Store]

@@ -146,7 +146,7 @@ class ArrayStore(RangeStore):
         self._compare_labels()
 
     def _cut(self) -> tuple[Block, ...]:
-        """Return the blocks; offsets and lengths are those of uncompressed values."""
+        """Return the blocks, with offsets and lengths of uncompressed values."""
         count, size, n = self._values.shape[0], self._values.row_bytes, self._values.rows_per_block()
         if count > n * MAX_BLOCKS:
             raise DataError(f"{self.url}: an array of shape {self._values.shape} in chunks of {n} records: damaged.")
@@ -181,7 +181,7 @@ class ArrayStore(RangeStore):
         raise DataError(f"{self.url}: {fault}. Arrays: {listed(names) or 'none'}.{hint}")
 
     def _label_name(self, values: str) -> str:
-        """Return the name of the array of labels: the given one, or one beside the values; empty if there is none."""
+        """Return the array of labels, given or beside the values; empty if there is none."""
         wanted = str(self.options["label"]).strip("/")
         if wanted:
             if wanted in self._names:

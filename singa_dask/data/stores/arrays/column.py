@@ -1,4 +1,4 @@
-"""ColumnStore: records whose fields have a constant stride in the file. The base of idx, CIFAR, npy and npz.
+"""ColumnStore: records of constant stride in a file. The base of idx, CIFAR, npy and npz.
 
 Blocks of a local file are views of its memory map. A remote file is read by ranges. A compressed file is decompressed
 into memory when it is opened.

@@ -136,7 +136,7 @@ GAP_BYTES = 1 << 12
 
 @STORES.register("hdf5")
 class HDF5Store(ArrayStore):
-    """Records of an HDF5 file, in chunks or not, with gzip, lzf, shuffle and fletcher32 (``singa-dask[hdf5]``).
+    """Records of an HDF5 file with gzip, lzf, shuffle and fletcher32 (``singa-dask[hdf5]``).
 
     Arrays of uint8 become ``pixel``, other numbers ``data``, rounded to float32. Labels are integers, or text: then the
     ``class_names`` are all labels, sorted. Otherwise they are in an attribute ``class_names``, classes or names of

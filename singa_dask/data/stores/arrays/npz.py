@@ -73,7 +73,7 @@ class NpzStore(ColumnStore):
     def write(
         cls, url: str, records: Records, storage_options: fs.Options = None, class_names: Sequence[str] = ()
     ) -> None:
-        """Write an array per field, and one of class names, with `numpy.savez`. All records are held in memory."""
+        """Write an array per field and for class names by `numpy.savez`, with all records in memory."""
         rows = Rechunker(url, records)
         blocks = list(rows.chunks(rows_per_block(rows.record_bytes)))
         arrays = {name: np.concatenate([block[name] for block in blocks]) for name in rows.schema}

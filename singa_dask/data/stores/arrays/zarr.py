@@ -1,4 +1,4 @@
-"""Records in Zarr, version 2 or 3: a group with an array of images or data and one of labels, or a single array."""
+"""Records in Zarr, version 2 or 3: a group with arrays of values and labels, or one array."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 @STORES.register("zarr")
 class ZarrStore(ArrayStore):
-    """Records of a Zarr group or array, version 2 or 3, with any codec that the library has (``singa-dask[zarr]``).
+    """Records of a Zarr group or array, version 2 or 3, with any codec (``singa-dask[zarr]``).
 
     Arrays of uint8 become ``pixel``, other numbers ``data``, rounded to float32. Labels are integers, or text: then the
     ``class_names`` are all labels, sorted. Otherwise they are in an attribute ``class_names``, classes or names of

@@ -75,7 +75,7 @@ class ArrowStore(RangeStore):
         self.mapped = self.is_local and not self._compressed
 
     def _find_blocks(self, source: Bytes, batches: list[tuple[int, int, int]]) -> tuple[tuple[Block, ...], bool]:
-        """Return the blocks, and whether any is compressed, from the manifest or from the header of each block."""
+        """Return the blocks, and whether any is compressed, from the manifest or block headers."""
         lengths = [(offset, meta + body) for offset, meta, body in batches]
         if self.manifest and lengths == [(block.offset, block.length) for block in self.manifest_blocks()]:
             return self.manifest.blocks, bool(self.manifest.opening.get("compressed"))
@@ -196,7 +196,7 @@ def _read_footer(reader: Bytes) -> tuple[pa.Schema, list[tuple[int, int, int]]]:
 
 
 def _batch_header(metadata: memoryview) -> tuple[int, bool]:
-    """Return the rows of a record batch, and whether it is compressed (Message.header.length and .compression)."""
+    """Return the rows of a record batch, and whether it is compressed, given its message."""
     message = bytes(metadata[8:])
     table = _root(message)
     at = _slot(message, table, 2)

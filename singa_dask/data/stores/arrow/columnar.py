@@ -1,4 +1,4 @@
-"""Files of columns that are read as Parquet in memory: Feather, other Arrow files, streams of Arrow, and ORC."""
+"""Columnar files that are read as Parquet in memory: Feather, other Arrow files, and ORC."""
 
 from __future__ import annotations
 

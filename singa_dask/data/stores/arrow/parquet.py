@@ -1,4 +1,4 @@
-"""Records in Parquet: columns of fixed-size binary, or lists of numbers of equal length, or encoded images.
+"""Records in Parquet: fixed-size binary, lists of numbers of one length, or encoded images.
 
 A row group is a block. Lists of numbers are about 15 times slower to read than fixed-size binary, which converters
 write.
@@ -323,7 +323,7 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _array(column: pa.Array, field: Field, where: str, first: int, axes: tuple[int, ...] = ()) -> npt.NDArray[Any]:
-    """Return the values of a column that begins with record ``first``; ``axes`` is their order in the file."""
+    """Return a column that begins with record ``first``, whose ``axes`` are in the order of the file."""
     if not field.shape or pa.types.is_fixed_size_binary(column.type):
         return column_array(column, field, where, first)
     # a tensor is one list

@@ -255,7 +255,7 @@ class ImageFolderStore(_ImageStore):
         return files, [numbers[text] for text in texts]
 
     def _inside(self, folder: str) -> tuple[list[str], list[str]]:
-        """Return the images and the other files in a folder and its subfolders, as paths relative to the store."""
+        """Return the images and the other files in a folder and its subfolders, relative to the store."""
         images, others = list[str](), list[str]()
         for name, is_folder, _ in fs.entries(fs.join(self.url, folder), self.storage_options):
             if is_ignored(name):
@@ -273,7 +273,7 @@ def is_ignored(name: str) -> bool:
 
 
 def entries_of(folder: str, storage_options: fs.Options) -> list[str]:
-    """Return the names in a folder without those that `is_ignored`."""
+    """Return the names in a folder that are not `is_ignored`."""
     return [name for name, _, _ in fs.entries(folder, storage_options) if not is_ignored(name)]
 
 
@@ -290,7 +290,7 @@ class ImageListOptions(ImageFileOptions):
 
 @STORES.register("image-list")
 class ImageListStore(_ImageStore):
-    """Images of a list: lines of ``name label``, separated by a blank or tab; names are relative to the list.
+    """Images of a list of lines ``name label``, with names relative to the list.
 
     Labels are integers or class names, which are sorted if ``classes`` are not given.
     """

@@ -57,7 +57,7 @@ MARGIN = 2
 
 
 class ImageOptions(Conf):
-    """How images are decoded; see `decode_image`."""
+    """Options for decoding images; see `decode_image`."""
 
     resize: Many[Size] | None = None
     """Height and width to which image files are scaled and cropped, for image-folder, image-list, image-parquet,
@@ -119,7 +119,7 @@ def _named_errors(where: str) -> Iterator[None]:
 def decode_image(
     data: bytes | memoryview, where: str, resize: Sequence[int] | None = None, channels: int = 3
 ) -> npt.NDArray[np.uint8]:
-    """Decode the first frame of an image, turned as its EXIF says; 16-bit grey values are scaled to 8 bits.
+    """Decode the first frame of an image, turned as its EXIF says; 16-bit grey becomes 8-bit.
 
     Parameters
     ----------

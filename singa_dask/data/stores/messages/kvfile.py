@@ -98,7 +98,7 @@ class KVFile:
         return len(self.offsets) - 1
 
     def values(self, first: int, n: int, data: memoryview) -> npt.NDArray[np.uint8] | list[memoryview]:
-        """Return the values of ``n`` pairs with these bytes: an (n, length) view, or a list for varying lengths."""
+        """Return the values of ``n`` pairs: an (n, length) view, or a list for varying lengths."""
         if self.stride:
             (key_length,) = LENGTH.unpack_from(data, 0)
             return np.frombuffer(data, np.uint8).reshape(n, self.stride)[:, 16 + key_length :]

@@ -1,4 +1,4 @@
-"""Records in LMDB: Caffe's Datum, SINGA's RecordProto, or blocks of raw arrays as our converters write them.
+"""Records in LMDB: Caffe's Datum, SINGA's RecordProto, or raw arrays of a converter.
 
 Files are read through a memory map, without locks, so that read-only disks work. The library LMDB only writes: when it
 reads, a wrong byte in a page can end the process, and it must not be used after a fork.

@@ -1,4 +1,4 @@
-"""Records in webdataset tars: adjacent files with the same key are a record, e.g. ``0001.png`` and ``0001.cls``.
+"""Records in webdataset tars: adjacent files with one key, e.g. ``0001.png`` and ``0001.cls``.
 
 Headers are scanned at opening, unless a manifest has the index; a block is one range of the file.
 """

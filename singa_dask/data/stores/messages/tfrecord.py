@@ -1,4 +1,4 @@
-"""Records in TFRecord files of tf.train.Example: ``length | its CRC | message | its CRC``. CRCs are verified."""
+"""Records in TFRecord files of tf.train.Example: ``length | its CRC | message | its CRC``."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _feature(rows: Rows) -> Feature | None:
 
 
 def _fields(rows: Rows, number: int) -> list[Rows] | None:
-    """Return the values of a field of messages or bytes; empty for an empty message, None if layouts differ."""
+    """Return the values of a field of messages or bytes; empty if missing, None if layouts differ."""
     columns = protobuf.columns(rows)
     if columns is None:
         return None
@@ -252,7 +252,7 @@ class TFRecordStore(RangeStore):
 
 
 def example_features(url: str) -> dict[str, bool]:
-    """Return the names of the features in the first record of a TFRecord file, and whether each is numeric."""
+    """Return the features in the first record of a TFRecord file, and whether each is numeric."""
     source = open_bytes(url)
     end = int(_scan(source)[1]) if source.size else 0
     features = _features(np.frombuffer(source.read(0, end)[HEAD_BYTES:-TAIL_BYTES], np.uint8)[None]) if end else None

@@ -94,7 +94,7 @@ def read_header(
     has_names: bool | None = None,
     quotes: bool | None = None,
 ) -> CsvHeader:
-    """Read the header of a file of ``size`` bytes; without a header, columns are named 1, 2, ... by position.
+    """Read the header of a file of ``size`` bytes, or name columns 1, 2, ... without a header.
 
     Raises a `DataError` if the file is empty or has another encoding, a name occurs twice, or the header has another
     separator.
@@ -112,7 +112,7 @@ def read_header(
 
 
 def check_charset(url: str, charset: str) -> None:
-    """Raise a `DataError` unless an encoding extends ASCII, as line ends, separators and quotes are found in bytes."""
+    """Raise a `DataError` unless an encoding extends ASCII, so that line ends can be found in bytes."""
     try:
         if bytes(range(128)).decode(charset).encode() == bytes(range(128)):
             return
@@ -122,7 +122,7 @@ def check_charset(url: str, charset: str) -> None:
 
 
 def split_rows(lines: Iterable[str], separator: str, quotes: bool | None, strict: bool = False) -> list[list[str]]:
-    """Return the fields of each record of some lines; raise a `csv.Error` for a wrong one that is detected."""
+    """Return the fields of each record of some lines; raise a `csv.Error` for a wrong record."""
     options: dict[str, Any] = {"quoting": csv.QUOTE_NONE if quotes is False else csv.QUOTE_MINIMAL, "strict": strict}
     return list(csv.reader(lines, delimiter=separator, skipinitialspace=separator != " ", **options))
 
@@ -155,7 +155,9 @@ def _names(where: str, names: Sequence[str], may_be_numbers: bool) -> tuple[str,
 
 
 def cut_records(url: str, chunks: Iterable[bytes | memoryview], header: CsvHeader, size: int) -> Iterator[RecordRun]:
-    """Scan a file for the ends of records, and yield runs of about the size of a chunk. Empty lines are ignored.
+    """Scan a file for the ends of records, and yield runs of about the size of a chunk.
+
+    Empty lines are ignored.
 
     Parameters
     ----------
@@ -381,7 +383,7 @@ def has_numbers(texts: Sequence[str]) -> bool:
 
 
 def decimal_comma(texts: Sequence[str]) -> str:
-    """Return the first field with a decimal comma if the others are such or whole numbers; else an empty string."""
+    """Return the first field with a decimal comma if all are whole numbers or such; else empty."""
     if all(DECIMAL_COMMA.fullmatch(text) or re.fullmatch(r"[+-]?\d+", text) for text in texts):
         return next((text for text in texts if "," in text), "")
     return ""

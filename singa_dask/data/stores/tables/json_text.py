@@ -36,7 +36,7 @@ def after_mark(source: Bytes) -> int:
 
 
 def parse_lines(text: memoryview | bytes, schema: pa.Schema | None) -> pa.Table | None:
-    """Parse lines of JSON into all columns or those of a schema; None if a line does not fit."""
+    """Parse all columns, or the columns of a schema, of JSON lines; None if a line does not fit."""
     unexpected = "ignore" if schema else "infer"
     try:
         table = pyarrow.json.read_json(

@@ -1,4 +1,4 @@
-"""OpenParts: the files of a table, of which the recently used ones stay open."""
+"""OpenParts: the files of a table; recently used ones stay open."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Slot:
 
 
 def check_columns(part: TablePart, form: str, wanted: Mapping[str, str], first: str, *of_any: str) -> None:
-    """Raise a `DataError` unless a file has the columns of the ``first`` file, of the same kinds except ``of_any``."""
+    """Raise a `DataError` unless a file has the ``first`` file's columns and kinds, except ``of_any``."""
     # kinds of CSV are guessed from the first records; other values are actual when they are read
     names = (part.kinds if form == "parquet" else {}) or dict.fromkeys(part.names, "empty")
     for name, kind in wanted.items():
@@ -41,7 +41,7 @@ def check_columns(part: TablePart, form: str, wanted: Mapping[str, str], first: 
 
 
 class OpenParts:
-    """The files of a table, of which the recently used ones stay open, read with the columns of their directories.
+    """The files of a table with the columns of their directories; recently used ones stay open.
 
     Any thread may use it; several can open files at the same time. A file that is no longer kept is closed when neither
     it nor views of it are used.
@@ -99,7 +99,7 @@ class OpenParts:
             self._slots.clear()
 
     def in_file(self, file: int, wanted: Mapping[str, str]) -> dict[str, str]:
-        """Return the columns and kinds that are in a file, without those that its directories give."""
+        """Return the wanted columns that are in a file, not in the names of its directories."""
         keys = dict(self.files[file].keys)
         return {name: kind for name, kind in wanted.items() if name not in keys}
 

@@ -163,7 +163,7 @@ NAMING = (
 
 
 class NamedColumns(StoreOptions):
-    """Which columns of a table become records, and how CSV is read."""
+    """Use of the columns of a table, and the form of CSV."""
 
     separator: str = KeyField(default=",", min_length=1)
     """Characters that each separate values of a CSV line; one character for a table with named columns. Excel's first
@@ -398,7 +398,7 @@ class TableStore(RangeStore):
         return (kinds | {name: "string" for name in self._spec.categories if name in kinds}).items()
 
     def _cache_files(self) -> tuple[Path, Path] | None:
-        """Return the paths of the index and of the runs in the cache: hashes of the table's URL, options and versions.
+        """Return the cache paths of index and runs: hashes of URL, options and versions.
 
         Train and test parts share the runs. Returns None if a file has no version, or belongs to a dataset of one job.
         """
@@ -688,7 +688,7 @@ class TableStore(RangeStore):
     def _some_rows(
         self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]
     ) -> tuple[int, Callable[[int, int], pa.Table]]:
-        """Return how many rows of a bad piece are in the part to read, and a function that returns some of them.
+        """Return the number of rows of a bad piece in the part to read, and a function to read them.
 
         The function maps (first, stop) to rows, and raises an error if one is bad.
         """

@@ -71,7 +71,7 @@ def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]
 def with_outer_keys(
     files: Sequence[TableFile], wanted: Collection[str], names: Callable[[], Collection[str]]
 ) -> list[TableFile]:
-    """Return files with the columns that directories above the table give, if they are wanted and not in the files.
+    """Return files with the wanted columns that only directories above the table give.
 
     So a directory of a partitioned table, or a file in it, is read as the whole table is.
 

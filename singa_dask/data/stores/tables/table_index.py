@@ -99,7 +99,7 @@ def runs_from(rows: Sequence[Sequence[int]]) -> Runs:
 
 
 def read_cached(file: Path, convert: Callable[[Any], Found]) -> Found | None:
-    """Return the content of a file in the cache, converted by ``convert``; None if it is missing or damaged."""
+    """Return the converted content of a file in the cache; None if it is missing or damaged."""
     try:
         content = convert(json.loads(file.read_bytes()))
     except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:

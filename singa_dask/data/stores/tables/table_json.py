@@ -68,7 +68,7 @@ class JsonPart(TablePart):
         return int(next(iter(lengths), 0))
 
     def _schema(self, kinds: Mapping[str, str]) -> pa.Schema:
-        """Return the types of columns; columns of numbers or booleans that are wanted as strings keep their type."""
+        """Return the types of columns; wanted as strings, numbers and booleans keep their type."""
         types = {name: KINDS.get(kind, pa.float64()) for name, kind in kinds.items()}
         stored_types = {
             name: arrow_type

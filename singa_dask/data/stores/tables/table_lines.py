@@ -1,4 +1,4 @@
-"""LinesPart: a file of lines of numbers as a table, whose columns are known by position, the label first."""
+"""LinesPart: a file of lines of numbers as a table; columns have positions, the label is first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TablePart: one file of a table, read as runs of records. OpenRuns: row groups that are partly decoded."""
+"""TablePart: one file of a table, read in runs. OpenRuns: partly decoded row groups."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class TablePart(ABC):
     def rows(
         self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]
     ) -> Callable[[int, int], pa.Table]:
-        """Return a function that maps (first, stop) to rows of a run, and raises an error if one of these is bad.
+        """Return a function from (first, stop) to rows of a run, which raises an error if one is bad.
 
         Raises a `DataError` if rows of a run that `decode` fails for cannot be read one by one.
         """

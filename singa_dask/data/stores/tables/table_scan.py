@@ -17,7 +17,7 @@ _LEAST_BYTES: ContextVar[float] = ContextVar("least_bytes", default=float("inf")
 
 @dataclass(frozen=True)
 class TableScan:
-    """What other processes need to scan a table and to store the result.
+    """Description of a table, with which other processes scan it and store the result.
 
     Attributes
     ----------

@@ -27,7 +27,7 @@ class LineOptions(StoreOptions):
 
 @STORES.register("lines")
 class LineStore(RangeStore):
-    """Records with the field ``line``: the uint8 bytes of a line without its end, padded with zeros to the longest.
+    """Records with the field ``line``: the uint8 bytes of a line, padded with zeros to the longest.
 
     Blanks and empty lines at the end of the file are ignored. Lines of very different lengths are refused if a block
     would need more than 256 MiB.

@@ -1,4 +1,4 @@
-"""Text -> indices in a vocabulary: windows of characters, as in SINGA's char-rnn example, or words, as in rnnlm.
+"""Texts as indices in a vocabulary: windows of characters, as in char-rnn, or words, as in rnnlm.
 
 A vocabulary of characters is a text; the index of a character is its position.
 
@@ -72,7 +72,7 @@ def vocabulary_of(text: str) -> str:
 
 
 def encode_text(text: str, vocabulary: str, where: str, url: str = "") -> npt.NDArray[np.unsignedinteger[Any]]:
-    """Return the index of each character in the vocabulary: (len(text),), of the smallest sufficient dtype.
+    """Return the index of each character in the vocabulary: (len(text),), of the smallest dtype.
 
     Raises a `DataError` if a character is missing from the vocabulary; it names ``where``, line and column, and the
     ``url`` of the vocabulary, if given.
@@ -146,7 +146,7 @@ def split_words(text: str) -> list[str]:
 
 
 def count_words(words: Sequence[str]) -> dict[str, int]:
-    """Return the count of each word: ``</s>`` first, then by descending count, ties in the order of the text."""
+    """Return the count of each word: ``</s>`` first, then by count, ties in the order of the text."""
     counts = Counter(words)
     end = counts.pop(END, 0)
     return {END: end, **dict(counts.most_common())}
