@@ -224,7 +224,7 @@ def _rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "devices", ", ".join(f"{n} × {name}" for name, n in list(devices.items())[:MAX_DEVICES])
     ahead = f" of {facts['train_steps']}" if facts["state"] != "done" and facts["train_steps"] else ""
     yield "steps", f"{facts['steps']}{ahead} in {facts['seconds']:.1f} s"
-    speed = f"{facts['samples_per_s']:.0f} samples/s" if "samples_per_s" in facts else ""
+    speed = f"{facts['samples_per_s']:.0f} samples/s" if facts.get("samples_per_s") else ""
     step = facts.get("step_ms", {})
     yield "speed", f"{speed}, {step['median']:.2f} ms a step (95 % within {step['p95']:.2f} ms)" if step else speed
     if facts["staleness"]:
