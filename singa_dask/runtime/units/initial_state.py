@@ -154,7 +154,7 @@ class InitialState:
         CheckpointError
             It does not.
         """
-        known = net.context.class_names.scalings
+        known = net.context.class_names.known.scalings
         for layer in net.all_layers:
             if isinstance(layer, StoreInput) and (self.resumed or layer.conf_name in known):
                 try:
@@ -187,16 +187,15 @@ class InitialState:
         The latter count only if all values come from checkpoints, so that labels keep their meaning. Scalings of the
         records always count: params that come from there were trained on such values.
         """
-        known = net.context.class_names
+        class_names = net.context.class_names
         if self.resumed:
-            known.update(self.resumed.learned)
+            class_names.update(self.resumed.learned)
             return
         is_complete = all(owner.name in self._initial for owner in whole_params(net.logical))
         learned = self._initial.learned()
         if is_complete:
-            known.inherited, known.inherited_tables = learned.class_names, learned.tables
-            known.scalings.update(learned.scalings)
-        known.inherited_scalings = learned.scalings
+            class_names.known.scalings.update(learned.scalings)
+        class_names.inherited = learned if is_complete else learned._replace(class_names={}, tables={})
 
     def values(self, param: Param) -> tuple[np.ndarray, int]:
         """Return the initial values of a param, or of a part of a param, and their version."""
