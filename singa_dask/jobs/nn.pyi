@@ -233,65 +233,64 @@ def CSVInput(
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
-    size is decoded at a half, a quarter or an eighth of its own, and scaled from there; values differ by about
-    0.4 of 255 on average.
+    size is decoded at a half, a quarter or an eighth of its size, and then scaled; values differ by about 0.4 of
+    255 on average.
 
-    channels: Read image files as grey (1) or colour (3), for the same stores.
+    channels: Channels of image files, for the same stores: grey (1) or colour (3).
 
-    separator: Characters that separate the values of a CSV line, each of them; of a table with named columns one.
-    Excel's first line ``sep=;`` counts more.
+    separator: Characters that each separate values of a CSV line; one character for a table with named columns.
+    Excel's first line ``sep=;`` takes precedence.
 
-    has_label: Whether a CSV line starts with its label; of a table with named columns, whether label, target and
+    has_label: Whether a CSV line starts with its label; for a table with named columns, whether label, target and
     weight are read.
 
-    features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
-    default all columns of numbers but label, target and weight. A column of vectors, lists of numbers of one
-    length, is as many values; by default vectors are features of a table that has no columns of numbers.
+    features: Columns of a table that a record consists of: names or patterns, e.g. ``pixel*``. By default all
+    columns of numbers except label, target and weight. A column of vectors, lists of numbers of one length, gives
+    as many values; by default vectors are features of a table without columns of numbers.
 
     label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
-    columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
-    label nor target are given, the only one called label, labels, y, class, target or targets.
+    columns are several labels of a record, each with its own classes, for LabelInput layers. If features, label
+    and target are not given, the only column called label, labels, y, class, target or targets.
 
     target: Columns of a table with numbers to predict, the values of a TargetInput layer.
 
     weight: Column of a table with the weight of each record in training, the values of a WeightInput layer:
     numbers from 0 on.
 
-    missing: Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error,
-    skip (leave the record out), mean (replace those of features by their mean in the training data), or a number
-    that replaces those of features.
+    missing: Treatment of missing values, which are nulls, NaN, and in CSV empty fields and pandas' names for
+    them: error, skip (leave the record out), mean (replace those of features by their mean in the training data),
+    or a number that replaces those of features.
 
     unlabelled: Records of a table without a label or target: error, or skip (leave the record out).
 
-    categories: Columns of a table whose values are names, and these names in order; if there are none, those of
-    the training data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a
-    country NA in CSV.
+    categories: Columns of a table whose values are names, and these names in order; if the list is empty, the
+    sorted names in the training data. The name ``''`` stands for missing values. A listed name is not a missing
+    value, e.g. a country NA in CSV.
 
-    encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+    encoding: Whether a feature among categories becomes a value 0 or 1 for each name, or the index of its name.
 
-    unknown: A value of a feature among categories that is none of them: error, or ignore (it becomes zeros, which
-    needs ``one_hot``).
+    unknown: Treatment of unknown categories of a feature: error, or ignore (read them as zeros, which needs
+    ``one_hot``).
 
-    texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
-    vocabulary is learned from the training data, and kept in checkpoints.
+    texts: Columns of a table whose values are texts, and their encoding: ``{text: {length: 64}}``. The vocabulary
+    is learned from the training data, and kept in checkpoints.
 
-    numbers: Columns of a table whose numbers are texts, and how these are written: ``{price: {thousands: ",",
-    unit: "$"}}``. Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
+    numbers: Columns of a table whose numbers are texts, and their form: ``{price: {thousands: ",", unit: "$"}}``.
+    Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
 
-    na_values: Words that mean a missing value in all columns of a table but texts, such as unknown. One that is
-    listed in ``categories`` is a name there.
+    na_values: Words that mean a missing value, such as unknown, in all columns of a table except texts. A word
+    that ``categories`` lists is a name there.
 
-    lags: Earlier values of columns of a time series, which are made of the records before: ``{columns: load, n:
-    3}`` adds load_lag1 to load_lag3 to a table that lacks them.
+    lags: Earlier values of columns of a time series, taken from preceding records: ``{columns: load, n: 3}`` adds
+    load_lag1 to load_lag3 to a table that lacks them.
 
-    header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
-    columns of a table are called 1, 2, ... by their positions.
+    header: Whether a CSV file begins with a line of column names; detected if not given. If false, the columns of
+    a table are called 1, 2, ... by position.
 
-    quotes: Whether fields of a CSV table may be in double quotes. If it is false, a quote is a character of its
-    field. If it is not given, quoted texts of several lines are refused where each of their lines could be a
-    record.
+    quotes: Whether fields of a CSV table may be in double quotes. If false, a quote is a character of its field.
+    If not given, quoted texts of several lines are refused where each of their lines could be a record.
 
-    charset: Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
+    charset: Encoding of a CSV table, by Python's name, such as latin-1; it must extend ASCII."""
 
 def CSVOutput(
     *,
@@ -416,65 +415,64 @@ def CSVOutput(
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
-    size is decoded at a half, a quarter or an eighth of its own, and scaled from there; values differ by about
-    0.4 of 255 on average.
+    size is decoded at a half, a quarter or an eighth of its size, and then scaled; values differ by about 0.4 of
+    255 on average.
 
-    channels: Read image files as grey (1) or colour (3), for the same stores.
+    channels: Channels of image files, for the same stores: grey (1) or colour (3).
 
-    separator: Characters that separate the values of a CSV line, each of them; of a table with named columns one.
-    Excel's first line ``sep=;`` counts more.
+    separator: Characters that each separate values of a CSV line; one character for a table with named columns.
+    Excel's first line ``sep=;`` takes precedence.
 
-    has_label: Whether a CSV line starts with its label; of a table with named columns, whether label, target and
+    has_label: Whether a CSV line starts with its label; for a table with named columns, whether label, target and
     weight are read.
 
-    features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
-    default all columns of numbers but label, target and weight. A column of vectors, lists of numbers of one
-    length, is as many values; by default vectors are features of a table that has no columns of numbers.
+    features: Columns of a table that a record consists of: names or patterns, e.g. ``pixel*``. By default all
+    columns of numbers except label, target and weight. A column of vectors, lists of numbers of one length, gives
+    as many values; by default vectors are features of a table without columns of numbers.
 
     label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
-    columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
-    label nor target are given, the only one called label, labels, y, class, target or targets.
+    columns are several labels of a record, each with its own classes, for LabelInput layers. If features, label
+    and target are not given, the only column called label, labels, y, class, target or targets.
 
     target: Columns of a table with numbers to predict, the values of a TargetInput layer.
 
     weight: Column of a table with the weight of each record in training, the values of a WeightInput layer:
     numbers from 0 on.
 
-    missing: Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error,
-    skip (leave the record out), mean (replace those of features by their mean in the training data), or a number
-    that replaces those of features.
+    missing: Treatment of missing values, which are nulls, NaN, and in CSV empty fields and pandas' names for
+    them: error, skip (leave the record out), mean (replace those of features by their mean in the training data),
+    or a number that replaces those of features.
 
     unlabelled: Records of a table without a label or target: error, or skip (leave the record out).
 
-    categories: Columns of a table whose values are names, and these names in order; if there are none, those of
-    the training data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a
-    country NA in CSV.
+    categories: Columns of a table whose values are names, and these names in order; if the list is empty, the
+    sorted names in the training data. The name ``''`` stands for missing values. A listed name is not a missing
+    value, e.g. a country NA in CSV.
 
-    encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+    encoding: Whether a feature among categories becomes a value 0 or 1 for each name, or the index of its name.
 
-    unknown: A value of a feature among categories that is none of them: error, or ignore (it becomes zeros, which
-    needs ``one_hot``).
+    unknown: Treatment of unknown categories of a feature: error, or ignore (read them as zeros, which needs
+    ``one_hot``).
 
-    texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
-    vocabulary is learned from the training data, and kept in checkpoints.
+    texts: Columns of a table whose values are texts, and their encoding: ``{text: {length: 64}}``. The vocabulary
+    is learned from the training data, and kept in checkpoints.
 
-    numbers: Columns of a table whose numbers are texts, and how these are written: ``{price: {thousands: ",",
-    unit: "$"}}``. Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
+    numbers: Columns of a table whose numbers are texts, and their form: ``{price: {thousands: ",", unit: "$"}}``.
+    Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
 
-    na_values: Words that mean a missing value in all columns of a table but texts, such as unknown. One that is
-    listed in ``categories`` is a name there.
+    na_values: Words that mean a missing value, such as unknown, in all columns of a table except texts. A word
+    that ``categories`` lists is a name there.
 
-    lags: Earlier values of columns of a time series, which are made of the records before: ``{columns: load, n:
-    3}`` adds load_lag1 to load_lag3 to a table that lacks them.
+    lags: Earlier values of columns of a time series, taken from preceding records: ``{columns: load, n: 3}`` adds
+    load_lag1 to load_lag3 to a table that lacks them.
 
-    header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
-    columns of a table are called 1, 2, ... by their positions.
+    header: Whether a CSV file begins with a line of column names; detected if not given. If false, the columns of
+    a table are called 1, 2, ... by position.
 
-    quotes: Whether fields of a CSV table may be in double quotes. If it is false, a quote is a character of its
-    field. If it is not given, quoted texts of several lines are refused where each of their lines could be a
-    record.
+    quotes: Whether fields of a CSV table may be in double quotes. If false, a quote is a character of its field.
+    If not given, quoted texts of several lines are refused where each of their lines could be a record.
 
-    charset: Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
+    charset: Encoding of a CSV table, by Python's name, such as latin-1; it must extend ASCII."""
 
 def CharRNN(
     *,
@@ -1312,65 +1310,64 @@ def RecordInput(
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
-    size is decoded at a half, a quarter or an eighth of its own, and scaled from there; values differ by about
-    0.4 of 255 on average.
+    size is decoded at a half, a quarter or an eighth of its size, and then scaled; values differ by about 0.4 of
+    255 on average.
 
-    channels: Read image files as grey (1) or colour (3), for the same stores.
+    channels: Channels of image files, for the same stores: grey (1) or colour (3).
 
-    separator: Characters that separate the values of a CSV line, each of them; of a table with named columns one.
-    Excel's first line ``sep=;`` counts more.
+    separator: Characters that each separate values of a CSV line; one character for a table with named columns.
+    Excel's first line ``sep=;`` takes precedence.
 
-    has_label: Whether a CSV line starts with its label; of a table with named columns, whether label, target and
+    has_label: Whether a CSV line starts with its label; for a table with named columns, whether label, target and
     weight are read.
 
-    features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
-    default all columns of numbers but label, target and weight. A column of vectors, lists of numbers of one
-    length, is as many values; by default vectors are features of a table that has no columns of numbers.
+    features: Columns of a table that a record consists of: names or patterns, e.g. ``pixel*``. By default all
+    columns of numbers except label, target and weight. A column of vectors, lists of numbers of one length, gives
+    as many values; by default vectors are features of a table without columns of numbers.
 
     label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
-    columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
-    label nor target are given, the only one called label, labels, y, class, target or targets.
+    columns are several labels of a record, each with its own classes, for LabelInput layers. If features, label
+    and target are not given, the only column called label, labels, y, class, target or targets.
 
     target: Columns of a table with numbers to predict, the values of a TargetInput layer.
 
     weight: Column of a table with the weight of each record in training, the values of a WeightInput layer:
     numbers from 0 on.
 
-    missing: Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error,
-    skip (leave the record out), mean (replace those of features by their mean in the training data), or a number
-    that replaces those of features.
+    missing: Treatment of missing values, which are nulls, NaN, and in CSV empty fields and pandas' names for
+    them: error, skip (leave the record out), mean (replace those of features by their mean in the training data),
+    or a number that replaces those of features.
 
     unlabelled: Records of a table without a label or target: error, or skip (leave the record out).
 
-    categories: Columns of a table whose values are names, and these names in order; if there are none, those of
-    the training data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a
-    country NA in CSV.
+    categories: Columns of a table whose values are names, and these names in order; if the list is empty, the
+    sorted names in the training data. The name ``''`` stands for missing values. A listed name is not a missing
+    value, e.g. a country NA in CSV.
 
-    encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+    encoding: Whether a feature among categories becomes a value 0 or 1 for each name, or the index of its name.
 
-    unknown: A value of a feature among categories that is none of them: error, or ignore (it becomes zeros, which
-    needs ``one_hot``).
+    unknown: Treatment of unknown categories of a feature: error, or ignore (read them as zeros, which needs
+    ``one_hot``).
 
-    texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
-    vocabulary is learned from the training data, and kept in checkpoints.
+    texts: Columns of a table whose values are texts, and their encoding: ``{text: {length: 64}}``. The vocabulary
+    is learned from the training data, and kept in checkpoints.
 
-    numbers: Columns of a table whose numbers are texts, and how these are written: ``{price: {thousands: ",",
-    unit: "$"}}``. Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
+    numbers: Columns of a table whose numbers are texts, and their form: ``{price: {thousands: ",", unit: "$"}}``.
+    Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
 
-    na_values: Words that mean a missing value in all columns of a table but texts, such as unknown. One that is
-    listed in ``categories`` is a name there.
+    na_values: Words that mean a missing value, such as unknown, in all columns of a table except texts. A word
+    that ``categories`` lists is a name there.
 
-    lags: Earlier values of columns of a time series, which are made of the records before: ``{columns: load, n:
-    3}`` adds load_lag1 to load_lag3 to a table that lacks them.
+    lags: Earlier values of columns of a time series, taken from preceding records: ``{columns: load, n: 3}`` adds
+    load_lag1 to load_lag3 to a table that lacks them.
 
-    header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
-    columns of a table are called 1, 2, ... by their positions.
+    header: Whether a CSV file begins with a line of column names; detected if not given. If false, the columns of
+    a table are called 1, 2, ... by position.
 
-    quotes: Whether fields of a CSV table may be in double quotes. If it is false, a quote is a character of its
-    field. If it is not given, quoted texts of several lines are refused where each of their lines could be a
-    record.
+    quotes: Whether fields of a CSV table may be in double quotes. If false, a quote is a character of its field.
+    If not given, quoted texts of several lines are refused where each of their lines could be a record.
 
-    charset: Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
+    charset: Encoding of a CSV table, by Python's name, such as latin-1; it must extend ASCII."""
 
 def RecordOutput(
     *,
@@ -1496,65 +1493,64 @@ def RecordOutput(
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
-    size is decoded at a half, a quarter or an eighth of its own, and scaled from there; values differ by about
-    0.4 of 255 on average.
+    size is decoded at a half, a quarter or an eighth of its size, and then scaled; values differ by about 0.4 of
+    255 on average.
 
-    channels: Read image files as grey (1) or colour (3), for the same stores.
+    channels: Channels of image files, for the same stores: grey (1) or colour (3).
 
-    separator: Characters that separate the values of a CSV line, each of them; of a table with named columns one.
-    Excel's first line ``sep=;`` counts more.
+    separator: Characters that each separate values of a CSV line; one character for a table with named columns.
+    Excel's first line ``sep=;`` takes precedence.
 
-    has_label: Whether a CSV line starts with its label; of a table with named columns, whether label, target and
+    has_label: Whether a CSV line starts with its label; for a table with named columns, whether label, target and
     weight are read.
 
-    features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
-    default all columns of numbers but label, target and weight. A column of vectors, lists of numbers of one
-    length, is as many values; by default vectors are features of a table that has no columns of numbers.
+    features: Columns of a table that a record consists of: names or patterns, e.g. ``pixel*``. By default all
+    columns of numbers except label, target and weight. A column of vectors, lists of numbers of one length, gives
+    as many values; by default vectors are features of a table without columns of numbers.
 
     label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
-    columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
-    label nor target are given, the only one called label, labels, y, class, target or targets.
+    columns are several labels of a record, each with its own classes, for LabelInput layers. If features, label
+    and target are not given, the only column called label, labels, y, class, target or targets.
 
     target: Columns of a table with numbers to predict, the values of a TargetInput layer.
 
     weight: Column of a table with the weight of each record in training, the values of a WeightInput layer:
     numbers from 0 on.
 
-    missing: Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error,
-    skip (leave the record out), mean (replace those of features by their mean in the training data), or a number
-    that replaces those of features.
+    missing: Treatment of missing values, which are nulls, NaN, and in CSV empty fields and pandas' names for
+    them: error, skip (leave the record out), mean (replace those of features by their mean in the training data),
+    or a number that replaces those of features.
 
     unlabelled: Records of a table without a label or target: error, or skip (leave the record out).
 
-    categories: Columns of a table whose values are names, and these names in order; if there are none, those of
-    the training data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a
-    country NA in CSV.
+    categories: Columns of a table whose values are names, and these names in order; if the list is empty, the
+    sorted names in the training data. The name ``''`` stands for missing values. A listed name is not a missing
+    value, e.g. a country NA in CSV.
 
-    encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+    encoding: Whether a feature among categories becomes a value 0 or 1 for each name, or the index of its name.
 
-    unknown: A value of a feature among categories that is none of them: error, or ignore (it becomes zeros, which
-    needs ``one_hot``).
+    unknown: Treatment of unknown categories of a feature: error, or ignore (read them as zeros, which needs
+    ``one_hot``).
 
-    texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
-    vocabulary is learned from the training data, and kept in checkpoints.
+    texts: Columns of a table whose values are texts, and their encoding: ``{text: {length: 64}}``. The vocabulary
+    is learned from the training data, and kept in checkpoints.
 
-    numbers: Columns of a table whose numbers are texts, and how these are written: ``{price: {thousands: ",",
-    unit: "$"}}``. Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
+    numbers: Columns of a table whose numbers are texts, and their form: ``{price: {thousands: ",", unit: "$"}}``.
+    Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
 
-    na_values: Words that mean a missing value in all columns of a table but texts, such as unknown. One that is
-    listed in ``categories`` is a name there.
+    na_values: Words that mean a missing value, such as unknown, in all columns of a table except texts. A word
+    that ``categories`` lists is a name there.
 
-    lags: Earlier values of columns of a time series, which are made of the records before: ``{columns: load, n:
-    3}`` adds load_lag1 to load_lag3 to a table that lacks them.
+    lags: Earlier values of columns of a time series, taken from preceding records: ``{columns: load, n: 3}`` adds
+    load_lag1 to load_lag3 to a table that lacks them.
 
-    header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
-    columns of a table are called 1, 2, ... by their positions.
+    header: Whether a CSV file begins with a line of column names; detected if not given. If false, the columns of
+    a table are called 1, 2, ... by position.
 
-    quotes: Whether fields of a CSV table may be in double quotes. If it is false, a quote is a character of its
-    field. If it is not given, quoted texts of several lines are refused where each of their lines could be a
-    record.
+    quotes: Whether fields of a CSV table may be in double quotes. If false, a quote is a character of its field.
+    If not given, quoted texts of several lines are refused where each of their lines could be a record.
 
-    charset: Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
+    charset: Encoding of a CSV table, by Python's name, such as latin-1; it must extend ASCII."""
 
 def Reshape(
     shape: int | Sequence[int],
@@ -1907,62 +1903,61 @@ def WeightInput(
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
-    size is decoded at a half, a quarter or an eighth of its own, and scaled from there; values differ by about
-    0.4 of 255 on average.
+    size is decoded at a half, a quarter or an eighth of its size, and then scaled; values differ by about 0.4 of
+    255 on average.
 
-    channels: Read image files as grey (1) or colour (3), for the same stores.
+    channels: Channels of image files, for the same stores: grey (1) or colour (3).
 
-    separator: Characters that separate the values of a CSV line, each of them; of a table with named columns one.
-    Excel's first line ``sep=;`` counts more.
+    separator: Characters that each separate values of a CSV line; one character for a table with named columns.
+    Excel's first line ``sep=;`` takes precedence.
 
-    has_label: Whether a CSV line starts with its label; of a table with named columns, whether label, target and
+    has_label: Whether a CSV line starts with its label; for a table with named columns, whether label, target and
     weight are read.
 
-    features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
-    default all columns of numbers but label, target and weight. A column of vectors, lists of numbers of one
-    length, is as many values; by default vectors are features of a table that has no columns of numbers.
+    features: Columns of a table that a record consists of: names or patterns, e.g. ``pixel*``. By default all
+    columns of numbers except label, target and weight. A column of vectors, lists of numbers of one length, gives
+    as many values; by default vectors are features of a table without columns of numbers.
 
     label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
-    columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
-    label nor target are given, the only one called label, labels, y, class, target or targets.
+    columns are several labels of a record, each with its own classes, for LabelInput layers. If features, label
+    and target are not given, the only column called label, labels, y, class, target or targets.
 
     target: Columns of a table with numbers to predict, the values of a TargetInput layer.
 
     weight: Column of a table with the weight of each record in training, the values of a WeightInput layer:
     numbers from 0 on.
 
-    missing: Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error,
-    skip (leave the record out), mean (replace those of features by their mean in the training data), or a number
-    that replaces those of features.
+    missing: Treatment of missing values, which are nulls, NaN, and in CSV empty fields and pandas' names for
+    them: error, skip (leave the record out), mean (replace those of features by their mean in the training data),
+    or a number that replaces those of features.
 
     unlabelled: Records of a table without a label or target: error, or skip (leave the record out).
 
-    categories: Columns of a table whose values are names, and these names in order; if there are none, those of
-    the training data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a
-    country NA in CSV.
+    categories: Columns of a table whose values are names, and these names in order; if the list is empty, the
+    sorted names in the training data. The name ``''`` stands for missing values. A listed name is not a missing
+    value, e.g. a country NA in CSV.
 
-    encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+    encoding: Whether a feature among categories becomes a value 0 or 1 for each name, or the index of its name.
 
-    unknown: A value of a feature among categories that is none of them: error, or ignore (it becomes zeros, which
-    needs ``one_hot``).
+    unknown: Treatment of unknown categories of a feature: error, or ignore (read them as zeros, which needs
+    ``one_hot``).
 
-    texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
-    vocabulary is learned from the training data, and kept in checkpoints.
+    texts: Columns of a table whose values are texts, and their encoding: ``{text: {length: 64}}``. The vocabulary
+    is learned from the training data, and kept in checkpoints.
 
-    numbers: Columns of a table whose numbers are texts, and how these are written: ``{price: {thousands: ",",
-    unit: "$"}}``. Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
+    numbers: Columns of a table whose numbers are texts, and their form: ``{price: {thousands: ",", unit: "$"}}``.
+    Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
 
-    na_values: Words that mean a missing value in all columns of a table but texts, such as unknown. One that is
-    listed in ``categories`` is a name there.
+    na_values: Words that mean a missing value, such as unknown, in all columns of a table except texts. A word
+    that ``categories`` lists is a name there.
 
-    lags: Earlier values of columns of a time series, which are made of the records before: ``{columns: load, n:
-    3}`` adds load_lag1 to load_lag3 to a table that lacks them.
+    lags: Earlier values of columns of a time series, taken from preceding records: ``{columns: load, n: 3}`` adds
+    load_lag1 to load_lag3 to a table that lacks them.
 
-    header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
-    columns of a table are called 1, 2, ... by their positions.
+    header: Whether a CSV file begins with a line of column names; detected if not given. If false, the columns of
+    a table are called 1, 2, ... by position.
 
-    quotes: Whether fields of a CSV table may be in double quotes. If it is false, a quote is a character of its
-    field. If it is not given, quoted texts of several lines are refused where each of their lines could be a
-    record.
+    quotes: Whether fields of a CSV table may be in double quotes. If false, a quote is a character of its field.
+    If not given, quoted texts of several lines are refused where each of their lines could be a record.
 
-    charset: Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
+    charset: Encoding of a CSV table, by Python's name, such as latin-1; it must extend ASCII."""

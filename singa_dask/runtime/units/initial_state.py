@@ -131,7 +131,7 @@ class InitialState:
 
     def _check_scalings(self, net: NeuralNet) -> None:
         """Raise a CheckpointError if the net standardises records unlike the net that it continues."""
-        known = net.context.class_names.scalings
+        known = net.context.class_names.known.scalings
         for layer in net.all_layers:
             if isinstance(layer, StoreInput) and (self.resumed or layer.conf_name in known):
                 try:
@@ -158,16 +158,15 @@ class InitialState:
         The latter count only if all values come from checkpoints, so that labels keep their meaning. Scalings of
         records always count, as the params were trained on scaled records.
         """
-        known = net.context.class_names
+        class_names = net.context.class_names
         if self.resumed:
-            known.update(self.resumed.learned)
+            class_names.update(self.resumed.learned)
             return
         is_complete = all(owner.name in self._initial for owner in whole_params(net.logical))
         learned = self._initial.learned()
         if is_complete:
-            known.inherited, known.inherited_tables = learned.class_names, learned.tables
-            known.scalings.update(learned.scalings)
-        known.inherited_scalings = learned.scalings
+            class_names.known.scalings.update(learned.scalings)
+        class_names.inherited = learned if is_complete else learned._replace(class_names={}, tables={})
 
     def values(self, param: Param) -> tuple[np.ndarray, int]:
         """Return the initial values of a param, or of a shard of it, and their version."""
