@@ -39,7 +39,8 @@ def diff(first: str, second: str, as_json: bool) -> None:
 
     Keys of jobs are compared with every default filled in, and named as --set takes them.
     """
-    from singa_dask.observe.stored_run import StoredRun, differences, flatten, short_names, shown_pair
+    from singa_dask.observe.job_values import differences, flatten, shown_pair
+    from singa_dask.observe.stored_run import StoredRun, short_names
 
     runs = [StoredRun(first), StoredRun(second)]
     jobs = differences(*(flatten(run.job) for run in runs))
@@ -129,8 +130,8 @@ def show(url: str, as_json: bool, as_csv: bool) -> None:
 
 def _result(run: StoredRun) -> dict[str, Any]:
     """Return the result of a run by key path, with the last and the best metrics."""
+    from singa_dask.observe.job_values import flatten
     from singa_dask.observe.run_facts import best_metric, result_of
-    from singa_dask.observe.stored_run import flatten
 
     phases = {phase: run.summary.get(phase) or {} for phase in ("train", "validation", "test")}
     result = flatten({**result_of(run), **phases})

@@ -21,7 +21,7 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.loading import HostSpan, Survey, assign_by_host, host_names, same_host
 from singa_dask.data.order import keep_runs
 from singa_dask.data.sampler import Sampler
-from singa_dask.data.stores.tables.table_scan import TableScan, UnscannedError, scans_apart
+from singa_dask.data.stores.tables.table_scan import TableScan, UnscannedError, forbid_scans
 from singa_dask.errors import ClusterError, SingaError
 from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.inputs import StoreInput
@@ -108,7 +108,7 @@ def _survey_stores(job: str, resume: str | None, scanned_bytes: float) -> Survey
     for phase, net in build_nets(JobConf.from_json(job, REGISTRIES)).items():
         for layer in [layer for layer in net.layers if isinstance(layer, StoreInput)]:
             try:
-                with scans_apart(scanned_bytes):
+                with forbid_scans(scanned_bytes):
                     found = layer.survey() if phase == Phase.TRAIN else None
                     if found is not None:
                         surveys[layer.name] = found

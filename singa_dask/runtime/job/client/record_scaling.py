@@ -126,7 +126,7 @@ def _measure(
     parts: dict[str, Scaling | GroupMoments] = {}
     for layer in net.all_layers:
         if isinstance(layer, StoreInput) and layer.store_conf.standardise and layer.conf_name not in parts:
-            inherited = net.context.class_names.inherited_scalings.get(layer.conf_name)
+            inherited = net.context.class_names.inherited.scalings.get(layer.conf_name)
             fits = inherited is not None and inherited.of_shape(layer.features[0].shape[1:]) is not None
             parts[layer.conf_name] = inherited if inherited and fits else measure(layer, index, of)
     return list(parts.items())
