@@ -296,7 +296,7 @@ SCORES = {"name": "fc", "type": "InnerProduct", "srclayers": ["data"], "innerpro
         (
             [{"name": "y", "type": "OneHot", "srclayers": ["data"], "onehot_conf": {"vocab_size": 9}}],
             "type",
-            "OneHot reads whole",
+            "OneHot reads integers",
         ),
         (
             [
