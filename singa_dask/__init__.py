@@ -1,10 +1,10 @@
-"""Apache SINGA as it was in 2015, in Python, on Dask.
+"""Apache SINGA of 2015 in Python, on Dask.
 
-A job file describes a net as a list of layers; groups of workers train it against groups of parameter
-servers. Run one with ``singa-dask run job.yaml``, or see `singa_dask.conf` and `singa_dask.runtime`.
+A job file describes a net as a list of layers. Groups of workers train it against groups of parameter servers. Run a
+job with ``singa-dask run job.yaml`` or, from Python, with `train`.
 
-Modules of the user's own import from here what their parts extend, see `singa_dask.api`: ``from singa_dask import
-Layer, register``. Each name is loaded when it is first asked for.
+User modules import the base classes of their parts from here, see `singa_dask.api`: ``from singa_dask import Layer,
+register``. Each name is imported on first use.
 """
 
 from typing import TYPE_CHECKING
@@ -99,7 +99,7 @@ __getattr__ = lazy_names(
         "data.stores": ["Store", "open_store"],
         "data.types": ["Arrays", "Block", "Field"],
         "errors": ["ConfigError", "DataError", "Problem"],
-        # not in __all__: they need scikit-learn, and "from singa_dask import *" does not
+        # not in __all__, so that "from singa_dask import *" does not need scikit-learn
         "estimators": ["SingaClassifier", "SingaRegressor"],
         "exports": ["export", "import_weights"],
         "inference.model": ["Model", "load_model"],

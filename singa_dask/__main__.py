@@ -1,4 +1,4 @@
-"""``python -m singa_dask`` is ``singa-dask``."""
+"""``python -m singa_dask`` runs ``singa-dask``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a module of the user's own imports, as ``from singa_dask import ...``: what its parts extend, and `register`.
+"""`register`, and the base classes that parts in user modules extend. Import them with ``from singa_dask import ...``.
 
 ===========================  ======================  =================================================================
-a part                       extends                 and says
+part                         base class              defines
 ===========================  ======================  =================================================================
 layer                        `Layer`                 ``setup``, ``forward``, ``backward``
 parser of records            `StoreInput`            ``parse``
@@ -12,10 +12,10 @@ how one batch is trained     `Algorithm`, or `BP`    ``train_one_batch``, ``test
 format of records            `Store`                 ``blocks``, ``schema``, ``read_block``, ``close``
 ===========================  ======================  =================================================================
 
-Each declares the keys that it reads, ``block = MyConf``, where MyConf extends `Conf`: the job then has ``my_conf``
-beside the part's type, and ``self.conf.block(MyConf)`` is that block. Without a class for them options are in
-``self.conf.user_conf``. A store gets ``user_conf`` as keyword arguments. A job names a part ``module.Class``, or as
-`register` says.
+A part declares its keys with ``block = MyConf``, where MyConf extends `Conf`. The job then has ``my_conf`` beside the
+part's type, and the part reads it as ``self.conf.block(MyConf)``. Without such a class, options are in
+``self.conf.user_conf``; a store gets them as keyword arguments. A job names a part ``module.Class``, or by its
+registered name.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REGISTRIES: dict[str, Registry[Any]] = {
     "store": STORES,
     "updater": UPDATERS,
 }
-"""By kind, all that a job can name."""
+"""Registry of each kind of part that a job can name."""
 
 C = TypeVar("C", bound=type)
 
@@ -53,14 +53,14 @@ def register(*names: str) -> Callable[[C], C]: ...
 
 
 def register(*names: Any) -> Any:
-    """Let jobs name the decorated class: ``@register`` by its own name, ``@register("Name")`` as that says.
+    """Register the decorated class under its own name (``@register``) or another one (``@register("Name")``).
 
-    What it is, a layer, an updater or another part, is told by what it extends.
+    Its base class decides whether it is a layer, an updater or another part.
 
     Raises
     ------
     ConfigError
-        It is no part, or something else has that name.
+        The class extends no base class of parts, or another class has the name.
     """
     if len(names) == 1 and inspect.isclass(names[0]):
         return _register(names[0], (names[0].__name__,))
@@ -74,7 +74,7 @@ def _register(cls: C, names: tuple[str, ...]) -> C:
         raise ConfigError(f"{cls.__name__} is no part of a job: it must extend one of {bases}.")
     for name in names:
         before = registry.get(name)
-        # what an earlier job has left in this process is no hindrance
+        # a class of an earlier job in this process is replaced
         if before is not None and modules.is_earlier(before.__module__):
             modules.unload([before.__module__], REGISTRIES.values())
         if name in registry:
@@ -85,6 +85,6 @@ def _register(cls: C, names: tuple[str, ...]) -> C:
 
 
 def _shown(cls: Any) -> str:
-    """Say where a class comes from."""
+    """Return the name of a class with its file or module."""
     source = modules.loaded().get(cls.__module__)
     return f"{cls.__qualname__} of {source.file}" if source else f"{cls.__module__}.{cls.__qualname__}"

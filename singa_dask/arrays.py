@@ -1,4 +1,4 @@
-"""Types of arrays, and memory for them that is used again."""
+"""Types of arrays, and a pool of memory for them."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-# An array of any shape and dtype. In the memory of a worker's device it is CuPy's on a GPU, which has no types.
+# An array of any shape and dtype; on a GPU it is an array of CuPy, which has no type stubs.
 Array: TypeAlias = np.ndarray[Any, Any]
 DType: TypeAlias = npt.DTypeLike
 
 
 class ArrayPool:
-    """Arrays on the host whose memory is used again once nobody refers to them; any thread may ask for them.
+    """A thread-safe pool of host arrays that reuses the memory of arrays nobody refers to.
 
-    The system takes several times as long to provide new memory as it takes to write an array.
+    Allocating new memory takes several times as long as writing an array.
 
     Parameters
     ----------
     limit : int
-        Bytes of memory that is not in use that are kept.
+        Maximum number of unused bytes to keep.
     """
 
     def __init__(self, limit: int = 64 << 20) -> None:
         self._limit = limit
-        # memory that is not in use, by its bytes
+        # unused memory by its number of bytes
         self._kept: defaultdict[int, list[Array]] = defaultdict(list)
         self._n_kept = 0
         self._lock = threading.RLock()
 
     def empty(self, size: int, dtype: DType) -> Array:
-        """Return an array of ``size`` values, 1-D and not initialised. Its views keep its memory, too."""
+        """Return an uninitialised 1-D array of ``size`` values. Its views keep its memory alive."""
         n_bytes = size * np.dtype(dtype).itemsize
         with self._lock:
             kept = self._kept[n_bytes]
             self._n_kept -= n_bytes * bool(kept)
             memory = kept.pop() if kept else np.empty(n_bytes, np.uint8)
-        # its views have it as their base, so it lives as long as they do
+        # views have this array as their base, so it lives as long as they do
         array: Array = np.frombuffer(memoryview(memory), dtype)
         weakref.finalize(array, self._release, memory).atexit = False
         return array

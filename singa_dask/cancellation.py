@@ -1,7 +1,6 @@
-"""Cancellation: where the threads of one unit wait, and where they see that their job has ended.
+"""Cancellation: wakes and stops the threads of a unit when its job ends.
 
-A thread that works for a unit knows its `Cancellation`, see
-`working_for`, so that what reads files deep below looks at it too.
+`working_for` binds a thread to the `Cancellation` of its unit, so that code that reads files can check it.
 """
 
 from __future__ import annotations
@@ -16,20 +15,22 @@ from singa_dask.errors import Aborted
 
 
 class Cancellation:
-    """Where the threads of one unit wait; closing it ends every present and future wait.
+    """The condition that the threads of a unit wait on; cancelling ends every present and future wait.
 
     Attributes
     ----------
     condition : Condition
         Notify it when something has changed that a thread may wait for.
     reason : str
-        Why it is closed; empty while it is open. A thread that never waits looks here.
+        Why it was cancelled; empty before. A thread that never waits checks it.
     on_waited : callable or None
-        Called with what was waited for, and since when, once a wait has ended.
+        Called after each wait, with the thing waited for and the start time.
     """
 
     def __init__(self) -> None:
-        self.condition = threading.Condition()
+        # entered as a lock of C: an exception of a signal handler cannot come between acquiring it and the body
+        self._lock = threading.RLock()
+        self.condition = threading.Condition(self._lock)
         self.reason = ""
         self.on_waited: Callable[[str, float], None] | None = None
         self._waiting_for: tuple[str, float] | None = None
@@ -37,12 +38,12 @@ class Cancellation:
 
     @property
     def waiting_for(self) -> tuple[str, float] | None:
-        """What the unit waits for, and since when, a value of ``time.monotonic``; None while it computes."""
+        """The thing that the unit waits for and the start time (``time.monotonic``); None while it computes."""
         return self._waiting_for
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Let `waiting_for` say what the unit waits for, as long as the context lasts, and report that wait then."""
+        """Set `waiting_for` during the context, and report the wait to `on_waited` at its end."""
         self._waiting_for = since = (what, time.monotonic())
         try:
             yield
@@ -52,8 +53,8 @@ class Cancellation:
                 self.on_waited(*since)
 
     def cancel(self, reason: str) -> None:
-        """End every present and future wait with `Aborted`, and call what `on_cancel` was given. Never waits."""
-        with self.condition:
+        """End every present and future wait with `Aborted`, and run the callbacks of `on_cancel`. Never waits."""
+        with self._lock:
             self.reason = self.reason or reason or "closed"
             callbacks, self._callbacks = self._callbacks, []
             self.condition.notify_all()
@@ -61,15 +62,15 @@ class Cancellation:
             callback()
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
-        """Call a function once the cancellation closes, in the thread that closes it; at once if it is closed."""
-        with self.condition:
+        """Call a function on `cancel`, in the thread that cancels; immediately if that has happened."""
+        with self._lock:
             if not self.reason:
                 self._callbacks.append(callback)
                 return
         callback()
 
     def check(self) -> None:
-        """Raise `Aborted` if the cancellation is closed."""
+        """Raise `Aborted` after `cancel`."""
         if self.reason:
             raise Aborted(self.reason)
 
@@ -80,14 +81,14 @@ class Cancellation:
         ----------
         condition : callable
         what : str
-            What is waited for, for `waiting_for`.
+            Description of the condition, for `waiting_for`.
 
         Raises
         ------
         Aborted
-            The cancellation was closed before.
+            The job was cancelled first.
         """
-        with self.condition:
+        with self._lock:
             if condition():
                 return
             with self.waiting(what):
@@ -101,7 +102,7 @@ _CANCELLATION: ContextVar[Cancellation | None] = ContextVar("cancellation", defa
 
 @contextmanager
 def working_for(cancellation: Cancellation) -> Iterator[None]:
-    """Let this thread, and those that it starts in a copy of its context, work for the unit of a cancellation."""
+    """Bind this thread, and threads that run in copies of its context, to the cancellation of a unit."""
     token = _CANCELLATION.set(cancellation)
     try:
         yield
@@ -110,20 +111,20 @@ def working_for(cancellation: Cancellation) -> Iterator[None]:
 
 
 def check_cancelled() -> None:
-    """Raise `Aborted` if this thread works for a unit whose job has ended."""
+    """Raise `Aborted` if this thread is bound to a unit whose job has ended."""
     cancellation = _CANCELLATION.get()
     if cancellation is not None:
         cancellation.check()
 
 
 def pause(seconds: float) -> None:
-    """Wait before something is tried again; `Aborted` ends the pause of a thread whose job ends."""
+    """Sleep before a retry; raise `Aborted` when the job of this thread ends."""
     cancellation = _CANCELLATION.get()
     if cancellation is None:
         time.sleep(seconds)
         return
     until = time.monotonic() + seconds
-    with cancellation.condition:
+    with cancellation.condition:  # only threads of units come here, which handle no signals
         cancellation.check()
         while (left := until - time.monotonic()) > 0:
             cancellation.condition.wait(left)

@@ -1,27 +1,27 @@
-"""Every error this package raises on purpose.
+"""All errors that this package raises on purpose.
 
 ::
 
     SingaError
-    ├── ConfigError (ValueError)   the job file, or what it asks for, is wrong          exit 2
-    │   └── UnusableCheckpointError   also a CheckpointError: that a job starts from    exit 2
-    ├── ClusterError               no Dask cluster, or one that cannot run the job      exit 3
-    │   ├── LeftLineError          a job that was stopped while it waited for room         signals
-    │   └── UnloadableError        a Dask process that cannot load this package            exit 3
-    ├── DataError (OSError)        records that cannot be found, read or parsed         exit 1
-    │   └── MissingPackageError    what reads them needs a package that is not there       exit 2
-    ├── CheckpointError            a checkpoint that cannot be written, found or used   exit 1
-    ├── PartError                  a part of one's own that breaks its kind's contract  exit 1
-    ├── TakenOverError             another process has taken over what this one did     exit 1
-    │   └── ReplacedError          a newer one, that does the same for the same job     exit 1
-    ├── CommError                  a message that could not be sent, or makes no sense  exit 1
-    ├── DeviceMemoryError          a GPU without the memory that is asked of it         exit 1
-    ├── UnitError                  a worker or a server failed while it ran             exit 1
+    ├── ConfigError (ValueError)   a job file or a request is wrong                     exit 2
+    │   └── UnusableCheckpointError   also a CheckpointError: the initial checkpoint    exit 2
+    ├── ClusterError               no Dask cluster, or it cannot run the job            exit 3
+    │   ├── LeftQueueError         the job was stopped while queued                     exit by signal
+    │   └── UnloadableError        a Dask process cannot load this package              exit 3
+    ├── DataError (OSError)        records cannot be found, read or parsed              exit 1
+    │   └── MissingPackageError    a package that reads the records is not installed    exit 2
+    ├── CheckpointError            a checkpoint cannot be written, found or used        exit 1
+    ├── PartError                  a user's part breaks the contract of its kind        exit 1
+    ├── TakenOverError             another process has taken over a job or directory    exit 1
+    │   └── ReplacedError          a newer process continues the same job               exit 1
+    ├── CommError                  a message could not be sent or understood            exit 1
+    ├── DeviceMemoryError          a GPU has not enough free memory                     exit 1
+    ├── UnitError                  a worker or server failed while running              exit 1
     │   ├── NumericError           a loss is not finite                                 exit 5
-    │   └── LostUnitError          a process with units in it is gone                   exit 4
-    └── Aborted                    told to a unit that must end because another failed  exit 1
+    │   └── LostUnitError          a process that hosted units is lost                  exit 4
+    └── Aborted                    the job ends because another unit failed             exit 1
 
-Messages read ``where: what is wrong. What was expected, or is known. [What to do.]``
+Messages read ``where: what is wrong. What was expected or is known. [What to do.]``
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ A_BUG = "This is a bug in singa-dask, not in your job. Please report it with the
 
 
 class SingaError(Exception):
-    """Root of the tree. ``exit_code`` is what the command line ends with."""
+    """Base of all errors; ``exit_code`` is the exit status of the command line."""
 
     exit_code: ClassVar[int] = 1
 
@@ -49,11 +49,11 @@ class SingaError(Exception):
         return redact(super().__str__())
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython shows of this error: the lines of the user's own code, and the message."""
+        """Return the traceback for IPython: only the lines of the user's code, and the message."""
         shell = sys.modules["IPython"].get_ipython()
         shown = type(self).__new__(type(self))
         shown.args = self.args
-        # the first frame is one of IPython
+        # the first frame belongs to IPython
         lines: list[str] = shell.InteractiveTB.structured_traceback(
             type(self), shown, _own_frames(self.__traceback__), tb_offset=1
         )
@@ -61,7 +61,7 @@ class SingaError(Exception):
 
 
 def _own_frames(frames: TracebackType | None) -> TracebackType | None:
-    """Return frames up to the first one of this package; all if that is the first one of them."""
+    """Return the frames above the first one of this package, or None if there are none."""
     if frames is None or frames.tb_frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]:
         return None
     return TracebackType(_own_frames(frames.tb_next), frames.tb_frame, frames.tb_lasti, frames.tb_lineno)
@@ -69,7 +69,7 @@ def _own_frames(frames: TracebackType | None) -> TracebackType | None:
 
 @dataclass(frozen=True)
 class Mark:
-    """A place in a file; ``line`` and ``column`` count from 1, 0 where there is none."""
+    """A place in a file; ``line`` and ``column`` count from 1, or are 0 if unknown."""
 
     file: str
     line: int = 0
@@ -81,18 +81,18 @@ class Mark:
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a job: where in the file, which key, what.
+    """One mistake in a job, with its key and place.
 
     Parameters
     ----------
     path : tuple of str or int
         Keys from the top of the job, e.g. ``("neuralnet", "layer", 3, "type")``.
     message : str
-        What is wrong, what is known, what to do.
+        Text of the error without its place.
     mark : Mark, optional
         Place in the file.
     shown_path : str
-        The path as people write it, ``neuralnet.layer[fc2].type``; made from ``path`` when empty.
+        The path as people write it, ``neuralnet.layer[fc2].type``; derived from ``path`` when empty.
     """
 
     path: tuple[str | int, ...]
@@ -106,7 +106,7 @@ class Problem:
 
 
 def show_path(path: Iterable[str | int]) -> str:
-    """Write a path of keys as ``a.b[2].c``."""
+    """Return a path of keys as ``a.b[2].c``."""
     shown = ""
     for key in path:
         shown += f"[{key}]" if isinstance(key, int) else f".{key}" if shown else str(key)
@@ -114,7 +114,7 @@ def show_path(path: Iterable[str | int]) -> str:
 
 
 class ConfigError(SingaError, ValueError):
-    """One or more mistakes in a job, all of them at once in ``problems``."""
+    """One or more mistakes in a job; ``problems`` lists all of them."""
 
     exit_code = 2
 
@@ -129,24 +129,17 @@ class ConfigError(SingaError, ValueError):
 
 
 class ClusterError(SingaError):
-    """No cluster answers, it has too few processes or threads for the job, or lacks this package."""
+    """No cluster answers, or the cluster is too small for the job or lacks this package."""
 
     exit_code = 3
 
 
 class UnloadableError(ClusterError):
-    """A scheduler or a Dask worker lacks this package, or has another version of it: waiting does not help."""
+    """A scheduler or Dask worker lacks this package or has another version of it, so waiting does not help."""
 
 
-class LeftLineError(ClusterError):
-    """A job was stopped while it waited in line for a cluster.
-
-    Parameters
-    ----------
-    message : str
-    exit_code : int
-        That of the signal.
-    """
+class LeftQueueError(ClusterError):
+    """A job was stopped while queued; the exit code is the code of the signal."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -154,16 +147,16 @@ class LeftLineError(ClusterError):
 
 
 class Remedy(NamedTuple):
-    """What helps with records that cannot be read.
+    """A setting that may make records readable.
 
     Attributes
     ----------
     key : str
         Key of ``store_conf`` to set.
     text : str
-        How the message of the error says so; empty if it does not.
+        The sentence about it in the message of the error; empty if there is none.
     values : tuple of str
-        What to set the key to, if that is known.
+        Values to choose from, if known.
     """
 
     key: str
@@ -172,12 +165,12 @@ class Remedy(NamedTuple):
 
 
 class DataError(SingaError, OSError):
-    """Records that cannot be found, read or parsed; the message names URL, block and record.
+    """Records cannot be found, read or parsed; the message names URL, block and record.
 
     Attributes
     ----------
     remedy : Remedy or None
-        What helps, where a caller may have other words for it, such as an option of a command.
+        The advice in the message, for callers that word it differently, e.g. as an option of a command.
     """
 
     def __init__(self, *args: object, remedy: Remedy | None = None) -> None:
@@ -185,16 +178,16 @@ class DataError(SingaError, OSError):
         self.remedy = remedy
 
     def wants(self, key: str) -> bool:
-        """Return whether the remedy is to set a key of ``store_conf``."""
+        """Return whether the remedy sets a certain key of ``store_conf``."""
         return self.remedy is not None and self.remedy.key == key
 
     def saying(self, text: str) -> DataError:
-        """Return the error with other words for its remedy, if its message names that."""
+        """Return the error with another sentence for its remedy, if its message has one."""
         return DataError(str(self).replace(self.remedy.text, text)) if self.remedy and self.remedy.text else self
 
 
 class FaultError(ValueError):
-    """Why a record is invalid, without its place: a caller that knows this raises a `DataError` with its ``remedy``."""
+    """A record is invalid; the caller adds the place and raises a `DataError` with the same ``remedy``."""
 
     def __init__(self, message: str, remedy: Remedy | None = None) -> None:
         super().__init__(message)
@@ -207,13 +200,13 @@ def data_error(where: str, fault: Exception) -> DataError:
 
 
 class MissingPackageError(DataError):
-    """Records cannot be read without a package that is not installed; the message says how to install it."""
+    """Reading records needs a package that is not installed; the message says how to install it."""
 
     exit_code = 2
 
 
 class CheckpointError(SingaError):
-    """A checkpoint that cannot be written, found, trusted or used.
+    """A checkpoint cannot be written, found, trusted or used.
 
     Attributes
     ----------
@@ -225,27 +218,27 @@ class CheckpointError(SingaError):
 
 
 class UnusableCheckpointError(ConfigError, CheckpointError):
-    """A checkpoint that a job starts from is missing, damaged or of another net; the problems say where it is named."""
+    """The initial checkpoint of a job is missing, damaged or of another net; the problems have the place of its key."""
 
 
 class PartError(SingaError):
-    """A layer, updater or store of the user's own breaks the contract of its kind; the message says what to do."""
+    """A user's layer, updater or store breaks the contract of its kind; the message says what to do."""
 
 
 class TakenOverError(SingaError):
-    """Another process has taken over a job or a directory; this one writes nothing more."""
+    """Another process has taken over a job or directory, so this one stops writing."""
 
 
 class ReplacedError(TakenOverError):
-    """A newer process does the same work for the same job; the job goes on."""
+    """A newer process does the same work for the same job; the job continues."""
 
 
 class CommError(SingaError):
-    """A message that could not be delivered, or that no unit understands."""
+    """A message could not be delivered or understood."""
 
 
 class DeviceMemoryError(SingaError):
-    """A GPU has less memory free than it is asked for; the message says how much that is, and what is free."""
+    """A GPU has too little free memory; the message has the requested and the free amount."""
 
 
 class UnitError(SingaError):
@@ -259,12 +252,12 @@ class NumericError(UnitError):
 
 
 class LostUnitError(UnitError):
-    """A process that hosted units of the job is gone.
+    """A process that hosted units of the job is lost.
 
     Attributes
     ----------
     unreadable : str
-        Name of a snapshot that is lost with it; else empty.
+        Name of a snapshot that was lost with it; else empty.
     """
 
     exit_code = 4
@@ -272,22 +265,22 @@ class LostUnitError(UnitError):
 
 
 class Aborted(SingaError):
-    """Told to a unit that waits: the job ends because something else failed."""
+    """Raised in a waiting worker or server when the job ends because another one failed."""
 
 
 def listed(names: Sequence[str], limit: int = 20) -> str:
-    """Format names for a message, at most so many of them: ``a, b, c and 4 more``."""
+    """Return at most ``limit`` names for a message: ``a, b, c and 4 more``."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return f"{', '.join(names[:limit])}{more}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether a process lacks memory, which it may say of a thread or a library that it cannot start."""
+    """Return whether an error means too little memory, also when a thread or a library cannot be loaded."""
     return isinstance(error, MemoryError) or str(error) in NO_THREAD or "failed to map segment" in str(error)
 
 
 def text_of(error: BaseException) -> str:
-    """Return the message of an exception, with its type unless it is one of this package."""
+    """Return the message of an exception, with its type if it is not ours."""
     if is_out_of_memory(error):
         return f"out of memory: {error or 'an allocation failed'}. {MORE_MEMORY}"
     return (

@@ -1,4 +1,4 @@
-"""Imports on first use: names of our packages, and packages of extras, with an install hint when they are missing."""
+"""Imports on first use: names of our packages, other modules, and packages of extras with an install hint."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def lazy_names(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[st
     package : str
         Its ``__name__``.
     names : mapping of str to sequence of str
-        Names by the module in the package that defines them, e.g. ``"job.cluster"``; of one in several the last counts.
-        The last part of the path of a module is the module itself.
+        Names by the module in the package that defines them, e.g. ``"job.cluster"``. If several modules list a name,
+        the last one wins. A name that equals the last part of the module's path is the module itself.
     """
     homes = {name: module for module, defined in names.items() for name in defined}
 
@@ -48,14 +48,14 @@ def require(module: str, extra: str, what: str, instead: str = "") -> Any:
     ----------
     module, extra : str
     what : str
-        What needs it, for the message.
+        The feature that needs it, for the message.
     instead : str
-        What can be done without it.
+        An alternative without it, for the message.
 
     Raises
     ------
     ConfigError
-        It is not installed.
+        The module cannot be imported.
     """
     try:
         return importlib.import_module(module)

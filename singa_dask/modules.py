@@ -1,7 +1,7 @@
-"""The user's own modules: read where a job is started, loaded from their text in every process that needs them.
+"""User modules: read where a job is started, and loaded from their text in every process that needs them.
 
-A module has the name of its file, so modules of one job import each other as ever. Tracebacks show its lines where
-there is no such file, too; `blame` finds the one that an error comes from.
+A module has the name of its file, so the modules of a job can import each other. Tracebacks show their lines also on
+machines without the file. `blame` finds the line of a user module that caused an error.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Source(NamedTuple):
     Attributes
     ----------
     name : str
-        As it is imported, ``mymodule`` or ``mypackage.part``.
+        Name to import, ``mymodule`` or ``mypackage.part``.
     file : str
-        As the job names it.
+        Path in the job.
     text : str
     is_package : bool
         Whether it is the ``__init__.py`` of a directory.
@@ -43,20 +43,20 @@ class Source(NamedTuple):
 
 
 class Names(Protocol):
-    """What knows classes of modules by name, and can forget them: a `Registry`."""
+    """The interface of `Registry` that this file needs."""
 
     def forget(self, places: Collection[str]) -> None:
-        """Let go of the classes of these modules."""
+        """Remove the classes of these modules."""
 
 
 class _FromText(MetaPathFinder, ExecutionLoader):
-    """Finds the modules of jobs among their texts."""
+    """Imports the modules of jobs from their texts."""
 
     def __init__(self) -> None:
         self.sources: dict[str, Source] = {}
-        # where types of jobs came from that are installed
+        # installed modules that jobs have taken types from
         self.installed: set[str] = set()
-        # modules of the job that was loaded last
+        # modules of the job loaded last
         self.current: frozenset[str] = frozenset()
         self.lock = threading.RLock()
 
@@ -66,7 +66,7 @@ class _FromText(MetaPathFinder, ExecutionLoader):
             return None
         spec = spec_from_file_location(fullname, source.file, loader=self)
         if spec is not None and source.is_package:
-            # nothing but what was shipped is found in a package, here as on other machines
+            # a package has only the submodules that were shipped, here as on other machines
             spec.submodule_search_locations = []
         return spec
 
@@ -80,10 +80,10 @@ class _FromText(MetaPathFinder, ExecutionLoader):
         return self.sources[fullname].is_package
 
     def take(self, source: Source) -> None:
-        """Take in a module, in the place of an earlier one of this name."""
+        """Add a module, replacing an earlier one of this name."""
         sys.modules.pop(source.name, None)
         self.sources[source.name] = source
-        # an entry without a time is not compared with a file that may lie there
+        # an entry without a time is not compared with the file
         linecache.cache[source.file] = (len(source.text), None, source.text.splitlines(keepends=True), source.file)
 
     def drop(self, names: Iterable[str]) -> None:
@@ -93,7 +93,7 @@ class _FromText(MetaPathFinder, ExecutionLoader):
             self.sources.pop(name, None)
 
 
-# The interpreter has one table of modules, and one list of those who find them.
+# The interpreter has one table of modules and one list of finders.
 _FINDER = _FromText()
 sys.meta_path.insert(0, _FINDER)
 
@@ -112,7 +112,7 @@ def read(paths: Iterable[str]) -> list[Source]:
     Raises
     ------
     ConfigError
-        What is wrong with each, all at once, with paths from the top of the job.
+        Lists what is wrong with each, with paths from the top of the job.
     """
     sources: dict[str, Source] = {}
     problems = []
@@ -120,7 +120,7 @@ def read(paths: Iterable[str]) -> list[Source]:
         try:
             texts = list(_read_one(path))
             if texts[0].name in sources:
-                raise ConfigError(f"{path}: there is a module {texts[0].name!r} already. Rename one of the files.")
+                raise ConfigError(f"{path}: another module is called {texts[0].name!r}. Rename one of the files.")
             sources |= {source.name: source for source in texts}
         except ConfigError as error:
             problems.append(Problem(("modules", i), str(error)))
@@ -130,13 +130,13 @@ def read(paths: Iterable[str]) -> list[Source]:
 
 
 def _read_one(path: str) -> Iterator[Source]:
-    """Yield the module of a file, or those of a package, itself first."""
+    """Yield the module of a file, or a package and then its modules."""
     file = Path(path)
     inside = file / "__init__.py"
     if not inside.is_file() and not (file.is_file() and file.suffix == ".py"):
-        what = "is no Python file, name.py" if file.exists() else "there is no such file"
-        raise ConfigError(f"{path}: {what}. Paths start in the directory where the command is started.")
-    # of a path like . the name is asked for
+        what = "not a Python file, name.py" if file.exists() else "no such file"
+        raise ConfigError(f"{path}: {what}. Paths are relative to the directory in which the command is started.")
+    # a path like . has no name
     name = file.resolve().stem if inside.is_file() else file.stem
     _check_name(path, name, inside if inside.is_file() else file)
     if not inside.is_file():
@@ -149,9 +149,9 @@ def _read_one(path: str) -> Iterator[Source]:
 
 
 def _check_name(path: str, name: str, file: Path) -> None:
-    """Refuse names that cannot be imported, and those that others are known by."""
+    """Refuse names that cannot be imported or that other modules have."""
     if not name.isidentifier():
-        raise ConfigError(f"{path}: {name!r} is no name for a module. Rename it: letters, digits and _ only.")
+        raise ConfigError(f"{path}: {name!r} is not a valid name for a module. Use letters, digits and _ only.")
     spec = None if name in sys.stdlib_module_names else PathFinder.find_spec(name)
     origin = spec.origin if spec else None
     if name in sys.stdlib_module_names or (origin and Path(origin).resolve() != file.resolve()):
@@ -172,18 +172,18 @@ def _text(file: Path) -> str:
 
 
 def load(sources: Sequence[Source], registries: Iterable[Names] = ()) -> None:
-    """Load the modules of a job; what is loaded with the same texts already stays as it is.
+    """Load the modules of a job, unless they are loaded with the same texts already.
 
     Parameters
     ----------
     sources : sequence of Source
     registries : iterable of Registry
-        They forget what earlier versions of these modules have registered.
+        The classes of earlier versions of these modules are removed from them.
 
     Raises
     ------
     ConfigError
-        Which of them cannot be loaded, and the line that fails, with paths from the top of the job.
+        Lists the modules that cannot be loaded, with the failing line and paths from the top of the job.
     """
     with _FINDER.lock:
         names = [source.name for source in sources]
@@ -202,7 +202,7 @@ def load(sources: Sequence[Source], registries: Iterable[Names] = ()) -> None:
 
 
 def unload(names: Collection[str], registries: Iterable[Names] = ()) -> None:
-    """Forget modules of jobs, and what they have registered."""
+    """Unload modules of jobs, and remove their classes from registries."""
     with _FINDER.lock:
         _FINDER.drop(names)
         for registry in registries:
@@ -210,7 +210,7 @@ def unload(names: Collection[str], registries: Iterable[Names] = ()) -> None:
 
 
 def _load_each(names: Iterable[str]) -> Iterator[Problem]:
-    """Import modules; what one says is not said again by those that import it."""
+    """Import modules, and yield each distinct failure once: several modules may import the failing one."""
     listed = list(dict.fromkeys(name.partition(".")[0] for name in names))
     said = set()
     for name in names:
@@ -224,25 +224,25 @@ def _load_each(names: Iterable[str]) -> Iterator[Problem]:
 
 
 def _why_not_loaded(error: Exception) -> str:
-    """Say why a module cannot be imported, its line first."""
+    """Return why a module cannot be imported, with the failing line first."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}."
     blamed = blame(error)
     message = blamed.text if blamed else str(error) if isinstance(error, SingaError) else repr(error)
     hint = ""
     if isinstance(error, ImportError):
-        hint = " A module that yours imports must be installed, wherever the job runs, or be listed in modules too."
+        hint = " A module that yours imports must be installed on all machines of the job, or be listed in modules too."
     place = _place(error)
     return f"{place}: {message}{'' if message.endswith('.') else '.'}{hint}" if place else message
 
 
 def loaded() -> dict[str, Source]:
-    """Return the modules of jobs that this process has loaded, by name."""
+    """Return the loaded modules of jobs by name."""
     return dict(_FINDER.sources)
 
 
 def is_earlier(name: str) -> bool:
-    """Say whether a module is of an earlier job, and not of the one that was loaded last."""
+    """Return whether a module belongs to an earlier job and not to the job loaded last."""
     return name in _FINDER.sources and name not in _FINDER.current
 
 
@@ -252,7 +252,7 @@ def import_module(name: str) -> ModuleType:
     Raises
     ------
     ConfigError
-        There is none, or it cannot be imported.
+        There is no such module, or it cannot be imported.
     """
     try:
         module = importlib.import_module(name)
@@ -268,20 +268,20 @@ def import_module(name: str) -> ModuleType:
     return module
 
 
-# -- what fails in them ------------------------------------------------------------------------------------------------
+# -- errors in them ----------------------------------------------------------------------------------------------------
 
 
 class Blame(NamedTuple):
-    """A mistake in a user's code.
+    """An error in a user's code.
 
     Attributes
     ----------
     place : str
         File and line, ``mylayer.py:31``.
     text : str
-        What happened, ``ZeroDivisionError: division by zero``.
+        Type and message, ``ZeroDivisionError: division by zero``.
     traceback : str
-        From the first line of the user's code on.
+        Traceback from the first line of the user's code on.
     """
 
     place: str
@@ -290,13 +290,13 @@ class Blame(NamedTuple):
 
 
 def blame(error: BaseException) -> Blame | None:
-    """Find the mistake in a user's code that an exception, or what it was raised from, comes from.
+    """Return the error in a user's code that caused an exception, or None.
 
-    None where there is none; what the user's code raises as an error of ours is no mistake, but meant to be said.
+    A `SingaError` that the user's code raises is a deliberate message, so it is not blamed.
     """
     cause: BaseException | None = error
     passed: list[BaseException] = []
-    # one that is raised again may be its own cause
+    # an exception that was raised again may be its own cause
     while isinstance(cause, SingaError) and cause not in passed:
         passed.append(cause)
         cause = cause.__cause__
@@ -308,13 +308,13 @@ def blame(error: BaseException) -> Blame | None:
 
 
 def _place(error: BaseException) -> str:
-    """Return file and line of the innermost call in a user's code, empty if there is none."""
+    """Return file and line of the innermost call in a user's code, or an empty text."""
     entries = list(_entries(error))
     return f"{entries[-1].tb_frame.f_code.co_filename}:{entries[-1].tb_lineno}" if entries else ""
 
 
 def _entries(error: BaseException) -> Iterator[TracebackType]:
-    """Yield the calls of a traceback that are in a user's code."""
+    """Yield the entries of a traceback that are in a user's code."""
     entry = error.__traceback__
     while entry is not None:
         name = entry.tb_frame.f_globals.get("__name__")

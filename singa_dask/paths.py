@@ -7,7 +7,7 @@ import re
 
 from singa_dask.errors import ConfigError
 
-# keys of a job that hold paths or URLs, by name alone: no other key is called so
+# keys of a job that hold paths or URLs; no other key has one of these names
 PATH_KEYS = {
     "checkpoint_path", "dir", "mean_file", "meanfile", "modules", "path", "std_file", "tokenizer", "vocab_path",
     "workspace",
@@ -17,9 +17,9 @@ VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
 
 def expand(path: str) -> str:
-    """Return a path or URL with ``~`` at its start, ``$VAR`` and ``${VAR}`` replaced, as a shell does.
+    """Expand ``~`` at the start, ``$VAR`` and ``${VAR}`` in a path or URL, as a shell does.
 
-    A file that exists and has such a name is itself.
+    The name of an existing file is returned unchanged.
 
     Raises
     ------

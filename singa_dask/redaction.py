@@ -1,6 +1,6 @@
-"""Secrets in options of filesystems and in URLs: taken from the environment, hidden in what is shown or stored.
+"""Secrets in filesystem options and URLs: read from the environment, hidden in texts that are shown or stored.
 
-What is shown or stored can also be encoded: names of files need not be.
+`redact` also makes texts encodable: names of files may hold bytes that are not UTF-8.
 """
 
 from __future__ import annotations
@@ -11,45 +11,42 @@ from collections.abc import Mapping
 from typing import Any
 
 HIDDEN = "***"
-"""Stands for a secret."""
+"""Replaces a secret."""
 SECRET = re.compile(
     r"secret|passw|passphrase|token|credential|signature|delegation|^(sig|sas|key|auth)$|(access|account|api|shared|private)_?key$",
     re.IGNORECASE,
 )
 VARIABLE = re.compile(r"\$\{(\w+)\}")
-# user:password@ of any URL, and whatever stands there in one of HTTP
+# user:password@ of any URL, and any user part of an HTTP URL
 USER = re.compile(r"(?<=//)[^\s/@:]*:([^\s/@]*)(?=@)|(?<=http://)[^\s/@]+(?=@)|(?<=https://)[^\s/@]+(?=@)")
 # a parameter of a query; an option of a command line
 PAIRS = (
     re.compile(r"([?&])([\w.-]+)=([^\s&\"',;]+)"),
     re.compile(r"(storage[-_]options?[\s\",.]+(?:[\w-]+\.)*)([\w-]+)=([^\s\"',;]+)"),
 )
-# what Python makes of bytes of a file name that are not UTF-8, and halves of pairs in JSON
+# bytes of file names that are not UTF-8, as Python decodes them, and lone surrogates in JSON
 SURROGATE = re.compile("[\ud800-\udfff]")
 MIN_LENGTH = 6
-"""Shorter values are words of other texts, too."""
+"""Minimum length of a hidden value: shorter ones occur in ordinary text."""
 
 _known: set[str] = set()
 
 
 def readable(text: str) -> str:
-    r"""Return a text that can be encoded: bytes of a file name that are not UTF-8 become ``\xe9``."""
+    r"""Return an encodable text: bytes of a file name that are not UTF-8 become ``\xe9``."""
     return SURROGATE.sub(escaped, text)
 
 
 def escaped(found: re.Match[str]) -> str:
-    r"""Return a character as Python writes it, and the surrogate of a byte as ``\xe9``."""
+    r"""Escape a matched character as Python does, and the surrogate of a byte as ``\xe9``."""
     code = ord(found[0])
     return rf"\x{code - 0xDC00:02x}" if 0xDC80 <= code < 0xDD00 else ascii(found[0])[1:-1]
 
 
 def redact(text: str) -> str:
-    """Hide what is secret in a text: passwords in URLs, and the values that `reveal` has returned in this process.
-
-    The text is `readable`, too.
-    """
+    """Hide passwords in URLs and the secrets that `reveal` has returned in this process; the result is `readable`."""
     text = readable(text)
-    # the longest first, as one may be part of another; other threads may add some meanwhile
+    # the longest first, as one may contain another; a copy, as other threads may add some
     for value in sorted(_known.copy(), key=lambda each: (-len(each), each)):
         text = text.replace(value, HIDDEN)
     text = USER.sub(HIDDEN, text)
@@ -59,23 +56,19 @@ def redact(text: str) -> str:
 
 
 def is_open(key: str, value: str) -> bool:
-    """Return whether an option of a filesystem may be shown: by its name, or as it names a variable only."""
+    """Return whether a filesystem option may be shown: its name is harmless, or its value names a variable."""
     return SECRET.search(key) is None or VARIABLE.fullmatch(value) is not None
 
 
 def reveal(options: Mapping[str, Any], url: str) -> dict[str, Any]:
-    """Return options of a filesystem in which ``${NAME}`` is the value of an environment variable of this process.
+    """Return filesystem options with ``${NAME}`` replaced by environment variables of this process.
 
-    Parameters
-    ----------
-    options : mapping
-    url : str
-        Of the file; a password in it is hidden from now on, too.
+    Secret values, and a password in the URL of the file, are hidden by `redact` from now on.
 
     Raises
     ------
     ValueError
-        A variable is not set, or a value was hidden when the job was stored.
+        A variable is not set, or the value is a secret that was not stored.
     """
     _known.update(found[1] for found in USER.finditer(url) if len(found[1] or "") >= MIN_LENGTH)
     return {key: _reveal(key, value) for key, value in options.items()}

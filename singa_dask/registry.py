@@ -1,7 +1,7 @@
-"""Registries: names in a job file -> classes, for each kind of part.
+"""Registries: map names in a job file to classes, one registry per kind of part.
 
-A part registers itself by decorator. Layers, stores and the kernels of GPUs are imported when they are asked for: their
-names are listed by module. A name with a dot, ``module.Class``, is that of a class in a module of the user's own.
+A decorator registers a class. Layers, stores and GPU kernels are imported on first use, from a list of names by module.
+A name with a dot, ``module.Class``, is a class in a user module.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ C = TypeVar("C", bound=type)
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Suggest what a mistyped name may mean, and list the known names.
+    """Suggest the intended name for a mistyped one, and list the known names.
 
     Returns
     -------
@@ -35,7 +35,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 class Registry(Generic[T]):
-    """The parts of one kind that a job can name.
+    """The classes of one kind that a job can name.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Registry(Generic[T]):
     Attributes
     ----------
     base : type or None
-        Their base class.
+        Base class of the parts.
     """
 
     def __init__(self, kind: str) -> None:
@@ -56,9 +56,9 @@ class Registry(Generic[T]):
         self._hidden: set[str] = set()
 
     def register(self, *names: str, hidden: bool = False) -> Callable[[C], C]:
-        """Register the decorated class under each of ``names`` (its own name when none is given).
+        """Register the decorated class under each of ``names``, by default under its own name.
 
-        A ``hidden`` class is inserted by the system; jobs cannot name it, and it is never suggested.
+        The system inserts ``hidden`` classes; jobs cannot name them, and they are never suggested.
         """
 
         def decorate(cls: C) -> C:
@@ -73,19 +73,19 @@ class Registry(Generic[T]):
         return decorate
 
     def add_modules(self, package: str, names: Mapping[str, str]) -> None:
-        """Add modules of a package, and the names of the parts that each registers, separated by spaces.
+        """Add modules of a package with the names that each registers, separated by spaces.
 
-        A module is imported when one of its parts is asked for.
+        A module is imported when one of its names is looked up.
         """
         self._homes |= {name: f"{package}.{module}" for module, parts in names.items() for name in parts.split()}
 
     def find(self, name: str) -> type[T]:
-        """Return the class known as ``name``; SINGA's form with a leading k is read too.
+        """Return the class registered as ``name``, which may have SINGA's leading k.
 
         Raises
         ------
         ConfigError
-            The name is unknown (with the known names), or a name with a dot is no class of this kind.
+            The name is unknown, or a name with a dot is not a class of this kind.
         """
         if "." in name:
             return self._of_module(name)
@@ -114,7 +114,7 @@ class Registry(Generic[T]):
         return inspect.isclass(value) and (self.base is None or (issubclass(value, self.base) and value != self.base))
 
     def get(self, name: str) -> type[T] | None:
-        """Return the class registered as ``name``, None if there is none."""
+        """Return the class registered as ``name``, or None."""
         if name in self._homes and name not in self._classes:
             importlib.import_module(self._homes[name])
         return self._classes.get(name)
@@ -128,7 +128,7 @@ class Registry(Generic[T]):
         self._classes = {name: cls for name, cls in self._classes.items() if cls.__module__ not in places}
 
     def names(self) -> list[str]:
-        """Return all names that a job can use, sorted."""
+        """Return the names that a job can use, sorted."""
         return sorted({*self._classes, *self._homes} - self._hidden)
 
     def classes(self) -> list[type[T]]:
@@ -136,7 +136,7 @@ class Registry(Generic[T]):
         return [cls for name in self.names() if (cls := self.get(name)) is not None]
 
     def is_hidden(self, name: str) -> bool:
-        """Tell whether only the system uses a part."""
+        """Return whether only the system uses a part."""
         return name in self._hidden
 
     def __contains__(self, name: object) -> bool:

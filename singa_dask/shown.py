@@ -1,4 +1,4 @@
-"""What people see: texts without secrets and control characters, on a stderr that may be gone."""
+"""Text for people: without secrets and control characters, on a stderr that may be closed."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from singa_dask.redaction import escaped, redact
 
 T = TypeVar("T")
 
-# C0 and C1 but tabs and line ends, and what turns the direction of a line
+# C0 and C1 except tabs and line ends, and characters that change the direction of text
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
 COLOUR = "\x1b\\[[0-9;]*m"
 
 
 def shown(text: str, one_line: bool = False, coloured: bool = False) -> str:
-    r"""Return a text as it may be printed: without secrets, and with control characters of others escaped.
+    r"""Return a printable text: secrets hidden, control characters escaped.
 
-    A name or message of somebody else's job could set the title of a terminal, write its clipboard, or hide what is
-    before it.
+    Names and messages of other users' jobs could set the title of a terminal, write its clipboard, or hide text.
 
     Parameters
     ----------
     text : str
     one_line : bool
-        Escape line ends and tabs, too, as in a cell of a table.
+        Also escape line ends and tabs, as for a cell of a table.
     coloured : bool
-        Keep the colours of a text that this program has coloured.
+        Keep colour codes.
     """
     text = redact(text)
     if one_line:
@@ -41,31 +40,25 @@ def shown(text: str, one_line: bool = False, coloured: bool = False) -> str:
 
 
 def plural(n: float, noun: str, nouns: str = "") -> str:
-    """Return a number with its noun, as ``1 slice`` or ``2 slices``; ``nouns`` is for those that take no s."""
+    """Return a number with its noun, ``1 slice`` or ``2 slices``; pass an irregular plural as ``nouns``."""
     number = f"{n:g}" if isinstance(n, float) else n
     return f"{number} {noun if n == 1 else nouns or noun + 's'}"
 
 
 def by_shape(shape: Iterable[int]) -> str:
-    """Show a shape as ``28 x 28``."""
+    """Return a shape as ``28 x 28``."""
     return " x ".join(map(str, shape))
 
 
 class Stderr(io.TextIOBase):
-    """The stderr of this process, whichever it is now; it is given up where it cannot be written.
-
-    Attributes
-    ----------
-    lost : str
-        Why it was given up: its reader is gone, it is closed, or its disk is full. Empty if it was not.
-    """
+    """The current ``sys.stderr``, without errors: a stream that cannot be written is ignored from then on."""
 
     def __init__(self) -> None:
         self._given_up: tuple[Any, str] = (None, "")
 
     @property
     def lost(self) -> str:
-        """See above."""
+        """The reason why the stream is ignored (closed, reader gone, disk full); empty if it is not."""
         stream, why = self._given_up
         return why if stream is _stderr() else ""
 
@@ -75,15 +68,15 @@ class Stderr(io.TextIOBase):
         return getattr(_stderr(), "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
-        """Write a text, if that is possible."""
+        """Write a text if possible."""
         return self._try(lambda stream: int(stream.write(text) or 0), len(text))
 
     def flush(self) -> None:
-        """Flush the stream, if that is possible."""
+        """Flush the stream if possible."""
         self._try(lambda stream: stream.flush(), None)
 
     def isatty(self) -> bool:
-        """Return whether it is a terminal."""
+        """Return whether the stream is a terminal."""
         return self._try(lambda stream: bool(stream.isatty()), False)
 
     def _try(self, act: Callable[[Any], T], otherwise: T) -> T:
@@ -96,13 +89,13 @@ class Stderr(io.TextIOBase):
             return act(stream)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
-            self._given_up = stream, f"stderr cannot be written: {why}. Nothing more is shown; the job goes on."
+            self._given_up = stream, f"stderr cannot be written: {why}. No more output is shown; the job continues."
             return otherwise
 
 
 def _stderr() -> Any:
-    """Return the stream itself, where rich shows bars in its place."""
+    """Return the real stream, also while rich shows progress bars."""
     return getattr(sys.stderr, "rich_proxied_file", sys.stderr)
 
 
-STDERR: Any = Stderr()  # libraries want an `IO[str]`, which `io.TextIOBase` is not by its type
+STDERR: Any = Stderr()  # Any: libraries expect an `IO[str]`, and `io.TextIOBase` has another type

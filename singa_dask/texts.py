@@ -1,4 +1,4 @@
-"""Texts of others: byte order marks, encodings and line ends of small files, and keys of JSON."""
+"""Text of other programs: byte order marks, encodings, line ends, and duplicate keys in JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from singa_dask.errors import DataError
 
-# UTF-32 first: its mark in little-endian order begins with that of UTF-16
+# UTF-32 first: its little-endian mark begins with the mark of UTF-16
 MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF32_LE: "utf-32-le",
@@ -25,19 +25,19 @@ def charset_of(data: bytes) -> tuple[str, int]:
 
 
 def decode(data: bytes, where: str) -> str:
-    """Decode a text without its byte order mark; line ends are kept.
+    """Decode a text, dropping its byte order mark and keeping its line ends.
 
     Parameters
     ----------
     data : bytes
-        UTF-8; or UTF-16 or UTF-32 with a byte order mark.
+        UTF-8, or UTF-16 or UTF-32 with a byte order mark.
     where : str
         File, for errors.
 
     Raises
     ------
     DataError
-        It is in another encoding, with the line of the first wrong byte; caused by the `UnicodeDecodeError`.
+        The encoding is another one; names the line of the first wrong byte. Caused by the `UnicodeDecodeError`.
     """
     charset, start = charset_of(data)
     text = data[start:]
@@ -50,13 +50,13 @@ def decode(data: bytes, where: str) -> str:
 
 
 def split_lines(text: str) -> list[str]:
-    """Split a text at CR, LF and CRLF alone: `str.splitlines` cuts at form feeds, U+0085 and U+2028 too."""
+    """Split a text at CR, LF and CRLF only: `str.splitlines` also splits at form feeds, U+0085 and U+2028."""
     found = LINE_END.split(text)
     return found if found[-1] else found[:-1]
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of JSON, an ``object_pairs_hook``; raise a ValueError if a key occurs twice."""
+    """Return a JSON object, as ``object_pairs_hook``; raise a ValueError if a key occurs twice."""
     if len(found := dict(pairs)) < len(pairs):
         raise ValueError("a key occurs twice")
     return found

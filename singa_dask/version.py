@@ -4,4 +4,4 @@ __all__ = ["PROTOCOL", "__version__"]
 
 __version__ = "0.1.0"
 PROTOCOL = 9
-"""Version of the messages between processes; it rises where those of two versions cannot work together."""
+"""Version of the messages between processes; incremented when two versions cannot work together."""

@@ -75,7 +75,7 @@ def test_config_error_travels() -> None:
     assert pickle.loads(pickle.dumps(error)).problems == error.problems
 
 
-@pytest.mark.parametrize("error", [ConfigError("wrong"), errors.DataError("lost"), errors.LeftLineError("left", 130)])
+@pytest.mark.parametrize("error", [ConfigError("wrong"), errors.DataError("lost"), errors.LeftQueueError("left", 130)])
 def test_a_notebook_shows_the_lines_of_the_user(error: errors.SingaError, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
 

@@ -96,10 +96,10 @@ def test_in_a_package_nothing_is_found_that_is_not_shipped() -> None:
 @pytest.mark.parametrize(
     ("path", "told"),
     [
-        ("none.py", "there is no such file. Paths start in the directory where the command is started."),
-        ("text.txt", "is no Python file, name.py"),
-        ("folder", "is no Python file, name.py"),
-        ("two-words.py", "'two-words' is no name for a module. Rename it"),
+        ("none.py", "no such file. Paths are relative to the directory in which the command is started."),
+        ("text.txt", "not a Python file, name.py"),
+        ("folder", "not a Python file, name.py"),
+        ("two-words.py", "'two-words' is not a valid name for a module. Use"),
         ("json.py", "'json' is the name of another module, a module of Python itself. Rename the file."),
         ("numpy.py", "'numpy' is the name of another module, "),
         ("latin.py", "expected UTF-8 text"),
@@ -114,7 +114,7 @@ def test_what_cannot_be_read_is_told(path: str, told: str) -> None:
 
 
 def test_two_files_of_one_name_are_refused() -> None:
-    assert "there is a module 'own' already" in refused(write("own.py"), write("more/own.py"))
+    assert "another module is called 'own'" in refused(write("own.py"), write("more/own.py"))
 
 
 def test_every_module_that_fails_is_told_once_with_its_line() -> None:
@@ -126,7 +126,7 @@ def test_every_module_that_fails_is_told_once_with_its_line() -> None:
         "modules[0]: zero.py:2: ZeroDivisionError: division by zero.",
         "modules[2]: broken.py:1: SyntaxError: invalid syntax.",
         "modules[3]: lacks.py:1: ModuleNotFoundError: No module named 'no_such_package_of_ours'. A module that yours "
-        "imports must be installed, wherever the job runs, or be listed in modules too.",
+        "imports must be installed on all machines of the job, or be listed in modules too.",
     ]
     assert modules.loaded() == {}
     take(write("zero.py", "x = 1"), "uses.py")

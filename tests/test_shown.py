@@ -101,7 +101,7 @@ def test_a_stderr_that_cannot_be_written_ends_nothing(
         with start_progress(1, 10) as progress:
             progress.on_event({"event": "notice", "message": "hello"})
     assert STDERR.lost.startswith("stderr cannot be written: ")
-    assert STDERR.lost.endswith(". Nothing more is shown; the job goes on.")
+    assert STDERR.lost.endswith(". No more output is shown; the job continues.")
     assert capsys.readouterr().out == ""
     if isinstance(stream, Gone):
         assert stream.n_tries == 1

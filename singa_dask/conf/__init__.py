@@ -1,19 +1,19 @@
-"""What a job says: its models, its wiring rules, and the reader of job files.
+"""Models of a job, rules that check it, and the reader of job files.
 
-What all models share
-    `base`: the class `Conf`. `kinds`: kinds of values. `parts`: parts that name a registered class. `findings`:
-    mistakes in plain words. `names`: names that other programs use.
-The models
+Common to all models
+    `base`: the class `Conf`. `kinds`: types of values. `parts`: models that name a registered class. `findings`:
+    messages for mistakes. `names`: names that other programs use.
+Models
     `job`: a whole job. `cluster`, `updater`, `net`, `layer`, `watched`, `profile`: its parts. `wiring_rules`: checks of
-    a net by names.
+    the sources of layers.
 Job files
-    `jobfile`: reads one. `places`: the tree that it becomes. `yaml_text`: YAML. `singa_text`, `singa_job`,
-    `singa_rules`: SINGA's own format. `blocks`, `cluster_file`, `overrides`: what changes the tree. `warnings`: likely
-    mistakes of a valid job.
-For people and editors
-    `describe`: a part in words. `json_schema`: the schema of job files. `nn_stub`: types of `singa_dask.nn`.
+    `jobfile`: reads a file. `places`: its tree of values with places. `yaml_text`: YAML. `singa_text`, `singa_job`,
+    `singa_rules`: SINGA's own format. `blocks`, `cluster_file`, `overrides`: changes of the tree. `warnings`: likely
+    mistakes in a valid job.
+Documentation and editors
+    `describe`: describes a part. `json_schema`: the schema of job files. `nn_stub`: types of `singa_dask.nn`.
 
-What others use most is imported on first use, so that a layer that names a part of a job loads no reader of job files.
+Names are imported on first use, so that a layer that uses a model does not load the reader of job files.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
-"""Conf: the base of all parts of a job's configuration, with its rules.
+"""Conf: the base of all models of a job.
 
-A model reports every mistake at once: those of its fields, unknown keys, and the rules that tie fields together. Rules
-read values that have the types of their fields. Beside a mistake they read a mended model, which has the default of
-the field in place of what is wrong; the error carries it up to the rules of the model above.
+A model reports all mistakes at once: wrong values, unknown keys, and violated rules between fields. If a value is
+wrong, the rules check a repaired model, in which the default of the field replaces it. The error carries that model to
+the rules of the enclosing model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ C = TypeVar("C", bound="Conf")
 
 
 class Conf(BaseModel):
-    """Base of all parts of a job: frozen, exact in its types, closed to unknown keys."""
+    """Base of all models of a job: immutable, strict in its types, without unknown keys."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -37,18 +37,18 @@ class Conf(BaseModel):
         extra="forbid",
         allow_inf_nan=False,
         hide_input_in_errors=True,
-        # a job uses few of the models; the docstrings of fields are read where they are shown, see json_schema
+        # a job uses few of the models
         defer_build=True,
     )
 
     aliases: ClassVar[Mapping[str, str]] = {}
-    """Other names of keys, as SINGA's job files may use them."""
+    """Other names of keys, from SINGA's job files."""
     block_key: ClassVar[str] = ""
-    """Key of such a block in a job, ``innerproduct_conf`` of InnerProductConf unless the class says otherwise."""
+    """Key of the block in a job; by default ``innerproduct_conf`` for InnerProductConf."""
     options_of: ClassVar[str] = ""
-    """Kind of parts whose options stand among the keys of this model, as a key of ``registries``."""
+    """Kind of parts, a key of ``registries``, whose options are also keys of this model."""
     must_be_given: ClassVar[bool] = False
-    """Whether a job has to give such a block although all of its keys have defaults."""
+    """Whether a job must have the block even if all of its keys have defaults."""
 
     _wrong: Set[str] = PrivateAttr(frozenset())
 
@@ -59,25 +59,25 @@ class Conf(BaseModel):
 
     @property
     def wrong(self) -> Set[str]:
-        """Keys whose values are wrong; only a mended model, which rules read beside mistakes, has any."""
+        """Keys whose values are wrong; only a repaired model has any."""
         return self._wrong
 
     @classmethod
     def arranged(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """Return the raw values, each under the key that the model has it under."""
+        """Return the raw values under the keys of the model."""
         return data
 
     def rules(self) -> Iterator[Finding]:
-        """Yield (path, message) for what is wrong between the values; a subclass says what."""
+        """Yield (path, message) for each violated rule between values; overridden by subclasses."""
         return iter(())
 
     def part_rules(self, registries: Mapping[str, Registry[Any]]) -> Iterator[Finding]:
-        """Yield (path, message) as `rules` does, for rules that ask the classes of registered parts."""
+        """Yield (path, message) for rules that need the classes of registered parts; see `rules`."""
         return iter(())
 
     @classmethod
     def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[Mistake]:
-        """Replace the blocks in the raw values by validated ones, add defaults, and yield mistakes; see `PartConf`."""
+        """Validate the blocks in the raw values in place, add default ones, and yield mistakes; see `PartConf`."""
         return iter(())
 
     @model_validator(mode="wrap")
@@ -88,7 +88,7 @@ class Conf(BaseModel):
             try:
                 return handler(data)
             except ValidationError as error:
-                raise as_error(cls.__name__, explained(error, cls), mended(cls, {}, (), context)) from None
+                raise as_error(cls.__name__, explained(error, cls), repaired(cls, {}, (), context)) from None
         given = cls.arranged({cls.aliases.get(key, key): value for key, value in data.items()})
         values = {**given}
         mistakes = [*cls._read_blocks(values, context)]
@@ -96,7 +96,7 @@ class Conf(BaseModel):
             model = handler(values)
         except ValidationError as error:
             mistakes = [*explained(error, cls), *mistakes]
-            model = mended(cls, values, error.errors(include_url=False), context)
+            model = repaired(cls, values, error.errors(include_url=False), context)
         if not any(cls.model_fields[key].is_required() for key in model.wrong if key in cls.model_fields):
             findings = (*model.rules(), *model.part_rules(context.get("registries") or {}))
             mistakes += [Mistake(PLAIN, path, message) for path, message in findings]
@@ -106,19 +106,19 @@ class Conf(BaseModel):
         return model
 
 
-def mended(
+def repaired(
     cls: type[C], values: Mapping[str, Any], errors: Iterable[Mapping[str, Any]], context: Mapping[str, Any]
 ) -> C:
-    """Return the model of raw values, with defaults in place of what is wrong.
+    """Return a model of raw values, with defaults in place of wrong values.
 
     Parameters
     ----------
     cls : class
     values : mapping
     errors : iterable of mapping
-        What pydantic says is wrong with them. A part that is a model is replaced by its own mended one.
+        Errors of pydantic. A value that is a model is replaced by the repaired model of its error.
     context : mapping
-        That of the validation.
+        Context of the validation.
     """
     values, wrong = dict(values), set[str]()
     for mistake in errors:
@@ -139,14 +139,14 @@ def mended(
 
 
 def _replaced(value: Any, path: tuple[Any, ...], part: Conf) -> Any:
-    """Return a mended part in place of a value, or of its item that the path begins with."""
+    """Replace a value, or the list item that the path begins with, by a repaired model."""
     if not path or not isinstance(path[0], int):
         return part
     return [part if i == path[0] else each for i, each in enumerate(as_list(value))]
 
 
 def _lenient(cls: type[Conf]) -> type[BaseModel]:
-    """Return a model with the fields of another, none of which is required, and without its rules."""
+    """Return a model with the same fields, none of them required, and without rules."""
     fields: dict[str, Any] = {}
     for key, field in cls.model_fields.items():
         default = _empty(field.annotation) if field.is_required() else field.get_default(call_default_factory=True)
@@ -155,14 +155,14 @@ def _lenient(cls: type[Conf]) -> type[BaseModel]:
 
 
 def _empty(kind: Any) -> Any:
-    """Return what stands for a required value that is missing."""
+    """Return a placeholder for a missing required value."""
     if isinstance(kind, type) and issubclass(kind, Conf):
-        return mended(kind, {}, (), {})
+        return repaired(kind, {}, (), {})
     return {str: "", list: []}.get(get_origin(kind) or kind)
 
 
 def explained(error: ValidationError, cls: type[Conf], above: tuple[str | int, ...] = ()) -> Iterator[Mistake]:
-    """Yield the mistakes that pydantic has found in a model, in plain words; ``above`` leads to the model."""
+    """Yield the mistakes that pydantic found in a model, in plain words; ``above`` is the path of the model."""
     for mistake in error.errors(include_url=False):
         kind = MISPLACED_KEY if mistake["type"] in ("extra_forbidden", MISPLACED_KEY) else PLAIN
         yield Mistake(kind, (*above, *mistake["loc"]), explain(mistake, cls.model_fields, cls.__name__))

@@ -1,7 +1,6 @@
-"""Blocks of layers: the ``blocks`` of a job file describe lists of them, and its net uses each as often as it likes.
+"""Blocks of layers: ``blocks`` of a job file defines lists of layers, which the net uses any number of times.
 
-They are expanded in the tree of the file, before the job is read, so that the net has plain layers, and every message
-names the line that the user has written.
+Blocks are expanded in the tree of the file, so that the models see plain layers, and messages name lines of the file.
 """
 
 from __future__ import annotations
@@ -19,19 +18,22 @@ from singa_dask.registry import suggest
 SCHEMA: dict[str, Any] = {
     "Block": {
         "type": "object",
-        "description": "A list of layers that the net uses by name.",
+        "description": "A named list of layers.",
         "required": ["layer"],
         "additionalProperties": False,
         "properties": {
             "inputs": {
-                "description": "Names that stand for the layers that a use reads: `$NAME`. By default one, in.",
+                "description": "Names of the inputs, used as `$NAME` in srclayers. By default one, in.",
                 "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
             },
             "values": {
-                "description": "Values that a use may change, by name, null where it has to give one: `$NAME`.",
+                "description": "Default values by name, used as `$NAME`; null if each use must set one.",
                 "type": "object",
             },
-            "output": {"description": "The layer that others read; by default the last.", "type": "string"},
+            "output": {
+                "description": "The layer that readers of the block read; by default the last.",
+                "type": "string",
+            },
             "layer": {"description": "The layers.", "type": "array", "items": {"type": "object"}},
         },
     },
@@ -41,21 +43,21 @@ SCHEMA: dict[str, Any] = {
         "required": ["name", "block"],
         "additionalProperties": False,
         "properties": {
-            "name": {"description": "Stands, with a point, before the names of the layers.", "type": "string"},
+            "name": {"description": "Prefix, with a dot, of the names of the layers.", "type": "string"},
             "block": {"description": "Name of the block.", "type": "string"},
             "srclayers": {
-                "description": "Layers that the block reads, one for each of its inputs.",
+                "description": "Layers for the inputs of the block, in order.",
                 "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
             },
-            "values": {"description": "Values of the block.", "type": "object"},
+            "values": {"description": "Values that replace defaults of the block.", "type": "object"},
             "repeat": {
-                "description": "So many of them, one after another; each reads the one before as its first input.",
+                "description": "Number of copies in a chain; the first input of each is the one before.",
                 "anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}],
             },
         },
     },
 }
-"""The JSON schema of a block, and of a use of one."""
+"""JSON schemas of a block and of its use."""
 _DEFINITION = tuple(SCHEMA["Block"]["properties"])
 _USE = tuple(SCHEMA["BlockUse"]["properties"])
 _PLACEHOLDER = re.compile(r"\$(\w+)")
@@ -63,19 +65,7 @@ _MAX_LAYERS = 10_000
 
 
 class _Block(NamedTuple):
-    """A block as the job describes it.
-
-    Attributes
-    ----------
-    name : str
-    inputs : list of str
-        Names that stand for the layers that a use reads.
-    values : dict of str to Tree
-        Values that a use may change, by name; null where it has to give one.
-    output : str
-        Name of the layer that those who read the block read.
-    layers : list of TreeMap
-    """
+    """The definition of a block; its fields are described in `SCHEMA`."""
 
     name: str
     inputs: list[str]
@@ -85,12 +75,9 @@ class _Block(NamedTuple):
 
 
 def expand(root: TreeMap) -> list[Problem]:
-    """Replace each use of a block in the net by its layers; drop ``blocks``, and keys that begin with ``x-``.
+    """Replace each use of a block by its layers; remove ``blocks``, and keys that begin with ``x-``.
 
-    Returns
-    -------
-    list of Problem
-        The first mistake, if there is one: the tree is no job then.
+    Returns the first mistake, if there is one.
     """
     for key in [key for key in root.entries if key.startswith("x-")]:
         del root.entries[key]
@@ -133,20 +120,20 @@ def _definitions(entry: TreeEntry | None) -> dict[str, _Block]:
 
 def _definition(name: str, node: Tree) -> _Block:
     if not isinstance(node, TreeMap):
-        _refuse(node, f"block {name!r}: expected {{layer: [...]}}, with inputs, values and output if it has them.")
+        _refuse(node, f"block {name!r}: expected {{layer: [...]}}, and optionally inputs, values and output.")
     _check_keys(node, _DEFINITION, f"block {name!r}")
     layers = items(child(node, "layer"))
     maps = [each for each in layers if isinstance(each, TreeMap)]
     if not maps or len(maps) < len(layers):
-        _refuse(node, f"block {name!r}: expected its layers under layer, each with a name and a type.")
+        _refuse(node, f"block {name!r}: expected a list of layers under layer, each with a name and a type.")
     if nameless := [each for each in maps if not named(each)]:
         _refuse(nameless[0], f"block {name!r}: expected a name for each of its layers.")
     values = child(node, "values") or TreeMap(node.place, {})
     if not isinstance(values, TreeMap):
-        _refuse(values, f"block {name!r}: expected values by name, null for one that each use has to give.")
+        _refuse(values, f"block {name!r}: expected values by name, with null for those that each use must set.")
     inputs = [text(each) for each in items(child(node, "inputs"))] or ["in"]
     if not all(inputs) or len({*inputs, *values.entries}) < len(inputs) + len(values.entries):
-        _refuse(node, f"block {name!r}: expected a name of its own for each of its inputs and values.")
+        _refuse(node, f"block {name!r}: expected different names for its inputs and values.")
     output = text(child(node, "output")) or named(maps[-1])
     if output not in map(named, maps):
         known = suggest(output, set(map(named, maps)))
@@ -156,14 +143,7 @@ def _definition(name: str, node: Tree) -> _Block:
 
 @dataclass
 class _Expansion:
-    """The layers that uses of blocks stand for.
-
-    Parameters
-    ----------
-    blocks : dict of str to _Block
-    outputs : dict of str to str
-        The layer that stands for a use in the sources of others, by the name of the use.
-    """
+    """The expansion of the uses of ``blocks``; ``outputs`` has the output layer of each use by its name."""
 
     blocks: dict[str, _Block]
     outputs: dict[str, str] = field(default_factory=dict)
@@ -171,27 +151,27 @@ class _Expansion:
     n_layers: int = 0
 
     def layers(self, nodes: list[Tree], within: tuple[str, ...] = ()) -> Iterator[Tree]:
-        """Yield layers, and for each use of a block the layers of that."""
+        """Yield layers, with uses of blocks replaced by the layers of the blocks."""
         for node in nodes:
             if isinstance(node, TreeMap) and _is_use(node):
                 yield from self._use(node, within)
                 continue
             self.n_layers += 1
             if self.n_layers > _MAX_LAYERS:
-                _refuse(node, f"blocks make more than {_MAX_LAYERS:,} layers. Is a repeat too large?")
+                _refuse(node, f"blocks expand to more than {_MAX_LAYERS:,} layers. Is a repeat too large?")
             yield node
 
     def _use(self, node: TreeMap, within: tuple[str, ...]) -> Iterator[Tree]:
         wanted, name = text(child(node, "block")), named(node)
         if not name:
-            _refuse(node, "expected a name: the layers of the block get it before theirs.")
+            _refuse(node, "expected a name, the prefix of the names of the block's layers.")
         what = f"{name!r}, a use of block {wanted!r},"
         _check_keys(node, _USE, what)
         block = self.blocks.get(wanted)
         if block is None:
             _refuse(node.entries["block"].node, f"unknown block {wanted!r}. {suggest(wanted, set(self.blocks))}")
         if wanted in within:
-            _refuse(node, f"block {wanted!r} stands inside of itself: {' > '.join([*within, wanted])}.")
+            _refuse(node, f"block {wanted!r} contains itself: {' > '.join([*within, wanted])}.")
         sources = items(child(node, "srclayers"))
         if len(sources) != len(block.inputs):
             names = ", ".join(block.inputs)
@@ -203,17 +183,17 @@ class _Expansion:
         times = child(node, "repeat")
         count = 1 if times is None else times.value if isinstance(times, Scalar) else None
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            _refuse(times or node, f"{what} has to be repeated once or more, expected a number, got {count!r}.")
+            _refuse(times or node, f"{what} expected a number from 1 on for repeat, got {count!r}.")
         for turn in range(1, count + 1):
             prefix = f"{name}." if times is None else f"{name}.{turn}."
             bound = dict(zip(block.inputs, sources, strict=True)) | values
             yield from self.layers([_bound(each, block, prefix, bound) for each in block.layers], (*within, wanted))
-            # the next one reads this one
+            # the next copy reads this one
             sources = [Scalar(node.place, prefix + block.output), *sources[1:]]
         self.outputs[name] = text(sources[0])
 
     def _values(self, node: TreeMap, block: _Block, what: str) -> dict[str, Tree]:
-        """Return the values that a use changes."""
+        """Return the values that a use sets."""
         values = child(node, "values") or TreeMap(node.place, {})
         if not isinstance(values, TreeMap):
             _refuse(values, f"{what} has no values by name. Expected values: {{NAME: VALUE}}.")
@@ -224,22 +204,22 @@ class _Expansion:
         return {key: entry.node for key, entry in values.entries.items()}
 
     def connect(self, layers: list[Tree]) -> None:
-        """Let those that read a use of a block read its output."""
+        """Replace the name of a use in ``srclayers`` by the name of its output layer."""
         for layer in layers:
             if named(layer) in self.outputs:
-                _refuse(layer, f"a use of a block is called {named(layer)!r} too. Expected a name of its own for each.")
+                _refuse(layer, f"a use of a block is called {named(layer)!r}, too. Expected different names.")
             for source in items(child(layer, "srclayers")):
                 while isinstance(source, Scalar) and (output := self.outputs.get(text(source))):
                     source.value = output
 
 
 def _bound(layer: TreeMap, block: _Block, prefix: str, bound: Mapping[str, Tree]) -> TreeMap:
-    """Return a copy of a layer of a block with its placeholders filled, and a prefix before the block's own names."""
+    """Return a copy of a layer of a block, with placeholders filled and names of the block prefixed."""
     layers = {named(each) for each in block.layers}
     params = {named(param) for each in block.layers for param in items(child(each, "param"))} - {""}
 
     def copied(node: Tree, own: set[str], keys: Collection[str] = ()) -> Tree:
-        """Copy a node; ``own`` names get the prefix, in a mapping where they stand under one of these keys."""
+        """Copy a node, and prefix ``own`` names; in a mapping, only values of ``keys``."""
         if isinstance(node, TreeMap):
             entries = node.entries.items()
             return TreeMap(
@@ -247,7 +227,7 @@ def _bound(layer: TreeMap, block: _Block, prefix: str, bound: Mapping[str, Tree]
             )
         if isinstance(node, Items):
             copies = [(item, copied(item, own, keys)) for item in node.items]
-            # a list in place of an item is part of the list: srclayers: [$in, conv1]
+            # a list in place of an item is spliced: srclayers: [$in, conv1]
             return Items(node.place, [part for item, copy in copies for part in _parts(item, copy)])
         if not isinstance(node.value, str):
             return Scalar(node.place, node.value)

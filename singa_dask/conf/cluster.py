@@ -1,4 +1,4 @@
-"""Topology: groups of workers and of servers, and the processes they live in (SINGA's ClusterProto)."""
+"""Topology: groups of workers and servers, and their processes (SINGA's ClusterProto)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _MAX_PORT = 65535
 
 
 class ElasticConf(Conf):
-    """``elastic`` of a cluster: how many processes a job may be spread over while it runs."""
+    """``elastic`` of a cluster: bounds for the number of processes while a job runs."""
 
     min_processes: Size = 1
-    """Fewest processes that the units are packed on when processes are lost."""
+    """Minimum number of processes after others are lost."""
     max_processes: Size | None = None
-    """Most processes that the units are spread over; by default those of the cluster block."""
+    """Maximum number of processes; by default the number of the cluster block."""
 
     def rules(self) -> Iterator[Finding]:
         """Check that the minimum is not above the maximum."""
@@ -37,26 +37,29 @@ def _text_of_number(value: object) -> object:
 
 
 class ListenConf(Conf):
-    """``listen`` of a cluster: where and how the processes of a job take messages from each other."""
+    """``listen`` of a cluster: network interface, ports and shared memory for messages between processes."""
 
     interface: str = ""
-    """Name of a network interface, as ``eth0``, an IP address or a host name; it is looked up on the host of each
-    process. By default the host of the Dask worker. With ``0.0.0.0`` all interfaces."""
+    """Network interface such as ``eth0``, IP address or host name, looked up on the host of each process; ``0.0.0.0``
+    for all interfaces. By default the host of the Dask worker."""
     ports: Annotated[str, BeforeValidator(_text_of_number)] = ""
-    """One port or a range of them, as ``9000-9100``: each process takes the first one that is free. By default any."""
+    """A port or a range such as ``9000-9100``; each process takes the first free one. By default any port."""
     shared_memory: bool = True
-    """Pass arrays between processes of one host through memory that both have mapped, where the system allows it."""
+    """Pass arrays between processes of one host through shared memory, if the system supports it."""
 
     def rules(self) -> Iterator[Finding]:
         """Check the range of ports."""
         found = _PORTS.fullmatch(self.ports)
         first, last = map(int, (found[1], found[2] or found[1])) if found else (0, 0)
         if self.ports and not 0 < first <= last <= _MAX_PORT:
-            yield ("ports",), f"expected a port or a range, as 9000-9100, from 1 to {_MAX_PORT}, got {self.ports!r}."
+            yield (
+                ("ports",),
+                f"expected a port or a range such as 9000-9100, from 1 to {_MAX_PORT}, got {self.ports!r}.",
+            )
 
     @property
     def port_range(self) -> range:
-        """The ports to choose from; 0 alone stands for any."""
+        """The ports to choose from; only 0 for any port."""
         first, _, last = (self.ports or "0").partition("-")
         return range(int(first), int(last or first) + 1)
 
@@ -65,10 +68,10 @@ class WorkersConf(Conf):
     """``workers`` of a cluster: the Dask workers that a job may use; by default all."""
 
     name: Annotated[str, BeforeValidator(_text_of_number)] = ""
-    """Pattern of their names, as ``gpu-*``."""
+    """Pattern of their names, such as ``gpu-*``."""
     resources: Mapping[str, NonNegative] = {}
-    """What they have at least, of what they were started with by ``dask-worker --resources``, as ``{GPU: 1}``. Jobs do
-    not share it out."""
+    """Minimum resources, such as ``{GPU: 1}``, with which they were started (``dask-worker --resources``). Jobs do not
+    reserve them."""
 
     @property
     def is_any(self) -> bool:
@@ -85,46 +88,46 @@ class ClusterConf(Conf):
     """``cluster`` (SINGA's ClusterProto)."""
 
     nworker_groups: Size = 1
-    """Worker groups; each trains its own copy of the net, without waiting for the others."""
+    """Number of worker groups; each trains its own copy of the net without waiting for the others."""
     nserver_groups: Size = 1
-    """Server groups; each keeps its own copy of the params."""
+    """Number of server groups; each keeps its own copy of the params."""
     nworkers_per_group: Size = 1
-    """Workers that share each batch of a group."""
+    """Number of workers that share each batch of a group."""
     nservers_per_group: Size = 1
-    """Servers that share the params of a group."""
+    """Number of servers that share the params of a group."""
     nworkers_per_procs: Size = 1
-    """Workers in one process."""
+    """Number of workers per process."""
     nservers_per_procs: Size = 1
-    """Servers in one process."""
+    """Number of servers per process."""
     workspace: str = ""
-    """URL or path under which runs are written."""
+    """URL or path of the directory of runs."""
     server_worker_separate: bool = False
-    """Keep servers and workers in different processes."""
+    """Run servers and workers in different processes."""
     sync_freq: Size = 1
-    """Updates of a slice between two exchanges of server groups."""
+    """Number of updates of a slice between two exchanges of server groups."""
     start_port: Count = 6723
-    """Unused: see ``listen``."""
+    """Unused; see ``listen``."""
     share_memory: bool = True
-    """Let worker groups of one process use one memory for their params."""
+    """Let worker groups of one process share the memory of their params."""
     snapshot_freq: Count | None = None
-    """Steps between two snapshots, copies of the job's state in the memory of its processes, from which the job goes on
-    when one of them is lost; 0 is never. By default so often that they take 1 % of the time."""
+    """Steps between two snapshots, copies of the job's state in the memory of its processes, from which the job
+    continues after one of them is lost; 0 for none. By default so often that they take 1 % of the time."""
     poll_time: Count = 100
-    """Unused: nothing polls."""
-    # blocks of defaults need no validator, which takes a millisecond each to build when this file is imported
+    """Unused."""
+    # unvalidated defaults: building a validator takes a millisecond when this file is imported
     elastic: ElasticConf = ElasticConf.model_construct()
-    """Bounds for the number of processes."""
+    """Bounds for the number of processes while the job runs."""
     listen: ListenConf = ListenConf.model_construct()
     """Network interface and ports of the job's processes."""
     workers: WorkersConf = WorkersConf.model_construct()
     """The Dask workers that the job may use."""
     max_restarts: Count = 10
-    """Restarts without a later step between them after which the job fails; 0 for none."""
+    """Maximum number of restarts without progress, after which the job fails; 0 for none."""
     wait_for_workers_minutes: NonNegative = 10.0
-    """How long a job that has lost processes waits for Dask workers, or for a silent network, before it fails."""
+    """Minutes that a job waits for Dask workers after it has lost processes or the network, before it fails."""
 
     def rules(self) -> Iterator[Finding]:
-        """Check that each server group serves equally many worker groups, and that the job has enough processes."""
+        """Check that server groups serve equally many worker groups, and the bounds of ``elastic``."""
         workers, servers = self.nworker_groups, self.nserver_groups
         if workers % servers:
             message = f"expected a number that divides nworker_groups, which is {workers}, got {servers}."

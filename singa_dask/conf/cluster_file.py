@@ -1,4 +1,4 @@
-"""Cluster files: the built-in ones, and how one takes the place of the cluster of a job."""
+"""Cluster files: the built-in ones, and the replacement of a job's cluster."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from singa_dask.registry import suggest
 
 
 def cluster_text(name: str) -> str | None:
-    """Return the text of a built-in cluster file; None if the name is that of another file.
+    """Return the text of a built-in cluster file; None for the path of another file.
 
     Raises
     ------
     ConfigError
-        There is neither a built-in cluster nor a file of this name.
+        There is no built-in cluster and no file of this name.
     """
     if Path(name).exists() or "/" in name or "." in name:
         return None
     folder = resources.files("singa_dask") / "conf" / "clusters"
     known = sorted(each.name.removesuffix(".yaml") for each in folder.iterdir())
     if name not in known:
-        message = f"no file of this name, and no cluster of ours. {suggest(name, known)}"
+        message = f"no file and no built-in cluster of this name. {suggest(name, known)}"
         raise ConfigError(Problem((), message, Mark(f"--cluster {name}")))
     return (folder / f"{name}.yaml").read_text("utf-8")
 
 
 def replace_cluster(root: TreeMap, text: str, file: str) -> list[Problem]:
-    """Replace the job's cluster by that of a cluster file, with or without ``cluster:`` above it.
+    """Replace the cluster of a job by a cluster file, which may have ``cluster:`` at its top.
 
     Raises
     ------
     ConfigError
-        The file is not YAML, or no mapping.
+        The file is not YAML, or not a mapping.
     """
     node, problems = yaml_text.parse(text, file)
     if not isinstance(node, TreeMap):
@@ -46,7 +46,7 @@ def replace_cluster(root: TreeMap, text: str, file: str) -> list[Problem]:
         own = TreeEntry(node.place, node)
     else:
         problems += [
-            Problem((key,), "a cluster file holds nothing beside cluster.", entry.place)
+            Problem((key,), "expected only the key cluster in a cluster file.", entry.place)
             for key, entry in node.entries.items()
         ]
     root.entries["cluster"] = own

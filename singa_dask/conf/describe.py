@@ -1,4 +1,4 @@
-"""Describe a registered part and its keys in words."""
+"""Describe registered parts and their keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from singa_dask.conf.json_schema import schema_of
 from singa_dask.registry import Registry
 
 HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
-# sections of docstrings for those who write Python, not jobs
+# sections of docstrings that do not concern job files
 FOR_PYTHON = {"Parameters", "Attributes", "Returns", "Raises", "Yields"}
 BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 
@@ -36,7 +36,7 @@ class RegisteredPart(NamedTuple):
 
 
 class Key(NamedTuple):
-    """A key of a block, in words."""
+    """The description of a key of a block."""
 
     name: str
     type: str
@@ -55,14 +55,14 @@ def parts_of(registry: Registry[Any]) -> list[RegisteredPart]:
 
 
 def docs_of(cls: type) -> list[tuple[str, str]]:
-    """Return (title, text) of the sections of a docstring, without those for Python; the first one has no title."""
+    """Return (title, text) of the sections of a docstring that concern job files; the first one has no title."""
     first, *rest = HEADING.split(inspect.getdoc(cls) or "")
     sections = [("", first), *zip(rest[::2], rest[1::2], strict=True)]
     return [(title, text.strip()) for title, text in sections if title not in FOR_PYTHON]
 
 
 def keys_of(block: type[Conf]) -> Iterator[Key]:
-    """Yield the keys of a block with types, defaults and meanings."""
+    """Yield the descriptions of the keys of a block."""
     found = schema_of(block)
     for name, part in found["properties"].items():
         meaning = " ".join(part.get("description", "").split())
@@ -78,7 +78,7 @@ def _default(part: dict[str, Any]) -> str:
 
 
 def _types(part: dict[str, Any]) -> list[str]:
-    """Return the types that a value may have."""
+    """Return the types of a JSON schema."""
     if "$ref" in part:
         return ["block"]
     if "enum" in part:

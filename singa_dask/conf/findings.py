@@ -1,4 +1,4 @@
-"""Findings: what is wrong with the values of a job, in plain words instead of pydantic's."""
+"""Messages for mistakes in the values of a job, in place of pydantic's."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BOUNDS = {
 
 
 def shown(value: object) -> str:
-    """Return a short form of a job file's value for an error message."""
+    """Return a short form of a value for an error message."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -51,16 +51,16 @@ def shown(value: object) -> str:
 
 
 def explain(found: Mapping[str, Any], keys: Collection[str], block: str = "") -> str:
-    """Return a plain message for one finding.
+    """Return the message for an error of pydantic.
 
     Parameters
     ----------
     found : mapping
         One of ``ValidationError.errors()``.
     keys : collection of str
-        Keys of the model that reports it.
+        Keys of the model.
     block : str
-        Name of its class.
+        Name of the model's class.
     """
     kind, value, limits = found["type"], found["input"], found.get("ctx", {})
     if "storage_options" in found["loc"]:
@@ -93,7 +93,7 @@ Finding: TypeAlias = tuple[tuple[str | int, ...], str]
 
 
 class Mistake(NamedTuple):
-    """What is wrong with a model's values; ``kind`` is PLAIN or MISPLACED_KEY."""
+    """A mistake in the values of a model; ``kind`` is PLAIN or MISPLACED_KEY."""
 
     kind: str
     path: tuple[str | int, ...]
@@ -101,7 +101,7 @@ class Mistake(NamedTuple):
 
 
 def as_error(title: str, mistakes: Iterable[Mistake], model: object) -> ValidationError:
-    """Return mistakes as an error of pydantic, which has the mended ``model`` as the input of each."""
+    """Return mistakes as a ValidationError, with the repaired ``model`` as the input of each."""
     details = [
         InitErrorDetails(type=PydanticCustomError(kind, "{message}", {"message": message}), loc=path, input=model)
         for kind, path, message in mistakes

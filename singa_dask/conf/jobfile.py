@@ -1,4 +1,4 @@
-"""Reader of job files: reports all mistakes at once with their places."""
+"""Reader of job files, which reports all mistakes at once with their places."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from singa_dask.paths import PATH_KEYS, expand
 from singa_dask.registry import Registry
 from singa_dask.texts import decode
 
-# keys whose values no model describes
+# keys with free-form values
 FREE = ("user_conf", "storage_options")
 
 
 def expand_paths(node: Tree, path: tuple[str | int, ...] = ()) -> list[Problem]:
-    """Expand all paths in a job's tree, in place, and return the problems. ``path`` is that of the node."""
+    """Expand all paths in a tree in place, and return the problems; ``path`` leads to the node."""
     inner: list[tuple[str | int, Tree]] = []
     if isinstance(node, TreeMap):
-        # names of categories, by column, are no paths whatever the column is called
+        # names of categories are not paths, whatever their column is called
         inner = [(name, entry.node) for name, entry in node.entries.items() if name not in (*FREE, "categories")]
     elif isinstance(node, Items):
         inner = list(enumerate(node.items))
@@ -46,22 +46,22 @@ def expand_paths(node: Tree, path: tuple[str | int, ...] = ()) -> list[Problem]:
     return [problem for key, each in inner for problem in expand_paths(each, (*path, key))]
 
 
-# what places in a file from standard input are said to be in
+# name of standard input in places
 STDIN = "<stdin>"
 
 
 @dataclass(frozen=True)
 class JobFile:
-    """A job, the text that it was read from, and the place of every key in it.
+    """A job with the text that it was read from and the places of its keys.
 
     Attributes
     ----------
     job : JobConf
-        The job, changes from the command line included.
+        The job, with changes of the command line.
     text : str
         Content of the file.
     is_singa : bool
-        Whether it is in SINGA's own format.
+        Whether the file is in SINGA's own format.
     """
 
     job: JobConf
@@ -70,28 +70,28 @@ class JobFile:
     is_singa: bool = False
 
     def locate(self, error: ConfigError) -> ConfigError:
-        """Return the same error with the place in the file of each problem that has a path."""
+        """Add the places in the file to the problems of an error."""
         return ConfigError([_locate(self._root, problem) for problem in error.problems])
 
     @contextlib.contextmanager
     def located(self) -> Iterator[None]:
-        """Give errors in the job, which are raised in this context, the places in the file."""
+        """Add the places in the file to errors raised in this context."""
         try:
             yield
         except ConfigError as error:
             raise self.locate(error) from None
 
     def in_order(self, problems: Iterable[Problem]) -> list[Problem]:
-        """Return problems with the places of their keys, in the order of the file."""
+        """Sort problems by the places of their keys in the file, and add these places."""
         located = [_locate(self._root, _at_key(self._root, problem)) for problem in problems]
         return sorted(located, key=lambda problem: _order(problem, self._root.place.file))
 
     def resolved(self) -> str:
-        """Write the job as YAML with every default; it loads back to an equal job."""
+        """Return the job as YAML with all defaults; it loads to an equal job."""
         return yaml_text.dump(self.job.model_dump(exclude_none=True))
 
     def given(self) -> str:
-        """Write the job as YAML, without the defaults of keys that were not given; it loads back to an equal job."""
+        """Return the job as YAML with only the keys that were set; it loads to an equal job."""
         return yaml_text.dump(_brief(self.job.model_dump(exclude_unset=True)), brief=True)
 
 
@@ -106,15 +106,15 @@ def load(
     Parameters
     ----------
     path : path
-        Path or URL of a YAML file, ``-`` for standard input; or of one in SINGA's own format, told by the suffix
-        ``.conf`` or by its text.
+        Path or URL of a file in YAML, or in SINGA's own format, which the suffix ``.conf`` or the text shows; ``-`` for
+        standard input.
     sets, cluster_file, registries
         See `loads`.
 
     Raises
     ------
     ConfigError
-        With every mistake, in the order of the file.
+        Lists all mistakes, in the order of the file.
     """
     file = os.fspath(path)
     return loads(_read(file), STDIN if file == "-" else file, sets, cluster_file, registries)
@@ -128,27 +128,27 @@ def loads(
     registries: Mapping[str, Registry[Any]] | None = None,
     with_lines: bool = True,
 ) -> JobFile:
-    """Read the text of a job, as `load` does.
+    """Read a job from text; see `load`.
 
     Parameters
     ----------
     text : str
     file : str
-        What places in errors say the text is from.
+        Name of the text in errors.
     sets : iterable of str
-        Changes, ``updater.learning_rate.base_lr=0.1``; made after the cluster is replaced.
+        Changes, ``updater.learning_rate.base_lr=0.1``, made after the cluster is replaced.
     cluster_file : path, optional
-        File whose block replaces the job's ``cluster``, or the name of one of ours, e.g. ``allreduce``.
+        File whose block replaces ``cluster``, or the name of a built-in one, e.g. ``allreduce``.
     registries : mapping of str to Registry, optional
-        Known names for ``layer``, ``updater``, ``schedule``, ``initialiser``, ``algorithm`` and ``store``;
-        kinds that are not there are not checked. With them the job's modules are loaded.
+        Registries for ``layer``, ``updater``, ``schedule``, ``initialiser``, ``algorithm`` and ``store``; names of
+        other kinds are not checked. With registries, the job's modules are loaded.
     with_lines : bool
         Whether places have a line and column.
 
     Raises
     ------
     ConfigError
-        With every mistake, in the order of the text.
+        Lists all mistakes, in the order of the text.
     """
     is_singa = file.endswith(".conf") or is_singa_text(text)
     root: Tree | None
@@ -158,7 +158,7 @@ def loads(
         root, problems = yaml_text.parse(text, file, with_lines)
         problems += blocks.expand(root) if isinstance(root, TreeMap) else []
     if not isinstance(root, TreeMap):
-        what = "it is empty" if root is None else "a list or a single value stands at its top"
+        what = "the file is empty" if root is None else "got a list or a single value"
         raise ConfigError(Problem((), f"expected the keys of a job, such as neuralnet; {what}.", Mark(file, 1, 1)))
     if cluster_file is not None:
         cluster = os.fspath(cluster_file)
@@ -171,7 +171,7 @@ def loads(
     if registries is not None:
         wrong = _load_modules(root, registries)
         problems += wrong
-        # what is in modules that cannot be loaded is not known
+        # the names in modules that cannot be loaded are unknown
         registries = None if wrong else registries
     try:
         job = JobConf.model_validate(plain(root), context={"registries": registries})
@@ -188,7 +188,7 @@ def loads(
 
 
 def _load_modules(root: TreeMap, registries: Mapping[str, Registry[Any]]) -> list[Problem]:
-    """Load the modules of a job and return the problems; the model reports entries that are not texts."""
+    """Load the modules of a job and return the problems, except entries that are not texts, which the model reports."""
     nodes = items(child(root, "modules"))
     paths = [each.value for each in nodes if isinstance(each, Scalar) and isinstance(each.value, str)]
     if len(paths) < len(nodes):
@@ -201,7 +201,7 @@ def _load_modules(root: TreeMap, registries: Mapping[str, Registry[Any]]) -> lis
 
 
 def _brief(value: Any, key: str = "") -> Any:
-    """Return a job's values with lists of one scalar as that scalar; free-form values stay unchanged."""
+    """Replace lists of one scalar by the scalar, except in free-form values."""
     if isinstance(value, dict) and key not in FREE:
         return {name: _brief(inner, name) for name, inner in value.items()}
     if isinstance(value, list):
@@ -210,7 +210,7 @@ def _brief(value: Any, key: str = "") -> Any:
 
 
 def _read(file: str) -> str:
-    """Return a file's text."""
+    """Return the text of a file."""
     try:
         if fs.local_path(file) is None:
             raw = fs.read_bytes(file)
@@ -220,7 +220,7 @@ def _read(file: str) -> str:
         raise ConfigError(Problem((), str(error).removeprefix(f"{file}: "), Mark(file))) from None
     except OSError as error:
         inside = Path(file) / "job.yaml"
-        hint = f" The job of the run that is there: {inside}." if inside.is_file() else ""
+        hint = f" This is a run directory; its job is {inside}." if inside.is_file() else ""
         raise ConfigError(Problem((), f"cannot read this file: {error.strerror}.{hint}", Mark(file))) from None
     try:
         return decode(raw, file)
@@ -237,12 +237,12 @@ def _locate(root: Tree, problem: Problem) -> Problem:
 
 
 def _at_key(root: Tree, problem: Problem) -> Problem:
-    """Give a problem the place of its key, unless the value comes from another file or the command line."""
+    """Add the place of its key to a problem, or of its value if that comes from another file or the command line."""
     key, value = locate(root, problem.path, at_key=True), locate(root, problem.path)
     return replace(problem, mark=problem.mark or (key if key.file == value.file else value))
 
 
 def _order(problem: Problem, file: str) -> tuple[bool, bool, int, int]:
-    """Sort the job file's problems first, then those of the cluster file and of the command line."""
+    """Return the sort key of a problem: the job file first, then the cluster file and the command line."""
     mark = problem.mark or Mark(file)
     return mark.file != file, not mark.line, mark.line, mark.column

@@ -20,13 +20,13 @@ from singa_dask.registry import Registry
 
 
 def schema(registries: Mapping[str, Registry[Any]] | None = None) -> dict[str, Any]:
-    """Return the schema of a job file, in the form of JSON schema draft 7.
+    """Return the JSON schema of a job file.
 
     Parameters
     ----------
     registries : mapping of str to Registry, optional
-        As for `load`: editors then offer the known names, and know the blocks of registered classes. SINGA's names with
-        a k, and those of a user's own module, which have a dot, are right, too.
+        As in `load`. The schema then has the blocks of registered classes and their names; SINGA's names with a k, and
+        names with a dot, of classes in user modules, are valid, too.
     """
     known = registries or {}
     whole = schema_of(JobConf)
@@ -40,23 +40,23 @@ def schema(registries: Mapping[str, Registry[Any]] | None = None) -> dict[str, A
         place["anyOf"] = [{"$ref": place.pop("$ref")}, {"$ref": "#/definitions/BlockUse"}]
     whole["properties"]["blocks"] = {
         "type": "object",
-        "description": "Lists of layers, by name, that the net uses: {name: NAME, block: BLOCK, srclayers: [...]}.",
+        "description": "Lists of layers by name. The net uses one by {name: NAME, block: BLOCK, srclayers: [...]}.",
         "additionalProperties": {"$ref": "#/definitions/Block"},
     }
-    whole["patternProperties"] = {"^x-": {"description": "For anchors: not read."}}
+    whole["patternProperties"] = {"^x-": {"description": "Ignored: for YAML anchors."}}
     parts: dict[str, Any] = _changed({**whole, "definitions": definitions}, known)
     return {"$schema": "http://json-schema.org/draft-07/schema#", **parts, "title": "singa-dask job"}
 
 
 def schema_of(model: type[Conf]) -> dict[str, Any]:
-    """Return the schema of one model, with docstrings of fields as descriptions, and without registered blocks."""
+    """Return the schema of a model, with docstrings of fields as descriptions, without registered blocks."""
     return model.model_json_schema(ref_template="#/definitions/{model}", schema_generator=_Documented)
 
 
 def _add_blocks(definitions: dict[str, Any], name: str, registries: Mapping[str, Registry[Any]]) -> list[str]:
-    """Add the blocks that registered classes declare to the keys of a part.
+    """Add the blocks of registered classes to the keys of a part; return the names of new definitions.
 
-    Where no registry tells them, any ``<name>_conf`` may be one. Returns the names of definitions that are new.
+    Without a registry, any ``<name>_conf`` is allowed.
     """
     part = definitions[name]
     if registry := registries.get(part.pop("options", "")):
@@ -68,7 +68,7 @@ def _add_blocks(definitions: dict[str, Any], name: str, registries: Mapping[str,
         return []
     registry, before = registries[kind], set(definitions)
     for key, block in blocks_of(registry).items():
-        # schedules and layers may have blocks of one name
+        # a schedule and a layer may have blocks of the same name
         own = block.__name__ if block.__name__ not in before else f"{kind}.{block.__name__}"
         found = schema_of(block)
         definitions |= {inner: each for inner, each in found.pop("$defs", {}).items() if inner not in definitions}
@@ -83,7 +83,7 @@ def _add_blocks(definitions: dict[str, Any], name: str, registries: Mapping[str,
 
 
 def _add_options(keys: dict[str, Any], registry: Registry[Any]) -> None:
-    """Add the options of registered classes to the keys of a part that holds them, where it has no key of the name."""
+    """Add the options of registered classes to the keys of a part that may hold them."""
     own, takers = set(keys), dict[str, list[str]]()
     for name in registry.names():
         block = getattr(registry.get(name), "block", None)
@@ -96,10 +96,9 @@ def _add_options(keys: dict[str, Any], registry: Registry[Any]) -> None:
 
 
 class _Documented(GenerateJsonSchema):
-    """Describes each key by the docstring under its field, and marks the parts that have blocks of a registry.
+    """Adds the docstrings of fields as descriptions, and marks parts with blocks of a registry.
 
-    Pydantic describes keys so too (``use_attribute_docstrings``), but when a model is defined, which makes every start
-    slow.
+    Pydantic's ``use_attribute_docstrings`` would read docstrings at each import.
     """
 
     def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
@@ -116,7 +115,7 @@ class _Documented(GenerateJsonSchema):
 
 
 def _changed(part: Any, registries: Mapping[str, Registry[Any]]) -> Any:
-    """List the names of a registry where a key takes one, and wrap each reference: draft 7 reads no keys beside it."""
+    """Add the names of registries to keys that take one, and wrap references, as draft 7 ignores keys beside them."""
     if isinstance(part, list):
         return [_changed(item, registries) for item in part]
     if not isinstance(part, dict):
@@ -132,14 +131,14 @@ def _changed(part: Any, registries: Mapping[str, Registry[Any]]) -> Any:
 
 
 def field_docs(cls: type) -> dict[str, str]:
-    """Return the docstring under each field that a class itself defines."""
+    """Return the docstrings of the fields that a class itself defines."""
     lines, _ = inspect.findsource(inspect.getmodule(cls) or cls)
     return _docs_of_classes("".join(lines))[cls.__qualname__]
 
 
 @lru_cache(maxsize=128)
 def _docs_of_classes(source: str) -> dict[str, dict[str, str]]:
-    """Return the docstrings under the fields of each class of a module, by its qualified name."""
+    """Return the docstrings of fields by the qualified name of their class."""
     found: dict[str, dict[str, str]] = {}
 
     def look(node: ast.AST, within: str) -> None:

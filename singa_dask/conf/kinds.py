@@ -1,4 +1,4 @@
-"""Kinds of values: numbers, lists, and names of registered parts, as a job file may write them."""
+"""Types of values in job files: numbers, lists, choices, and names of registered parts."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ NonNegative = Annotated[float, Field(ge=0)]
 
 @dataclass(frozen=True)
 class Shorthand:
-    """Lets a short form stand for a value.
+    """Annotation that allows a short form of a value.
 
     Attributes
     ----------
     expand : callable
-        Returns the value for what a job says.
+        Converts a short form to the value.
     forms : callable
-        The JSON schema of the value -> those of all forms that a job may say.
+        Takes the JSON schema of the value, and returns the schemas of all forms.
     """
 
     expand: Callable[[object], object]
@@ -47,30 +47,30 @@ class Shorthand:
 
 
 def as_list(value: object) -> list[Any]:
-    """Return a list as it is, nothing as an empty one, and any other value as a list of one."""
+    """Return a list unchanged, None as an empty list, and any other value as a list of one."""
     if isinstance(value, (list, tuple)):
         return list(value)
     return [] if value is None else [value]
 
 
-# A list for which one value may stand alone, as protobuf's repeated fields do.
+# a list that may be written as its only value, as protobuf's repeated fields
 Many: TypeAlias = Annotated[list[T], Shorthand(as_list, lambda array: [array["items"], array])]
 
 
 def plain_name(name: str, drop: str = "") -> str:
-    """Take SINGA's k, and a prefix such as ``Unroll``, off the name of an enumeration's member."""
+    """Remove SINGA's k, and a prefix such as ``Unroll``, from the name of an enumeration's member."""
     if len(name) > 1 and name[0] == "k" and name[1].isupper():
         name = name[1:]
     return name.removeprefix(drop)
 
 
 def choice(drop: str = "") -> BeforeValidator:
-    """Let a Literal read SINGA's form of its names too."""
+    """Allow SINGA's form of the names of a Literal."""
     return BeforeValidator(lambda value: plain_name(value, drop) if isinstance(value, str) else value)
 
 
 def phase_name(value: object) -> object:
-    """Read the name of a phase: ``train``, ``kTrain``, ``val``, ``validation``; others stay as they are."""
+    """Normalise the name of a phase: ``kTrain`` to ``train``, ``validation`` to ``val``."""
     if not isinstance(value, str):
         return value
     name = plain_name(value).lower()
@@ -82,13 +82,13 @@ NetPhase: TypeAlias = Annotated[Literal["train", "val", "test"], BeforeValidator
 
 @dataclass(frozen=True)
 class RegisteredName:
-    """Normalises the name of a part, and checks it where the caller gives the registries.
+    """Annotation that normalises the name of a part, and checks it if the context has registries.
 
     Attributes
     ----------
     kind : str
         Key in ``registries`` of the validation context: ``layer``, ``updater``, ``schedule``, ``initialiser``,
-        ``algorithm`` or ``store``. The JSON schema has it as ``registry``.
+        ``algorithm`` or ``store``; ``registry`` in the JSON schema.
     """
 
     kind: str
@@ -100,7 +100,7 @@ class RegisteredName:
         return {**handler(schema), "registry": self.kind}
 
     def check(self, name: str, info: ValidationInfo) -> str:
-        """Return the name without SINGA's k."""
+        """Return the name without SINGA's k, or raise an error if it is unknown."""
         registry = registry_of(self.kind, info.context)
         is_own = "." in name
         plain = name if is_own else plain_name(name)
@@ -115,7 +115,7 @@ class RegisteredName:
 
 
 def class_of(registry: Registry[Any] | None, name: str) -> Any:
-    """Return the class that a part names, None if that is not known."""
+    """Return the class that a part names, or None if unknown."""
     try:
         return registry.find(name) if registry is not None and name else None
     except ConfigError:
@@ -123,13 +123,13 @@ def class_of(registry: Registry[Any] | None, name: str) -> Any:
 
 
 def registry_of(kind: str, context: Mapping[str, Any] | None) -> Registry[Any] | None:
-    """Return a registry of the validation context, None where the caller has not given it."""
+    """Return a registry of the validation context, or None."""
     registries: Mapping[str, Registry[Any]] = (context or {}).get("registries") or {}
     return registries.get(kind)
 
 
 def _own(registry: Registry[Any], name: str) -> str:
-    """Check the name of a class in a module of the user's own."""
+    """Check the name of a class in a user module."""
     try:
         registry.find(name)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""A layer of the net and its params (SINGA's LayerProto, ParamProto, ParamGenProto), and the phases that it is in."""
+"""A layer and its params (SINGA's LayerProto, ParamProto, ParamGenProto), and the phases of nets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from singa_dask.conf.parts import PartConf
 
 
 class Phase(enum.IntFlag):
-    """Flags that every layer is given; the numbers are SINGA's.
+    """Flags passed to each layer, with SINGA's numbers.
 
     ``TRAIN``, ``VALIDATION`` and ``TEST`` select a net; the others describe the pass.
     """
@@ -34,7 +34,7 @@ class Phase(enum.IntFlag):
 
     @property
     def accumulates(self) -> bool:
-        """Whether a layer adds to the gradients of its params, in place of overwriting them."""
+        """Whether a layer adds to the gradients of its params instead of overwriting them."""
         return bool(self & Phase.AGGREGATE_GRADIENT)
 
 
@@ -42,7 +42,7 @@ PHASES = {"train": Phase.TRAIN, "val": Phase.VALIDATION, "test": Phase.TEST}
 
 
 class InitConf(PartConf):
-    """``init`` of a param: how its initial values are drawn (SINGA's ParamGenProto)."""
+    """``init`` of a param: the initialiser of its values (SINGA's ParamGenProto)."""
 
     kind: ClassVar[str] = "initialiser"
     aliases: ClassVar[Mapping[str, str]] = {"user_type": "type"}
@@ -50,17 +50,17 @@ class InitConf(PartConf):
     type: Annotated[str, Field(min_length=1), RegisteredName("initialiser")]
     """Name of the initialiser."""
     value: float = 1.0
-    """The constant; elsewhere a factor."""
+    """The value of Constant; for other initialisers a factor."""
     mean: float = 0.0
     """Mean of a Gaussian."""
     std: NonNegative = 1.0
     """Standard deviation of a Gaussian."""
     low: float = -1.0
-    """Least value of a uniform distribution."""
+    """Lower bound of a uniform distribution."""
     high: float = 1.0
-    """Greatest value of a uniform distribution."""
+    """Upper bound of a uniform distribution."""
     user_conf: dict[str, Any] = Field(default={})
-    """Options of a user's own initialiser."""
+    """Options of a user's initialiser."""
 
     def rules(self) -> Iterator[Finding]:
         """Check that the bounds are in order."""
@@ -72,73 +72,73 @@ class ParamConf(Conf):
     """``param`` of a layer (SINGA's ParamProto)."""
 
     name: str = ""
-    """Name in checkpoints, and for share_from; made from the layer's when empty."""
+    """Name in checkpoints and for share_from; derived from the layer's name when empty."""
     type: Annotated[Literal["Param", "User"], choice()] = "Param"
-    """Kind of param; there is one."""
+    """Unused: there is one type."""
     init: InitConf | None = None
-    """Initial values. Without it they come from a checkpoint or, where the job names none, are those of the layer's
-    type: Glorot's for InnerProduct, Convolution and inputs of recurrent layers, orthogonal for their states, +-0.05 for
-    Embedding, a small Gaussian for RBMs, 0 for biases. SINGA's own files need it, or a checkpoint."""
+    """Initial values. Without it they come from a checkpoint or, if the job names none, from the layer's type: Glorot's
+    for InnerProduct, Convolution and inputs of recurrent layers, orthogonal for their states, +-0.05 for Embedding, a
+    small Gaussian for RBMs, 0 for biases. SINGA's own files need it, or a checkpoint."""
     lr_scale: float = 1.0
     """Multiplies the learning rate."""
     wd_scale: float = 1.0
     """Multiplies the weight decay."""
     share_from: str = ""
-    """Name of the param whose values this one uses."""
+    """Name of the param whose values this param uses."""
     share_gradient: Literal["average", "sum"] = "average"
-    """What the owner and those that share from it learn from: the average of their gradients, as in SINGA, or the sum,
-    which is the gradient of tied weights. It is the sum where any of them says so."""
+    """Combination of the gradients of all params that share values: their average, as in SINGA, or their sum, which is
+    the gradient of tied weights. One param with sum is enough."""
 
 
 class LayerConf(PartConf):
-    """One layer (SINGA's LayerProto). The block that its type reads is called ``<type>_conf``."""
+    """A layer (SINGA's LayerProto); the block of its type is called ``<type>_conf``."""
 
     kind: ClassVar[str] = "layer"
     aliases: ClassVar[Mapping[str, str]] = {"user_type": "type"}
 
     name: str = Field(min_length=1)
-    """Name, unique in the net of a phase."""
+    """Name, unique in each net."""
     type: Annotated[str, Field(min_length=1), RegisteredName("layer")]
     """Type of layer."""
     srclayers: Many[str] = Field(default=[])
-    """Layers that this one reads, in the order that its type expects."""
+    """Layers that this layer reads, in the order of its type."""
     param: Many[ParamConf] = Field(default=[])
     """Params in the order of the type: weights before bias."""
     include: Many[NetPhase] = Field(default=[])
-    """Phases whose nets have this layer; all when empty."""
+    """Phases whose nets have this layer; all if empty."""
     exclude: Many[NetPhase] = Field(default=[])
     """Phases whose nets lack this layer; deprecated, use include."""
     share_src_blobs: bool = False
-    """Let an activation write over its source's memory."""
+    """Let an activation overwrite its source's memory."""
     unroll_len: Size | None = None
-    """Time steps; the net's when not given."""
+    """Number of time steps; by default the net's."""
     unroll_conn_type: Many[
         Annotated[Literal["OneToOne", "OneToAll", "FirstToLast", "Customized"], choice("Unroll")]
     ] = Field(default=[])
-    """How each source's time steps are connected to this layer's; when not given, OneToAll of a source with one step,
-    else OneToOne."""
+    """Connection of each source's time steps to this layer's; by default OneToAll for a source with one step, else
+    OneToOne."""
     unroll_steps: list[list[list[Count]]] = Field(default=[])
-    """For each Customized source, for each time step of this layer: the time steps of the source that it reads."""
+    """For each Customized source and each time step of this layer, the time steps of the source to read."""
     shift: Many[Count] = Field(default=[])
-    """For OneToOne, by how many time steps each source is behind."""
+    """For OneToOne, the number of time steps by which each source is delayed."""
     partition_dim: int | None = Field(default=None, ge=-1, le=1)
-    """Split over the worker group by batch (0), by feature (1), or not (-1); the net's when not given."""
+    """Split over the worker group by batch (0), by feature (1), or not (-1); by default the net's."""
     location: Count | None = None
     """Worker of the group that computes the whole layer."""
     user_conf: dict[str, Any] = Field(default={})
-    """Options of a user's own layer."""
+    """Options of a user's layer."""
 
     @property
     def has_clear_phases(self) -> bool:
-        """Whether the phases could be read."""
+        """Whether include and exclude are valid."""
         return not {"include", "exclude"} & self.wrong
 
     @property
     def phases(self) -> frozenset[str]:
-        """Names of the phases whose nets have the layer; all if they cannot be read."""
+        """Names of the phases whose nets have the layer; all if include or exclude is not valid."""
         return frozenset(name for name in PHASES if not self.has_clear_phases or self.in_phase(PHASES[name]))
 
     def in_phase(self, phase: Phase) -> bool:
-        """Tell whether the net of a phase (TRAIN, VALIDATION or TEST) has this layer."""
+        """Return whether the net of a phase (TRAIN, VALIDATION or TEST) has this layer."""
         included = [PHASES[name] for name in self.include] or list(PHASES.values())
         return any(phase & one for one in included) and not any(phase & PHASES[name] for name in self.exclude)

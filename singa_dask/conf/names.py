@@ -1,4 +1,4 @@
-"""Names that other programs use for parts and keys, and what they are called here."""
+"""Names that other programs use for parts and keys, and our names for them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterable
 from singa_dask.registry import suggest
 
 INNER_PRODUCT = ("dense", "fc", "fullyconnected", "linear")
-MAX_POOLING, AVERAGE_POOLING = (f"Say type: Pooling, with pooling_conf: {{pool: {pool}}}." for pool in ("MAX", "AVG"))
+MAX_POOLING, AVERAGE_POOLING = (f"Set type: Pooling, with pooling_conf: {{pool: {pool}}}." for pool in ("MAX", "AVG"))
 GLOROT = (
     "Leave init out: weights of InnerProduct and Convolution then start so. "
-    "Or say type: UniformSqrtFanInOut, low: -2.449, high: 2.449."
+    "Or set type: UniformSqrtFanInOut, low: -2.449, high: 2.449."
 )
-HE = "Say type: GaussianSqrtFanIn, std: 1.414."
+HE = "Set type: GaussianSqrtFanIn, std: 1.414."
 
-# by kind of part and lower-case name without "_" and "-": a name of ours, or what to do
+# our name, or advice, by kind of part and the other name in lower case without "_" and "-"
 PARTS: dict[str, dict[str, str]] = {
     "layer": {
         **dict.fromkeys(INNER_PRODUCT, "InnerProduct"),
@@ -47,51 +47,51 @@ PARTS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("he", "henormal", "kaiming", "kaimingnormal", "msra"), HE),
         **dict.fromkeys(("normal", "randomnormal"), "Gaussian"),
         "randomuniform": "Uniform",
-        "zeros": "Say type: Constant, value: 0.",
-        "ones": "Say type: Constant, value: 1.",
+        "zeros": "Set type: Constant, value: 0.",
+        "ones": "Set type: Constant, value: 1.",
     },
-    "updater": {"adamax": "AdamMax", "momentum": "Say type: SGD, momentum: 0.9."},
+    "updater": {"adamax": "AdamMax", "momentum": "Set type: SGD, momentum: 0.9."},
     "schedule": {"constant": "Fixed", "exponentialdecay": "Exponential", "multistep": "FixedStep", "steplr": "Step"},
     "algorithm": {"backprop": "BP", "backpropagation": "BP", "contrastivedivergence": "CD"},
     "store": {"imagefolder": "image-folder"},
 }
 OWN_LAYER = "An activation is a layer of its own: add one of type ReLU, Sigmoid or Tanh that reads this one."
 LOSS = "A loss is a layer: add one of type SoftmaxLoss or EuclideanLoss to neuralnet."
-UNITS = "Say it in the layer's block: innerproduct_conf: {num_output: N}, or dim_hidden of a recurrent layer."
-# by such a name of a key: keys of ours, and what to do where none of them may stand
+UNITS = "Set it in the layer's block: innerproduct_conf: {num_output: N}, or dim_hidden of a recurrent layer."
+# our keys, and advice where none of them is allowed, by the other name of a key
 KEYS: dict[str, tuple[tuple[str, ...], str]] = {
     **dict.fromkeys(
         ("lr", "learningrate"),
-        (("base_lr", "learning_rate"), "Say it in updater: {learning_rate: {type: Fixed, base_lr: 0.01}}."),
+        (("base_lr", "learning_rate"), "Set it in updater: {learning_rate: {type: Fixed, base_lr: 0.01}}."),
     ),
-    "layers": (("layer",), "Say neuralnet: {layer: [...]}."),
+    "layers": (("layer",), "Set neuralnet: {layer: [...]}."),
     **dict.fromkeys(
         ("epoch", "epochs", "maxepochs", "nepochs", "numepochs", "numtrainepochs"),
-        (("epochs",), "Say it at the top of the job: epochs: 20."),
+        (("epochs",), "Set it at the top of the job: epochs: 20."),
     ),
     **dict.fromkeys(("iterations", "maxiter", "maxsteps", "steps"), (("train_steps",), "")),
-    **dict.fromkeys(("batch", "batchsize"), (("batchsize",), "Say it in the store_conf of the input layers.")),
+    **dict.fromkeys(("batch", "batchsize"), (("batchsize",), "Set it in the store_conf of the input layers.")),
     **dict.fromkeys(("optimiser", "optimizer", "solver"), (("updater",), "")),
     **dict.fromkeys(("model", "net", "network"), (("neuralnet",), "")),
     **dict.fromkeys(("criterion", "loss"), ((), LOSS)),
     **dict.fromkeys(("hiddensize", "numunits", "outfeatures", "units"), (("num_output", "dim_hidden"), UNITS)),
-    **dict.fromkeys(("filters", "outchannels"), (("num_filters",), "Say convolution_conf: {num_filters: N}.")),
-    **dict.fromkeys(("kernelsize", "poolsize"), (("kernel",), "Say it in the layer's block: kernel.")),
-    "strides": (("stride",), "Say it in the layer's block: stride."),
-    "padding": (("pad",), "Say it in the layer's block: pad."),
+    **dict.fromkeys(("filters", "outchannels"), (("num_filters",), "Set convolution_conf: {num_filters: N}.")),
+    **dict.fromkeys(("kernelsize", "poolsize"), (("kernel",), "Set it in the layer's block: kernel.")),
+    "strides": (("stride",), "Set it in the layer's block: stride."),
+    "padding": (("pad",), "Set it in the layer's block: pad."),
     "activation": ((), OWN_LAYER),
     **dict.fromkeys(("bottom", "input", "inputs", "source"), (("srclayers",), "")),
     "phase": (("include",), ""),
     **dict.fromkeys(("dropout", "rate"), (("dropout_ratio",), "")),
     **dict.fromkeys(("embeddingdim", "outputdim"), (("feature_dim",), "")),
-    **dict.fromkeys(("bias", "usebias"), (("bias_term",), "Say it in the layer's block: bias_term.")),
-    **dict.fromkeys(("initializer", "kernelinitializer", "weightfiller"), (("init",), "Say it as param: {init: ...}.")),
+    **dict.fromkeys(("bias", "usebias"), (("bias_term",), "Set it in the layer's block: bias_term.")),
+    **dict.fromkeys(("initializer", "kernelinitializer", "weightfiller"), (("init",), "Set it as param: {init: ...}.")),
     **dict.fromkeys(("params", "weights"), (("param",), "")),
-    **dict.fromkeys(("nworkers", "numworkers", "workers"), (("nworkers_per_group",), "Say it in cluster.")),
+    **dict.fromkeys(("nworkers", "numworkers", "workers"), (("nworkers_per_group",), "Set it in cluster.")),
     **dict.fromkeys(("cuda", "device", "gpus"), (("gpu",), "")),
     **dict.fromkeys(("display", "logfreq"), (("disp_freq",), "")),
 }
-# by class of a block: what to write for a number, and for a name
+# the full form of a block that was given as a number or as a name, by its class
 WRITTEN_OUT = {
     "LRGenConf": ("learning_rate: {{type: Fixed, base_lr: {}}}", "learning_rate: {{type: {}}}"),
     "UpdaterConf": ("", "updater: {{type: {}, learning_rate: {{type: Fixed, base_lr: 0.01}}}}"),
@@ -109,7 +109,7 @@ def _listed(hint: str, known: Iterable[str]) -> str:
 
 
 def suggest_part(kind: str, name: str, known: Collection[str]) -> str:
-    """Suggest what the unknown name of a part may mean, and list the known ones; ``kind`` as in `load`."""
+    """Suggest the intended name for an unknown part, and list the known ones; ``kind`` as in `load`."""
     hint = PARTS.get(kind, {}).get(_folded(name), "")
     if hint in known:
         return _listed(f"Did you mean {hint!r}?", known)
@@ -117,7 +117,7 @@ def suggest_part(kind: str, name: str, known: Collection[str]) -> str:
 
 
 def suggest_key(name: str, known: Collection[str]) -> str:
-    """Suggest what an unknown key may mean, and list the known ones."""
+    """Suggest the intended key for an unknown one, and list the known ones."""
     keys, hint = KEYS.get(_folded(name), ((), ""))
     meant = next((key for key in keys if key in known), None)
     if meant:
@@ -126,7 +126,7 @@ def suggest_key(name: str, known: Collection[str]) -> str:
 
 
 def written_out(block: str, value: object) -> str:
-    """Return what to write instead of a single value where a block is expected; empty if that is not known."""
+    """Return advice on the block to write in place of a single value; empty if unknown."""
     number, name = WRITTEN_OUT.get(block, ("", ""))
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     form = number if is_number else name if isinstance(value, str) and value.isidentifier() else ""

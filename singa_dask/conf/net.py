@@ -1,4 +1,4 @@
-"""The net: its layers, and their defaults (SINGA's NetProto)."""
+"""The net: its layers and their defaults (SINGA's NetProto)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from singa_dask.registry import Registry
 
 
 class LayerGroupConf(Conf):
-    """``layer_group``: unused, in SINGA too."""
+    """``layer_group``: unused, as in SINGA."""
 
     layer: Many[str] = Field(default=[])
     """Names of layers."""
@@ -27,13 +27,13 @@ class NetConf(Conf):
     """``neuralnet`` (SINGA's NetProto)."""
 
     layer: Many[LayerConf] = Field(min_length=1)
-    """Layers, in any order: the net is put in order by their sources."""
+    """Layers, in any order; the net sorts them by their sources."""
     partition_dim: int = Field(default=0, ge=-1, le=1)
-    """partition_dim of the layers that do not set their own."""
+    """Default partition_dim of the layers."""
     layer_group: Many[LayerGroupConf] = Field(default=[])
     """Unused."""
     unroll_len: Size = 1
-    """unroll_len of the layers that do not set their own."""
+    """Default unroll_len of the layers."""
 
     def rules(self) -> Iterator[Finding]:
         """Check names, sources, cycles, and the order of axes."""
@@ -48,9 +48,9 @@ class NetConf(Conf):
 
 
 def _check_axes(layers: Sequence[LayerConf]) -> Iterator[Finding]:
-    """Yield ((index, key...), message) for each input layer whose records have other axes than those of its namesake.
+    """Yield ((index, key...), message) for each input layer whose axes are in another order than in another phase.
 
-    Each has the same values, in other places: a net that was trained on one of them is useless for the other.
+    A net that was trained with one order is useless for the other.
     """
     shapes: dict[str, list[Any]] = {}
     for index, layer in enumerate(layers):
@@ -59,16 +59,16 @@ def _check_axes(layers: Sequence[LayerConf]) -> Iterator[Finding]:
         sizes, others = ([n for n in each if isinstance(n, int) and n != 1] for each in (shape, other))
         if sizes != others and sorted(sizes) == sorted(others):
             message = (
-                f"{shape} has the axes of {other}, the shape of this layer in another phase, in another order. Set "
-                f"shape: {other}, and layout: NHWC if records are (height, width, channels), or transpose them."
+                f"{shape} has other axes than {other}, the shape of this layer in another phase. Set shape: {other}, "
+                "and layout: NHWC if records are (height, width, channels), or transpose them."
             )
             yield (index, "store_conf", "shape"), message
 
 
 def _check_targets(layers: Sequence[LayerConf], types: Sequence[Any]) -> Iterator[Finding]:
-    """Yield ((index, key), message) for each layer of targets or labels that reads other records than the features."""
+    """Yield ((index, key), message) for each layer of targets, labels or weights that reads other records."""
     blocks = [layer.blocks.get("store_conf") for layer in layers]
-    # layers that read the records of the layer of the features again
+    # layers that read the records of another layer again
     again = [i for i, kind in enumerate(types) if kind is not None and kind.traits.reads_beside]
     for index in again:
         for phase in sorted(layers[index].phases):
@@ -79,22 +79,22 @@ def _check_targets(layers: Sequence[LayerConf], types: Sequence[Any]) -> Iterato
                 keys = f": {', '.join(fewest)} differ" if fewest else ""
                 message = (
                     f"no other input layer of the {phase} net has the same store_conf{keys}, so "
-                    f"{types[index].traits.reads_beside} and features would be of different records. Give both "
-                    "the same, in YAML with &name and *name."
+                    f"{types[index].traits.reads_beside} and features would belong to different records. Set the same "
+                    "for both, in YAML with &name and *name."
                 )
                 yield (index, "store_conf"), message
                 break
 
 
 def _different_keys(block: object, other: object) -> list[str]:
-    """Return the keys of two store_conf that differ and are not of features alone."""
+    """Return the differing keys of two store_conf, without keys that affect features only."""
     one, two = (each if isinstance(each, Mapping) else getattr(each, "__dict__", {}) for each in (block, other))
     of_features = {"shape", "mean_file", "std_file", "mean_value", "std_value", "layout"}
     return sorted(key for key in {*one, *two} - of_features if one.get(key) != two.get(key))
 
 
 def _check_windows(net: NetConf, types: Sequence[Any]) -> Iterator[Finding]:
-    """Yield ((index, key...), message) for each input whose windows differ in length from the layers that read it."""
+    """Yield ((index, key...), message) for each input whose windows have another length than its readers' steps."""
     for index, (layer, kind) in enumerate(zip(net.layer, types, strict=True)):
         block = getattr(kind, "block", None)
         if block is None or kind.traits.role != "input" or "unroll_len" not in block.model_fields:

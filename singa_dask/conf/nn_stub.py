@@ -1,4 +1,4 @@
-"""The types of the functions of `singa_dask.nn`, for editors and type checkers."""
+"""Type stubs of `singa_dask.nn`, for editors and type checkers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ANY_BLOCK = "Mapping[str, Any]"
 
 
 def stub(layers: Registry[Any]) -> str:
-    """Return the text of a stub with a function for each type of layer, which takes the keys of the type."""
+    """Return the text of a stub with a function for each type of layer that takes its keys."""
     common = {key: part for key, part in schema_of(LayerConf)["properties"].items() if key != "type"}
     lines = []
     for key, part in common.items():
@@ -37,12 +37,12 @@ def stub(layers: Registry[Any]) -> str:
 
 
 def _function(name: str, cls: Any) -> Iterator[str]:
-    """Yield the lines of the function of a type: the keys that it requires come first."""
+    """Yield the lines of the function of a type; its required keys are the first parameters."""
     own = schema_of(cls.block) if cls.block else {"properties": {}}
     keys = {key: part for key, part in own["properties"].items() if key not in LayerConf.model_fields}
     required = [key for key in own.get("required", ()) if key in keys]
     options = [f"{key}: {python_type(part)} = ..." for key, part in keys.items() if key not in required]
-    # a block of a base is read, too
+    # blocks of base classes are read, too
     blocks = dict.fromkeys(vars(each)["block"] for each in cls.__mro__ if vars(each).get("block"))
     options += [f"{block.block_key}: {ANY_BLOCK} = ..." for block in blocks]
     yield f"def {name}("
@@ -61,7 +61,7 @@ def _documented(texts: Iterable[str]) -> Iterator[str]:
 
 
 def python_type(part: Mapping[str, Any]) -> str:
-    """Return the Python type of what a JSON schema describes."""
+    """Return the Python type of a JSON schema."""
     if "enum" in part or "const" in part:
         return f"Literal[{', '.join(json.dumps(each) for each in part.get('enum', [part.get('const')]))}]"
     if "anyOf" in part or "allOf" in part:

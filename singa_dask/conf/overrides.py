@@ -1,4 +1,4 @@
-"""Changes of a job on the command line, ``--set KEY=VALUE``."""
+"""Changes of a job by the option ``--set KEY=VALUE``."""
 
 from __future__ import annotations
 
@@ -13,25 +13,20 @@ from singa_dask.registry import suggest
 
 KEY = r"[^.\[\]=]+(?:\[[^\]]+\])*"
 SET = re.compile(rf"({KEY}(?:\.{KEY})*)=(.*)", re.DOTALL)
-# what a change of one key replaces
+# a change of one of these keys removes the other
 INSTEAD = {"train_steps": "epochs", "epochs": "train_steps"}
 TOKEN = re.compile(r"([^.\[\]]+)|\[([^\]]+)\]")
 
 
 class _NoPlace(Exception):
-    """A path does not exist. Arguments: the part of it that exists, and the message."""
+    """A path does not exist. Arguments: the existing part of it, and the message."""
 
 
 def apply_set(root: TreeMap, text: str) -> list[Problem]:
     """Change one value: ``updater.momentum=0.9``, ``neuralnet.layer[fc1].innerproduct_conf.num_output=20``.
 
-    An item of a list is given by name or by index; where several have the name, all are changed. Values are
-    read as YAML.
-
-    Returns
-    -------
-    list of Problem
-        What is wrong with the change; unknown keys are left to the models.
+    Items of lists are selected by name or by index; all items of a name are changed. Values are YAML. Returns the
+    problems; the models report unknown keys.
     """
     place = Mark(f"--set {text}")
     match = SET.fullmatch(text)
@@ -52,7 +47,7 @@ def apply_set(root: TreeMap, text: str) -> list[Problem]:
 
 
 def _put(node: Tree | None, tokens: Sequence[tuple[bool, str]], value: Tree, shown: str) -> Tree:
-    """Return the node with the value set at the path of the tokens; missing mappings are created."""
+    """Return the node with the value set at the path of the tokens, creating missing mappings."""
     if not tokens:
         return copy.deepcopy(value)
     (is_item, name), rest = tokens[0], tokens[1:]
@@ -61,7 +56,7 @@ def _put(node: Tree | None, tokens: Sequence[tuple[bool, str]], value: Tree, sho
     if node is None or (isinstance(node, Scalar) and node.value is None):
         node = TreeMap(value.place, {})
     if not isinstance(node, TreeMap):
-        what = "a list; say which item, as in [0]" if isinstance(node, Items) else "a value without keys"
+        what = "a list; expected an item, such as [0]" if isinstance(node, Items) else "a value without keys"
         raise _NoPlace(shown, f"this is {what}.")
     inner = f"{shown}.{name}" if shown else name
     old = node.entries.get(name)

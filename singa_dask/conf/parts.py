@@ -1,7 +1,7 @@
-"""PartConf: a part of a job that names a registered class, and holds the blocks of keys that registered classes read.
+"""PartConf: a model that names a registered class and holds the blocks of keys that registered classes read.
 
-A class declares what it reads, ``block = XConf``. So the keys of a new layer, updater or schedule are in one file
-with it: validation, the JSON schema and help ask the registry.
+A class declares its block, ``block = XConf``, so the keys of a layer, updater or schedule are in its own file.
+Validation, the JSON schema and help find them through the registry.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def blocks_of(registry: Registry[Any]) -> dict[str, type[Conf]]:
 
 
 def block_value(block: Conf | Mapping[str, Any] | None, key: str, default: Any = None) -> Any:
-    """Return the value of a key of a block, which is one of plain values where it was read without registries."""
+    """Return the value of a key of a block, which is a mapping if it was read without registries."""
     return block.get(key, default) if isinstance(block, Mapping) else getattr(block, key, default)
 
 
@@ -43,26 +43,21 @@ def required_keys(block: type[Conf]) -> list[str]:
 
 
 def read_options(block: type[Conf], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a block by key, with its defaults.
+    """Validate the values of a block, and return them with defaults.
 
     Raises
     ------
     ConfigError
-        A value is wrong, or a key unknown; all problems at once.
+        Lists all wrong values and unknown keys.
     """
-    try:
-        return dict(_validated(block, options, {}))
-    except ValidationError as error:
-        errors = error.errors(include_url=False)
-        raise ConfigError([Problem(each["loc"], each["msg"]) for each in errors]) from None
+    return dict(_checked(block, options))
 
 
 class PartConf(Conf):
-    """A part of a job: it names a registered class, and holds blocks of keys beside the fields of the model.
+    """A model that names a registered class, and holds blocks in addition to its own fields.
 
-    With ``registries`` in the validation context every block is validated by the class that is declared for its key,
-    and the block of the named class is added with its defaults where it is left out. Without them blocks stay plain
-    values, which `block` validates when they are asked for.
+    With ``registries`` in the validation context, each block is validated by its class, and a missing block of the
+    named class is added with its defaults. Without them, blocks stay mappings, and `block` validates them.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -78,7 +73,7 @@ class PartConf(Conf):
         name = name if isinstance(name, str) else ""
         own: type[Conf] | None = getattr(class_of(registry, name), "block", None)
         known = {own.block_key: own} if own else {}
-        # to know the others all classes are imported
+        # other blocks are known once all classes are imported
         if registry and data.keys() - cls.model_fields.keys() - known.keys():
             known = blocks_of(registry) | known
         if own and data.get(own.block_key) is None:
@@ -90,18 +85,18 @@ class PartConf(Conf):
                 hint = suggest_key(str(key), [*cls.model_fields, *names])
                 for each in own.model_fields if own else ():
                     if own and (each == key or hint.startswith(f"Did you mean {each!r}?")):
-                        hint = f"Did you mean {each!r}? Say it in {own.block_key}: {{{each}: ...}}."
+                        hint = f"Did you mean {each!r}? Set it in {own.block_key}: {{{each}: ...}}."
                 yield Mistake(MISPLACED_KEY, (key,), f"unknown key. {hint}")
             elif value is not None:
                 try:
                     data[key] = _validated(known.get(key), value, context)
                 except ValidationError as error:
                     yield from explained(error, known.get(key, Conf), (key,))
-                    data[key] = error.errors(include_url=False)[0]["input"]  # the mended block
+                    data[key] = error.errors(include_url=False)[0]["input"]  # the repaired block
 
     @classmethod
     def _add_own_block(cls, block: type[Conf], data: dict[str, Any], name: str) -> Iterator[Mistake]:
-        """Add the block of the type with its defaults, if a job may leave it out."""
+        """Add the block of the type with its defaults, if it is optional."""
         needed = required_keys(block)
         if needed or block.must_be_given:
             with_keys = f"with {', '.join(needed)}, " if needed else ""
@@ -112,45 +107,38 @@ class PartConf(Conf):
 
     @model_serializer(mode="wrap")
     def _write(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        """Leave out blocks of defaults that the job has not given, where only what is set is asked for."""
+        """Leave out blocks that were added with their defaults, if only keys that were set are wanted."""
         values: dict[str, Any] = handler(self)
         added = self.blocks.keys() - self.model_fields_set if info.exclude_unset else ()
         return {key: value for key, value in values.items() if key not in added}
 
     @property
     def blocks(self) -> dict[str, Any]:
-        """The blocks that are there, by key."""
+        """The blocks by key."""
         return {key: value for key, value in (self.model_extra or {}).items() if value is not None}
 
     def with_block(self: P, block: Conf) -> P:
-        """Return a copy with another block of this kind."""
+        """Return a copy in which a block replaces the one of its kind."""
         return self.model_copy(update={block.block_key: block})
 
     def given_block(self, kind: type[B]) -> B | None:
-        """Return the block of a kind, None where there is none.
+        """Return the block of a kind, or None.
 
         Raises
         ------
         ConfigError
-            It was read without registries, and is not valid.
+            The block was read without registries, and is not valid.
         """
         value = (self.model_extra or {}).get(kind.block_key)
-        if value is None or isinstance(value, kind):
-            return value
-        try:
-            block: B = _validated(kind, value, {})
-        except ValidationError as error:
-            errors = error.errors(include_url=False)
-            raise ConfigError([Problem((kind.block_key, *each["loc"]), each["msg"]) for each in errors]) from None
-        return block
+        return value if value is None or isinstance(value, kind) else _checked(kind, value, (kind.block_key,))
 
     def block(self, kind: type[B]) -> B:
-        """Return the block of a kind; one of defaults where the job leaves it out and that is possible.
+        """Return the block of a kind, by default one with default values.
 
         Raises
         ------
         ConfigError
-            The block is missing and has keys without defaults.
+            The block is missing, and has keys without defaults.
         """
         block = self.given_block(kind)
         if block is not None:
@@ -162,10 +150,20 @@ class PartConf(Conf):
         return kind()
 
 
-def _validated(kind: type[B] | None, value: Any, context: Mapping[str, Any]) -> Any:
-    """Validate a block, of which nothing but that it is one is known without a ``kind``.
+def _checked(kind: type[B], value: Any, above: tuple[str, ...] = ()) -> B:
+    """Validate a block without registries; raise a ConfigError with paths below ``above``."""
+    try:
+        block: B = _validated(kind, value, {})
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        raise ConfigError([Problem((*above, *each["loc"]), each["msg"]) for each in errors]) from None
+    return block
 
-    A block of another class with the same key is read as its values.
+
+def _validated(kind: type[B] | None, value: Any, context: Mapping[str, Any]) -> Any:
+    """Validate a block; without a ``kind``, check only that it is a block.
+
+    A block of another class with the same key is converted.
     """
     if kind is None:
         return value if isinstance(value, Mapping | Conf) else Conf.model_validate(value)

@@ -1,8 +1,4 @@
-"""Places: the content of a job file as a tree whose nodes know where they stand in the file.
-
-All messages about the job use these places: messages of the reader, and later ones about shapes or data. The tree knows
-neither models nor YAML.
-"""
+"""The content of a job file as a tree whose nodes have places in the file, for all messages about the job."""
 
 from __future__ import annotations
 
@@ -33,7 +29,7 @@ class Items:
 
 @dataclass
 class TreeEntry:
-    """A key's place, and its value."""
+    """A value with the place of its key."""
 
     place: Mark
     node: Tree
@@ -60,7 +56,7 @@ def plain(node: Tree) -> Any:
 
 
 def child(node: Tree | None, *keys: str) -> Tree | None:
-    """Return the node under a path of keys, None if there is none."""
+    """Return the node under a path of keys, or None."""
     for key in keys:
         entry = node.entries.get(key) if isinstance(node, TreeMap) else None
         node = entry.node if entry else None
@@ -68,22 +64,22 @@ def child(node: Tree | None, *keys: str) -> Tree | None:
 
 
 def items(node: Tree | None) -> list[Tree]:
-    """Return the items of a list; a single value stands for a list of one, as in `Many`."""
+    """Return the items of a list; another value counts as a list of one, as in `Many`."""
     return node.items if isinstance(node, Items) else [] if node is None else [node]
 
 
 def text(node: Tree | None) -> str:
-    """Return a text, empty for anything else."""
+    """Return the value of a text node; empty for any other node."""
     return node.value if isinstance(node, Scalar) and isinstance(node.value, str) else ""
 
 
 def named(node: Tree | None) -> str:
-    """Return the text of a mapping's ``name``, empty where there is none."""
+    """Return the ``name`` of a mapping; empty if there is none."""
     return text(child(node, "name"))
 
 
 def step(node: Tree | None, key: str | int) -> Tree | None:
-    """Return the child under a key; item 0 of a node that is no list is the node itself, as in `Many`."""
+    """Return the child under a key; item 0 of another node than a list is the node itself, as in `Many`."""
     if isinstance(node, TreeMap) and isinstance(key, str):
         return child(node, key)
     if isinstance(node, Items) and isinstance(key, int):
@@ -92,14 +88,14 @@ def step(node: Tree | None, key: str | int) -> Tree | None:
 
 
 def locate(root: Tree, path: Path, at_key: bool = False) -> Mark:
-    """Return the place of a value, or of its key; if the path ends early, of the last node on it.
+    """Return the place of a value or its key; if the path does not exist, of the last node on it.
 
     Parameters
     ----------
     path : sequence of str or int
         Keys and indices from the top.
     at_key : bool
-        Ask for the place of the last key instead of its value.
+        Whether to return the place of the last key instead of its value.
     """
     node = root
     place = node.place
@@ -114,7 +110,7 @@ def locate(root: Tree, path: Path, at_key: bool = False) -> Mark:
 
 
 def show(root: Tree, path: Path) -> str:
-    """Format a path for messages, items by their names: ``neuralnet.layer[fc1].type``."""
+    """Format a path for messages, with names of items: ``neuralnet.layer[fc1].type``."""
     shown = ""
     node: Tree | None = root
     for key in path:

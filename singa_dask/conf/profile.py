@@ -1,4 +1,4 @@
-"""The steps of a job that are profiled."""
+"""``profile``: the steps of a job to record."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from singa_dask.conf.kinds import Count, Shorthand, Size
 
 
 class ProfileConf(Conf):
-    """``profile``: the steps that are recorded."""
+    """``profile``: the steps to record."""
 
     first_step: Count = 20
-    """Steps to leave out, counted from where the run begins or goes on. A run that is too short records its last."""
+    """Steps to skip after the start or resume of the run. A run that is too short records its last steps."""
     steps: Size = 5
-    """Steps to record."""
+    """Number of steps to record."""
 
     def window(self, first: int, train_steps: int) -> range:
-        """Return the steps to record of a worker that begins at step ``first``."""
+        """Return the steps to record for a worker that starts at step ``first``."""
         start = min(first + self.first_step, max(train_steps - self.steps, first))
         return range(start, min(start + self.steps, train_steps))
 
@@ -26,7 +26,7 @@ def _as_profile(value: object) -> object:
     return ({} if value else None) if isinstance(value, bool) else value
 
 
-# True stands for the default steps, and false for none.
+# true means the default steps, and false none
 Profile: TypeAlias = Annotated[
     ProfileConf | None, Shorthand(_as_profile, lambda either: [{"type": "boolean"}, *either["anyOf"]])
 ]

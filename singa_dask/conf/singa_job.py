@@ -1,8 +1,7 @@
-"""Reader of jobs in SINGA's text format, versions 0.2 and 0.3, as trees that compute the same here.
+"""Reader of jobs in SINGA's text format, versions 0.2 and 0.3, which converts them to trees that compute the same.
 
-Keys are those of the models, which have SINGA's names, so all keys of ours may stand in such a file, too. The models
-say which may be repeated; the user's own extensions become ``user_conf``. User-defined C++ types are reported once,
-with what to do.
+Models have SINGA's names for keys, so a file may use our keys, too. The models define which keys may be repeated; the
+user's extensions become ``user_conf``. User-defined C++ types are reported once, with advice.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from singa_dask.conf.job import JobConf
 from singa_dask.conf.kinds import RegisteredName
 from singa_dask.conf.layer import LayerConf, ParamConf
 from singa_dask.conf.parts import PartConf, blocks_of
-from singa_dask.conf.places import Items, Scalar, Tree, TreeEntry, TreeMap, show, step
+from singa_dask.conf.places import Items, Scalar, Tree, TreeEntry, TreeMap, items, show, step
 from singa_dask.conf.singa_rules import DEPRECATED, MnistConf, apply_rules
-from singa_dask.conf.singa_text import TextField, TextMessage, Value, Word, parse
+from singa_dask.conf.singa_text import Word, parse
 from singa_dask.errors import Problem
 from singa_dask.registry import Registry
 
@@ -44,11 +43,11 @@ def merge_own_types(root: Tree, problems: Sequence[Problem]) -> list[Problem]:
         return problems
     if isinstance(root, TreeMap) and "modules" in root.entries:
         names = [name for path, name in own.items() if path in paths]
-        message = f'{_listed(names)} cannot be found. Say in which of the modules each is: user_type: "module.Class".'
+        message = f'{_listed(names)} cannot be found. Name the module of each: user_type: "module.Class".'
     else:
         message = (
-            f"{_listed(list(own.values()))}: SINGA has types of your own in C++, here they are classes in Python. "
-            'Write them, name their file in the job, modules: "mine.py", and each of them, user_type: "mine.Class". '
+            f"{_listed(list(own.values()))}: your own types are C++ classes in SINGA, and Python classes here. Write "
+            'them, and name their file, modules: "mine.py", and each class, user_type: "mine.Class", in the job. '
             "See docs/parts.md, and examples/rnnlm for SINGA's language model."
         )
     first = next(path for path in own if path in paths)
@@ -56,12 +55,12 @@ def merge_own_types(root: Tree, problems: Sequence[Problem]) -> list[Problem]:
 
 
 def _named(root: Tree, problem: Problem) -> Problem:
-    """Ask for the name of a user-defined type where a job gives SINGA's placeholder only."""
+    """Ask for the name of a user-defined type if a job has SINGA's placeholder only."""
     node: Tree | None = root
     for key in problem.path:
         node = step(node, key)
     if isinstance(node, Scalar) and node.value in UNNAMED:
-        message = f'{node.value} is a type of your own, and the job does not say which. Add user_type: "module.Class".'
+        message = f'{node.value} means a type of your own, and the job does not name it. Add user_type: "module.Class".'
         return replace(problem, message=message)
     return problem
 
@@ -93,7 +92,7 @@ def list_known_once(problems: Sequence[Problem]) -> list[Problem]:
     return shown
 
 
-# keys that SINGA writes and reads itself, or never read
+# internal or unused keys of SINGA
 INTERNAL: dict[type[Conf], set[str]] = {
     MnistConf: {"kernel", "sigma", "alpha", "beta", "gamma", "resize", "elastic_freq"},
     JobConf: {"id"},
@@ -110,15 +109,15 @@ def read_job(text: str, file: str, registries: Mapping[str, Registry[Any]]) -> t
     ----------
     text : str
     file : str
-        What marks say the text is from.
+        Name of the text in places.
     registries : mapping of str to Registry
-        As for `load`: they know the blocks of registered classes.
+        As in `load`, with the blocks of registered classes.
 
     Returns
     -------
     root : TreeMap
     problems : list of Problem
-        What the models cannot find wrong; the rest is left to them.
+        Mistakes that the models cannot find.
 
     Raises
     ------
@@ -132,7 +131,7 @@ def read_job(text: str, file: str, registries: Mapping[str, Registry[Any]]) -> t
 
 
 class _Kind(NamedTuple):
-    """Type of a key of a model."""
+    """The type of a key of a model."""
 
     base: Any
     repeated: bool
@@ -154,31 +153,31 @@ def _kind(info: FieldInfo) -> _Kind:
 
 
 class _Mapper:
-    """Turns messages into blocks, guided by the models that check them later."""
+    """Converts messages of lists to blocks, with the models that check them later."""
 
     def __init__(self, registries: Mapping[str, Registry[Any]]) -> None:
         self.registries = registries
         self.problems: list[Problem] = []
 
-    def block(self, message: TextMessage, model: type[Conf], path: Path) -> TreeMap:
+    def block(self, message: TreeMap, model: type[Conf], path: Path) -> TreeMap:
         block = TreeMap(message.place, {})
         kinds = self.kinds(model)
-        # a user_type goes before the type beside it, and an extension into the user_conf that is there
-        for key in sorted(message.fields, key=lambda key: key in model.aliases or key.startswith("[")):
-            fields = message.fields[key]
-            if not fields or key in INTERNAL.get(model, ()):
+        # a user_type replaces the type, and an extension is merged into user_conf
+        for key in sorted(message.entries, key=lambda key: key in model.aliases or key.startswith("[")):
+            place, values = message.entries[key].place, items(message.entries[key].node)
+            if not values or key in INTERNAL.get(model, ()):
                 continue
             name = model.aliases.get(key, key)
             kind = kinds.get(name)
             if kind is not None:
-                node = self.known(fields, kind, (*path, name))
+                node = self.known(values, kind, (*path, name))
                 if key == "user_type" and isinstance(node, Scalar):
                     node = OwnType(node.place, node.value)
-                block.entries[name] = TreeEntry(fields[0].place, node)
+                block.entries[name] = TreeEntry(place, node)
             elif key.startswith("[") and "user_conf" in model.model_fields:
-                self.extend(block, key, fields, path)
+                self.extend(block, key, values, path)
             else:
-                block.entries[name] = TreeEntry(fields[0].place, _free(fields))
+                block.entries[name] = TreeEntry(place, _free(values))
         return block
 
     def kinds(self, model: type[Conf]) -> dict[str, _Kind]:
@@ -190,20 +189,23 @@ class _Mapper:
             kinds |= {name: _Kind(block, False, False) for name, block in known.items()}
         return kinds
 
-    def known(self, fields: list[TextField], kind: _Kind, path: Path) -> Tree:
+    def known(self, values: list[Tree], kind: _Kind, path: Path) -> Tree:
         """Return the values of a known key."""
         if kind.repeated:
-            items = [self.value(each.value, kind, (*path, i)) for i, each in enumerate(fields)]
-            return Items(fields[0].value.place, items)
-        if len(fields) > 1:
-            message = f"this key is here twice. The first is at line {fields[0].place.line}."
-            self.problems.append(Problem(path, message, fields[1].place))
-        return self.value(fields[0].value, kind, path)
+            return Items(values[0].place, [self.value(each, kind, (*path, i)) for i, each in enumerate(values)])
+        self.refuse_second(values, path)
+        return self.value(values[0], kind, path)
 
-    def value(self, value: Value, kind: _Kind, path: Path) -> Tree:
-        if isinstance(value, TextMessage):
+    def refuse_second(self, values: list[Tree], path: Path) -> None:
+        """Report a second value of a key that may not be repeated."""
+        if len(values) > 1:
+            message = f"duplicate key. The first is at line {values[0].place.line}."
+            self.problems.append(Problem(path, message, values[1].place))
+
+    def value(self, value: Tree, kind: _Kind, path: Path) -> Tree:
+        if not isinstance(value, Scalar):
             is_model = isinstance(kind.base, type) and issubclass(kind.base, Conf)
-            return self.block(value, kind.base, path) if is_model else _free_block(value)
+            return self.block(value, kind.base, path) if is_model and isinstance(value, TreeMap) else _free_value(value)
         item = value.value
         if kind.base is bool:
             item = TRUTH.get(item, item) if isinstance(item, Word) else bool(item) if item in (0, 1) else item
@@ -216,39 +218,37 @@ class _Mapper:
             self.problems.append(Problem(path, message, value.place))
         return Scalar(value.place, str(item) if isinstance(item, Word) else item)
 
-    def extend(self, block: TreeMap, key: str, fields: list[TextField], path: Path) -> None:
+    def extend(self, block: TreeMap, key: str, values: list[Tree], path: Path) -> None:
         """Put the fields of an extension, or its one value, into ``user_conf``."""
-        entry = block.entries.setdefault("user_conf", TreeEntry(fields[0].place, TreeMap(fields[0].value.place, {})))
-        by_name: dict[str, list[TextField]] = {}
-        for each in fields:
+        place = values[0].place
+        entry = block.entries.setdefault("user_conf", TreeEntry(place, TreeMap(place, {})))
+        by_name: dict[str, list[Tree]] = {}
+        for each in values:
             name = key.strip("[]").rpartition(".")[2]
-            inner = each.value.fields if isinstance(each.value, TextMessage) else {name: [each]}
-            for name, values in inner.items():
-                by_name.setdefault(name, []).extend(values)
+            inner = each.entries if isinstance(each, TreeMap) else {name: TreeEntry(place, each)}
+            for name, field in inner.items():
+                by_name.setdefault(name, []).extend(items(field.node))
         if not isinstance(entry.node, TreeMap):
-            # the model says so
-            return
-        for name, values in by_name.items():
-            if name in entry.node.entries:
-                message = f"this key is here twice. The first is at line {entry.node.entries[name].place.line}."
-                self.problems.append(Problem((*path, "user_conf", name), message, values[0].place))
-            elif values:
-                entry.node.entries[name] = TreeEntry(values[0].place, _free(values))
+            return  # the model reports it
+        for name, found in by_name.items():
+            if before := entry.node.entries.get(name):
+                self.refuse_second([before.node, *found], (*path, "user_conf", name))
+            elif found:
+                entry.node.entries[name] = TreeEntry(found[0].place, _free(found))
 
 
-def _free(fields: list[TextField]) -> Tree:
-    """Return free-form values: one as it is, several as a list."""
-    nodes = [_free_value(each.value) for each in fields]
-    return nodes[0] if len(nodes) == 1 else Items(fields[0].value.place, nodes)
+def _free(values: list[Tree]) -> Tree:
+    """Return free-form values, several ones as a list."""
+    nodes = [_free_value(each) for each in values]
+    return nodes[0] if len(nodes) == 1 else Items(values[0].place, nodes)
 
 
-def _free_value(value: Value) -> Tree:
-    if isinstance(value, TextMessage):
-        return _free_block(value)
-    scalar = value.value
-    return Scalar(value.place, TRUTH.get(scalar, str(scalar)) if isinstance(scalar, Word) else scalar)
-
-
-def _free_block(message: TextMessage) -> TreeMap:
-    entries = {key: TreeEntry(fields[0].place, _free(fields)) for key, fields in message.fields.items() if fields}
-    return TreeMap(message.place, entries)
+def _free_value(value: Tree) -> Tree:
+    if isinstance(value, TreeMap):
+        fields = {key: each for key, each in value.entries.items() if items(each.node)}
+        return TreeMap(
+            value.place, {key: TreeEntry(each.place, _free(items(each.node))) for key, each in fields.items()}
+        )
+    assert isinstance(value, Scalar)
+    word = value.value
+    return Scalar(value.place, TRUTH.get(word, str(word)) if isinstance(word, Word) else word)

@@ -1,6 +1,6 @@
-"""SINGA's rules where ours are others: change a job in its format so that it computes what SINGA does.
+"""Changes of a job in SINGA's format so that it computes what SINGA does.
 
-`apply_rules` writes out SINGA's defaults, and replaces its deprecated input layers.
+`apply_rules` adds SINGA's defaults where ours differ, and replaces its deprecated input layers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ShardDataConf(Conf):
     path: str
     """Folder or file of the records."""
     batchsize: Size
-    """Records a step for the whole worker group."""
+    """Records per step of the whole worker group."""
     random_skip: Count = 0
     """Start at a random record among the first this many."""
 
@@ -33,7 +33,7 @@ class LMDBDataConf(ShardDataConf):
 
 
 class MnistConf(Conf):
-    """``mnist_conf``: SINGA's deprecated parser of digit images, without its keys for distortions, never used."""
+    """``mnist_conf``: SINGA's deprecated parser of digit images, without its unused keys for distortions."""
 
     norm_a: Positive = 1.0
     """Divides each pixel."""
@@ -48,13 +48,7 @@ LABEL_READERS = {"SoftmaxLoss", "CudnnSoftmaxLoss", "Accuracy", "CSVOutput", "Re
 
 
 def apply_rules(root: TreeMap) -> list[Problem]:
-    """Change a job so that it computes what SINGA does.
-
-    Returns
-    -------
-    list of Problem
-        Problems in blocks that have been replaced.
-    """
+    """Change a job so that it computes what SINGA does; return the problems in replaced blocks."""
     _set_steps(root)
     _set_updater(root)
     layers = _layers(root)
@@ -71,7 +65,7 @@ def apply_rules(root: TreeMap) -> list[Problem]:
 
 
 def _inner(block: TreeMap, key: str) -> TreeMap:
-    """Return the block under a key; create an empty one if there is none."""
+    """Return the block under a key, creating an empty one if necessary."""
     node = block.entries.setdefault(key, TreeEntry(block.place, TreeMap(block.place, {}))).node
     return node if isinstance(node, TreeMap) else TreeMap(block.place, {})
 
@@ -89,7 +83,7 @@ def _sources(layer: TreeMap) -> Iterator[Scalar]:
 
 
 def _put(block: TreeMap, key: str, value: bool | int | float | str | list[int], place: Mark | None = None) -> None:
-    """Set a key that is not there."""
+    """Set a missing key."""
     at = place or block.place
     node = Items(at, [Scalar(at, each) for each in value]) if isinstance(value, list) else Scalar(at, value)
     block.entries.setdefault(key, TreeEntry(at, node))
@@ -101,7 +95,7 @@ def _drop(block: Tree | None, *keys: str) -> None:
             block.entries.pop(key, None)
 
 
-# -- SINGA's rules where ours are others -------------------------------------------------------------------------
+# -- defaults and rules that differ ------------------------------------------------------------------------------
 
 
 def _set_steps(root: TreeMap) -> None:
@@ -112,7 +106,7 @@ def _set_steps(root: TreeMap) -> None:
 
 
 def _set_updater(root: TreeMap) -> None:
-    """Compute as SINGA's updaters and schedules do; the docstring of each says how."""
+    """Set the options with which updaters and schedules compute as SINGA's."""
     updater = child(root, "updater")
     rate = child(updater, "learning_rate")
     if isinstance(rate, TreeMap) and _type(rate) == "Linear" and "linear_conf" in rate.entries:
@@ -131,11 +125,11 @@ def _set_updater(root: TreeMap) -> None:
 
 
 def _set_layer(layer: TreeMap, validates: bool) -> None:
-    """Remove keys that SINGA does not read, and make its implicit behaviour explicit."""
+    """Remove keys that SINGA ignores, and make its implicit behaviour explicit."""
     kind = _type(layer)
     excluded = child(layer, "exclude")
     if isinstance(excluded, Items) and not validates:
-        # SINGA looks for double names only in nets that it builds; old jobs know of no validation
+        # SINGA checks names only in nets that it builds, and old jobs have no validation
         excluded.items.append(Scalar(excluded.place, "val"))
     _drop(child(layer, "relu_conf"), "negative_slope")
     _drop(child(layer, "softmax_conf"), "num_softmax_per_instance")
@@ -151,7 +145,7 @@ def _set_layer(layer: TreeMap, validates: bool) -> None:
         shared = child(param, "share_from")
         if isinstance(shared, Scalar) and isinstance(shared.value, str):
             shared.value = shared.value.removeprefix("0#")
-    # whatever bias_term says, there is a bias where a param is for it
+    # a param for a bias means that there is one, whatever bias_term is
     first_bias = 6 if kind == "GRU" else 1
     if len(params) > first_bias:
         for name in ("innerproduct_conf", "convolution_conf", "rbm_conf", "gru_conf"):
@@ -162,14 +156,14 @@ def _set_layer(layer: TreeMap, validates: bool) -> None:
 
 
 def _refuse_hdfsfile(layers: list[TreeMap]) -> list[Problem]:
-    """Refuse SINGA's own format of records on HDFS, with advice."""
+    """Refuse SINGA's format of records on HDFS."""
     problems = []
     for index, layer in enumerate(layers):
         backend = child(layer, "store_conf", "backend")
         if isinstance(backend, Scalar) and backend.value == "hdfsfile":
             message = (
-                "SINGA's format of records on HDFS is not read. Copy the kvfile that they were made of to HDFS, and "
-                'say backend: "kvfile" with its hdfs:// path.'
+                "SINGA's format of records on HDFS is not supported. Copy the original kvfile to HDFS, and set "
+                'backend: "kvfile" with its hdfs:// path.'
             )
             problems.append(Problem(("neuralnet", "layer", index, "store_conf", "backend"), message, backend.place))
             backend.value = "kvfile"
@@ -177,14 +171,14 @@ def _refuse_hdfsfile(layers: list[TreeMap]) -> list[Problem]:
 
 
 def _runs(root: TreeMap, phase: str) -> bool:
-    """Tell whether SINGA builds the net of tests or validations."""
+    """Return whether SINGA builds the net of tests or validations."""
     return all(isinstance(n := child(root, f"{phase}_{key}"), Scalar) and n.value for key in ("freq", "steps"))
 
 
 def _part_test_net(root: TreeMap, layers: list[TreeMap]) -> None:
     """Exclude layers of the training net from a test net that SINGA does not build, if names would clash.
 
-    Old jobs give the data layers of training and validation the same name, and ``exclude`` only the other phase.
+    In old jobs, the data layers of training and validation have the same name, and each excludes only the other phase.
     """
     if _runs(root, "test") or not any(_phases(layer, "exclude") for layer in layers):
         return
@@ -201,7 +195,7 @@ def _phases(layer: TreeMap, key: str) -> set[object]:
 
 
 def _set_labels(layers: list[TreeMap]) -> None:
-    """Read labels only where a layer uses them: SINGA takes 0 as the label of a record without one."""
+    """Read labels only if a layer uses them, as SINGA allows records without labels."""
     wanted = {
         source.value
         for layer in layers
@@ -222,8 +216,7 @@ def _set_labels(layers: list[TreeMap]) -> None:
 def _replace_deprecated(root: TreeMap, layers: list[TreeMap]) -> list[Problem]:
     """Replace ShardData, LMDBData, Mnist, RGBImage and Label by current layers.
 
-    A Mnist layer scales the pixels of its source, a Label layer gives the labels of its source. Both are removed, and
-    their readers read the source.
+    Mnist and Label layers are removed, so that their readers read the source.
     """
     problems: list[Problem] = []
     by_name: dict[object, list[TreeMap]] = {}
@@ -249,7 +242,7 @@ def _replace_deprecated(root: TreeMap, layers: list[TreeMap]) -> list[Problem]:
 
 
 def _checked(layer: TreeMap, key: str, model: type[Conf]) -> tuple[Any, list[Problem]]:
-    """Return a block that is about to be replaced as its model, or None and its problems."""
+    """Validate a block before its replacement; return its model, or None, and its problems."""
     node = child(layer, key)
     path = ("neuralnet", "layer", named(layer), key)
     shown = f"neuralnet.layer[{named(layer)}].{key}"
@@ -269,7 +262,7 @@ def _checked(layer: TreeMap, key: str, model: type[Conf]) -> tuple[Any, list[Pro
 
 
 def _replace_data(layer: TreeMap, sources: list[TreeMap]) -> list[Problem]:
-    """Make a RecordInput of ShardData or LMDBData."""
+    """Replace ShardData or LMDBData by RecordInput."""
     old, model, backend = {
         "ShardData": ("sharddata_conf", ShardDataConf, "kvfile"),
         "LMDBData": ("lmdbdata_conf", LMDBDataConf, "lmdb"),
@@ -286,7 +279,7 @@ def _replace_data(layer: TreeMap, sources: list[TreeMap]) -> list[Problem]:
 
 
 def _replace_mnist(layer: TreeMap, sources: list[TreeMap]) -> list[Problem]:
-    """Let the sources do what Mnist does: x / norm_a - norm_b, of images of 28 x 28."""
+    """Let the sources compute x / norm_a - norm_b of images of 28 x 28, as Mnist does."""
     conf, problems = _checked(layer, "mnist_conf", MnistConf)
     for source in sources:
         store = _inner(source, "store_conf")
@@ -299,9 +292,9 @@ def _replace_mnist(layer: TreeMap, sources: list[TreeMap]) -> list[Problem]:
 
 
 def _replace_rgb(layer: TreeMap, sources: list[TreeMap]) -> list[Problem]:
-    """Make an ImagePreprocess of RGBImage; its sources subtract the mean."""
+    """Replace RGBImage by ImagePreprocess, and let its sources subtract the mean."""
     cropped, mean = (child(layer, "rgbimage_conf", key) for key in ("cropsize", "meanfile"))
-    # its records said their shape themselves: 32 x 32 in CIFAR, 256 x 256 in ImageNet
+    # SINGA's records contain their shape: 32 x 32 in CIFAR, 256 x 256 in ImageNet
     size = 256 if isinstance(cropped, Scalar) and isinstance(cropped.value, int) and cropped.value > 32 else 32
     for source in sources:
         _put(_inner(source, "store_conf"), "shape", [3, size, size], layer.place)

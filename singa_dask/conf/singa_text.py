@@ -1,6 +1,7 @@
-"""Parser of protobuf's text format, SINGA's own job files: text to messages with places. Knows nothing of jobs.
+"""Parser of protobuf's text format, used by SINGA's job files: converts text to a tree with places.
 
-A message keeps each key's values in a list, since only `singa_job` knows which keys may be repeated.
+A message becomes a mapping of lists, as only `singa_job` knows which keys may be repeated. The key of an extension
+includes its brackets.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
-from singa_dask.conf.places import Scalar
+from singa_dask.conf.places import Items, Scalar, Tree, TreeEntry, TreeMap, items
 from singa_dask.errors import ConfigError, Mark, Problem
 
 TOKEN = re.compile(
@@ -24,42 +25,17 @@ TOKEN = re.compile(
 ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 ESCAPES = dict(zip("abfnrtv\\'\"?", "\a\b\f\n\r\t\v\\'\"?", strict=True))
 CLOSING = {"{": "}", "<": ">"}
-# a block without a colon, which no job in YAML has
+# a block without a colon, which no YAML job has
 BLOCK = re.compile(r"^[ \t]*[A-Za-z_]\w*[ \t]*[{<]", re.MULTILINE)
 
 
 class Word(str):
-    """A text without quotes, as names of enumerations."""
-
-
-@dataclass
-class TextMessage:
-    """The content of a pair of braces.
-
-    Attributes
-    ----------
-    fields : dict of str to list of TextField
-        Values of each key in their order; the key of an extension has its brackets.
-    """
-
-    place: Mark
-    fields: dict[str, list[TextField]]
-
-
-@dataclass
-class TextField:
-    """A key's place, and one value; the values of a list in brackets are fields of the same place."""
-
-    place: Mark
-    value: Value
-
-
-Value: TypeAlias = Scalar | TextMessage
+    """A text without quotes, e.g. the name of an enumeration's member."""
 
 
 @dataclass
 class Token:
-    """A piece of the text: its kind, ``end`` for the last one, and where it starts."""
+    """A token with its kind (``end`` for the last one) and its place."""
 
     kind: str
     text: str
@@ -70,23 +46,17 @@ class Token:
 
 
 def is_singa_text(text: str) -> bool:
-    """Tell whether a text looks like a job in SINGA's format rather than in YAML."""
+    """Return whether a text looks like a job in SINGA's format rather than in YAML."""
     return BLOCK.search(text) is not None
 
 
-def parse(text: str, file: str) -> TextMessage:
-    """Read protobuf's text format.
-
-    Parameters
-    ----------
-    text : str
-    file : str
-        What marks say the text is from.
+def parse(text: str, file: str) -> TreeMap:
+    """Parse protobuf's text format; ``file`` is the name of the text in places.
 
     Raises
     ------
     ConfigError
-        The text is not in this format; the first mistake, with its place.
+        The text is not in this format; has the first mistake with its place.
     """
     try:
         return _Parser(text, file).whole()
@@ -99,7 +69,7 @@ def _fail(place: Mark, message: str) -> NoReturn:
 
 
 def _tokens(text: str, file: str) -> Iterator[Token]:
-    """Cut a text into tokens; spaces and comments are left out."""
+    """Yield the tokens of a text, without spaces and comments."""
     at, line, start = 0, 1, 0
     while at < len(text):
         place = Mark(file, line, at - start + 1)
@@ -116,7 +86,7 @@ def _tokens(text: str, file: str) -> Iterator[Token]:
 
 
 def _stray(text: str, at: int) -> str:
-    """Say why no token starts here."""
+    """Return why no token starts here."""
     if text[at] in "\"'":
         return f"this text has no closing {text[at]} in its line."
     if text[at].isdigit() or text[at] == ".":
@@ -126,7 +96,7 @@ def _stray(text: str, at: int) -> str:
 
 
 class _Parser:
-    """Reads tokens one by one, always knowing the next one."""
+    """A recursive descent parser with one token of look-ahead."""
 
     def __init__(self, text: str, file: str) -> None:
         self.tokens = _tokens(text, file)
@@ -134,7 +104,7 @@ class _Parser:
         self.next = next(self.tokens)
 
     def take(self) -> Token:
-        """Return the next token, and go on."""
+        """Return the next token and advance."""
         token = self.next
         if token.kind != "end":
             self.next = next(self.tokens)
@@ -151,15 +121,15 @@ class _Parser:
         if not self.skip(text):
             _fail(self.next.place, f"expected {text!r} {what}, got {self.next}.")
 
-    def whole(self) -> TextMessage:
+    def whole(self) -> TreeMap:
         """Read the file."""
-        message = TextMessage(Mark(self.file, 1, 1), {})
+        message = TreeMap(Mark(self.file, 1, 1), {})
         while self.next.kind != "end":
             self.field(message)
         return message
 
-    def field(self, message: TextMessage) -> None:
-        """Read one key and what belongs to it."""
+    def field(self, message: TreeMap) -> None:
+        """Read a key and its value or values."""
         place = self.next.place
         key = self.key()
         colon = self.skip(":")
@@ -169,7 +139,8 @@ class _Parser:
             values = [self.scalar()]
         else:
             _fail(self.next.place, f"expected ':' or '{{' after {key}, got {self.next}.")
-        message.fields.setdefault(key, []).extend(TextField(place, value) for value in values)
+        entry = message.entries.setdefault(key, TreeEntry(place, Items(place, [])))
+        items(entry.node).extend(values)
         self.skip(";", ",")
 
     def key(self) -> str:
@@ -186,12 +157,12 @@ class _Parser:
         self.want("]", f"after the extension's name {name}")
         return f"[{name}]"
 
-    def values(self, colon: bool) -> list[Value]:
+    def values(self, colon: bool) -> list[Tree]:
         """Read a message, or a list in brackets."""
         if self.next.text != "[":
             return [self.message()]
         place = self.take().place
-        values: list[Value] = []
+        values: list[Tree] = []
         while not self.skip("]"):
             if values:
                 self.want(",", f"or ']' in the list that starts at line {place.line}")
@@ -201,11 +172,11 @@ class _Parser:
             values.append(self.message() if block else self.scalar())
         return values
 
-    def message(self) -> TextMessage:
-        """Read a message, its braces included."""
+    def message(self) -> TreeMap:
+        """Read a message with its braces."""
         opened = self.take()
         closing = CLOSING[opened.text]
-        message = TextMessage(opened.place, {})
+        message = TreeMap(opened.place, {})
         while not self.skip(closing):
             if self.next.kind == "end":
                 _fail(opened.place, f"this {opened.text!r} has no {closing!r}: expected one before the file ends.")
@@ -234,7 +205,7 @@ class _Parser:
         _fail(token.place, f"expected a value, got {token}.")
 
     def negative(self) -> int | float:
-        """Read what follows a minus."""
+        """Read the number after a minus."""
         token = self.take()
         if token.kind == "number":
             return -_number(token)

@@ -22,18 +22,18 @@ class LRGenConf(PartConf):
     aliases: ClassVar[Mapping[str, str]] = {"user_type": "type"}
 
     type: Annotated[str, Field(min_length=1), RegisteredName("schedule")]
-    """How the rate changes."""
+    """Schedule of the rate."""
     base_lr: NonNegative = 0.01
-    """First rate."""
+    """Initial rate."""
     user_conf: dict[str, Any] = Field(default={})
-    """Options of a user's own schedule."""
+    """Options of a user's schedule."""
 
 
 class ScaleConf(Conf):
-    """One of ``scales`` of an updater: factors of some params."""
+    """``scales`` of an updater: factors for the params of a pattern."""
 
     param: str = Field(min_length=1)
-    """Pattern of their names, as ``*.bias``."""
+    """Pattern of their names, such as ``*.bias``."""
     lr_scale: NonNegative = 1.0
     """Multiplies the learning rate."""
     wd_scale: NonNegative = 1.0
@@ -53,32 +53,32 @@ class UpdaterConf(PartConf):
     momentum: DecayRate = 0.0
     """Decay rate of the velocity; for SGD and Nesterov."""
     weight_decay: NonNegative = 0.0
-    """L2 penalty."""
+    """Factor of the L2 penalty."""
     delta: Positive = 1e-8
-    """Added to a denominator to keep it from zero."""
+    """Added to a denominator to avoid a division by zero."""
     clip_low: float = 0.0
-    """Lower bound of each gradient value, used if clip_high is greater. It holds for the gradient that is applied, the
-    mean over the batch of the whole worker group; SINGA clips the sum over workers before it averages."""
+    """Lower bound of each gradient value, used if clip_high is greater. It applies to the mean gradient of the batch of
+    the whole worker group; SINGA clips the sum over workers before it averages."""
     clip_high: float = 0.0
     """Upper bound of each gradient value, used if it is greater than clip_low."""
     clip_norm: NonNegative = 0.0
-    """Upper bound of the norm of the gradient of all params together, 0 is none: a longer one is multiplied by
-    clip_norm / norm, before clip_low, clip_high and weight decay. It is that of the batch of a whole worker group; each
-    of several worker groups has its own, with one server a group. Needs BP; updates wait for the last gradient."""
+    """Upper bound of the norm of the gradient of all params together; 0 for none. A larger gradient is multiplied by
+    clip_norm / norm, before clip_low, clip_high and weight decay. It applies to the batch of each worker group; several
+    worker groups need one server per group. Needs BP; updates wait for the last gradient."""
     accumulate: Size = 1
-    """Batches that make one update, with the mean of their gradients, of one worker group: as one batch that is so many
-    times as large. All steps of the job count batches; what is left at the end of the training changes nothing."""
+    """Number of batches for one update with the mean of their gradients, as with one larger batch; needs one worker
+    group. Steps of the job count batches; an incomplete update at the end of the training is dropped."""
     ema_decay: DecayRate = 0.0
-    """Decay rate of moving averages of the params: a = ema_decay a + (1 - ema_decay) w after each update, from the
-    initial values on; 0 keeps none. Checkpoints have both. Tests and validations of a training take the values; test,
-    predict, export and serve take the averages where the job says ema_decay. Running statistics have no average."""
+    """Decay rate of moving averages of the params: a = ema_decay a + (1 - ema_decay) w after each update, starting with
+    the initial values; 0 for none. Checkpoints have both. Tests and validations of a training use the values; test,
+    predict, export and serve use the averages if the job has ema_decay. Running statistics have no average."""
     scales: Many[ScaleConf] = Field(default=[])
-    """Factors of learning rate and weight decay of all params whose names fit a pattern, beside those of the params."""
+    """Factors of learning rate and weight decay for params by pattern, in addition to the factors of the params."""
     user_conf: dict[str, Any] = Field(default={})
-    """Options of a user's own updater."""
+    """Options of a user's updater."""
 
     def scales_of(self, param: str, lr_scale: float, wd_scale: float) -> tuple[float, float]:
-        """Return the factors of a param that has some of its own, with those of all patterns that it fits."""
+        """Return the factors of a param, its own times those of all matching patterns."""
         for scale in self.scales:
             if fnmatchcase(param, scale.param):
                 lr_scale, wd_scale = lr_scale * scale.lr_scale, wd_scale * scale.wd_scale

@@ -1,7 +1,6 @@
-"""Warnings about a valid job: keys that nothing reads, and likely mistakes.
+"""Warnings about a valid job: unused keys and likely mistakes, as `Problem`s with advice.
 
-Each is a `Problem` whose message states the fact first and then what to do. `runtime.job.client.checks` has those that
-need nets.
+`runtime.job.client.checks` has the warnings that need nets.
 """
 
 from __future__ import annotations
@@ -18,27 +17,21 @@ from singa_dask.errors import Problem
 from singa_dask.registry import Registry
 
 SOFTMAX = ("Softmax", "CudnnSoftmax")
-# by loss: the activation that it computes itself, and the layers that compute it
+# by loss: the activation that it includes, and the layers that compute it
 ACTIVATIONS = {
     "SoftmaxLoss": ("softmax", SOFTMAX),
     "CudnnSoftmaxLoss": ("softmax", SOFTMAX),
     "SigmoidCrossEntropyLoss": ("sigmoid", ("Sigmoid",)),
 }
-# a part of the names of layers that read images
+# parts of the names of layers that read images
 IMAGE_LAYERS = ("Conv", "Pool", "LRN", "ImagePreprocess")
 UPDATER_KEYS = ("momentum", "delta")
 
 
 def find_warnings(job: JobConf, registries: Mapping[str, Registry[Any]], training: bool = True) -> list[Problem]:
-    """Return the warnings that need no nets.
+    """Return the warnings that need no nets; ``registries`` as in `load`.
 
-    Parameters
-    ----------
-    job : JobConf
-    registries : mapping of str to Registry
-        As for `load`. User-defined parts are not checked.
-    training : bool
-        Whether the job is to be trained: else nothing is said of its updater and algorithm.
+    User-defined parts are not checked. Updater and algorithm are checked if the job is for ``training``.
     """
     problems = [*_unread_blocks(job, registries["layer"]), *_activation_twice(job), *_channels_last(job)]
     if training and job.trains:
@@ -46,13 +39,13 @@ def find_warnings(job: JobConf, registries: Mapping[str, Registry[Any]], trainin
         problems += _rate_that_ends(job, registries["schedule"])
         if job.debug and not job.disp_freq:
             problems.append(
-                Problem(("debug",), "nothing is written: set disp_freq, the steps from one time to the next.")
+                Problem(("debug",), "nothing is written. Set disp_freq, the number of steps between two lines.")
             )
     return problems
 
 
 def _is_own(registry: Registry[Any], name: str) -> bool:
-    """Tell whether a part is user-defined."""
+    """Return whether a part is user-defined."""
     return not registry.find(name).__module__.startswith("singa_dask.")
 
 
@@ -61,8 +54,9 @@ def _unread_blocks(job: JobConf, layers: Registry[Any]) -> Iterator[Problem]:
     for index, layer in enumerate(job.neuralnet.layer):
         if _is_own(layers, layer.type):
             continue
-        # a type may read the block of a class that it extends, too
-        reads = list(dict.fromkeys(key for cls in layers.find(layer.type).__mro__ for key in _own_block_key(cls)))
+        # a type also reads the blocks of its base classes
+        bases = [cls for cls in layers.find(layer.type).__mro__ if hasattr(cls, "block")]
+        reads = list(dict.fromkeys(key for cls in bases for key in _block_key(cls)))
         hint = f"It reads {' and '.join(reads)}." if reads else "It reads no block."
         blocks = [*layer.blocks, *(["user_conf"] if layer.user_conf else [])]
         for name in [name for name in blocks if name not in reads]:
@@ -70,21 +64,21 @@ def _unread_blocks(job: JobConf, layers: Registry[Any]) -> Iterator[Problem]:
 
 
 def _activation_twice(job: JobConf) -> Iterator[Problem]:
-    """Yield the losses that read the activation that they compute themselves."""
+    """Yield the losses that read a layer with the activation that they include."""
     for index, layer in enumerate(job.neuralnet.layer):
         activation, kinds = ACTIVATIONS.get(layer.type, ("", ()))
         source = _below(layer, job.neuralnet.layer, kinds)
         if source:
             instead = f"Read {source.srclayers[0]!r} instead." if source.srclayers else "Read what that layer reads."
             message = (
-                f"{layer.type} computes the {activation} itself, and {source.name!r} is a {source.type} already: "
-                f"it would be taken twice. {instead}"
+                f"{layer.type} includes the {activation}, and {source.name!r} is a {source.type} already, so it would "
+                f"be applied twice. {instead}"
             )
             yield Problem(("neuralnet", "layer", index, "srclayers", 0), message)
 
 
 def _below(loss: LayerConf, layers: Sequence[LayerConf], kinds: Sequence[str]) -> LayerConf | None:
-    """Return the layer of one of some types that a loss reads first in some phase."""
+    """Return the first source of a loss, if it has one of some types."""
     below = [layer for layer in layers if loss.srclayers[:1] == [layer.name] and layer.type in kinds]
     return next((layer for layer in below if layer.phases & loss.phases), None)
 
@@ -105,7 +99,7 @@ def _channels_last(job: JobConf) -> Iterator[Problem]:
 
 
 def _rate_that_ends(job: JobConf, schedules: Registry[Any]) -> Iterator[Problem]:
-    """Yield that the learning rate is 0 in the last tenth of the steps, or longer."""
+    """Warn if the learning rate is 0 in at least the last tenth of the steps."""
     conf, n = job.updater.learning_rate, job.train_steps
     if not n or _is_own(schedules, conf.type):
         return
@@ -113,7 +107,9 @@ def _rate_that_ends(job: JobConf, schedules: Registry[Any]) -> Iterator[Problem]
     rate = kind(kind.lasting(conf, n))
     if rate(0) and rate(n * 9 // 10) == rate(n - 1) == 0:
         first = bisect.bisect_left(range(n), True, key=lambda step: rate(step) == 0)
-        message = f"the learning rate is 0 from step {first} of {n} on. Raise change_freq in its block to train longer."
+        message = (
+            f"the learning rate is 0 from step {first} of {n} on. To train longer, raise change_freq in its block."
+        )
         yield Problem(("updater", "learning_rate"), message)
 
 
@@ -138,15 +134,9 @@ def _unread_updater_keys(updater: UpdaterConf, registries: Mapping[str, Registry
 
 
 def _reads(registry: Registry[Any], name: str) -> list[str]:
-    """Return the keys that a registered class reads, beside those that all of its kind read: its block first."""
+    """Return the key of a class's block, and the keys in its ``reads``."""
     cls = registry.find(name)
     return [*_block_key(cls), *cls.reads]
-
-
-def _own_block_key(cls: Any) -> list[str]:
-    """Return the key of the block that a class itself declares."""
-    block = vars(cls).get("block")
-    return [block.block_key] if block else []
 
 
 def _block_key(cls: Any) -> list[str]:
@@ -165,7 +155,7 @@ def _unread_algorithm_block(job: JobConf, registries: Mapping[str, Registry[Any]
 
 
 def _is_given(conf: PartConf, key: str) -> bool:
-    """Tell whether a key has another value than its default, which a resolved job says of every key."""
+    """Return whether the value of a key differs from its default."""
     if key in conf.blocks:
         block = conf.blocks[key]
         return bool(required_keys(type(block))) or block != type(block)()

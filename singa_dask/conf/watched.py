@@ -1,4 +1,4 @@
-"""Keys of a job that follow a metric of its tests or validations: ``keep_checkpoints``, ``early_stopping``."""
+"""Keys of a job that depend on a metric of its tests or validations: ``keep_checkpoints``, ``early_stopping``."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ PASS_METRICS = SCORES | VALUES | {"perplexity", CONFUSION}
 LESS_IS_BETTER = ("loss", "error")
 MORE_IS_BETTER = ("accuracy",)
 FREQUENCIES = {"validation": ("validate_freq", "validate_steps"), "test": ("test_freq", "test_steps")}
-"""Keys of a job for the frequency of a phase, and for its number of batches; the phase runs if neither is 0."""
+"""Keys with the frequency and the number of batches of a phase, which runs if neither is 0."""
 
 
 def split_metric(metric: str) -> tuple[str, str]:
-    """Split ``validation.loss`` into phase and name; both are empty if it is none."""
+    """Split ``validation.loss`` into phase and name; return empty texts for any other metric."""
     phase, _, name = metric.partition(".")
     phase = "validation" if phase == "val" else phase
     return (phase, name) if phase in FREQUENCIES and name else ("", "")
 
 
 def is_less_better(metric: str, mode: Mode) -> bool | None:
-    """Return whether less is better; None if ``auto`` cannot tell."""
+    """Return whether a lower value is better; None if ``auto`` does not know the metric."""
     if mode != "auto":
         return mode == "min"
     name = metric.rpartition(".")[2]
@@ -49,49 +49,50 @@ def _check(metric: str, mode: Mode) -> Iterator[Finding]:
     if metric and not split_metric(metric)[0]:
         yield ("metric",), f"expected validation.<name> or test.<name>, e.g. validation.loss, got {metric!r}."
     elif metric and is_less_better(metric, mode) is None:
-        yield ("mode",), f"whether less or more of {metric} is better is not known. Say mode: min, or mode: max."
+        yield ("mode",), f"unknown whether a lower or a higher {metric} is better. Set mode: min, or mode: max."
 
 
 class KeepConf(Conf):
-    """``keep_checkpoints``: which checkpoints stay when a newer one is complete; the newest always does."""
+    """``keep_checkpoints``: the checkpoints that are kept when a newer one is complete."""
 
     last: Size = 1
-    """Newest checkpoints that stay."""
+    """Number of newest checkpoints to keep."""
     best: Count = 0
-    """Best checkpoints that stay beside them, by the metric."""
+    """Number of best checkpoints to keep in addition, by the metric."""
     metric: str = ""
-    """Metric of a test or validation, e.g. test.accuracy. A checkpoint counts with the last value before it."""
+    """Metric of a test or validation, e.g. test.accuracy; a checkpoint has the last value before it."""
     mode: Mode = "auto"
-    """Whether less (min) or more (max) is better; auto knows losses, errors, accuracies, and those of metrics."""
+    """Whether a lower (min) or higher (max) value is better; auto knows losses, errors, accuracies, and metrics."""
 
     def rules(self) -> Iterator[Finding]:
-        """Check that best and metric are there together."""
+        """Check that best and metric are set together."""
         yield from _check(self.metric, self.mode)
         if self.best and not self.metric:
-            yield ("best",), "metric is missing: say by which one, e.g. metric: validation.loss."
+            yield ("best",), "needs a metric. Set it, e.g. metric: validation.loss."
         if self.metric and not self.best:
-            yield ("metric",), "nothing is kept by it. Say best: 1, or leave it out."
+            yield ("metric",), "no checkpoint is kept by it. Set best: 1, or leave it out."
 
 
 class EarlyStoppingConf(Conf):
-    """``early_stopping``: end the training when a metric no longer improves."""
+    """``early_stopping``: stop the training when a metric no longer improves."""
 
     metric: str
     """Metric of a test or validation, e.g. validation.loss."""
     patience: Size = 5
-    """Tests or validations in a row without a better value after which the job ends."""
+    """Number of consecutive tests or validations without a better value after which the job ends."""
     min_delta: NonNegative = 0.0
-    """A value is better when it differs from the best so far by more than this."""
+    """Minimum improvement over the best value so far."""
     every_best: bool = False
-    """Compare with the best of all values, as scikit-learn does, not with the last that was better by ``min_delta``."""
+    """Compare with the best of all values, as scikit-learn does, not with the last improvement by ``min_delta``."""
     restore_best: bool = False
-    """Write a checkpoint at each best value, and keep the newest of these: test, predict, export and serve of the run,
-    and jobs that start from its params, take that of the best value. A run that goes on does so from its last step."""
+    """Write a checkpoint at each best value, and keep the newest of these. The commands test, predict, export and
+    serve, and jobs that start from the run's params, use the checkpoint of the best value. A resumed run uses the last
+    step."""
     mode: Mode = "auto"
-    """Whether less (min) or more (max) is better; auto knows losses, errors, accuracies, and those of metrics."""
+    """Whether a lower (min) or higher (max) value is better; auto knows losses, errors, accuracies, and metrics."""
 
     def rules(self) -> Iterator[Finding]:
-        """Check that it is known whether less or more is better."""
+        """Check the metric and its mode."""
         return _check(self.metric, self.mode)
 
 
@@ -99,12 +100,12 @@ def _as_keep(value: object) -> object:
     return {"last": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-# A number stands for {last: number}.
+# a number means {last: number}
 Keep: TypeAlias = Annotated[KeepConf, Shorthand(_as_keep, lambda block: [{"type": "integer", "minimum": 1}, block])]
 
 
 def check_metrics(names: Sequence[str]) -> Iterator[Finding]:
-    """Yield (path, message) for each metric of ``metrics`` that nobody knows."""
+    """Yield (path, message) for each unknown metric of ``metrics``."""
     for i, name in enumerate(names):
         if name not in PASS_METRICS and not TOP.fullmatch(name):
             yield ("metrics", i), f"unknown metric {name!r}. {suggest(name, [*sorted(PASS_METRICS), 'top_5_accuracy'])}"

@@ -1,4 +1,4 @@
-"""Checks of a net's wiring by names alone, which work even if the rest of a layer is wrong."""
+"""Checks of a net's wiring by names, which work even if the rest of a layer is wrong."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from singa_dask.registry import suggest
 
 
 def check_wiring(layers: Sequence[LayerConf]) -> Iterator[Finding]:
-    """Yield ((index, key...), message) for each mistake, once even if it is in several phases.
+    """Yield ((index, key...), message) for each mistake, once for all phases.
 
-    Include and exclude may not both be used in a net; a name is unique in each phase; a source exists;
-    there are no cycles, except for the two layers of an RBM, which read each other, and earlier time steps.
+    A net uses either include or exclude. In each phase, names are unique, sources exist, and there are no cycles,
+    except between the two layers of an RBM and through earlier time steps.
     """
     included = any(layer.include or "include" in layer.wrong for layer in layers)
     for index, layer in enumerate(layers):
@@ -32,12 +32,12 @@ def check_wiring(layers: Sequence[LayerConf]) -> Iterator[Finding]:
 
 
 def check_phases(layers: Sequence[LayerConf], phases: Sequence[str]) -> Iterator[Finding]:
-    """Yield ((index, key...), message) for each source that a net lacks, though the job has it in other phases.
+    """Yield ((index, key...), message) for each source that exists only in other phases.
 
     Parameters
     ----------
     phases : sequence of str
-        The phases that the job builds nets for.
+        Phases for which the job builds nets.
     """
     anywhere = {layer.name for layer in layers}
     for phase in phases if all(layer.has_clear_phases for layer in layers) else ():
@@ -47,7 +47,7 @@ def check_phases(layers: Sequence[LayerConf], phases: Sequence[str]) -> Iterator
             for place, source in enumerate(layer.srclayers):
                 if source in absent:
                     path = (index, "srclayers", place)
-                    yield path, f"layer {source!r} is not in the {phase} net, which {layer.name!r} is in."
+                    yield path, f"layer {source!r} is not in the {phase} net, but {layer.name!r} is."
 
 
 def _unknown_sources(layers: Sequence[LayerConf]) -> Iterator[Finding]:
@@ -66,11 +66,11 @@ def _unique(present: Mapping[int, LayerConf]) -> Iterator[Finding]:
     first: dict[str, int] = {}
     for index, layer in present.items():
         if layer.name and layer.has_clear_phases and first.setdefault(layer.name, index) != index:
-            yield (index, "name"), f"layer {layer.name!r} is already there, as item {first[layer.name]} of the list."
+            yield (index, "name"), f"duplicate name {layer.name!r}, also of item {first[layer.name]} of the list."
 
 
 def _cycles(present: Mapping[int, LayerConf]) -> Iterator[Finding]:
-    """Yield each cycle, and go on without its layers."""
+    """Yield each cycle, and continue without its layers."""
     by_name = {layer.name: layer for layer in present.values()}
     index_of = {layer.name: index for index, layer in present.items()}
     waits = {
@@ -82,27 +82,27 @@ def _cycles(present: Mapping[int, LayerConf]) -> Iterator[Finding]:
             TopologicalSorter(waits).prepare()
             return
         except CycleError as error:
-            # it has the first layer at both ends, and each before the one that waits for it
+            # the first layer is at both ends, and each layer comes before one that reads it
             loop: list[str] = error.args[1][:0:-1]
         start = min(range(len(loop)), key=lambda i: index_of[loop[i]])
         first, after = loop[start], loop[(start + 1) % len(loop)]
         words = " <- ".join([*loop[start:], *loop[:start], first])
         path = (index_of[first], "srclayers", by_name[first].srclayers.index(after))
-        yield path, f"these layers wait for each other: {words}."
+        yield path, f"these layers read each other: {words}."
         waits = {name: [s for s in sources if s not in loop] for name, sources in waits.items() if name not in loop}
 
 
 def _at_once(layer: LayerConf) -> list[str]:
-    """Return the sources that a layer needs in each time step."""
+    """Return the sources that a layer reads in the same time step."""
     return [source for place, source in enumerate(layer.srclayers) if not _is_earlier(layer, place)]
 
 
 def _is_earlier(layer: LayerConf, place: int) -> bool:
-    """Tell whether a source is read with a shift, or at steps of the user's choice: at earlier time steps."""
+    """Return whether a source is read with a shift or at chosen time steps."""
     kind = layer.unroll_conn_type[place] if place < len(layer.unroll_conn_type) else "OneToOne"
     return kind == "Customized" or (kind == "OneToOne" and any(layer.shift[place : place + 1]))
 
 
 def _mutual(layer: LayerConf, source: LayerConf) -> bool:
-    """Tell whether this is the edge from the hidden back to the visible layer of an RBM."""
+    """Return whether this is the edge from the hidden layer of an RBM back to the visible layer."""
     return layer.type == "RBMVis" and source.type == "RBMHid" and layer.name in source.srclayers

@@ -1,6 +1,6 @@
-"""YAML text to a tree with places, values to YAML text, and text without secrets. The only file that knows YAML.
+"""YAML: converts text to a tree with places and values to text, and hides secrets in text.
 
-Scalars are read as YAML 1.2 has them: ``1e-3`` is a number; ``on``, ``off``, ``yes`` and ``no`` are texts.
+Scalars are those of YAML 1.2: ``1e-3`` is a number; ``on``, ``off``, ``yes`` and ``no`` are texts.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from singa_dask.errors import ConfigError, Mark, Problem
 from singa_dask.redaction import HIDDEN, SURROGATE, is_open, redact
 
 BREAK = re.compile("[\n\r\x85\u2028\u2029]")
-# libyaml writes no surrogates, which stand for bytes of file names: in their place it is given a word that no text has
+# stands for surrogates (bytes of file names), which libyaml cannot write
 BYTE = f"byte-{secrets.token_hex(8)}-"
 TAG = "tag:yaml.org,2002:"
-# most characters of a mapping that is written in one line, as Python writes it
+# maximum length of a mapping in one line, as Python writes it
 BRIEF = 100
 FORMS = [
     ("null", r"~|null|Null|NULL|", "~nN"),
@@ -39,14 +39,14 @@ class _Loader(yaml.SafeLoader):
 
 
 class _FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """The same in C, where PyYAML has it, eight times as fast: its errors have other words."""
+    """The same loader in C, if available: eight times as fast, with other error messages."""
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """Quotes texts that YAML 1.1 or 1.2 would read as something else."""
+    """Quotes texts that YAML 1.1 or 1.2 would read as other types."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Write everything out."""
+        """Write no aliases."""
         return True
 
     def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
@@ -65,7 +65,7 @@ class _BriefDumper(_Dumper):
 
 
 def _represent(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    """Put a text with any kind of line break in double quotes: PyYAML folds some of them in other styles."""
+    """Write a text with line breaks in double quotes, as PyYAML folds some of them in other styles."""
     written = SURROGATE.sub(lambda found: f"{BYTE}{ord(found[0]):04x}", text)
     style = '"' if BREAK.search(text) or written != text else None
     node: yaml.ScalarNode = dumper.represent_scalar(TAG + "str", written, style=style)
@@ -82,7 +82,7 @@ _FastLoader.yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
 
 
 class _Reader:
-    """Turns PyYAML's nodes into a tree; aliases are expanded, so that no node has two places."""
+    """Converts nodes of PyYAML to a tree with aliases expanded, so that each node has one place."""
 
     def __init__(self, file: str, with_lines: bool) -> None:
         self.file = file
@@ -98,7 +98,7 @@ class _Reader:
     def read(self, node: Any, path: tuple[str | int, ...] = (), above: tuple[int, ...] = ()) -> Tree:
         place = self.mark(node.start_mark)
         if id(node) in above:
-            self.complain(path, "this alias stands inside of what it stands for.", node.start_mark)
+            self.complain(path, "this alias is inside of the value that it refers to.", node.start_mark)
             return Scalar(place, None)
         above = (*above, id(node))
         if isinstance(node, yaml.MappingNode):
@@ -115,15 +115,15 @@ class _Reader:
                 merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
                 continue
             if not isinstance(key, yaml.ScalarNode):
-                self.complain(path, "expected a word as key, got a list or a mapping.", key.start_mark)
+                self.complain(path, "expected a scalar as key, got a list or a mapping.", key.start_mark)
                 continue
             inner = (*path, key.value)
             if before := block.entries.get(key.value):
                 first = f" The first is at line {before.place.line}." if before.place.line else ""
-                self.complain(inner, f"this key is here twice.{first}", key.start_mark)
+                self.complain(inner, f"duplicate key.{first}", key.start_mark)
                 continue
             block.entries[key.value] = TreeEntry(self.mark(key.start_mark), self.read(value, inner, above))
-        for other in merged:  # keys that are not given here; those of the first mapping count
+        for other in merged:  # adds missing keys; the first mapping wins
             if not isinstance(other, yaml.MappingNode):
                 self.complain(path, "<<: expected a mapping, or a list of mappings.", other.start_mark)
                 continue
@@ -158,23 +158,22 @@ def _convert(kind: str, text: str) -> bool | int | float | str | None:
 
 
 def parse(text: str, file: str, with_lines: bool = True) -> tuple[Tree | None, list[Problem]]:
-    """Read YAML.
+    """Parse a YAML document.
 
     Parameters
     ----------
     text : str
-        One document.
     file : str
-        What marks say the text is from.
+        Name of the text in places.
     with_lines : bool
-        Whether marks have a line and column, too.
+        Whether places have a line and column.
 
     Returns
     -------
     node : Tree or None
         None for an empty text.
     problems : list of Problem
-        Keys given twice, and what else a job's YAML may not have.
+        Duplicate keys, and YAML that job files may not contain.
 
     Raises
     ------
@@ -186,7 +185,7 @@ def parse(text: str, file: str, with_lines: bool = True) -> tuple[Tree | None, l
         try:
             root = _FastLoader(text).get_single_node()
         except yaml.YAMLError:
-            root = _Loader(text).get_single_node()  # its words are those of the messages
+            root = _Loader(text).get_single_node()  # for its error messages
         return (None if root is None else reader.read(root)), reader.problems
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -194,7 +193,7 @@ def parse(text: str, file: str, with_lines: bool = True) -> tuple[Tree | None, l
     except yaml.reader.ReaderError as error:
         head = text[: error.position]
         place = Mark(file, head.count("\n") + 1, len(head) - head.rfind("\n")) if with_lines else Mark(file)
-        message = f"not valid YAML: character U+{error.character:04X} may not stand in a text file."
+        message = f"not valid YAML: character U+{error.character:04X} is not allowed."
         raise ConfigError(Problem((), message, place)) from None
     except RecursionError:
         raise ConfigError(Problem((), "nested too deeply.", Mark(file))) from None
@@ -206,7 +205,7 @@ def read_plain(text: str, file: str) -> Any:
     Raises
     ------
     ConfigError
-        It is no YAML.
+        The file is not valid YAML.
     """
     root, problems = parse(text, file)
     if problems:
@@ -216,7 +215,7 @@ def read_plain(text: str, file: str) -> Any:
 
 def _words(error: yaml.MarkedYAMLError, mark: Any) -> str:
     if mark and mark.buffer and mark.buffer[mark.pointer : mark.pointer + 1] == "\t":
-        return "not valid YAML: a tab stands here. Indent with spaces."
+        return "not valid YAML: got a tab. Indent with spaces."
     start = error.context_mark
     if start and str(error.problem).startswith("expected <block end>"):
         kind = "list" if "collection" in str(error.context) else "mapping"
@@ -227,7 +226,7 @@ def _words(error: yaml.MarkedYAMLError, mark: Any) -> str:
 
 
 def dump(value: Any, brief: bool = False) -> str:
-    """Write dicts, lists and scalars as YAML, keys in their order; if ``brief``, short mappings in one line."""
+    """Return dicts, lists and scalars as YAML; with ``brief``, short mappings take one line."""
     dumper = _BriefDumper if brief else _Dumper
     text: str = yaml.dump(
         value, Dumper=dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120
@@ -236,8 +235,8 @@ def dump(value: Any, brief: bool = False) -> str:
 
 
 def redact_job(text: str) -> str:
-    """Hide secrets in the text of a job, in YAML; the rest stays as it is, with comments."""
-    # a byte order mark, which only some loaders count as a character
+    """Hide secrets in the YAML text of a job, and change nothing else."""
+    # only some loaders count a byte order mark as a character
     order_mark, text = (text[:1], text[1:]) if text.startswith("\ufeff") else ("", text)
     try:
         root = _FastLoader(text).get_single_node()

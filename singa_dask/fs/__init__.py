@@ -1,21 +1,21 @@
-"""Files at URLs, local or remote: functions built on fsspec, which no other room uses.
+"""Files at local and remote URLs: functions built on fsspec, called as ``fs.open(...)``.
 
-All files that the package reads or writes (records, checkpoints, run directories) are named by URLs and accessed by
-these functions, called as ``fs.open(...)``. ``hdfs://`` URLs use a client of our own.
+The whole package accesses its files (records, checkpoints, run directories) by these functions; no other folder imports
+fsspec. ``hdfs://`` URLs use our own client.
 
-Read by ranges
-    `open_bytes`: opens a file, compressed or not. `sources`: the interface of what it returns. `range_reader`: a file,
-    local or remote. `range_file`: a source as a file object. `decompression`: its limits. `versions`: whether a file
-    was changed. `mapped_file`: memory maps. `checksums`: CRC32C.
-Read ahead, and kept
-    `io_threads`, `daemon_threads`: threads that read. `retry`: calls that are repeated. `cache`: remote data on a local
-    disk. `locks`, `mounts`: locks on its files, and where they do not help.
+Ranged reads
+    `open_bytes`: opens a file, gzipped or not. `sources`: the interface of an open file. `range_reader`: reads a local
+    or remote file. `range_file`: wraps it as a file object. `decompression`: gzip and size limits. `versions`: detects
+    changed files. `mapped_file`: memory maps. `checksums`: CRC32C.
+Read-ahead and cache
+    `io_threads`, `daemon_threads`: threads that read. `retry`: repeated calls. `cache`: remote data on a local disk.
+    `locks`: file locks. `mounts`: network filesystems, on which locks do not work.
 HDFS
-    `hdfs_clients`: which client serves a URL. `hdfs`: our filesystem. `hdfs_connection`: the clients of a process.
+    `hdfs_clients`: selects the client of a URL. `hdfs`: our filesystem. `hdfs_connection`: the clients of a process.
     `hdfs_errors`, `hdfs_locations`, `hadoop_conf`: errors, block locations, configuration.
 Directories and names
-    `host_files`, `part_folders`: files on the hosts of Dask workers. `patterns`: which files a pattern means.
-    `outputs`: files that a user has written. `ownership`: who may write to a directory.
+    `host_files`, `part_folders`: files on the hosts of Dask workers. `patterns`: wildcards in URLs. `outputs`: checks
+    of output files. `ownership`: who may write to a directory.
 """
 
 from __future__ import annotations
@@ -76,26 +76,26 @@ __all__ = [
 Options = Mapping[str, Any] | None
 LOCAL = LocalFileSystem()
 
-# key of the storage options that configures the cache of a `RangeReader`; not passed to the filesystem
+# storage option with the cache settings of a `RangeReader`; not passed to the filesystem
 CACHE = "singa_dask.cache"
-# key of the storage options that limits what decompresses, see `decompression.gunzip`; not passed to the filesystem
+# storage option that limits decompressed sizes, see `decompression.gunzip`; not passed to the filesystem
 MAX_DECOMPRESSED = "singa_dask.max_decompressed_mb"
-# packages of clients whose errors are no `OSError`
+# packages of clients whose errors are not `OSError`s
 CLIENTS = ("aiohttp", "asyncio", "botocore")
-# protocols whose directories are parts of names, but for the first one
+# protocols of object stores: only the first part of a path, the bucket, is a real directory
 OBJECTS = frozenset(("s3", "gs"))
-# objects of fewer bytes are written by one request, which can have conditions
+# smaller objects, in bytes, are written by one request, which can have conditions
 ONE_PUT = 64 << 20
-# what web servers answer that can do it later
+# HTTP statuses after which a later request may succeed
 BUSY = (408, 425, 429, 500, 502, 503, 504)
-# seconds in which a web server takes a connection, and without a byte of its answer
+# timeouts of web servers in seconds: to connect, and between bytes of an answer
 CONNECT_S, SILENT_S = 10.0, 30.0
 NO_RANGES = "the server sends whole files only, not ranges of bytes. Copy the file first."
 
 
 @contextlib.contextmanager
 def errors_name(url: str) -> Iterator[None]:
-    """Convert errors of a filesystem to `DataError`s that name the URL."""
+    """Convert filesystem errors in the context to `DataError`s that name the URL."""
     try:
         yield
     except DataError:
@@ -109,36 +109,36 @@ def errors_name(url: str) -> Iterator[None]:
     except IsADirectoryError as error:
         raise DataError(f"{url}: is a directory, expected a file.") from error
     except (OSError, ValueError, ImportError) as error:
-        text, kind = said(error), MissingPackageError if isinstance(error, ImportError) else DataError
+        text, kind = message_of(error), MissingPackageError if isinstance(error, ImportError) else DataError
         raise kind(text if text.startswith(url) else f"{url}: {text}") from error
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in CLIENTS:
             raise
-        raise DataError(f"{url}: {said(error)}") from error
+        raise DataError(f"{url}: {message_of(error)}") from error
 
 
-def said(error: BaseException) -> str:
-    """Return what an error of a filesystem says, for people."""
+def message_of(error: BaseException) -> str:
+    """Return the message of a filesystem error."""
     if status := getattr(error, "status", None):
         return f"the server answers {status} {getattr(error, 'message', '')}."
-    if status == 0:  # aiohttp does not say more of too many redirects
+    if status == 0:  # too many redirects: aiohttp gives no message
         return f"{type(error).__name__}."
     return str(error) or f"{type(error).__name__}: the server does not answer in time."
 
 
 def may_pass(error: BaseException) -> bool:
-    """Return whether a web server was busy, silent, or has cut the connection, so that a repeated read may succeed."""
+    """Return whether a retry may succeed: a web server was busy, silent, or closed the connection."""
     is_of_client = isinstance(error, FSTimeoutError) or type(error).__module__.startswith("aiohttp.")
     return is_of_client and getattr(error, "status", 503) in BUSY
 
 
 def _refusal(error: FileNotFoundError) -> str:
-    """Return why a server has not sent a file that it may have, which fsspec calls missing for HTTP; else nothing."""
+    """Return why a server refused a file that fsspec reports as missing; empty if it is missing."""
     cause = error.__cause__
     if cause is None or isinstance(cause, FileNotFoundError) or getattr(cause, "status", 0) in (404, 410):
         return ""
     is_of_client = isinstance(cause, OSError) or type(cause).__module__.startswith(CLIENTS)
-    return said(cause) if is_of_client else ""
+    return message_of(cause) if is_of_client else ""
 
 
 def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
@@ -160,7 +160,7 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
     for ours in (CACHE, MAX_DECOMPRESSED):
         options.pop(ours, None)
     if "://" not in url and not is_chain(url) and (not options or "::" in url):
-        # what fsspec would do, in a tenth of the time, which counts for small files
+        # as fsspec does, in a tenth of the time, which matters for small files
         return LOCAL, LOCAL._strip_protocol(url)
     with errors_name(url):
         options = reveal(options, url)
@@ -171,21 +171,21 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
         filesystem, path = fsspec.core.url_to_fs(url, **options)
         hdfs_clients.set_timeout(filesystem)
         if "use_listings_cache" not in options and hasattr(filesystem, "dircache"):
-            # else a process would see for ever what it has listed once
+            # a cached listing would never be refreshed
             filesystem.dircache.use_listings_cache = False
     return filesystem, path
 
 
 def is_chain(url: str) -> bool:
-    """Return whether a URL chains filesystems, such as ``zip://a.csv::s3://b/c.zip``: the first part is a protocol."""
+    """Return whether a URL chains filesystems, such as ``zip://a.csv::s3://b/c.zip``."""
     first, separator, _ = url.partition("::")
     return bool(separator) and ("://" in first or first in fsspec.available_protocols())
 
 
 def _of_web(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of HTTP by which a server that is silent is given up, and ranges are those of the file.
+    """Add defaults to HTTP options: timeouts, no compression, so that ranges are ranges of the file, and proxies.
 
-    Proxies are those of the environment. A URL with escapes is sent as it is: ``%2F`` may be part of a signature.
+    Proxies come from the environment. A URL with escapes is sent unchanged: ``%2F`` may be part of a signature.
     """
     try:
         aiohttp = importlib.import_module("aiohttp")
@@ -200,14 +200,14 @@ def _of_web(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _resolved(url: str, storage_options: Options) -> Iterator[tuple[Any, str]]:
-    """Yield what `resolve` returns; errors in the ``with`` block name the URL."""
+    """Yield the result of `resolve`; errors in the context name the URL."""
     filesystem, path = resolve(url, storage_options)
     with errors_name(url):
         yield filesystem, path
 
 
 def local_path(url: str) -> Path | None:
-    """Return the path of a local URL, or None if the URL is not local. A part file on this host is local."""
+    """Return the path of a local URL, else None. A part file of a dataset on this host is local."""
     if url.startswith(host_files.SCHEME):
         return host_files.local_path(url)
     filesystem, path = resolve(url) if "://" not in url or url.startswith(("file:", "local:")) else (None, "")
@@ -215,7 +215,7 @@ def local_path(url: str) -> Path | None:
 
 
 def absolute(url: str) -> str:
-    """Make a local path absolute, with ``~`` as the home, so that it means the same in every process; URLs stay."""
+    """Make a local path absolute and expand ``~``; URLs are returned unchanged."""
     return url if "://" in url or is_chain(url) or not url else os.path.abspath(os.path.expanduser(url))
 
 
@@ -233,7 +233,7 @@ def is_dir(url: str, storage_options: Options = None) -> bool:
     """Return whether a URL is an existing directory."""
     with _resolved(url, storage_options) as (filesystem, path):
         info = _info(filesystem, path)
-        # of HTTP's pages, and of links, only `isdir` knows whether they list files
+        # for HTTP pages and links, only `isdir` knows whether they list files
         return info is not None and (info["type"] == "directory" or bool(filesystem.isdir(path)))
 
 
@@ -244,23 +244,23 @@ def size(url: str, storage_options: Options = None) -> int:
 
 
 def look(url: str, storage_options: Options = None) -> tuple[bool, int] | None:
-    """Return whether a URL is a directory, and its length in bytes, by one request; None if there is nothing."""
+    """Return whether a URL is a directory, and its length in bytes, by one request; None if it does not exist."""
     with _resolved(url, storage_options) as (filesystem, path):
         info = _info(filesystem, path)
     return None if info is None else (info["type"] == "directory", int(info.get("size") or 0))
 
 
 def _info(filesystem: Any, path: str) -> dict[str, Any] | None:
-    """Return what a filesystem knows of a path; None if there is nothing.
+    """Return fsspec's ``info`` of a path; None if it does not exist.
 
-    ``exists`` of fsspec takes every exception, a signal's or a lost network's too, for a file that does not exist.
+    fsspec's ``exists`` is not used, as it treats every exception as a missing file, also a lost network's.
     """
     try:
         info: dict[str, Any] = filesystem.info(path)
     except NotADirectoryError:
         return None
     except FileNotFoundError as error:
-        # servers of objects say 403 where there is nothing
+        # object stores answer 403 for a missing object
         if _refusal(error) and getattr(error.__cause__, "status", None) not in (401, 403):
             raise
         return None
@@ -268,18 +268,18 @@ def _info(filesystem: Any, path: str) -> dict[str, Any] | None:
 
 
 def ls(url: str, storage_options: Options = None) -> list[str]:
-    """Return the sorted names (last part of the path) of the entries of a directory."""
+    """Return the sorted names of the entries of a directory."""
     with _resolved(url, storage_options) as (filesystem, path):
         return sorted(posixpath.basename(str(name).rstrip("/")) for name in filesystem.ls(path, detail=False))
 
 
 def entries(url: str, storage_options: Options = None) -> list[tuple[str, bool, int]]:
-    """Return name, whether it is a directory, and length in bytes of each entry of a directory, sorted by name.
+    """Return (name, is a directory, length in bytes) of each entry of a directory, sorted by name.
 
     Raises
     ------
     DataError
-        One is a link to nothing, a pipe, a socket or a device; hidden ones may be: programs leave locks.
+        An entry is a broken link, a pipe, a socket or a device, and is not hidden.
     """
     members = []
     with _resolved(url, storage_options) as (filesystem, path):
@@ -295,13 +295,13 @@ def entries(url: str, storage_options: Options = None) -> list[tuple[str, bool, 
 
 
 def _look_at(entry: os.DirEntry[str]) -> tuple[str, bool, int]:
-    """Return name, whether it is a directory, and length in bytes of an entry of a local directory."""
+    """Return (name, is a directory, length in bytes) of an entry of a local directory."""
     try:
         status = entry.stat()
     except FileNotFoundError:
         if entry.name.startswith(".") or not entry.is_symlink():
             return entry.name, False, 0
-        raise DataError(f"{entry.path}: a link to {os.readlink(entry.path)}, which is not there.") from None
+        raise DataError(f"{entry.path}: a link to {os.readlink(entry.path)}, which does not exist.") from None
     if not entry.name.startswith("."):
         _refuse_stream(entry.path, status)
     return entry.name, entry.is_dir(), status.st_size
@@ -313,7 +313,7 @@ def _refuse_stream(path: str, status: os.stat_result) -> None:
 
 
 def open_local(path: str | Path) -> BufferedReader:
-    """Open a file to read it; a pipe, at which one would wait for somebody to write, is refused."""
+    """Open a local file for reading; refuse pipes, on which the process would wait for a writer."""
     _refuse_stream(str(path), os.stat(path))
     return builtins.open(path, "rb")
 
@@ -324,8 +324,7 @@ def get_block_locations(url: str, storage_options: Options = None) -> list[dict[
     Returns
     -------
     list of dict
-        ``hosts`` (list of str), ``offset`` and ``length`` of each block. Empty if the filesystem does not know
-        locations.
+        ``hosts`` (list of str), ``offset`` and ``length`` of each block. Empty if unknown.
     """
     with _resolved(url, storage_options) as (filesystem, path):
         if not hasattr(filesystem, "get_block_locations"):
@@ -334,13 +333,13 @@ def get_block_locations(url: str, storage_options: Options = None) -> list[dict[
 
 
 def has_locations(url: str, storage_options: Options = None) -> bool:
-    """Return whether a filesystem supports `get_block_locations`. It may still return none."""
+    """Return whether a filesystem supports `get_block_locations`, which may still return an empty list."""
     return hasattr(resolve(url, storage_options)[0], "get_block_locations")
 
 
 def _make_folder(filesystem: Any, path: str) -> None:
-    """Create a directory and its parents. Stores of objects would create a mistyped bucket."""
-    if OBJECTS.isdisjoint(filesystem.protocol):  # one, as a str, or several
+    """Create a directory and its parents, except in object stores, which would create a mistyped bucket."""
+    if OBJECTS.isdisjoint(filesystem.protocol):  # a str or a tuple of them
         filesystem.makedirs(path, exist_ok=True)
 
 
@@ -358,7 +357,7 @@ def remove_tree(url: str, storage_options: Options = None) -> None:
 
 
 def _remove(filesystem: Any, path: str) -> None:
-    """Delete a file, or a directory with its content; ``rm`` of fsspec takes names for patterns, and deletes others."""
+    """Delete a file or directory tree; fsspec's ``rm`` treats names as patterns, and would delete other files."""
     if not has_magic(path) or isinstance(filesystem, LocalFileSystem):
         filesystem.rm(path, recursive=True)
         return
@@ -370,7 +369,7 @@ def _remove(filesystem: Any, path: str) -> None:
 
 
 def move(source: str, target: str, storage_options: Options = None) -> None:
-    """Rename a file, or each file of a directory, within a filesystem; a file at the target is replaced atomically."""
+    """Rename a file, or all files of a directory, within a filesystem; replaces existing files atomically."""
     if is_dir(source, storage_options):
         for name in ls(source, storage_options):
             move(join(source, name), join(target, name), storage_options)
@@ -386,7 +385,7 @@ def move(source: str, target: str, storage_options: Options = None) -> None:
 
 
 def open(url: str, mode: str = "rb", storage_options: Options = None) -> IO[Any]:
-    """Open a file, to be used in a ``with`` statement. Parents of a file to be written are created."""
+    """Open a file for use in a ``with`` statement; creates the parents of a file to be written."""
     with _resolved(url, storage_options) as (filesystem, path):
         if "r" not in mode:
             _make_folder(filesystem, hdfs_clients.parent(filesystem, path))
@@ -395,9 +394,9 @@ def open(url: str, mode: str = "rb", storage_options: Options = None) -> IO[Any]
 
 
 def create(url: str, data: bytes, storage_options: Options = None) -> bool:
-    """Write a file that is not there; return False if it is, also when others create it at the same moment.
+    """Create a file exclusively; return False if it exists, also if another process creates it concurrently.
 
-    Where a filesystem cannot create files exclusively, the process that looks last finds out.
+    On filesystems without exclusive creation, two concurrent callers may both succeed.
     """
     with _resolved(url, storage_options) as (filesystem, path):
         _make_folder(filesystem, hdfs_clients.parent(filesystem, path))
@@ -409,12 +408,12 @@ def create(url: str, data: bytes, storage_options: Options = None) -> bool:
                 return False
             if isinstance(error, OSError):
                 raise
-            filesystem.pipe_file(path, data)  # there is no such mode
+            filesystem.pipe_file(path, data)  # the filesystem lacks this mode
     return True
 
 
 def read_bytes(url: str, offset: int = 0, length: int | None = None, storage_options: Options = None) -> bytes:
-    """Read a range of a file; without ``length``, everything from ``offset`` on.
+    """Return a range of a file; without ``length``, everything from ``offset`` on.
 
     Raises
     ------
@@ -444,15 +443,12 @@ def _do_nothing() -> None:
 
 @contextlib.contextmanager
 def staged(url: str, storage_options: Options = None, *, check: Callable[[], None] = _do_nothing) -> Iterator[Path]:
-    """Write a file atomically: completely, or not at all.
+    """Write a file atomically: yield the path of a temporary local file, which replaces ``url`` at the end.
 
-    Yields the path of a temporary local file. If the ``with`` block succeeds, that file replaces ``url`` by a rename
-    (on a remote filesystem after an upload under another name); if it raises, ``url`` is unchanged. ``check`` is
-    called last, just before the rename, and may raise too; on S3 the object is written only if nobody has changed it
-    since. Temporary files of the same target left by killed processes of this host are removed.
+    If the ``with`` block raises, ``url`` is unchanged. ``check`` is called just before the rename and may raise; on S3
+    the object is written only if nobody has changed it since. Leftovers of killed processes are removed.
 
-    A link stays: the file that it points to is replaced. What is no file, such as a device or a pipe, is not replaced:
-    the content is written to it.
+    A link stays, and its target is replaced. A device or a pipe is written to.
     """
     target = local_path(url)
     if target and is_stream(target):
@@ -484,12 +480,12 @@ def staged(url: str, storage_options: Options = None, *, check: Callable[[], Non
             else:
                 _upload(filesystem, temporary, path, check)
     finally:
-        with contextlib.suppress(OSError):  # what is not there cannot be deleted from a disk that is read only either
+        with contextlib.suppress(OSError):  # a read-only disk reports an error for a missing file, too
             temporary.unlink(missing_ok=True)
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether a path is a device, a pipe, or what a process has open, such as ``/dev/stdout``."""
+    """Return whether a path is a device, a pipe, or an open file of this process, such as ``/dev/stdout``."""
     try:
         mode = path.stat().st_mode
     except OSError:
@@ -519,7 +515,7 @@ def _is_alive(pid: int) -> bool:
 
 def _upload(filesystem: Any, source: Path, path: str, check: Callable[[], None]) -> None:
     if isinstance(filesystem, HdfsFileSystem):
-        # is atomic, and written again where DataNodes or NameNodes fail
+        # atomic, with retries
         filesystem.put_file(str(source), path, check=check)
         return
     if check is not _do_nothing and "s3" in filesystem.protocol and source.stat().st_size < ONE_PUT:
@@ -537,7 +533,7 @@ def _upload(filesystem: Any, source: Path, path: str, check: Callable[[], None])
 
 
 def _put_unless_changed(filesystem: Any, source: Path, path: str, check: Callable[[], None]) -> None:
-    """Write an object of S3, if nobody has changed it since ``check`` was called."""
+    """Write an S3 object unless somebody has changed it since ``check`` was called."""
     for is_last in (False, True):
         there = _info(filesystem, path)
         check()
@@ -554,7 +550,7 @@ def _put_unless_changed(filesystem: Any, source: Path, path: str, check: Callabl
 
 
 def _is_unconditional(error: Exception) -> bool:
-    """Return whether a store like S3, or an old client of it, knows no conditions."""
+    """Return whether an S3-like store, or an old client, does not support conditional writes."""
     answer = getattr(error.__cause__, "response", None) or {}
     return answer.get("Error", {}).get("Code") == "NotImplemented" or type(error).__name__ == "ParamValidationError"
 
@@ -582,10 +578,9 @@ def write_atomic(
     *,
     check: Callable[[], None] = _do_nothing,
 ) -> None:
-    r"""Write a file atomically: a reader sees either the old content or the new. Takes text, bytes, or chunks of bytes.
+    r"""Write a file atomically from text, bytes, or chunks of bytes; see `staged` for ``check``.
 
-    ``check`` may raise an error just before the new content takes the place of the old: see `staged`. Text is written
-    in UTF-8; bytes of file names that are not UTF-8 are escaped as JSON and YAML escape them, e.g. ``\udce9``.
+    Text is written in UTF-8; bytes of file names that are not UTF-8 are escaped as in JSON and YAML, e.g. ``\udce9``.
     """
     if isinstance(data, str):
         data = data.encode("utf-8", "backslashreplace")

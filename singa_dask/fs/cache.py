@@ -1,9 +1,17 @@
 """Cache of remote data on a local disk: one file per entry, shared by the processes of a host.
 
-In its directory ``singa-dask-cache`` marks it as ours; ``entries/`` holds the entries, each followed by a seal;
-``tmp/`` holds entries being written, which have their full length from the beginning; ``locks/`` holds 256 empty
-lock files, chosen by the first byte of the key; ``pins/`` holds a locked file for each entry that is open as a
-file; ``usage`` holds the total number of bytes.
+``singa-dask-cache``
+    Marks a directory as a cache.
+``entries/``
+    The entries, each followed by a seal with its length and checksum.
+``tmp/``
+    Entries being written, with their full length from the beginning.
+``locks/``
+    256 lock files, by the first byte of the key.
+``pins/``
+    A locked file for each entry that is open as a file.
+``usage``
+    The total number of bytes.
 """
 
 from __future__ import annotations
@@ -33,54 +41,51 @@ from singa_dask.fs.mounts import network_filesystem
 logger = logging.getLogger(__name__)
 
 DEFAULT_LIMIT_GB = 20.0
-# seconds for which a block that another process fetches is waited for, or the lock of the whole cache
+# seconds to wait for a block that another process fetches, and for the lock of the whole cache
 WAIT_S = 10.0
-# seconds without progress after which another process that fetches a file is no longer waited for
+# seconds without progress after which a file that another process fetches is fetched here, too
 STALL_S = 120.0
-# seconds until writing is tried again after an error of the disk
+# seconds before the next write after an error of the disk
 RETRY_S = 60.0
-# maximum number of maps, beyond which entries of up to MAX_COPY_BYTES are copied
+# maximum number of maps; beyond it, entries of up to MAX_COPY_BYTES are copied
 MAX_MAPS = 256
 MAX_COPY_BYTES = 1 << 26
 MARKER = "singa-dask-cache"
-# directories in that of the cache, of files which are not copies of remote data
+# other directories in the cache folder, whose files are not entries
 COSTS, ENGINES, TABLES = OTHERS = ("costs", "cudnn", "tables")
 MAGIC = b"SDCACHE1"
-# magic, key, bytes, crc32c
+# magic, key, length, crc32c
 SEAL = struct.Struct("<8s32sQI12x")
 KEY = re.compile(r"[0-9a-f]{64}")
 LEFTOVER = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}\.tmp")
 PIN = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}\.pin")
 COUNTER = struct.Struct("<Q")
-# eviction frees at least this fraction of the limit: 1 / SLACK
+# eviction frees at least 1 / SLACK of the limit
 SLACK = 16
 PIECE_BYTES = 1 << 24
 
 
 def key_of(*parts: Any) -> str:
-    """Return the key of an entry described by these parts: 64 hexadecimal digits."""
+    """Return the key of an entry, 64 hexadecimal digits, from values that identify it."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def cache_folder(settings: Mapping[str, Any] | None = None) -> Path:
-    """Return the directory of the cache: ``dir`` of the settings, SINGA_DASK_CACHE, or ~/.cache/singa-dask.
-
-    A user without a home directory gets a path at which no directory can be created.
-    """
+    """Return the directory of the cache: ``dir`` of the settings, SINGA_DASK_CACHE, or ~/.cache/singa-dask."""
     default = os.environ.get("SINGA_DASK_CACHE") or os.path.join("~", ".cache", "singa-dask")
     folder = os.path.expanduser((settings or {}).get("dir") or default)
-    # else a directory called ~ would be created in the current one
+    # without a home directory: a path that cannot be created, rather than a directory called ~
     return Path(os.devnull, folder) if folder.startswith("~") else Path(os.path.abspath(folder))
 
 
 _OPEN: dict[tuple[Path, int], Cache] = {}
 _OPENING = threading.Lock()
-# each map in use keeps a file open
+# each map keeps a file open
 _MAPS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
 def open_cache(settings: Mapping[str, Any] | None = None) -> Cache:
-    """Return the cache for some settings: one object per process, directory and limit.
+    """Return the cache of this process for a directory and limit.
 
     Parameters
     ----------
@@ -93,41 +98,41 @@ def open_cache(settings: Mapping[str, Any] | None = None) -> Cache:
         The directory cannot be used.
     """
     folder, limit = cache_folder(settings), int((settings or {}).get("limit_gb", DEFAULT_LIMIT_GB) * 1e9)
-    with _OPENING:  # files of a store are opened in several threads
+    with _OPENING:  # several threads open the files of a store
         if (folder, limit) not in _OPEN:
             _OPEN[folder, limit] = Cache(folder, limit)
         return _OPEN[folder, limit]
 
 
 class Cache:
-    """A cache of at most ``limit_bytes``, with least-recently-used eviction.
+    """A cache of at most ``limit_bytes`` that evicts the least recently used entries.
 
     Parameters
     ----------
     folder : Path
-        Created if it is missing. An existing one must be empty or a cache.
+        Created if missing; otherwise it must be empty or a cache.
     limit_bytes : int
 
     Attributes
     ----------
     hits, misses : int
-        Reads of this process that were served from the cache, and reads that were fetched.
+        Number of reads of this process that the cache served, and that were fetched.
 
     Raises
     ------
     DataError
-        The directory cannot be written, contains other files, or is on a network file system.
+        The directory cannot be written, contains other files, or is on a network filesystem.
     """
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self.folder = folder
         self.limit_bytes = limit_bytes
         self.hits = self.misses = 0
-        # after an error of the disk nothing is written until this time
+        # time of the next write after an error of the disk
         self._paused_until = 0.0
         self._is_warned = False
         self._pausing = threading.Lock()
-        # key -> inode of the file whose checksum was verified
+        # inodes of verified files by key
         self._whole: dict[str, int] = {}
         try:
             self._claim()
@@ -149,8 +154,7 @@ class Cache:
         length : int
             Bytes of the entry.
         fetch : callable
-            Returns the bytes. Only one process of a host fetches a key at a time, unless another has waited for
-            `WAIT_S` seconds.
+            Returns the bytes. One process of a host fetches a key at a time; others wait up to `WAIT_S` seconds.
 
         Raises
         ------
@@ -172,10 +176,9 @@ class Cache:
         return entry
 
     def file(self, key: str, length: int, chunks: Callable[[], Iterable[bytes]]) -> CachedFile:
-        """Return an entry as an open file, for readers that need one. It is not evicted until it is closed.
+        """Return an entry as a file, which is not evicted until it is closed; a missing one is fetched.
 
-        While another process fetches the entry, this one waits as long as there is progress. If the other one ends, or
-        makes no progress for `STALL_S` seconds, the entry is fetched here.
+        While another process fetches the entry, this one waits, until there is no progress for `STALL_S` seconds.
 
         Raises
         ------
@@ -193,7 +196,7 @@ class Cache:
                     self.misses += 1
                     if not locked:
                         logger.warning(
-                            "%s: another process fetches a file, but makes no progress. It is fetched here, too.",
+                            "%s: another process fetches a file but makes no progress, so it is fetched here, too.",
                             self.folder,
                         )
                     self._write(key, length, chunks())
@@ -211,10 +214,10 @@ class Cache:
         if length + SEAL.size > self.limit_bytes:
             text = f"{self.folder}: an entry of {length} bytes exceeds the limit of {self.limit_bytes} bytes."
             needed_gb = (length + SEAL.size) / 1e9
-            raise DataError(f"{text} Set cache.limit_gb to at least {needed_gb:.3g}, better more, to hold all data.")
+            raise DataError(f"{text} Set cache.limit_gb to at least {needed_gb:.3g}, or more, to hold all data.")
 
     def find(self, key: str, warn: bool = True) -> memoryview | None:
-        """Return an entry as a view of a memory map (a copy if too many are open); None if missing or damaged."""
+        """Return an entry as a view of a map, or as a copy if too many maps are open; None if missing or damaged."""
         path = self._entry(key)
         try:
             with path.open("rb", buffering=0) as file:
@@ -230,7 +233,7 @@ class Cache:
             data, inode = memoryview(b""), -1
         if self._whole.get(key) != inode and not _is_whole(key, data):
             if warn:
-                logger.warning("%s: damaged, will be fetched again.", path)
+                logger.warning("%s: damaged; fetching it again.", path)
             return None
         self._whole[key] = inode
         with contextlib.suppress(OSError):
@@ -238,13 +241,13 @@ class Cache:
         return data[: -SEAL.size]
 
     def holds(self, key: str) -> bool:
-        """Return whether there is an entry; it may still be damaged."""
+        """Return whether an entry exists; it may be damaged."""
         return self._entry(key).exists()
 
     # -- writing ------------------------------------------------------------------------------------
 
     def keep(self, key: str, data: bytes | memoryview) -> None:
-        """Write an entry if it fits the limit. After an error of the disk, nothing is written for `RETRY_S` seconds."""
+        """Write an entry that fits the limit, unless the disk had an error in the last `RETRY_S` seconds."""
         if time.monotonic() < self._paused_until or len(data) + SEAL.size > self.limit_bytes:
             return
         try:
@@ -255,16 +258,16 @@ class Cache:
             self._go_on()
 
     def _give_up(self, error: OSError) -> None:
-        """Pause writing, with one warning until it works again. Many threads write at the same time."""
+        """Pause writing, and warn once until a write succeeds; called by several threads."""
         with self._pausing:
             self._paused_until = time.monotonic() + RETRY_S
             is_known, self._is_warned = self._is_warned, True
         if not is_known:
-            text = "%s: the cache is not written: %s. It is tried again every %g s."
+            text = "%s: cannot write to the cache: %s. Retrying every %g s."
             logger.warning(text, self.folder, error.strerror or error, RETRY_S)
 
     def _go_on(self) -> None:
-        """Take note that writing works, unless that began before the pause."""
+        """Record that a write succeeded, unless it began before the pause."""
         with self._pausing:
             if time.monotonic() >= self._paused_until:
                 self._is_warned = False
@@ -294,25 +297,25 @@ class Cache:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if kind := network_filesystem(self.folder):
             raise DataError(
-                f"{self.folder}: cannot be used as a cache: it is on a network file system ({kind}). Hosts would "
-                "delete files that others read from, and a cache there is hardly faster. Set cache.dir or "
-                "SINGA_DASK_CACHE to a directory on a local disk."
+                f"{self.folder}: cannot be used as a cache: it is on a network filesystem ({kind}). Hosts would delete "
+                "files that others read, and the cache would hardly be faster. Set cache.dir or SINGA_DASK_CACHE to a "
+                "directory on a local disk."
             )
         names = {*os.listdir(self.folder)} - {*OTHERS}
         if MARKER not in names and names:
             text = f"{self.folder}: not a cache of singa-dask: it holds {min(names)}, but no {MARKER}."
             raise DataError(f"{text} Set cache.dir to an empty or a new directory.")
-        # the marker is created first, so that a process that sees the other entries sees it too
+        # the marker first, so that other processes never see a cache without it
         (self.folder / MARKER).touch()
         for name in ("entries", "locks", "pins", "tmp"):
             (self.folder / name).mkdir(exist_ok=True)
 
     def _entry(self, key: str) -> Path:
-        """Return the file of an entry."""
+        """Return the path of an entry."""
         return self.folder / "entries" / key[:2] / key
 
     def _reserve(self, key: str, size: int) -> IO[bytes]:
-        """Make room and return a locked temporary file. A temporary file without a lock was left by a dead process."""
+        """Make room for an entry, and return a locked temporary file; unlocked ones are leftovers of dead processes."""
         with self._locked_usage() as usage:
             held = _count(usage)
             if held + size > self.limit_bytes:
@@ -321,13 +324,13 @@ class Cache:
                 raise OSError(errno.ENOSPC, f"{held} bytes are in use and cannot be evicted")
             file = (self.folder / "tmp" / f"{key}.{secrets.token_hex(8)}.tmp").open("xb")
             try_lock(file)
-            # who counts the files counts it in full
+            # so that processes that sum up file sizes count it in full
             file.truncate(size)
             _set_count(usage, held + size)
         return file
 
     def _release(self, size: int) -> None:
-        """Give back what was reserved for an entry that was not written."""
+        """Release the space reserved for an entry that was not written."""
         with self._usage() as usage:
             if usage is not None:
                 _set_count(usage, max(0, _count(usage) - size))
@@ -350,7 +353,7 @@ class Cache:
         return held
 
     def _entries(self) -> Iterator[tuple[Path, int, int]]:
-        """Yield path, size in bytes and time of last use of the files with names of entries."""
+        """Yield path, size in bytes and time of last use of all entries."""
         for name, pattern in (("entries", KEY), ("tmp", LEFTOVER)):
             for folder, _, files in os.walk(self.folder / name):
                 for file in filter(pattern.fullmatch, files):
@@ -360,7 +363,7 @@ class Cache:
                         yield path, status.st_size, status.st_mtime_ns
 
     def _pin(self, key: str) -> CachedFile:
-        """Keep an entry, which may be missing yet, from being evicted until the returned file is closed.
+        """Protect an entry, which may not exist yet, from eviction until the returned file is closed.
 
         Raises
         ------
@@ -380,18 +383,18 @@ class Cache:
 
     @contextlib.contextmanager
     def _lock(self, key: str, wait_s: float) -> Iterator[bool]:
-        """Hold the lock of a key; yields False if the one that holds it made no progress for ``wait_s`` seconds.
+        """Hold the lock of a key; yield False if its holder made no progress for ``wait_s`` seconds.
 
         Raises
         ------
         OSError
-            The directory is gone, or cannot be written.
+            The directory is missing or cannot be written.
         """
         with (self.folder / "locks" / key[:2]).open("ab") as file:
             yield wait_for_lock(file, wait_s, lambda: self._progress(key[:2]))
 
     def _progress(self, prefix: str) -> list[tuple[str, int]]:
-        """Return names and times of the last write of files that are being written, by the first byte of their keys."""
+        """Return (name, time of last write) of the temporary files of a key's first byte, ``prefix``."""
         written = []
         for path in (self.folder / "tmp").glob(f"{prefix}*"):
             with contextlib.suppress(FileNotFoundError):
@@ -400,7 +403,7 @@ class Cache:
 
     @contextlib.contextmanager
     def _usage(self) -> Iterator[IO[bytes] | None]:
-        """Hold the lock of the whole cache; yields the usage file, or None if it could not be locked in time."""
+        """Hold the lock of the whole cache; yield the usage file, or None after a timeout."""
         descriptor = os.open(self.folder / "usage", os.O_RDWR | os.O_CREAT, 0o600)
         with os.fdopen(descriptor, "r+b", buffering=0) as file:
             yield file if wait_for_lock(file, WAIT_S) else None
@@ -414,7 +417,7 @@ class Cache:
 
     @contextlib.contextmanager
     def _try_lock(self, key: str) -> Iterator[bool]:
-        """Hold the lock of a key; yields False if it could not be acquired in time, or the disk has failed."""
+        """Hold the lock of a key; yield False after a timeout or an error of the disk."""
         with contextlib.ExitStack() as held:
             try:
                 locked = held.enter_context(self._lock(key, WAIT_S))
@@ -425,19 +428,13 @@ class Cache:
 
 
 class CachedFile:
-    """An entry that is open as a file. Its bytes are followed by the seal of the cache.
-
-    Attributes
-    ----------
-    path : Path
-        Is not evicted until the file is closed.
-    """
+    """An entry as a file at ``path``, followed by the seal; it is not evicted until `close`."""
 
     def __init__(self, path: Path, pin: IO[bytes]) -> None:
         self.path, self._pin, self._process = path, pin, os.getpid()
 
     def close(self) -> None:
-        """Allow that the entry is evicted. In a forked child the file of the parent stays open."""
+        """Allow eviction of the entry. A forked child does not affect its parent."""
         if self._process == os.getpid():
             Path(self._pin.name).unlink(missing_ok=True)
         self._pin.close()
@@ -453,7 +450,7 @@ def _set_count(usage: IO[bytes], held: int) -> None:
 
 
 def _is_sealed(path: Path) -> bool:
-    """Return whether a file ends with a seal of its name: only such files are deleted."""
+    """Return whether a file ends with a seal for its name; only such files are deleted."""
     try:
         with path.open("rb") as file:
             n = file.seek(0, os.SEEK_END) - SEAL.size

@@ -9,7 +9,7 @@ from google_crc32c import value as crc_of
 
 
 def checksum_of(data: bytes | memoryview, before: int = 0) -> int:
-    """Return the CRC32C of bytes, without copying them; ``before`` is the checksum of the preceding bytes."""
+    """Return the CRC32C of bytes; ``before`` is the checksum of the preceding bytes."""
     return int(extend(before, np.frombuffer(data, np.uint8)))
 
 
@@ -19,5 +19,5 @@ def crc32c(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
 
 
 def masked(crc: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """Mask checksums as TFRecord does; a CRC of data that contains CRCs would be a weak one."""
+    """Mask checksums as TFRecord does, since a CRC of data that contains CRCs is weak."""
     return ((crc >> 15 | crc << 17) + np.uint32(0xA282EAD8)).astype(np.uint32)

@@ -1,4 +1,4 @@
-"""DaemonThreads: threads that run calls in the order in which they come, and end with the process."""
+"""DaemonThreads: daemon threads that run calls in the order of their submission."""
 
 from __future__ import annotations
 
@@ -15,36 +15,38 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-# a thread without work ends after this time
+# seconds after which an idle thread ends
 IDLE_S = 10.0
 
-# by thread: the threads that it is one of
+# the `DaemonThreads` that the current thread belongs to, as `threads`
 HERE = threading.local()
 
 
 class DaemonThreads:
-    """At most ``n`` daemon threads that run calls in the order in which they come.
+    """At most ``n`` daemon threads that run calls in the order of their submission.
 
-    The threads of concurrent.futures are joined when the interpreter ends, so a read that hangs would keep it.
+    Unlike a ThreadPoolExecutor, it does not join its threads at exit, so a read that hangs does not block the exit.
 
     Parameters
     ----------
     n : int
     name : str
-        Begins the names of the threads.
+        Prefix of the names of the threads.
     """
 
     def __init__(self, n: int, name: str) -> None:
         self.n, self._name = n, name
         self._calls: deque[Callable[[], object]] = deque()
-        self._changed = threading.Condition()
+        # entered as a lock of C: an exception of a signal handler cannot come between acquiring it and the body
+        self._queue_lock = threading.RLock()
+        self._changed = threading.Condition(self._queue_lock)
         self._running = self._idle = 0
         self._is_closed = False
 
     def submit(self, call: Callable[[], object], first: bool = False) -> None:
-        """Run a call, which should not raise, in a copy of the caller's context; before others if ``first``."""
+        """Run a call in a copy of the caller's context, before waiting calls if ``first``; log its exceptions."""
         call = partial(copy_context().run, call)
-        with self._changed:
+        with self._queue_lock:
             if self._is_closed:
                 return
             (self._calls.appendleft if first else self._calls.append)(call)
@@ -55,14 +57,14 @@ class DaemonThreads:
                 self._changed.notify()
 
     def future(self, function: Callable[[], R]) -> Future[R]:
-        """Return the future result of a function."""
+        """Run a function and return the future of its result."""
         future: Future[R] = Future()
         self.submit(partial(_answer, future, function))
         return future
 
     def _work(self) -> None:
         while True:
-            with self._changed:
+            with self._queue_lock:
                 self._idle += 1
                 self._changed.wait_for(lambda: self._calls or self._is_closed, IDLE_S)
                 self._idle -= 1
@@ -75,19 +77,19 @@ class DaemonThreads:
                 call()
             except Exception:
                 logger.exception("%s", self._name)
-            # the call holds what it has read
+            # the call refers to its result
             del call
 
     def close(self) -> None:
-        """Drop the calls that have not begun, and later ones; wait for none. The threads end after those that have."""
-        with self._changed:
+        """Drop waiting and later calls, without waiting; each thread ends after the call that it runs."""
+        with self._queue_lock:
             self._is_closed = True
             self._calls.clear()
             self._changed.notify_all()
 
 
 def _answer(future: Future[R], call: Callable[[], R]) -> None:
-    """Give a future the result of a call, unless it was cancelled."""
+    """Set the result of a call on a future, unless the future was cancelled."""
     if not future.set_running_or_notify_cancel():
         return
     try:

@@ -1,8 +1,7 @@
-"""Limits on decompression: a small file that is damaged or made to harm does not fill the memory.
+"""Decompression with size limits, so that a damaged or malicious file cannot fill the memory.
 
-Everything that decompresses data of a user compares the decompressed size with one limit: what `limit_of` returns,
-8192 MB unless the job or the storage options give another. A gzipped file is compared as a whole, other formats block
-by block, as they are decompressed so.
+All code that decompresses user data checks the size against `limit_of`, 8192 MB by default: of a gzipped file as a
+whole, of other formats block by block.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from singa_dask.fs.range_file import RangeFile
 from singa_dask.fs.sources import Bytes
 
 DEFAULT_LIMIT_MB = 8192
-# decompressed files of this process beyond these bytes are temporary files, not memory
+# total bytes of decompressed files of this process in memory; others are temporary files
 IN_MEMORY_BYTES = 1 << 28
 READ_BYTES = 1 << 22
 PIECE_BYTES = 1 << 18
@@ -31,44 +30,44 @@ CHUNK_BYTES = 1 << 20
 
 
 class _Held(bytearray):
-    """Decompressed bytes in memory, which can be counted."""
+    """Decompressed bytes in memory that can be counted by weak references."""
 
     __slots__ = ("__weakref__",)
 
 
 _HELD: weakref.WeakValueDictionary[int, _Held] = weakref.WeakValueDictionary()
-# several files are decompressed at the same time
+# several threads decompress files
 _ADDING = threading.Lock()
 
 
 def limit_of(storage_options: fs.Options) -> int:
-    """Return the maximum number of bytes that a file, or a block of it, may decompress to."""
+    """Return the maximum decompressed bytes of a file or a block of it."""
     return int((storage_options or {}).get(fs.MAX_DECOMPRESSED, DEFAULT_LIMIT_MB) * 1_000_000)
 
 
 def check_decompressed(where: str, n_bytes: int, limit: int) -> None:
-    """Raise a `DataError` if decompressed data is larger than the limit.
+    """Raise a `DataError` if decompressed data exceeds the limit.
 
     Parameters
     ----------
     where : str
         URL, and block or array, for the error.
     n_bytes : int
-        Decompressed size as a header states it, or the bytes decompressed so far.
+        Decompressed size in a header, or the bytes decompressed so far.
     limit : int
-        What `limit_of` returns.
+        See `limit_of`.
     """
     if n_bytes > limit:
         text = f"{where}: decompresses to {n_bytes / 1e6:,.0f} MB or more, the limit is {limit / 1e6:,.0f} MB."
-        advice = "If it is right, raise max_decompressed_mb, or decompress it first."
-        raise DataError(f"{text} The file is damaged, or made to fill the memory. {advice}")
+        advice = "If you trust it, raise max_decompressed_mb, or decompress it first."
+        raise DataError(f"{text} The file may be damaged or malicious. {advice}")
 
 
 def gunzip(source: Bytes, limit: int) -> memoryview:
     """Return the decompressed bytes of a gzip file of one or more members.
 
-    They are in memory as long as all such files of the process together have at most `IN_MEMORY_BYTES`; otherwise in a
-    temporary file, which is mapped. It has no name: it is gone when the view is.
+    They are in memory while all such files of the process have at most `IN_MEMORY_BYTES`, otherwise in a mapped,
+    unnamed temporary file that lives as long as the view.
 
     Raises
     ------
@@ -86,7 +85,7 @@ def gunzip(source: Bytes, limit: int) -> memoryview:
 
 
 def _add(data: _Held, chunk: bytes) -> bool:
-    """Append decompressed bytes; if all in memory are too many then, return False, and count these no longer."""
+    """Append bytes; if those of all files exceed the limit, stop counting this file and return False."""
     with _ADDING:
         data += chunk
         _HELD[id(data)] = data
@@ -97,7 +96,7 @@ def _add(data: _Held, chunk: bytes) -> bool:
 
 
 def _to_file(url: str, begin: bytearray, chunks: Iterator[bytes], limit: int) -> memoryview:
-    """Write decompressed bytes to a temporary file, and return its map."""
+    """Write decompressed bytes to a temporary file and return its map."""
     n = len(begin)
     try:
         with tempfile.TemporaryFile(prefix="singa-dask-") as file:
@@ -110,7 +109,7 @@ def _to_file(url: str, begin: bytearray, chunks: Iterator[bytes], limit: int) ->
             file.flush()
             return map_file(file)
     except OSError as error:
-        text = f"{url}: {n} bytes of it cannot be decompressed to {tempfile.gettempdir()}: {error.strerror or error}."
+        text = f"{url}: cannot decompress {n} bytes to {tempfile.gettempdir()}: {error.strerror or error}."
         raise DataError(f"{text} Set TMPDIR to a directory with more space, or convert the file.") from error
 
 
@@ -125,19 +124,19 @@ def _inflate(source: Bytes) -> Iterator[bytes]:
 
 
 def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, limit: int) -> bytearray:
-    """Return the decompressed bytes of a file in a zip archive, never holding more than its header states.
+    """Return the decompressed bytes of a file in a zip archive; checks the size in its header first.
 
     Raises
     ------
     DataError
-        It is larger than the limit.
+        The file exceeds the limit.
     EOFError, OSError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error
-        It is damaged.
+        The archive is damaged.
     """
     check_decompressed(where, member.file_size, limit)
     data = bytearray()
     with archive.open(member) as file:
-        # zipfile decompresses a multiple of what is asked for in some formats
+        # in some formats zipfile decompresses a multiple of the requested bytes
         while chunk := file.read(PIECE_BYTES):
             data += chunk
     return data

@@ -1,4 +1,4 @@
-"""What Hadoop's configuration says of a cluster: its NameNodes, and the user."""
+"""Hadoop's configuration of a cluster: settings, NameNodes, and the user."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def hadoop_settings(config_dir: str | None = None) -> dict[str, str]:
 
 
 def name_service(netloc: str, settings: Mapping[str, str]) -> str:
-    """Return the host and port of a URL, or the HA name; those of ``fs.defaultFS`` if the URL has none."""
+    """Return host and port, or the HA name, of a URL; by default of ``fs.defaultFS``."""
     return netloc or urllib.parse.urlsplit(settings.get("fs.defaultFS", "")).netloc
 
 
 def ha_namenodes(service: str, settings: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the NameNodes of an HA name; empty if it is none."""
+    """Return the NameNodes of an HA name; empty for any other name."""
     names = settings.get(f"dfs.ha.namenodes.{service}", "").split(",")
     return tuple(name.strip() for name in names if name.strip())
 
 
 def user_name() -> str:
-    """Return the name of the user for HDFS. A container may run under a number without a name."""
+    """Return the user name for HDFS, or the user id in a container without user names."""
     try:
         return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
     except (KeyError, OSError):

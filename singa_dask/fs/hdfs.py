@@ -1,8 +1,4 @@
-"""HdfsFileSystem: an fsspec filesystem on an `HdfsConnection`.
-
-Pickled filesystems open their own client, reads stay within the file, and whole files are written atomically: from the
-start again if a DataNode fails.
-"""
+"""HdfsFileSystem: an fsspec filesystem on an `HdfsConnection`, with atomic writes that are retried from the start."""
 
 from __future__ import annotations
 
@@ -35,40 +31,34 @@ else:
 logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 4 << 20
-# From this attempt on a file is one block if it is not longer than this: each block may meet the DataNode that fails.
+# From this attempt on, a file up to this size is one block, as each block may be placed on the failing DataNode.
 ONE_BLOCK_FROM, MAX_BLOCK_BYTES = 2, 1 << 30
-# block sizes are multiples of the bytes that a checksum is of
+# block sizes are multiples of the bytes per checksum
 BLOCK_MULTIPLE = 1 << 20
-# of Hadoop's only XOR policy
+# cell size of Hadoop's only XOR policy
 XOR_CELL_BYTES = 1 << 20
-# Delays before a read is repeated.
+# seconds before a read is repeated
 BACK_OFF_S = (0.1, 0.4, 1.6)
 
 
 class HdfsReader:
-    """Reads ranges of one file; can be used by several threads.
+    """A thread-safe reader of ranges of one file.
 
-    The client reads the replicas of a block in the order in which the NameNode names them, and goes on with the next
-    one if a DataNode fails or sends nothing. Then the file is opened again: the NameNode shuffles replicas that are
-    equally far. A reader of its own therefore is the way to read a range from another replica.
-
-    Parameters
-    ----------
-    connection : HdfsConnection
-    path : str
+    The client tries the replicas of a block in the order of the NameNode. After a failure the file is opened again,
+    since the NameNode shuffles replicas at equal distance; so a second reader is likely to use another replica.
 
     Attributes
     ----------
     size : int
         Bytes.
     modified : int
-        Time of the last change, of the NameNode.
+        Modification time, by the clock of the NameNode.
     """
 
     def __init__(self, connection: HdfsConnection, path: str) -> None:
         self._connection, self._path = connection, path
         self.size = self.modified = -1
-        # the client's reader, and how long it waits for a DataNode
+        # the client's reader, and its timeout for a DataNode
         self._opened: tuple[hdfs_native.FileReader, float] | None = None
         self._open(connection.read_idle_s(0))
 
@@ -89,12 +79,12 @@ class HdfsReader:
         return reader
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return ``length`` bytes from ``offset`` on, fewer at the end of the file.
+        """Return ``length`` bytes from ``offset`` on, or fewer at the end of the file.
 
         Raises
         ------
         OSError
-            All retries failed. The error names URL and offset.
+            All retries failed; names URL and offset.
         """
         offset = max(offset, 0)
         length = min(length, self.size - offset)
@@ -117,13 +107,12 @@ class HdfsReader:
 
 
 class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
-    """A filesystem on HDFS, accessed by hdfs-native.
+    """An HDFS filesystem on hdfs-native.
 
     Parameters
     ----------
     netloc : str
-        ``host:port`` of the NameNode, or a name defined in the Hadoop configuration (HA, viewfs); empty for
-        ``fs.defaultFS``.
+        ``host:port`` of the NameNode, or a name of the Hadoop configuration (HA, viewfs); empty for ``fs.defaultFS``.
     scheme : {"hdfs", "viewfs"}
     deadline_s : float
         Maximum time for one call of the NameNode.
@@ -134,12 +123,12 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     kerberos_principal, kerberos_keytab, kerberos_cache : str, optional
         Passed to hdfs-native, as are delegation tokens in ``HADOOP_TOKEN_FILE_LOCATION``.
     config
-        Hadoop's settings, whose names contain dots: ``{"dfs.replication": 2}``.
+        Hadoop settings, whose names contain dots: ``{"dfs.replication": 2}``.
 
     Raises
     ------
     ValueError
-        An option is unknown: it has no dot in its name and is not listed above.
+        An option is unknown.
     """
 
     protocol = ("hdfs", "viewfs")
@@ -163,7 +152,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         if unknown:
             raise ValueError(
                 f"unknown storage options: {', '.join(unknown)}. Known: client, config_dir, deadline_s, http, "
-                "kerberos_cache, kerberos_keytab, kerberos_principal, and Hadoop's settings, as dfs.replication."
+                "kerberos_cache, kerberos_keytab, kerberos_principal, and Hadoop settings, such as dfs.replication."
             )
         self.root = f"{scheme}://{netloc}"
         self.deadline_s = float(deadline_s)
@@ -177,7 +166,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
     @property
     def _connection(self) -> HdfsConnection:
-        """The connection of this process; another one once the environment names another user or ticket."""
+        """The connection of this process; it changes with the user or ticket in the environment."""
         return connection(self.root, self._config, self._config_dir, self._kerberos, self.deadline_s)
 
     # -- fsspec ---------------------------------------------------------------------------------------
@@ -202,7 +191,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         return [_entry(status) if detail else status.path for status in statuses]
 
     def exists(self, path: str, **_: Any) -> bool:
-        # fsspec's version treats every error as "does not exist"
+        # fsspec's version treats every error as a missing file
         try:
             self.info(path)
         except FileNotFoundError:
@@ -236,10 +225,10 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             raise with_errno(FileNotFoundError, errno.ENOENT, f"{self.root}{path}: no such file or directory.")
 
     def put_file(self, lpath: str, rpath: str, *, check: Callable[[], None] = lambda: None, **_: Any) -> None:
-        """Copy a local file atomically: a reader sees either the old content or the new.
+        """Copy a local file atomically: write it under a temporary name, and rename it.
 
-        It is written under another name, and renamed; from the start again while DataNodes or NameNodes fail. ``check``
-        is called just before the rename, and may raise an error.
+        Failures of DataNodes and NameNodes are retried from the start. ``check`` is called just before the rename, and
+        may raise an error.
         """
         target = self._strip_protocol(rpath)
         folder, name = posixpath.split(target)
@@ -279,11 +268,11 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             try:
                 self._connection.ask(path, lambda client, path=path: client.delete(path, False))  # type: ignore[misc]
             except PermissionError:
-                # whoever may not remove files from a directory may not write any
+                # without the right to remove files, nothing was written
                 return
             except OSError as error:
-                logger.warning("%s It is left there.", error)
-                # the others would take as long
+                logger.warning("%s The temporary file stays.", error)
+                # the other deletions would wait as long
                 return
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
@@ -305,7 +294,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         raise ValueError(f"mode {mode!r}: files on HDFS are read (rb), written (wb, xb) or appended to (ab).")
 
     def _writer(self, path: str, mode: str, block_bytes: int | None = None) -> hdfs_native.FileWriter:
-        # hdfs-native takes the defaults of these from the NameNode, not from the configuration
+        # hdfs-native takes these defaults from the NameNode, not from the configuration
         replication, block_size = (self._config.get(name) for name in ("dfs.replication", "dfs.blocksize"))
         options = hdfs_native.WriteOptions(
             overwrite=mode != "xb",
@@ -328,7 +317,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
 
 class _Output(io.RawIOBase):
-    """A writer as a Python file object."""
+    """A Python file object on a writer of hdfs-native."""
 
     def __init__(self, connection: HdfsConnection, path: str, writer: hdfs_native.FileWriter) -> None:
         self._connection, self._path, self._writer, self._at = connection, path, writer, 0
@@ -343,8 +332,8 @@ class _Output(io.RawIOBase):
         return len(view)
 
     def abandon(self) -> None:
-        """Close the file object without completing the file, which might wait for DataNodes that fail."""
-        # else the client's writer would complete it when it is collected, in any thread and without a deadline
+        """Close the file object without completing the file, which could wait for failing DataNodes."""
+        # otherwise garbage collection would complete the file, in any thread and without a deadline
         io.RawIOBase.close(self._writer)
         super().close()
 
@@ -358,10 +347,10 @@ class _Output(io.RawIOBase):
 
 
 def _refuse_xor(cluster: HdfsConnection, path: str) -> None:
-    """Delete a file that was written with an XOR erasure code, and raise: hdfs-native 0.14.7 writes wrong parity.
+    """Delete a file with an XOR erasure code and raise an error, as hdfs-native 0.14.7 writes wrong parity.
 
-    The NameNode says neither policy nor parity, but how much space a file takes. Reed-Solomon codes with as much parity
-    for a long file have more for a short one.
+    The policy is inferred from the space that the file takes. A Reed-Solomon code with as much parity for a long file
+    has more for a short one, so a short probe file tells them apart.
     """
     if not _looks_xor(cluster, path):
         return
@@ -378,14 +367,14 @@ def _refuse_xor(cluster: HdfsConnection, path: str) -> None:
     raise with_errno(
         OSError,
         errno.ENOTSUP,
-        f"{cluster.root}{path}: the directory has an XOR erasure coding policy. hdfs-native writes wrong parity for "
-        "it, from which Hadoop would restore other bytes if a DataNode is lost. Write to a directory of replicated "
-        "files or with a Reed-Solomon policy, or with client: webhdfs.",
+        f"{cluster.root}{path}: the directory has an XOR erasure coding policy, for which hdfs-native writes wrong "
+        "parity: Hadoop would restore wrong bytes if a DataNode is lost. Write to a directory of replicated files or "
+        "with a Reed-Solomon policy, or with client: webhdfs.",
     )
 
 
 def _looks_xor(cluster: HdfsConnection, path: str) -> bool:
-    """Return whether a file takes as much space as Hadoop's policy XOR-2-1-1024k makes of it, and is not replicated."""
+    """Return whether an unreplicated file takes as much space as with Hadoop's policy XOR-2-1-1024k."""
     summary = cluster.ask(path, lambda client: client.get_content_summary(path))
     whole, rest = divmod(summary.length, 2 * XOR_CELL_BYTES)
     parity = whole * XOR_CELL_BYTES + min(rest, XOR_CELL_BYTES)
@@ -395,15 +384,12 @@ def _looks_xor(cluster: HdfsConnection, path: str) -> bool:
 
 
 def _umask(settings: Mapping[str, str]) -> int:
-    """Return the bits that Hadoop's ``fs.permissions.umask-mode`` takes away from new files and directories.
-
-    It is octal, or symbolic: ``u=rwx,g=rx,o=`` says what is left.
-    """
+    """Return the mask of Hadoop's ``fs.permissions.umask-mode``, octal or symbolic (``u=rwx,g=rx,o=``)."""
     text = settings.get("fs.permissions.umask-mode", "022")
     if re.fullmatch("[0-7]{1,4}", text):
         return int(text, 8) & 0o777
     if not re.fullmatch("[ugoa]*=[rwx-]*(,[ugoa]*=[rwx-]*)*", text):
-        raise ValueError(f"fs.permissions.umask-mode: {text!r}, expected one as 022, or as u=rwx,g=rx,o=.")
+        raise ValueError(f"fs.permissions.umask-mode: got {text!r}, expected a value such as 022 or u=rwx,g=rx,o=.")
     left = dict.fromkeys("ugo", 7)
     for who, what in re.findall("([ugoa]*)=([rwx-]*)", text):
         left |= dict.fromkeys(who.replace("a", "") or "ugo", sum(4 >> "rwx".index(each) for each in {*what} - {"-"}))

@@ -1,6 +1,6 @@
-"""Clients of ``hdfs://`` URLs: ours on hdfs-native, or another selected by ``storage_options: {client: ...}``.
+"""Clients of ``hdfs://`` URLs: ours on hdfs-native, or another one chosen by ``storage_options: {client: ...}``.
 
-What fsspec's filesystem on WebHDFS lacks is here, too: files in the root, renames that replace a file, and timeouts.
+It also adds to fsspec's WebHDFS filesystem: files in the root directory, renames that replace a file, and timeouts.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from singa_dask.fs.hdfs import HdfsFileSystem
 from singa_dask.fs.hdfs_errors import with_errno
 
 SCHEMES = ("hdfs://", "viewfs://")
-# seconds to connect, and without data
+# seconds to connect and to wait for data
 TIMEOUT_S = (10.0, 60.0)
-# what must be installed for each client
+# requirements of each client
 CLIENTS = {
     "native": "hdfs-native",
     "pyarrow": "a Java machine (JAVA_HOME), Hadoop's libhdfs.so (ARROW_LIBHDFS_DIR) and CLASSPATH",
@@ -37,12 +37,12 @@ def connect(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     ValueError
         The client is unknown.
     ImportError
-        The client, or something it requires, is not installed.
+        The client or one of its requirements is not installed.
     """
     others = dict(options)
     client = others.pop("client", "native")
     if client == "hdfs3":
-        raise ValueError("client hdfs3: it imports on no Python that this package runs on. Leave client out.")
+        raise ValueError("client hdfs3: it supports no Python version that this package runs on. Leave client out.")
     if client not in CLIENTS:
         raise ValueError(f"unknown client {client!r}. Known: {', '.join(sorted(CLIENTS))}.")
     scheme, rest = url.split("://", 1)
@@ -52,7 +52,7 @@ def connect(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     except (ImportError, OSError) as error:
         if client == "native":
             raise
-        # pyarrow lists every path that it searched
+        # pyarrow also lists every path that it searched
         said = "".join(str(error).splitlines()[:1])
         raise ImportError(f"client {client}: {said}. It needs {CLIENTS[client]}.") from error
     return filesystem, (slash + path).rstrip("/") or "/"
@@ -72,33 +72,33 @@ def _filesystem(client: str, url: urllib.parse.SplitResult, options: dict[str, A
 
 
 def _is_web(filesystem: Any) -> bool:
-    """Return whether a filesystem is fsspec's on WebHDFS. Its module cannot be imported without requests."""
+    """Return whether a filesystem is fsspec's WebHDFS, whose module cannot be imported without requests."""
     return "webhdfs" in filesystem.protocol
 
 
 def set_timeout(filesystem: Any) -> None:
-    """Limit requests of a filesystem on WebHDFS to `TIMEOUT_S`; leave others as they are."""
+    """Set `TIMEOUT_S` for the requests of a WebHDFS filesystem; ignore other filesystems."""
     if _is_web(filesystem) and not isinstance(filesystem.session.request, functools.partial):
         filesystem.session.request = functools.partial(filesystem.session.request, timeout=TIMEOUT_S)
 
 
 def parent(filesystem: Any, path: str) -> str:
-    """Return the directory of a file. For fsspec's WebHDFS that of a file in / is empty, which makes a wrong URL."""
+    """Return the directory of a file; fsspec's WebHDFS has a wrong one for files in /."""
     return posixpath.dirname(path) if _is_web(filesystem) else str(filesystem._parent(path))
 
 
 def rename(filesystem: Any, source: str, target: str) -> None:
-    """Rename a file; one at the target is replaced, atomically where the filesystem can.
+    """Rename a file, replacing an existing target, atomically if the filesystem can.
 
-    fsspec requests WebHDFS's plain rename, which does nothing if the target exists, and ignores its answer.
+    fsspec's WebHDFS rename does nothing if the target exists, and ignores the answer.
 
     Raises
     ------
     OSError
-        WebHDFS refused to rename.
+        WebHDFS refused the rename.
     """
     if not _is_web(filesystem):
-        if type(filesystem).mv is fsspec.AbstractFileSystem.mv:  # it takes names for patterns
+        if type(filesystem).mv is fsspec.AbstractFileSystem.mv:  # treats names as patterns
             filesystem.cp_file(source, target)
             filesystem.rm_file(source)
         else:

@@ -1,8 +1,8 @@
 """HdfsConnection: the clients of this process for one HDFS cluster, shared by all threads.
 
-It adds what hdfs-native lacks: use in a forked child is refused, every call has a deadline, a DataNode that hangs is
-given up after some seconds and then avoided, a NameNode that hangs is left for the other one, and every error is an
-`OSError` that names the URL (and the offset).
+It adds to hdfs-native: every call has a deadline; a hanging DataNode is abandoned after some seconds and then avoided;
+a hanging NameNode is replaced by the other one of an HA pair; every error is an `OSError` that names URL and offset;
+use in a forked child is refused.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ else:
 
 IO_DEADLINE_S = 60.0
 IDLE_KEY = "dfs.client.socket-timeout"
-# Seconds without data after which a DataNode is given up and the next replica is read, by number of the attempt.
+# Seconds without data after which the next replica is read, by number of the attempt.
 READ_IDLE_S = (4.0, 4.0, 15.0, 15.0)
-# The same while a DataNode is known to hang: each file that has a block there costs so much, once.
+# The same while a DataNode is known to hang; each file with a block there waits this long once.
 HURRIED_IDLE_S = 0.3
 HURRIED_FOR_S = 60.0
-# A DataNode synchronises a block to its disk before it acknowledges the end.
+# longer, as a DataNode syncs a block to disk before it acknowledges the end
 WRITE_IDLE_S = 5.0
-# variables that hdfs-native reads
+# environment variables that hdfs-native reads
 TOKEN_FILE = "HADOOP_TOKEN_FILE_LOCATION"
 ENVIRONMENT = ("HADOOP_CONF_DIR", "HADOOP_HOME", "HADOOP_PROXY_USER", TOKEN_FILE, "HADOOP_USER_NAME", "KRB5CCNAME")
 
-# The first process among forks of each other that used HDFS.
+# id of the process that used HDFS first, inherited by forks
 _USED_BY: dict[str, int] = {}
-# Never freed: freeing the last reference in a forked child would wait for threads that do not exist there.
+# never freed: in a forked child that would wait for threads that do not exist there
 _CONNECTIONS: dict[tuple[object, ...], HdfsConnection] = {}
 _LOCK = threading.Lock()
-# Calls run in threads of their own, so that the caller can stop waiting for one that hangs.
+# calls run in threads, so that the caller can stop waiting for one that hangs
 _CALLS = DaemonThreads(1 << 16, "hdfs-call")
 
 
 def check_gssapi(where: str) -> None:
-    """Raise `ImportError` if the library for Kerberos is missing, without which hdfs-native never answers."""
+    """Raise `ImportError` if the Kerberos library is missing, without which hdfs-native hangs."""
     if sys.platform != "linux":
         return
     try:
@@ -63,10 +63,7 @@ def check_gssapi(where: str) -> None:
 
 
 def check_credentials(kerberos: Mapping[str, str | None]) -> None:
-    """Raise `PermissionError` if a keytab or a file of tokens cannot be used; hdfs-native says that no ticket is there.
-
-    Of a token file of another format hdfs-native reads on by a ticket, as if there was none.
-    """
+    """Raise `PermissionError` if a keytab or token file is unusable, which hdfs-native reports as a missing ticket."""
     keytab, tokens = kerberos.get("kerberos_keytab"), os.environ.get(TOKEN_FILE)
     for name, path, begin in (("kerberos_keytab", keytab, b"\5\2"), (TOKEN_FILE, tokens, b"HDTS")):
         if not path:
@@ -81,14 +78,14 @@ def check_credentials(kerberos: Mapping[str, str | None]) -> None:
 
 
 class HdfsConnection:
-    """The clients of a cluster; see `connection`.
+    """The clients of a cluster; call `connection` to get one.
 
     Parameters
     ----------
     root : str
-        ``scheme://netloc`` of the URL; without ``netloc`` for ``fs.defaultFS``.
+        ``scheme://netloc`` of the URL; an empty ``netloc`` means ``fs.defaultFS``.
     config : mapping
-        Hadoop's settings.
+        Hadoop settings.
     config_dir : str or None
         Directory of core-site.xml and hdfs-site.xml.
     kerberos : mapping
@@ -99,9 +96,8 @@ class HdfsConnection:
     Attributes
     ----------
     netloc : str
-        Of the URL.
     settings : dict of str to str
-        Those of Hadoop's configuration with those of ``config``.
+        Hadoop's configuration updated with ``config``.
     """
 
     def __init__(
@@ -114,7 +110,7 @@ class HdfsConnection:
     ) -> None:
         self.root, self.deadline_s = root, deadline_s
         self._config, self._config_dir, self._kerberos = dict(config), config_dir, dict(kerberos)
-        # by the order of the NameNodes and by `idle_s`
+        # by order of the NameNodes and by `idle_s`
         self._clients: dict[tuple[tuple[str, ...], float], hdfs_native.Client] = {}
         self._hurried_until = 0.0
         self._has_answered = False
@@ -125,7 +121,7 @@ class HdfsConnection:
         self._uses_kerberos = settings.get("hadoop.security.authentication", "simple") == "kerberos"
 
     def client(self, idle_s: float) -> hdfs_native.Client:
-        """Return a client that gives up a DataNode after ``idle_s`` without data."""
+        """Return a client that abandons a DataNode after ``idle_s`` seconds without data."""
         with _LOCK:
             key = self._namenodes, idle_s
             if key not in self._clients:
@@ -140,21 +136,21 @@ class HdfsConnection:
             return self._clients[key]
 
     def _use_other_namenode(self, order: tuple[str, ...]) -> None:
-        """Begin the next calls with another NameNode, unless another thread has changed ``order`` already."""
+        """Start the next calls with another NameNode, unless another thread has changed ``order`` already."""
         with _LOCK:
             if order == self._namenodes:
                 self._namenodes = (*order[1:], *order[:1])
 
-    # -- DataNodes that hang -----------------------------------------------------------------------------
+    # -- hanging DataNodes -------------------------------------------------------------------------------
 
     def read_idle_s(self, attempt: int) -> float:
-        """Return for how long a read waits for data of one DataNode."""
+        """Return how long a read waits for data of one DataNode, in seconds."""
         if attempt == 0 and time.monotonic() < self._hurried_until:
             return HURRIED_IDLE_S
         return READ_IDLE_S[min(attempt, len(READ_IDLE_S) - 1)]
 
     def note_read(self, seconds: float, idle_s: float) -> bool:
-        """Note how long a read took; return whether a DataNode may have been given up, which is then avoided."""
+        """Record how long a read took; return whether a DataNode may have been abandoned."""
         hung = seconds >= idle_s
         if hung:
             self._hurried_until = time.monotonic() + HURRIED_FOR_S
@@ -169,15 +165,15 @@ class HdfsConnection:
         idle_s: float = WRITE_IDLE_S,
         repeatable: bool = True,
     ) -> Result:
-        """Call the NameNode about a path. If it does not answer, the other ones of an HA pair are asked.
+        """Call the NameNode about a path; if it does not answer, call the others of an HA group.
 
         Parameters
         ----------
         path : str
         function : callable
-            Is passed a client.
+            Takes a client.
         idle_s : float
-            Of the client, see `client`.
+            See `client`.
         repeatable : bool
             Whether the call may be executed twice.
         """
@@ -192,20 +188,19 @@ class HdfsConnection:
         return self.guarded(path, None, lambda: function(self.client(idle_s)))
 
     def guarded(self, path: str, offset: int | None, function: Callable[[], Result]) -> Result:
-        """Call a function in another thread; convert what it raises, and a timeout, to an `OSError`.
+        """Call a function in another thread; convert its errors, and a timeout, to an `OSError`.
 
         Parameters
         ----------
         path : str
         offset : int or None
-            Where a DataNode reads or writes; None for a call of the NameNode, which has ``deadline_s``.
+            Position in the file; None for a call of the NameNode, which has the deadline ``deadline_s``.
         function : callable
 
         Raises
         ------
         OSError
-            Also if this process was forked from one that has used HDFS. The client's connections would be shared, and
-            parent and child would receive each other's answers.
+            Also in a child forked from a process that has used HDFS: both would receive each other's answers.
         """
         _refuse_fork(self.root)
         where = f"{self.root}{path}" if offset is None else f"{self.root}{path}, offset {offset}"
@@ -231,7 +226,7 @@ class HdfsConnection:
         return result
 
     def _advised(self, error: OSError) -> OSError:
-        """Add to an error what to do if authentication may be its cause; a repetition does not mend the NameNode's."""
+        """Add advice to an error that authentication may have caused, and make a refusal of the NameNode permanent."""
         text = str(error)
         if not self._uses_kerberos:
             if self._has_answered or REFUSED not in text:
@@ -247,7 +242,7 @@ class HdfsConnection:
         return with_errno(type(error), error.errno or errno.EIO, text)
 
     def _hint(self) -> str:
-        """Say where credentials may come from, or why those that are set are not taken."""
+        """Return advice on credentials that are missing or rejected."""
         principal, keytab = (self._kerberos.get(f"kerberos_{name}") for name in ("principal", "keytab"))
         if keytab:
             return f"Does the KDC know {principal}, and does klist -kt {keytab} list its present key?"
@@ -264,7 +259,7 @@ class HdfsConnection:
 def connection(
     root: str, config: Mapping[str, str], config_dir: str | None, kerberos: Mapping[str, str | None], deadline_s: float
 ) -> HdfsConnection:
-    """Return the `HdfsConnection` of this process for these parameters, the same one in all threads."""
+    """Return the `HdfsConnection` of this process for these parameters, shared by all threads."""
     _refuse_fork(root)
     environment = tuple(os.environ.get(name) for name in ENVIRONMENT)
     key = (root, deadline_s, config_dir, *sorted(config.items()), *sorted(kerberos.items()), environment)

@@ -1,18 +1,18 @@
-"""Errors of hdfs-native as `OSError`s that say what is wrong, and where."""
+"""Convert errors of hdfs-native to `OSError`s that name the cause and the URL."""
 
 from __future__ import annotations
 
 import errno
 import re
 
-# what hdfs-native says if the NameNode closes the connection, as it does to a client without Kerberos
+# message of hdfs-native if the NameNode closes the connection, e.g. to a client without Kerberos
 REFUSED = "RPC listener disconnected"
 NEEDS_KERBEROS = (
     "If it requires Kerberos, set HADOOP_CONF_DIR to the cluster's configuration, or hadoop.security.authentication: "
     "kerberos in storage_options."
 )
 
-# Java exceptions of the NameNode that the client does not convert
+# Java exceptions of the NameNode that hdfs-native does not convert
 KINDS = (
     ("AccessControlException", PermissionError, errno.EACCES),
     ("PathIsNotEmptyDirectoryException", OSError, errno.ENOTEMPTY),
@@ -21,20 +21,20 @@ KINDS = (
     ("InvalidArgument", OSError, errno.EINVAL),
     ("SecretManager$InvalidToken", PermissionError, errno.EACCES),
 )
-# what the client says of a file with erasure coding
+# errors of files with erasure coding
 CODES = ("ErasureCodingError", "UnsupportedErasureCodingPolicy")
 NOT_RESTORED = (
-    ". DataNodes of this file do not answer, and what they hold is not restored from its erasure coding. hdfs-native "
-    "restores Reed-Solomon codes while enough DataNodes answer, and no XOR. Start them, or, if Hadoop wrote the file, "
-    "read it with client: webhdfs."
+    ". DataNodes of this file do not answer, and its erasure coding cannot restore their data. hdfs-native restores "
+    "Reed-Solomon codes while enough DataNodes answer, but not XOR codes. Start the DataNodes, or, if Hadoop wrote the "
+    "file, read it with client: webhdfs."
 )
 GSSAPI = re.compile(
     r'GSSAPIError\(.*?, "(?:[^"]*\.? ?Minor code may provide more information|[^":]*): ([^"]*)', re.DOTALL
 )
-# The client appends all that it knows of the DataNodes.
+# followed by details of all DataNodes
 DATANODES_FAILED = "All DataNodes failed"
 GSSAPI_LIBRARY = "libgssapi_krb5.so.2"
-# another attempt may succeed: the KDC did not answer
+# errors after which a retry may succeed: the KDC did not answer
 KDC_SILENT = ("Cannot contact any KDC", "Resource temporarily unavailable")
 
 
@@ -78,7 +78,7 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def with_errno(kind: type[OSError], number: int, text: str) -> OSError:
-    """Return an `OSError` with an errno that is displayed as its text only."""
+    """Return an `OSError` with an errno whose message is the text only."""
     # with errno as an argument the text would be "[Errno ...] ..."
     error = kind(text)
     error.errno = number

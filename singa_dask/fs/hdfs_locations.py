@@ -1,6 +1,6 @@
-"""Block locations of files on HDFS, requested from the web server of a NameNode.
+"""Block locations of HDFS files, requested from the web server of a NameNode, as hdfs-native does not provide them.
 
-hdfs-native does not provide them. They are hints for the placement of work, so a missing answer is not an error.
+They are hints for the placement of work, so a missing answer is not an error.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from singa_dask.lazy import LazyModule
 
 http_client, request = LazyModule("http.client"), LazyModule("urllib.request")
 
-# of Hadoop 3, and of Hadoop 2
+# default ports of Hadoop 3 and Hadoop 2
 WEB_PORTS = (9870, 50070)
-# the public operation, since Hadoop 3.2, and the private one, since 2.0
+# the public operation (since Hadoop 3.2) and the private one (since 2.0)
 OPERATIONS = ("GETFILEBLOCKLOCATIONS", "GET_BLOCK_LOCATIONS")
-# seconds: to connect, to answer, and until an address that did not answer is asked again
+# seconds to connect, to answer, and before another request to an address that did not answer
 CONNECT_WITHIN_S, ANSWER_WITHIN_S, SILENT_FOR_S = 1.0, 10.0, 600.0
-# by address, a value of time.monotonic
+# time.monotonic by address
 _SILENT_UNTIL: dict[str, float] = {}
 
 
@@ -42,9 +42,9 @@ def web_addresses(netloc: str, settings: Mapping[str, str]) -> list[str]:
 
 
 def block_locations(addresses: Iterable[str], path: str, length: int, user: str) -> list[dict[str, Any]]:
-    """Request the block locations of a file from each address in turn; return the first answer, or an empty list.
+    """Return the block locations of a file from the first address that answers, or an empty list.
 
-    An address that did not answer is not asked again in this process for some minutes.
+    An address that does not answer is ignored in this process for some minutes.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def block_locations(addresses: Iterable[str], path: str, length: int, user: str)
                 with opener.open(url, timeout=ANSWER_WITHIN_S) as answer:
                     return _parse(json.load(answer))
             except urllib.error.HTTPError as error:
-                # it may support the other operation
+                # the server may support the other operation
                 error.close()
             except (OSError, ValueError, KeyError, http_client.HTTPException):
                 _SILENT_UNTIL[address] = time.monotonic() + SILENT_FOR_S
@@ -72,7 +72,7 @@ def block_locations(addresses: Iterable[str], path: str, length: int, user: str)
 
 
 def _answers(address: str) -> bool:
-    """Return whether something listens at an address; a firewall may drop packets without a word."""
+    """Return whether a server listens at an address; a firewall may drop packets silently."""
     if time.monotonic() < _SILENT_UNTIL.get(address, 0.0):
         return False
     parts = urllib.parse.urlsplit(address)

@@ -1,8 +1,7 @@
-"""Part files on the hosts of Dask workers, at ``dask://TOKEN/part-00003.arrow``.
+"""Part files of datasets on the hosts of Dask workers, at ``dask://TOKEN/part-00003.arrow``.
 
-A `Catalog` lists the files of a dataset and their hosts. While it is mounted in a process, its files are read like any
-others: those of this host are local files, ranges of the others come from a function that the run time gives, and are
-kept in a directory of this host.
+A `Catalog` lists the files of a dataset and their hosts. A process that has mounted it reads files of this host
+directly, and ranges of files of other hosts through a function of the runtime, cached in a directory of this host.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ class PartFile(NamedTuple):
     name : str
         ``part-00003.arrow``.
     host : str
-        Host of the address of the Dask worker.
+        Host in the address of the Dask worker.
     worker : str
-        Address of the Dask worker that wrote the file. The file stays when that process ends.
+        Address of the Dask worker that wrote the file; the file outlives the process.
     path : str
         Local path on that host.
     size : int
@@ -58,7 +57,7 @@ class Catalog(NamedTuple):
     dataset : str
         Name of the dataset, for errors.
     token : str
-        Names these files of the dataset; no other dataset has it.
+        Unique name of this set of files.
     files : tuple of PartFile
     """
 
@@ -68,12 +67,12 @@ class Catalog(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[Any]) -> Catalog:
-        """Make one of its `message`."""
+        """Return the catalog of a `message`."""
         dataset, token, files = values
         return cls(dataset, token, tuple(PartFile(*file) for file in files))
 
     def message(self) -> list[Any]:
-        """Return the catalog as plain values."""
+        """Return the catalog as plain values, for messages."""
         return [self.dataset, self.token, [list(file) for file in self.files]]
 
     @property
@@ -83,11 +82,11 @@ class Catalog(NamedTuple):
 
 
 Fetch = Callable[[Catalog, PartFile, int, int], bytes]
-"""(catalog, file, offset, length) returns bytes of a file on another host."""
+"""Takes (catalog, file, offset, length) and returns bytes of a file on another host."""
 
 
 class _Mount(NamedTuple):
-    """A catalog that this process can read."""
+    """A mounted catalog."""
 
     catalog: Catalog
     files: dict[str, PartFile]
@@ -95,7 +94,7 @@ class _Mount(NamedTuple):
     cache: Path | None
 
 
-# by token: a process may have several jobs, or lives of one, that read the same files
+# by token; several jobs of a process, or a restarted one, may read the same files
 _MOUNTS: dict[str, list[_Mount]] = {}
 _MOUNTING = threading.Lock()
 
@@ -104,15 +103,15 @@ _MOUNTING = threading.Lock()
 def mounted(
     catalogs: Iterable[Catalog], fetch: Fetch, cache: Callable[[Catalog], Path | None] = lambda _: None
 ) -> Iterator[None]:
-    """Make the files of catalogs readable in this process, as long as the context lasts.
+    """Make the files of catalogs readable in this process during the context.
 
     Parameters
     ----------
     catalogs : iterable of Catalog
     fetch : callable
-        Reads a range of a file on another host.
+        See `Fetch`.
     cache : callable
-        Returns the directory that keeps what was read of other hosts, if there is to be one.
+        Returns the directory that caches reads from other hosts, or None.
     """
     mounts = [
         _Mount(catalog, {file.name: file for file in catalog.files}, fetch, cache(catalog)) for catalog in catalogs
@@ -131,33 +130,33 @@ def mounted(
 
 
 def dataset_of(url: str) -> str:
-    """Return the name of the dataset that ``dask://NAME`` asks for; empty if a URL is no such name."""
+    """Return NAME of a URL ``dask://NAME``; empty for any other URL."""
     name = url.removeprefix(SCHEME).rstrip("/")
     return name if url.startswith(SCHEME) and "/" not in name else ""
 
 
 def local_path(url: str) -> Path | None:
-    """Return the path of a part file on this host; None if it is on another one."""
+    """Return the path of a part file on this host, or None."""
     mount, name = _look_up(url)
     file = mount and mount.files.get(name)
     return Path(file.path) if file is not None and _is_here(file) else None
 
 
 def cache_of(url: str) -> dict[str, Any] | None:
-    """Return the settings of the cache of a part file, if none are given; None if it has no cache."""
+    """Return the default cache settings of a part file; None if it has no cache."""
     mount = _look_up(url)[0] if url.startswith(SCHEME) else None
     return None if mount is None or mount.cache is None else {"dir": str(mount.cache)}
 
 
 def _look_up(url: str) -> tuple[_Mount | None, str]:
-    """Return the mount of a URL or path, None if there is none, and the name of the file, empty for a directory."""
+    """Return the mount (or None) and the file name (empty for a directory) of a URL or path."""
     token, _, name = url.removeprefix(SCHEME).strip("/").partition("/")
     mounts = _MOUNTS.get(token)
     return mounts[-1] if mounts else None, name
 
 
 def _is_here(file: PartFile) -> bool:
-    """Return whether a file is on this host: then its path exists, and no other file has it."""
+    """Return whether a file is on this host, where a file of its path and size exists."""
     try:
         return Path(file.path).stat().st_size == file.size
     except OSError:
@@ -165,28 +164,28 @@ def _is_here(file: PartFile) -> bool:
 
 
 class HostFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
-    """The part files of the mounted catalogs; fsspec implements the other methods with these. It is read-only."""
+    """A read-only fsspec filesystem of the part files of mounted catalogs."""
 
     protocol = "dask"
     root_marker = ""
 
     def _find(self, path: str) -> tuple[_Mount, PartFile | None]:
-        """Return the mount of a path, and the file there, None for the directory of a token."""
+        """Return the mount and the file of a path; the file is None for a directory."""
         path = self._strip_protocol(path)
         mount, name = _look_up(path)
         if mount is None:
             token = path.partition("/")[0]
             raise DataError(
-                f"{SCHEME}{path}: there is no dataset {token!r} here. Give it from Python: singa_dask.train(job, "
+                f"{SCHEME}{path}: there is no dataset {token!r} here. Pass it from Python: singa_dask.train(job, "
                 f"data={{{token!r}: ...}}); or publish it on a Dask cluster, client.publish_dataset(..., "
-                f"name={token!r}), and run the job there: --scheduler, or client=."
+                f"name={token!r}), and run the job there with --scheduler or client=."
             )
         if name and name not in mount.files:
             raise FileNotFoundError(f"{SCHEME}{path}")
         return mount, mount.files.get(name)
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """Return name, type and size; ``etag`` as versions of a file have different tokens."""
+        """Return name, type, size, and the token as ``etag``."""
         mount, file = self._find(path)
         token = mount.catalog.token
         if file is None:
@@ -200,7 +199,7 @@ class HostFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         return [self.info(name) for name in names] if detail else names
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
-        """Return a range of a file, as long as the file has it."""
+        """Return a range of a file, cut at its end."""
         mount, file = self._find(path)
         if file is None:
             raise IsADirectoryError(f"{SCHEME}{path}")

@@ -1,7 +1,4 @@
-"""IoThreads: the threads of this process that read from one filesystem, and how long their reads take.
-
-Other threads decode what was read: pyarrow and Pillow do so without Python's lock.
-"""
+"""IoThreads: the threads of this process that read from one filesystem or decode blocks, with their read times."""
 
 from __future__ import annotations
 
@@ -20,23 +17,23 @@ from singa_dask.fs.daemon_threads import HERE, DaemonThreads, R
 
 T = TypeVar("T")
 
-# simultaneous reads of a file system, unless a job says otherwise
+# default number of simultaneous reads of a filesystem
 MAX_READS = 32
 
-# reads of a size that are remembered, and that must be known before one is late
+# number of read times kept for a size, and needed to call a read late
 MAX_TIMES, MIN_TIMES = 32, 8
-# of a process that decode: it has other work for its cores
+# maximum number of decoding threads of a process, which has other work for its cores
 MAX_DECODING = 4
-# files of stores that a process opens at the same time: gzipped ones are decompressed
+# number of stores' files that a process opens, and decompresses, at the same time
 MAX_OPENING = 4
 LATE_MEDIANS = 3.0
 LATE_S = 0.25
-# reads are repeated at most this often: EXTRA_READS, and one in EXTRA_SHARE
+# limit of repeated reads: EXTRA_READS, and one in EXTRA_SHARE of all reads
 EXTRA_READS, EXTRA_SHARE = 4, 8
 
 
 class IoThreads(DaemonThreads):
-    """The threads that read from one filesystem; some more repeat reads that take too long."""
+    """Threads that read from one filesystem, with extra threads that repeat late reads."""
 
     def __init__(self, n: int, name: str = "io") -> None:
         super().__init__(n, name)
@@ -51,7 +48,7 @@ class IoThreads(DaemonThreads):
         super().submit(call, first)
 
     def repeat(self, call: Callable[[], object]) -> bool:
-        """Run a call that repeats a late read; returns False, and does not run it, if too many were repeated."""
+        """Run a call that repeats a late read; return False, without running it, at the limit of repeated reads."""
         with self._lock:
             if self._repeats >= EXTRA_READS + self._reads // EXTRA_SHARE:
                 return False
@@ -60,14 +57,14 @@ class IoThreads(DaemonThreads):
         return True
 
     def add_time(self, n_bytes: int, seconds: float) -> None:
-        """Remember how long a read took."""
+        """Record how long a read took."""
         with self._lock:
             self._times.setdefault(n_bytes.bit_length(), deque(maxlen=MAX_TIMES)).append(seconds)
 
     def late_after(self, n_bytes: int) -> float | None:
-        """Return after how many seconds a read of some bytes is late; None if too few were read to tell.
+        """Return the seconds after which a read of this size is late; None if too few reads are known.
 
-        It is late after three times the median of recent reads of about its size, but not before 0.25 s.
+        This is three times the median time of recent reads of about this size, and at least 0.25 s.
         """
         with self._lock:
             times = list(self._times.get(n_bytes.bit_length(), ()))
@@ -78,18 +75,18 @@ _OPEN: dict[tuple[int, str, int], IoThreads] = {}
 
 
 def _shared(use: str, n: int, name: str) -> IoThreads:
-    # a forked child has none of the threads of its parent
+    # a forked child does not have the threads of its parent
     return _OPEN.setdefault((os.getpid(), use, n), IoThreads(n, name))
 
 
 def io_threads(url: str, n: int = MAX_READS) -> IoThreads:
-    """Return the threads of this process for the filesystem of a URL: one set per filesystem and number."""
+    """Return the reading threads of this process for the filesystem of a URL, one pool per filesystem and ``n``."""
     parts = urllib.parse.urlsplit(url)
     return _shared(f"{parts.scheme}://{parts.netloc}", n, f"io-{parts.scheme}")
 
 
 def decode_threads() -> IoThreads:
-    """Return the threads of this process that decode blocks: as many as it has cores, at most `MAX_DECODING`."""
+    """Return the decoding threads of this process: one per core, at most `MAX_DECODING`."""
     n_cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return _shared("decode", min(n_cores, MAX_DECODING), "decode")
 
@@ -106,21 +103,21 @@ def map_ahead(
     limit: int,
     size: Callable[[T], int] = lambda item: 1,
 ) -> Generator[R, None, None]:
-    """Yield the results of a function for some items, in their order, computed ahead by some threads.
+    """Yield the results of a function for items, in order, computed ahead by other threads.
 
-    One of these threads computes them itself: it would wait for those that all wait like it.
+    One of ``threads`` computes the items itself, to avoid a deadlock.
 
     Parameters
     ----------
     limit : int
-        Maximum total size of the items that are taken and whose results are not yet yielded; one at least.
+        Maximum total size of the items in work; one item is always allowed.
     size : callable
-        Size of an item.
+        Returns the size of an item.
 
     Raises
     ------
     BaseException
-        The first error, in the order of the items, of the function or of the iterator of the items.
+        The first error of the function or the iterable, in the order of the items.
     """
     if getattr(HERE, "threads", None) is threads:
         yield from map(function, items)
@@ -131,7 +128,7 @@ def map_ahead(
         while failed is None:
             try:
                 item = next(source)
-            except Exception as error:  # also that there are no more
+            except Exception as error:  # or StopIteration
                 failed = error
                 break
             while waiting and used + size(item) > limit:
@@ -144,5 +141,5 @@ def map_ahead(
         if failed is not None and not isinstance(failed, StopIteration):
             raise failed
     finally:
-        # nothing runs once the caller goes on, who may close what is read
+        # no call runs when the caller continues, who may close the source
         wait([future for _, future in waiting if not future.cancel()])

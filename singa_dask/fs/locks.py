@@ -1,4 +1,4 @@
-"""Locks on open files, for several processes: a lock ends when its file is closed, or its process ends."""
+"""Locks on open files between processes; a lock ends when its file is closed or its process ends."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ POLL_S = 0.01
 
 
 def try_lock(file: IO[Any]) -> bool:
-    """Lock an open file; returns False if it is locked by others, or through another open file of this process."""
+    """Lock an open file; return False if another process, or another file object of this one, has the lock."""
     return bool(filelock.lock_descriptor(file.fileno(), blocking=False))
 
 
 def create_locked(path: Path) -> IO[bytes]:
-    """Create a file that others see as soon as it is locked, and not before. Its name does not begin with a dot."""
+    """Create a file that becomes visible to others once it is locked."""
     file = path.with_name(f".{path.name}").open("xb")
     try_lock(file)
     os.replace(file.name, path)
@@ -36,9 +36,9 @@ def delete_unlocked(paths: Iterable[Path], delete: Callable[[Path], object] = Pa
     Parameters
     ----------
     paths : iterable of Path
-        A file that is gone is passed over: its owner may just have renamed or deleted it.
+        Missing files are ignored: their owner may just have renamed or deleted them.
     delete : callable
-        Is passed each file that nobody has locked.
+        Called with each unlocked file.
     """
     locked = []
     for path in paths:
@@ -51,12 +51,12 @@ def delete_unlocked(paths: Iterable[Path], delete: Callable[[Path], object] = Pa
 
 
 def wait_for_lock(file: IO[Any], wait_s: float, progress: Callable[[], object] = lambda: None) -> bool:
-    """Lock an open file; returns False if it was locked by others for ``wait_s`` seconds without progress.
+    """Lock an open file; return False if others held the lock for ``wait_s`` seconds without progress.
 
     Parameters
     ----------
     progress : callable
-        Returns what changes as long as the process that holds the lock makes progress.
+        Returns a value that changes while the process that holds the lock makes progress.
     """
     seen, until = progress(), time.monotonic() + wait_s
     while not try_lock(file):
@@ -65,6 +65,6 @@ def wait_for_lock(file: IO[Any], wait_s: float, progress: Callable[[], object] =
             seen, until = latest, now + wait_s
         if now > until:
             return False
-        # such locks have no timeout, and no event for their release
+        # file locks have neither a timeout nor an event
         pause(POLL_S)
     return True

@@ -1,4 +1,4 @@
-"""Which directories are on a file system that several hosts share."""
+"""Network filesystems among the mounts of this host."""
 
 from __future__ import annotations
 
@@ -13,17 +13,14 @@ MOUNTS = Path("/proc/self/mounts")
 
 
 def network_filesystem(path: Path) -> str:
-    """Return the type of the file system of a directory if it is shared by several hosts; empty if local or unknown.
-
-    Systems without ``/proc/self/mounts`` know no network file systems.
-    """
+    """Return the type of the network filesystem that holds a directory; empty if local or unknown (not Linux)."""
     mounts = MOUNTS.read_text(errors="replace") if MOUNTS.exists() else ""
     target, longest, kind = path.resolve(), -1, ""
     for line in mounts.splitlines():
         _, place, kind_there = line.split()[:3]
-        # blanks in names are octal escapes
+        # blanks in names are escaped
         mount = Path(place.encode().decode("unicode_escape"))
-        # of several mounts at one place the last one counts
+        # the last one of several mounts at one place is visible
         if target.is_relative_to(mount) and len(mount.parts) >= longest:
             longest, kind = len(mount.parts), kind_there
     return kind if kind in NETWORK_FILESYSTEMS else ""

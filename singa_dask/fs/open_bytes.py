@@ -1,4 +1,4 @@
-"""Open a file as a source of bytes; a gzipped one is decompressed."""
+"""Open a file, gzipped or not, as a source of bytes."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from singa_dask.fs.sources import Bytes, BytesInMemory
 from singa_dask.texts import decode
 
 GZIP_MAGIC = b"\x1f\x8b"
-# what begins files of other compressors, which are not read
+# first bytes of files of other compressors, which are refused
 OTHER_COMPRESSORS = {
     "bzip2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
     "xz": re.compile(rb"\xfd7zXZ\x00"),
     "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
     "lz4": re.compile(rb"\x04\x22\x4d\x18"),
 }
-# these bytes tell the program that compressed a file
+# number of bytes that identify the compressor
 MARK_BYTES = 10
 
 
 def open_bytes(url: str, storage_options: fs.Options = None) -> Bytes:
-    """Open a file; a gzipped one is decompressed, see `gunzip`.
+    """Open a file as a source of bytes; a gzipped one is decompressed, see `gunzip`.
 
     Raises
     ------
     DataError
-        The file is missing, its gzip is damaged, it decompresses to more than the limit, or another program
-        compressed it.
+        The file is missing, is compressed in another format or damaged, or decompresses to more than the limit.
     """
     reader = RangeReader(url, storage_options)
     try:
@@ -51,13 +50,13 @@ def open_bytes(url: str, storage_options: fs.Options = None) -> Bytes:
 
 
 def refuse_compressed(url: str, head: bytes) -> None:
-    """Raise a `DataError` if a file begins as one that is compressed, and not with gzip."""
+    """Raise a `DataError` if the first bytes of a file are those of a compressor other than gzip."""
     for name, begin in OTHER_COMPRESSORS.items():
         if begin.match(head):
             raise DataError(f"{url}: compressed with {name}. Decompress it, or compress it with gzip.")
 
 
 def decode_text(url: str, storage_options: fs.Options = None) -> str:
-    """Read a text file, gzipped or not, see `singa_dask.texts.decode`; line ends are kept."""
+    """Return the text of a file, gzipped or not, with its line ends; see `singa_dask.texts.decode`."""
     with contextlib.closing(open_bytes(url, storage_options)) as source:
         return decode(bytes(source.read(0, source.size)), url)

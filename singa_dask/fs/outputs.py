@@ -1,4 +1,4 @@
-"""Files that a user has written: one that is there is replaced only if he says so, and one that is read never."""
+"""Checks of output files: an existing one is replaced only on request, an input never."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 
 
 def check_output(url: str, sources: Iterable[str] = (), *, overwrite: bool, by: str) -> str:
-    """Return the URL of an output, absolute.
+    """Return the absolute URL of an output file that may be written.
 
     Parameters
     ----------
     url : str
-        As the user wrote it.
+        URL as the user wrote it.
     sources : iterable of str
-        What the output is made of: files, patterns and directories.
+        Files, patterns and directories that the command reads.
     overwrite : bool
-        Whether a file that is there is replaced. A device or a pipe needs no leave: it is written to.
+        Whether an existing file may be replaced. Devices and pipes can always be written to.
     by : str
-        How the user says so, for errors.
+        Option of the user for ``overwrite``, for errors.
 
     Raises
     ------
     ConfigError
-        It is there, or is one of the sources, or its name says what it will not be.
+        The file exists, is one of the sources, or has the suffix of a compressed file.
     """
     if url == "-":
-        raise ConfigError("-: expected the name of a file. /dev/stdout is the standard output.")
+        raise ConfigError("-: expected the name of a file. For standard output, use /dev/stdout.")
     if url.lower().endswith(COMPRESSED):
-        raise ConfigError(f"{url}: files are not compressed. Expected a name without {posixpath.splitext(url)[1]}.")
+        raise ConfigError(f"{url}: outputs are not compressed. Expected a name without {posixpath.splitext(url)[1]}.")
     place = fs.absolute(url)
     if any(_is_read(_real(place), source) for source in sources):
-        raise ConfigError(f"{url}: it is read, and would be replaced by what is made of it. Give another name.")
+        raise ConfigError(f"{url}: this file is an input. Choose another name.")
     path = fs.local_path(place)
     if not overwrite and not (path and fs.is_stream(path)) and fs.exists(place):
         raise ConfigError(f"{url}: exists already. Expected a new file. Give {by} to replace it.")
@@ -46,13 +46,13 @@ def check_output(url: str, sources: Iterable[str] = (), *, overwrite: bool, by: 
 
 
 def _real(url: str) -> str:
-    """Return a local path without links, and other URLs as they are."""
+    """Resolve the links of a local path; return other URLs unchanged."""
     path = fs.local_path(url)
     return url if path is None else os.path.realpath(path)
 
 
 def _is_read(place: str, source: str) -> bool:
-    """Return whether a file is a source, matches a pattern, or is of the form that all files in a directory have."""
+    """Return whether a source names, matches or contains a file; a directory only if all its files have the suffix."""
     there = _real(fs.absolute(source))
     if there == place or there.rpartition("://")[0] != place.rpartition("://")[0]:
         return there == place

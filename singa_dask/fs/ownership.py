@@ -1,4 +1,4 @@
-"""Ownership of directories: a writer that was replaced while it slept finds its successor there, and writes nothing."""
+"""Ownership of directories, so that a writer that was replaced while it was suspended stops writing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from singa_dask import fs
 from singa_dask.errors import DataError, ReplacedError, TakenOverError
 
 OWNER = "owner.json"
-"""File in a directory that names its owner."""
+"""File that names the owner of a directory."""
 
 
 class Ownership:
@@ -27,8 +27,8 @@ class Ownership:
     owner : str
         Name of the owner, e.g. the id of a job.
     epoch : int, optional
-        Of several processes that own the directory under one name, one after the other, the newest has the highest. By
-        default the process may write as long as any of them owns the directory.
+        Number of the owner among successive ones of the same name; the newest has the highest. By default the process
+        may write as long as any of them owns the directory.
     """
 
     def __init__(self, directory: str, owner: str, epoch: int | None = None) -> None:
@@ -37,7 +37,7 @@ class Ownership:
         self.epoch = epoch
 
     def take(self) -> None:
-        """Become the owner: the owner before this one is refused from now on.
+        """Become the owner, so that the previous owner is refused from now on.
 
         Raises
         ------
@@ -56,22 +56,22 @@ class Ownership:
             self._compare(there)
 
     def check(self) -> None:
-        """Check that no other process has taken the directory. A directory without an owner is anybody's.
+        """Check that no other process has taken the directory; one without an owner may be written to.
 
         Raises
         ------
         TakenOverError
-            One has.
+            Another process has taken it.
         DataError
             The directory cannot be read.
         """
         if there := self._read():
             self._compare(there)
             if self.epoch is not None and there.get("epoch", 0) < self.epoch:
-                self.take()  # an older one was asleep while it took the directory
+                self.take()  # an older owner, suspended for a while, took the directory
 
     def is_taken(self) -> bool:
-        """Return whether this owner has taken the directory, and no other one since.
+        """Return whether this owner has the directory.
 
         Raises
         ------
@@ -86,7 +86,7 @@ class Ownership:
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(there.get("time", 0)))
             who = f"process {there.get('pid')} on {there.get('host')}, since {when}"
             kind = ReplacedError if is_mine else TakenOverError
-            raise kind(f"{self.directory}: another process writes there now ({who}); this one writes nothing more.")
+            raise kind(f"{self.directory}: another process writes there now ({who}), so this one stops writing.")
 
     def _read(self) -> dict[str, Any]:
         try:
@@ -95,6 +95,6 @@ class Ownership:
             if isinstance(error.__cause__, FileNotFoundError):
                 return {}
             raise
-        except ValueError:  # somebody has changed it
+        except ValueError:  # edited by somebody
             return {}
         return there if isinstance(there, dict) else {}

@@ -1,7 +1,7 @@
 """PartFolders: the directories of part files below one directory of a host.
 
-``holders/`` has a locked file for each living process and token that the process holds. A token that no living process
-holds was left by a job that has died, and is deleted by `PartFolders.sweep`.
+``holders/`` has a locked file for each token that a living process holds. `PartFolders.sweep` deletes the other tokens,
+which dead jobs have left.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import IO, TypeVar
 from singa_dask.fs.locks import create_locked, delete_unlocked
 
 SAFE = re.compile(r"\w[\w.-]*", re.ASCII)
-# one that begins with a dot is not locked yet
+# a name that begins with a dot is not locked yet
 HOLDER = re.compile(r"\w.*\.[0-9a-f]{16}\.lock")
 
 T = TypeVar("T")
@@ -29,12 +29,7 @@ _HOLDING = threading.Lock()
 
 
 class PartFolders:
-    """The directories of part files below one directory.
-
-    Parameters
-    ----------
-    root : Path
-    """
+    """The directories of part files below ``root``."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -46,20 +41,20 @@ class PartFolders:
         Raises
         ------
         ValueError
-            Token or name is no plain name, which may lead to another directory.
+            Token or name is not a plain name, and could lead to another directory.
         """
         for part in (token, name):
             if not SAFE.fullmatch(part) or part == self._holders.name:
-                raise ValueError(f"{part!r} is no name of a part file")
+                raise ValueError(f"{part!r} is not a valid name of a part file")
         return self.root / token / name
 
     def write(self, token: str, name: str, write: Callable[[Path], T]) -> tuple[Path, T]:
-        """Name a file that ``write`` writes, if it writes one; return its path, and what ``write`` returned.
+        """Write a file by a function, which may write none; return its path and the function's result.
 
         Raises
         ------
         OSError
-            The disk is full, or the directory cannot be written.
+            The file cannot be written.
         """
         path = self.path(token, name)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -73,7 +68,7 @@ class PartFolders:
         return path, result
 
     def read(self, token: str, name: str, offset: int, length: int) -> bytes:
-        """Return a range of a file, as long as the file has it.
+        """Return a range of a file, cut at its end.
 
         Raises
         ------
@@ -83,10 +78,10 @@ class PartFolders:
             file.seek(offset)
             return file.read(length)
 
-    # -- who holds them ----------------------------------------------------------------------------
+    # -- holders -----------------------------------------------------------------------------------
 
     def hold(self, token: str) -> bool:
-        """Keep the files of a token as long as this process lives, or until it drops them; False if it does already."""
+        """Keep the files of a token until `drop` or the end of this process; return False if that was so already."""
         with _HOLDING:
             if (self.root, token) in _HELD:
                 return False
@@ -95,7 +90,7 @@ class PartFolders:
             return True
 
     def drop(self, token: str) -> None:
-        """Delete the files of a token. Those that are mapped can still be read."""
+        """Delete the files of a token; mapped files can still be read."""
         with _HOLDING:
             held = _HELD.pop((self.root, token), None)
         if held is not None:
@@ -104,7 +99,7 @@ class PartFolders:
         self._living()
 
     def sweep(self, live: Collection[str] = ()) -> list[str]:
-        """Delete the files of tokens that no living process holds, but for some; return these tokens."""
+        """Delete the files of tokens that neither a living process holds nor ``live`` lists; return these tokens."""
         held = self._living()
         left = [path.name for path in self.root.iterdir() if path.is_dir() and path.name != self._holders.name]
         dead = sorted(set(left) - held - set(live))
@@ -113,7 +108,7 @@ class PartFolders:
         return dead
 
     def _living(self) -> set[str]:
-        """Return the tokens that living processes hold; delete what dead ones have left in ``holders/``."""
+        """Return the tokens that living processes hold; delete the files of dead ones in ``holders/``."""
         if not self._holders.is_dir():
             return set()
         holders = (path for path in self._holders.iterdir() if HOLDER.fullmatch(path.name))

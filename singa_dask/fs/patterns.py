@@ -1,4 +1,4 @@
-"""Patterns of files, by the rules of the shell, on any file system; what exists under its name is no pattern."""
+"""Wildcards in URLs, with the rules of a shell, on any filesystem. The name of an existing file is not a pattern."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
 def is_pattern(url: str, storage_options: fs.Options = None) -> bool:
-    """Return whether a URL is a pattern: with wildcards or braces, and nothing is there that is called so.
-
-    The query of a web address is no pattern.
-    """
+    """Return whether a URL has wildcards or braces and no file has that name; a web URL with a query has none."""
     path = url.rpartition("://")[2]
     if not (WILD.search(path) or BRACES.search(path)) or (url.startswith(("http://", "https://")) and "?" in path):
         return False
@@ -25,13 +22,13 @@ def is_pattern(url: str, storage_options: fs.Options = None) -> bool:
 
 
 def matches(url: str, storage_options: fs.Options = None) -> list[str]:
-    """Return the URLs that match a pattern, sorted; none of them is a pattern.
+    """Return the URLs that match a pattern, sorted.
 
     Parameters
     ----------
     url : str
-        ``*``, ``?`` and ``[...]`` are characters of a name, ``**`` any directories, and ``{a,b}`` is ``a`` or ``b``.
-        Names that begin with a dot match only a dot.
+        ``*``, ``?`` and ``[...]`` match characters of a name, ``**`` any directories, ``{a,b}`` means ``a`` or ``b``.
+        A name that begins with a dot matches only if the pattern does, too.
     storage_options : mapping, optional
     """
     found: set[str] = set()
@@ -44,7 +41,7 @@ def matches(url: str, storage_options: fs.Options = None) -> list[str]:
 
 
 def _alternatives(url: str) -> list[str]:
-    """Return what the braces of a pattern stand for, the inner ones first."""
+    """Return the URLs that the braces of a pattern stand for."""
     braces = BRACES.search(url)
     if braces is None:
         return [url]
@@ -53,7 +50,7 @@ def _alternatives(url: str) -> list[str]:
 
 
 def _below(place: str, names: Sequence[str], storage_options: fs.Options) -> Iterator[str]:
-    """Yield what matches the rest of a pattern in a directory."""
+    """Yield the matches in a directory of the remaining names of a pattern."""
     if not names:
         yield place
         return
@@ -79,7 +76,7 @@ def _below(place: str, names: Sequence[str], storage_options: fs.Options) -> Ite
 
 
 def _entries(place: str, storage_options: fs.Options) -> list[tuple[str, bool]]:
-    """Return the names in a directory, and which are directories; none if there is no directory."""
+    """Return (name, is a directory) of the entries of a directory; empty if it does not exist."""
     try:
         return [entry[:2] for entry in fs.entries(place or ".", storage_options)]
     except DataError as error:

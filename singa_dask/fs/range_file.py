@@ -1,4 +1,4 @@
-"""RangeFile: a source that is read by ranges, as a Python file object."""
+"""RangeFile: a Python file object on a source that is read by ranges."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class RangeFile(io.RawIOBase):
-    """A readable, seekable file object; each read is one range of the source.
+    """A readable, seekable file object; each read requests one range of the source.
 
     Parameters
     ----------
@@ -29,9 +29,6 @@ class RangeFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def tell(self) -> int:
         return self._at
 
     def readinto(self, buffer: Any) -> int:

@@ -1,4 +1,4 @@
-"""RangeReader: reads ranges of a file, memory-mapped if it is local, otherwise by (optionally cached) ranged reads."""
+"""RangeReader: reads ranges of a file, from a memory map if local, else by requests with an optional cache."""
 
 from __future__ import annotations
 
@@ -19,27 +19,24 @@ from singa_dask.fs.mapped_file import map_file, note_read, read_ahead
 from singa_dask.fs.retry import repeated
 from singa_dask.fs.versions import is_web, look_up, server_of, version_of, version_of_local, warn_of
 
-# seconds before a read is repeated, if a web server is busy, silent or has cut the connection; and of all attempts
+# seconds before each retry if a web server is busy or silent, and for all attempts
 BACK_OFF_S, ATTEMPTS_S = (0.1, 0.4, 1.6, 4.0, 8.0), 60.0
+# seconds between two checks whether a file was changed: a local one, and a remote one other than on HDFS
 LOOK_S, ASK_S = 0.1, 5.0
-"""Seconds between two looks whether a file was changed: a local one, and a remote one. HDFS is asked only where a file
-is opened again."""
 # shorter reads are not cached
 MIN_CACHED_BYTES = 1 << 16
 
 
 class RangeReader:
-    """Reads ranges of a file: views of a memory map if it is local, ranged reads otherwise.
+    """Reads ranges of a file: views of a memory map if it is local, requests otherwise.
 
-    A file that changes while it is read is an error: one that is written in place, and a remote one that is replaced. A
-    local file that is replaced by another one stays what it was.
+    A file that changes while it is read raises an error. A local file that another file replaces is not affected.
 
     Parameters
     ----------
     url : str
     storage_options : mapping, optional
-        The key `fs.CACHE` holds the settings of a `Cache` for remote reads; part files of a dataset have one
-        without.
+        `fs.CACHE` holds the settings of a `Cache` for remote reads; part files of a dataset have a cache by default.
 
     Attributes
     ----------
@@ -49,7 +46,7 @@ class RangeReader:
         Whether the file is mapped.
     cache : Cache or None
     version : str
-        Changes if the file is overwritten, see `version`; also that of a local file.
+        Changes if the file is overwritten, see `versions.version`.
     """
 
     origin: tuple[int, int] | None = None
@@ -67,7 +64,7 @@ class RangeReader:
         self._filesystem, self._path = fs.resolve(url, storage_options)
         self._look_s = ASK_S if local is None else LOOK_S
         self._check_at = time.monotonic() + self._look_s
-        # whether something was read that `check_unchanged` has not confirmed
+        # whether bytes were read since the last `check_unchanged`
         self._is_unconfirmed = False
         self._local = local
         self._view: memoryview | None = None
@@ -80,7 +77,7 @@ class RangeReader:
                 # an empty file cannot be mapped
                 self._view = map_file(file) if self.size else memoryview(b"")
         elif hasattr(self._filesystem, "reader"):
-            # one request to the NameNode, not one per read
+            # one request to the NameNode for all reads
             with fs.errors_name(url):
                 self._reader = self._filesystem.reader(self._path)
             self.size = self._reader.size
@@ -88,22 +85,22 @@ class RangeReader:
         else:
             info = self._info()
             if info.get("size") is None:
-                raise DataError(f"{url}: the server does not say how long the file is. Copy the file first.")
+                raise DataError(f"{url}: the server does not report the length of the file. Copy the file first.")
             self.size, self.version = int(info["size"]), version_of(info)
-            # each of several web servers behind one address may make ETags of its own
+            # web servers behind one address may have different ETags
             self.common_version = version_of({**info, "ETag": None}) if is_web(url) else self.version
             if not self.version:
                 warn_of(server_of(url))
 
     def read(self, offset: int, length: int) -> memoryview:
-        """Return ``length`` bytes from ``offset`` on. Long reads go through the cache, if there is one.
+        """Return ``length`` bytes from ``offset`` on, through the cache if there is one and the read is long.
 
         Raises
         ------
         DataError
-            The range is not within the file.
+            The range is not within the file, or the file cannot be read.
         Aborted
-            The job that this thread works for has ended.
+            The job of this thread has ended.
         """
         cached = self._cached(offset, length)
         if cached is None:
@@ -117,14 +114,14 @@ class RangeReader:
         return self.is_local if cached is None else cached[0].holds(cached[1])
 
     def _cached(self, offset: int, length: int) -> tuple[Cache, str] | None:
-        """Return the cache and the key of a range there; None if the range does not go through a cache."""
-        # without a version, an entry could be of an older file
+        """Return the cache and the key of a range, or None if it is not cached."""
+        # without a version, the entry could be of an older file
         if self.cache is None or not self.version or length < MIN_CACHED_BYTES:
             return None
         return self.cache, key_of(self.url, self.size, self.version, offset, length)
 
     def scan(self, offset: int, length: int) -> memoryview:
-        """Read bypassing the cache, for reads that do not repeat."""
+        """Read without the cache, for ranges that are read once."""
         if not 0 <= offset <= offset + length <= self.size:
             raise DataError(f"{self.url}: bytes {offset} to {offset + length} of a file of {self.size} bytes.")
         check_cancelled()
@@ -143,10 +140,7 @@ class RangeReader:
         return memoryview(data)
 
     def reread(self, offset: int, length: int) -> memoryview:
-        """Read by a reader of its own, bypassing the cache: for a read that takes too long.
-
-        A filesystem with replicas can choose another one.
-        """
+        """Read over another connection and without the cache, for a late read; HDFS may choose another replica."""
         check_cancelled()
         with fs.errors_name(self.url):
             reader = self._reader and self._filesystem.reader(self._path)
@@ -169,41 +163,41 @@ class RangeReader:
             return bytes(self._filesystem.cat_file(self._path, start=offset, end=offset + length))
         except Exception as error:
             if fs.may_pass(error):
-                raise with_errno(OSError, errno.EIO, f"{self.url}: {fs.said(error)}") from error
+                raise with_errno(OSError, errno.EIO, f"{self.url}: {fs.message_of(error)}") from error
             raise
 
     def _info(self) -> Mapping[str, Any]:
         return look_up(self.url, self._filesystem, self._path)
 
     def _look(self) -> None:
-        """Check the file, unless that was done a short time ago."""
+        """Check the file, unless that was done recently."""
         if time.monotonic() > self._check_at:
             self.check_unchanged()
 
     def check_unchanged(self) -> None:
-        """Raise `DataError` if the file is not the one that was opened, from which bytes were read.
+        """Raise `DataError` if bytes were read and the file was changed since it was opened.
 
-        That is a local file that was written in place, or a remote one that was replaced; of a filesystem that knows
-        neither versions nor times, one of another length. HDFS is asked only where a file is opened again.
+        Detects local files written in place and remote files that were replaced; on filesystems without versions, only
+        a change of the length. HDFS is checked when a file is opened again.
         """
         self._check_at = time.monotonic() + self._look_s
         if self._local is not None:
             try:
                 now = os.stat(self._local)
             except OSError:
-                return  # removed: its bytes are still mapped
+                return  # removed, but its bytes are still mapped
             is_same_file = (now.st_ino, now.st_dev) == (self._opened.st_ino, self._opened.st_dev)
             if is_same_file and version_of_local(now) != self.version:
                 raise DataError(f"{self.url}: the file was changed while it was read.")
         elif self._is_unconfirmed:
-            # reads of other threads meanwhile set it again
+            # reads of other threads may set it again
             self._is_unconfirmed = False
             self._filesystem.invalidate_cache(self._path)  # of listings
             try:
                 info = self._info()
             except DataError:
                 self._is_unconfirmed = True
-                return  # who does not answer now is asked again
+                return  # checked again later
             if (info.get("size"), version_of(info)) != (self.size, self.version):
                 self._is_unconfirmed = True
                 raise DataError(f"{self.url}: the file was replaced while it was read.")

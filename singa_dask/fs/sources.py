@@ -1,4 +1,4 @@
-"""Sources of bytes with a common interface: a file, a range of it, memory, or another source with read-ahead."""
+"""Sources of bytes with a common interface: files, ranges of them, memory, and read-ahead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from singa_dask.errors import DataError
 from singa_dask.fs.io_threads import MAX_READS, io_threads, map_ahead
 
 AHEAD_BYTES = 1 << 22
-# of chunks that are requested and not yet used
+# bytes of chunks that are requested and not yet used
 SCANNED_BYTES = 1 << 25
 
 
@@ -22,11 +22,11 @@ class Bytes(Protocol):
     size : int
         Bytes.
     is_local : bool
-        Whether reading takes no request: the bytes are mapped, or in memory.
+        Whether the bytes are mapped or in memory, so that reading takes no request.
     origin : (int, int) or None
-        Length and CRC32C of the file that the bytes were made of, where other versions of a library make others of it.
+        Length and CRC32C of the original file, if the bytes were derived from it in a way that may change.
     common_version : str
-        Version of a remote file that is the same on all hosts; empty if it is not known.
+        Version of a remote file that is the same on all hosts; empty if unknown.
     """
 
     url: str
@@ -42,13 +42,13 @@ class Bytes(Protocol):
         """Return ``length`` bytes from ``offset`` on, bypassing any cache."""
 
     def reread(self, offset: int, length: int) -> memoryview:
-        """Return these bytes by another connection, bypassing any cache: for a read that takes too long."""
+        """Read over another connection, bypassing any cache, when a read takes too long."""
 
     def is_cached(self, offset: int, length: int) -> bool:
         """Return whether `read` takes no request."""
 
     def check_unchanged(self) -> None:
-        """Raise a `DataError` if the file was changed or replaced since it was opened, and bytes of it were read."""
+        """Raise a `DataError` if bytes were read and the file was changed or replaced since it was opened."""
 
     def close(self) -> None:
         """Close the source."""
@@ -63,7 +63,7 @@ class Range(NamedTuple):
 
 
 class BytesInMemory:
-    """Bytes in memory that came from a URL."""
+    """Bytes of a URL in memory."""
 
     is_local = True
     common_version = ""
@@ -112,12 +112,12 @@ class ReadAhead:
 
 
 def scan_ahead(source: Bytes, start: int, stop: int, n_bytes: int) -> Iterator[memoryview]:
-    """Yield a range of a file in chunks of ``n_bytes``, of a remote file read ahead; bypasses any cache.
+    """Yield a range of a file in chunks of ``n_bytes``, bypassing any cache; a remote file is read ahead.
 
     Raises
     ------
     DataError
-        It cannot be read.
+        The file cannot be read.
     """
 
     def read(offset: int) -> memoryview:

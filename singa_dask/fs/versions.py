@@ -1,4 +1,4 @@
-"""Versions of files: a file has another version once it is overwritten."""
+"""Versions of files: strings that change when a file is overwritten."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from singa_dask import fs
 
 logger = logging.getLogger(__name__)
 
-# keys of `info` that change if a file is overwritten, in various filesystems
+# keys of fsspec's `info` that change if a file is overwritten, in various filesystems
 VERSIONS = (
     "Content-MD5",
     "Digest",
@@ -31,30 +31,30 @@ VERSIONS = (
 )
 
 
-# how often a web server is asked for the ETag of its first file, to see whether it is always the same
+# number of requests that check whether a web server's ETag is stable
 ASK_TIMES = 4
-# whether the ETags of a web server change from request to request, by scheme and host
+# by scheme and host, whether the ETags of a web server change from request to request
 _CHANGING: dict[str, bool] = {}
 
 
 def version(url: str, storage_options: fs.Options = None) -> str:
-    """Return a string that changes if a file is overwritten; empty if the filesystem reports nothing but the length."""
+    """Return a string that changes if a file is overwritten; empty if the filesystem knows only the length."""
     return version_of(look_up(url, *fs.resolve(url, storage_options)))
 
 
 def version_of(info: Mapping[str, Any]) -> str:
-    """Return the `version` of a file, of which a filesystem gave this ``info``."""
+    """Return the `version` of a file from its ``info``."""
     values = {name: str(info[name]) for name in VERSIONS if info.get(name)}
     if "ETag" in values:
-        # S3 says it to the second for an object, and more precisely in a list
+        # S3 gives seconds for an object, and fractions in a list
         values.pop("LastModified", None)
-        # a web server calls an ETag weak in the second after a change
+        # web servers mark an ETag as weak in the second after a change
         values["ETag"] = values["ETag"].removeprefix("W/")
     return repr((info.get("size"), values)) if values else ""
 
 
 def is_web(url: str) -> bool:
-    """Return whether a URL is of a web server."""
+    """Return whether a URL is on a web server."""
     return url.startswith(("http://", "https://"))
 
 
@@ -65,17 +65,17 @@ def server_of(url: str) -> str:
 
 @cache
 def warn_of(server: str) -> None:
-    """Warn once of a server that gives no versions."""
+    """Warn once that a server reports no versions."""
     logger.warning(
-        "%s: gives neither Last-Modified nor an ETag that stays the same, so a file that is replaced by another one of "
-        "the same length is not noticed, and nothing is cached. Do not change files while they are read.", server
+        "%s: sends neither Last-Modified nor a stable ETag, so a file that is replaced by one of the same length is "
+        "not noticed, and nothing is cached. Do not change files while they are read.", server
     )  # fmt: skip
 
 
 def look_up(url: str, filesystem: Any, path: str) -> dict[str, Any]:
-    """Return what a filesystem knows of a file; without ETags of web servers that change from answer to answer.
+    """Return fsspec's ``info`` of a file, without an ETag that changes from request to request.
 
-    Several servers behind one address may each make ETags of their own.
+    Several servers behind one address may each have their own ETags.
     """
     with fs.errors_name(url):
         info = dict(filesystem.info(path))
@@ -93,9 +93,9 @@ def version_of_local(found: os.stat_result) -> str:
 
 
 def versions(urls: Iterable[str], storage_options: fs.Options = None) -> dict[str, str]:
-    """Return the `version` of each file; of a directory, those of all files in it.
+    """Return the `version` of each file, and of all files in each directory.
 
-    Directories of many of the files are listed once, so that a file of theirs costs no request.
+    A directory that holds several of the files is listed once, instead of one request for each file.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def versions(urls: Iterable[str], storage_options: fs.Options = None) -> dict[st
 
 
 def _listed(folder: str, storage_options: fs.Options) -> dict[str, Mapping[str, Any]]:
-    """Return the entries of a directory by name; those of symbolic links are left out."""
+    """Return the entries of a directory by name, without symbolic links."""
     filesystem, path = fs.resolve(folder or ".", storage_options)
     with fs.errors_name(folder):
         entries = filesystem.ls(path, detail=True)

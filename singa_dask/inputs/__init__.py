@@ -1,14 +1,14 @@
-"""Layers that read records and texts, or write them to files, and how a job describes these.
+"""Layers that read records and texts or write them to files, and their blocks of the job file.
 
 Records
     `input`: the features of a batch of records. `targets`: targets, labels and weights of the same records. `writers`:
     layers that write records to files.
-    `store_conf`: what a job says of the records. `open_records`: opens them. `record_shapes`: compares their shapes.
-    `input_context`: what a net tells the layers that read them.
+    `store_conf`: the block that describes records. `open_records`: opens their store. `record_shapes`: checks their
+    shapes. `input_context`: what the layers of a net share.
 Images
-    `augmentation`: random changes of a batch, as it is read. `image_preprocess`: crops and mirrors it in a layer.
+    `augmentation`: random changes of a batch as it is read. `image_preprocess`: a layer that crops and mirrors a batch.
 Texts
-    `text`: characters in, drawn, and written out.
+    `text`: layers that read, sample and write characters.
 """
 
 from singa_dask.inputs.input import InputLayer, StoreInput

@@ -1,8 +1,8 @@
-"""Augmentation: random changes of the records of a training batch, before an input layer normalises them.
+"""Augmentation: random changes of the records of a training batch before normalisation.
 
-What is drawn for a record is a function of seed, layer, record and epoch, so any number of workers, and a run that is
-resumed, have the same bits. Crops and mirror images are `ImagePreprocess`'s. A record is mixed with the one that is in
-its row of the next batch, whichever worker computes that row.
+The random numbers of a record depend on seed, layer, record and epoch only, so results are the same for any number of
+workers and after a resume. A record is mixed with the record in the same row of the next batch. `ImagePreprocess` crops
+and mirrors.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.feature import RecordIds
 from singa_dask.ops.contract import Array
 
-# keys that are for images alone
+# keys for images only
 IMAGE_KEYS = ("flip", "rotate", "brightness", "contrast", "saturation", "cutout", "cutmix")
-# shares of red, green and blue in the luma of a pixel, after ITU-R BT.601
+# weights of red, green and blue in the luma of a pixel, after ITU-R BT.601
 LUMA = np.array([0.299, 0.587, 0.114])
-# values that are changed at a time
+# number of values changed at a time
 PIECE_VALUES = 1 << 17
 
 
 class AugmentConf(Conf):
-    """``augment``: random changes of records, in training only. They are made in the order of these keys."""
+    """``augment``: random changes of records, in training only, in the order of these keys."""
 
     brightness: NonNegative = 0.0
     """Multiply an image by a factor from [max(0, 1 - brightness), 1 + brightness]. Pixels stay from 0 to 255."""
@@ -38,20 +38,20 @@ class AugmentConf(Conf):
     flip: bool = False
     """Turn half of the images upside down. ImagePreprocess mirrors images left to right."""
     rotate: float = Field(default=0.0, ge=0, le=180)
-    """Rotate an image about its centre by up to so many degrees, either way, with bilinear interpolation. Outside of
-    the image is the mean of the records, which is 0 once they are normalised."""
+    """Rotate an image about its centre by up to this many degrees, either way, with bilinear interpolation. Pixels
+    outside of the image are the mean of the records, which is 0 after normalisation."""
     cutout: Count = 0
-    """Side of a square of each image that becomes the mean, in pixels. Its centre is any pixel; 0 cuts nothing out."""
+    """Side of a square of each image that is set to the mean, in pixels, centred at a random pixel; 0 for none."""
     drop: float = Field(default=0.0, ge=0, lt=1)
-    """Probability of each value, such as a column of a table, to become the mean."""
+    """Probability of setting a value, such as a column of a table, to the mean."""
     noise: NonNegative = 0.0
-    """Standard deviation of Gaussian noise that is added to each value, once records are normalised."""
+    """Standard deviation of Gaussian noise added to each normalised value."""
     mixup: NonNegative = 0.0
     """Mix each record with the one in its row of the next batch, after Zhang et al. (2018): s x + (1 - s) x', with s
-    from the distribution Beta(mixup, mixup); 0 mixes none. A SoftmaxLoss mixes the losses. All input layers say it."""
+    from Beta(mixup, mixup); 0 mixes none. A SoftmaxLoss mixes the losses. Set it in all input layers."""
     cutmix: NonNegative = 0.0
     """Paste a rectangle of the other image instead, after Yun et al. (2019): 1 - s of the area, with s from
-    Beta(cutmix, cutmix), less what is outside of the image. With mixup, too, half of the images are mixed each way."""
+    Beta(cutmix, cutmix), clipped to the image. With both mixup and cutmix, half of the images are mixed each way."""
 
 
 class Augmentation:
@@ -61,12 +61,11 @@ class Augmentation:
     ----------
     conf : AugmentConf
     shape : sequence of int
-        Of a record: images are (channels, height, width).
+        Shape of a record; images are (channels, height, width).
     mean, std : ndarray of a record's shape, a number, or None
-        What the records are normalised by afterwards.
+        Mean and divisor of the later normalisation.
     draw : callable
-        Draws four words in [0, 2^32) for each address: of a name, and of int64 arrays (N,) it makes (4, N) int64.
-
+        Takes a name and two int64 arrays (N,), and draws four words in [0, 2^32) for each row: (4, N) int64.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class Augmentation:
     ) -> None:
         self.conf, self.shape, self.draw = conf, tuple(shape), draw
         self.mean = 0.0 if mean is None else mean
-        # a constant column is divided by infinity, and stays 0
+        # the divisor of a constant column is infinity
         self.std = 1.0 if std is None else np.where(np.isfinite(std), std, 0.0)
 
     def __call__(self, values: Array, ids: Array, epochs: Array) -> Array:
@@ -89,7 +88,7 @@ class Augmentation:
         ----------
         values : (N, *shape) uint8 or float
         ids, epochs : (N,) int64
-            Number of each record, and the epoch in which it is read.
+            Index of each record, and its epoch.
 
         Returns
         -------
@@ -117,7 +116,7 @@ class Augmentation:
                 if name != "brightness":
                     towards = _grey(x)
                 if name == "contrast":
-                    # in one order for any number of images
+                    # image by image: the order of the sum does not depend on the number of images
                     grey = np.ascontiguousarray(towards).reshape(len(x), -1)
                     towards = np.array([each.mean(dtype=np.float64) for each in grey], x.dtype)[:, None, None, None]
                 np.clip(towards + factor * (x - towards), 0 if highest else None, highest, out=x)
@@ -139,14 +138,14 @@ class Augmentation:
             dropped = self._words("drop", ids, epochs) < self.conf.drop * 2**32
             np.copyto(x, self.mean, where=dropped.reshape(x.shape), casting="unsafe")
         if self.conf.noise:
-            # Box and Muller's transform of neighbours; a radius is that of a number from (0, 1]
+            # Box-Muller transform of neighbours; 2**-32 is added to have numbers in (0, 1] under the logarithm
             words = self._words("noise", ids, epochs, n_values=x[0].size + x[0].size % 2).reshape(len(x), -1, 2) / 2**32
             radius, angle = np.sqrt(-2 * np.log(words[..., 0] + 2.0**-32)), 2 * np.pi * words[..., 1]
             normal = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=-1).reshape(len(x), -1)
             x += (self.conf.noise * self.std * normal[:, : x[0].size].reshape(x.shape)).astype(x.dtype)
 
     def _words(self, name: str, ids: Array, epochs: Array, n_values: int = 0) -> Array:
-        """Draw a word for each value of the records, (N, n_values); by default for as many as a record has."""
+        """Draw words for the records, (N, n_values); by default one for each value of a record."""
         n_values = n_values or int(np.prod(self.shape))
         n = -(-n_values // 4)
         low = (ids[:, None] * n + np.arange(n)).reshape(-1)
@@ -161,9 +160,9 @@ class Mixing:
     ----------
     conf : AugmentConf
     shape : sequence of int
-        Of the features of a record: images are (channels, height, width).
+        Shape of the features of a record; images are (channels, height, width).
     draw : callable
-        Draws four words in [0, 2^32) for each record, (4, N) int64, the same in all layers that read it.
+        Draws four words in [0, 2^32) for each record, (4, N) int64, the same ones in all layers.
     """
 
     def __init__(self, conf: AugmentConf, shape: Sequence[int], draw: Callable[..., Array]) -> None:
@@ -176,9 +175,9 @@ class Mixing:
         Parameters
         ----------
         x, other : (N, *shape) float
-            Values that are no images, such as targets, are mixed by the shares of the images that they belong to.
+            Other values than images, such as targets, are mixed by the shares of their images.
         records : RecordIds
-            Numbers and epochs of ``x``.
+            Indices and epochs of ``x``.
 
         Returns
         -------
@@ -196,7 +195,7 @@ class Mixing:
             centre = words[2:].T * self.size >> 32
             low, high = np.maximum(centre - half, 0), np.minimum(centre + half, self.size)
             shares = np.where(is_cut, 1 - np.prod(high - low, axis=1) / np.prod(self.size), shares)
-        # in this form equal values stay as they are
+        # this form keeps equal values exactly
         mixed = other + shares.astype(x.dtype).reshape(-1, *[1] * (x.ndim - 1)) * (x - other)
         for row in np.flatnonzero(is_cut) if x.ndim == 4 else ():
             rows, columns = map(slice, low[row], high[row])
@@ -206,7 +205,7 @@ class Mixing:
 
 
 def symmetric_beta(alpha: Array | float, words: Array) -> Array:
-    """Draw from Beta(alpha, alpha), (N,) float64, by two words in [0, 2^32) for each: the first two rows of ``words``.
+    """Draw (N,) float64 from Beta(alpha, alpha), from the first two rows of ``words``, integers in [0, 2^32).
 
     Notes
     -----
@@ -221,13 +220,13 @@ def symmetric_beta(alpha: Array | float, words: Array) -> Array:
 
 
 def check_augment(conf: AugmentConf, shape: Sequence[int]) -> None:
-    """Raise a ConfigError, with paths relative to the layer, where records of a shape are not what a key is for."""
+    """Raise a ConfigError, with paths relative to the layer, for keys that do not apply to records of a shape."""
     wrong = {}
     if len(shape) != 3:
-        message = f"it is for images, expected a shape [channels, height, width], got {list(shape)}."
+        message = f"for images only: expected a shape [channels, height, width], got {list(shape)}."
         wrong = {key: message for key in IMAGE_KEYS if getattr(conf, key)}
     elif conf.saturation and shape[0] != 3:
-        wrong["saturation"] = f"it is for images of three colours, and these have {shape[0]} channels."
+        wrong["saturation"] = f"for images of three channels only, got {shape[0]} channels."
     elif conf.cutout > max(shape[1:]):
         wrong["cutout"] = (
             f"expected at most {max(shape[1:])}, as images are {shape[1]} x {shape[2]}, got {conf.cutout}."
@@ -253,7 +252,7 @@ def rotated(x: Array, degrees: Array, mean: Array | float) -> Array:
     x : (N, C, H, W) float
     degrees : (N,) float
     mean : (C, H, W), or a number
-        What is outside of an image.
+        Value outside of an image.
     """
     n, _, height, width = x.shape
     angle, middle = np.deg2rad(degrees)[:, None, None], ((height - 1) / 2, (width - 1) / 2)

@@ -15,30 +15,30 @@ from singa_dask.ops.contract import Array
 
 
 class RGBImageConf(Conf):
-    """``rgbimage_conf``: crop, mirror and scale images (SINGA's RGBImageProto)."""
+    """``rgbimage_conf``: cropping, mirroring and scaling of images (SINGA's RGBImageProto)."""
 
     scale: NonNegative = 1.0
     """Multiplies each pixel."""
     cropsize: Count = 0
-    """Height and width to cut out, anywhere in training, else from the centre; 0 keeps the whole image."""
+    """Height and width of the crop, at a random place in training, else at the centre; 0 keeps the whole image."""
     mirror: bool = False
     """Mirror half of the training images."""
     pad: Count = 0
-    """Rows and columns of zeros on each side of an image, from which it is then cut. They are not normalised."""
+    """Rows and columns of zeros added to each side of an image before it is cropped; they are not normalised."""
     meanfile: str = ""
     """Store whose first record is subtracted; read by the deprecated RGBImage layer only."""
 
 
 @LAYERS.register()
 class ImagePreprocess(Layer):
-    """y = ``scale`` x, of images (N, C, H, W) cut to ``cropsize``: (N, C, cropsize, cropsize), or whole if that is 0.
+    """y = ``scale`` x of images (N, C, H, W), cropped to (N, C, cropsize, cropsize), or whole if ``cropsize`` is 0.
 
-    In training each image is cropped at a random place, and with ``mirror`` one of two is mirrored left to right;
-    otherwise the centre is cropped. Place and mirroring are a function of seed, layer, epoch and record: the same for
-    any number of workers and after a resume. Labels are passed on.
+    In training each image is cropped at a random place, and ``mirror`` flips half of the images left to right;
+    otherwise the centre is cropped. The random numbers depend on seed, layer, epoch and record only, so results are the
+    same for any number of workers and after a resume. Labels are passed on.
 
-    With ``pad`` images get so many zeros on each side before they are cut: with a ``cropsize`` of their own size they
-    are moved by up to ``pad`` pixels in training, and not at all otherwise.
+    ``pad`` adds zeros to each side of an image before it is cropped: with the image's size as ``cropsize``, images are
+    shifted by up to ``pad`` pixels in training.
 
     Notes
     -----
@@ -54,7 +54,7 @@ class ImagePreprocess(Layer):
         check_axes(self, "images (channels, height, width)", 4)
         if self.sources[0].requires_grad:
             name = self.conf.srclayers[0]
-            message = f"{name!r} may learn, but {self.conf.type} has no gradient. Put it behind an input layer."
+            message = f"{name!r} may learn, but {self.conf.type} has no gradient. Read an input layer instead."
             raise ConfigError(Problem(("srclayers",), message))
         height, width = (size + 2 * self.pad for size in shape[2:])
         if block.cropsize > min(height, width):
@@ -63,14 +63,14 @@ class ImagePreprocess(Layer):
             message += f"got {block.cropsize}."
             raise ConfigError(Problem(("rgbimage_conf", "cropsize"), message))
         if block.meanfile:
-            message = f"{self.conf.type} subtracts nothing. Give mean_file in store_conf of the input layer."
+            message = f"{self.conf.type} subtracts nothing. Set mean_file in store_conf of the input layer."
             raise ConfigError(Problem(("rgbimage_conf", "meanfile"), message))
         size = (block.cropsize, block.cropsize) if block.cropsize else (height, width)
-        # how far the cut may move down and to the right
+        # number of possible offsets of the crop, down and to the right, minus one
         self.room = np.array([height - size[0], width - size[1]])
         self.add_output((*shape[:2], *size), requires_grad=False)
         if self.pad:
-            # memory of features is zeros at first, and the border stays so
+            # buffers are initialised with zeros, and nothing writes to the border
             self.padded = self.buffer("padded", (*shape[:2], height, width))
 
     def forward(self, phase: Phase) -> None:
@@ -93,7 +93,7 @@ class ImagePreprocess(Layer):
         return Raw(self.padded.data)
 
     def places(self, phase: Phase) -> tuple[Array, Array, Array]:
-        """Return row and column at which each image is cut, and whether it is mirrored: three arrays (N,)."""
+        """Return the top row and left column of each crop, and whether it is mirrored: three arrays (N,)."""
         n_rows = self.features[0].shape[0]
         if not phase & Phase.TRAIN:
             top, left = np.repeat(self.room[:, None] // 2, n_rows, axis=1)
@@ -101,7 +101,7 @@ class ImagePreprocess(Layer):
         source, context = self.sources[0], self.context
         ids, epochs = source.records.ids, source.records.epochs
         if ids is None or epochs is None:
-            # records without numbers: a row of a step stands for one
+            # records without ids: use row and step instead
             ids = self.first_row(n_rows) + np.arange(n_rows)
             epochs = np.full(n_rows, context.step)
         words = self.ops.random_words((context.seed, self.conf_name), ids, epochs)

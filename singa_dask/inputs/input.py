@@ -1,7 +1,7 @@
-"""Input layers: each gives the net one batch of records a step, as floats, with their labels.
+"""Input layers: each reads a batch of records per step, as floats with labels.
 
-A layer knows its shape from the job alone; the store is opened at the first batch, in the process that computes.
-Input layers of targets, labels and weights of the same records are in `singa_dask.inputs.targets`.
+The shape of a layer comes from the job alone; the store is opened at the first batch, in the process that computes.
+`singa_dask.inputs.targets` has input layers for targets, labels and weights of the same records.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ logger = logging.getLogger(__name__)
 
 
 class InputLayer(Layer):
-    """A layer through which records enter the net."""
+    """Base of layers without sources, through which records enter the net."""
 
     traits = Traits(n_sources=(0, 0), role="input")
 
     @property
     def epoch(self) -> float | None:
-        """Passes over the records so far, as a fraction; None if the layer has none, or has not begun."""
+        """Number of passes over the records so far; None without records, or before the first batch."""
         return None
 
     def steps_per_epoch(self, batch_size: int = 0) -> Fraction | None:
-        """Return in how many batches the worker groups together read each record once; None if there are no records.
+        """Return the number of batches in which the worker groups together read each record once; None without records.
 
-        Of several groups it is the number of the one with the most records. ``batch_size``: by default that of the job.
+        With several groups, it is the largest of their numbers. ``batch_size`` is by default the job's.
 
         Raises
         ------
@@ -68,16 +68,16 @@ class InputLayer(Layer):
         return None
 
     def cursor(self) -> dict[str, Any] | None:
-        """Return the position in the records as a few integers; None if there is none."""
+        """Return the position in the records as plain values; None without a position."""
         return None
 
     def seek(self, cursor: Mapping[str, Any]) -> None:
         """Go to the position that `cursor` returned."""
 
     def advance(self, n_batches: int) -> None:
-        """Skip some batches without reading them, or go back by some if the number is negative.
+        """Skip batches without reading them, or go back if the number is negative.
 
-        A worker calls it that joins a running job. A layer with a position overrides it, beside `cursor` and `seek`.
+        A worker that joins a running job calls it. A layer with a position overrides `cursor`, `seek` and `advance`.
         """
         if self.cursor() is not None:
             logger.warning(
@@ -87,11 +87,11 @@ class InputLayer(Layer):
 
 
 class StoreReader(InputLayer):
-    """An input layer that reads batches of a store, which is opened when the first one is needed."""
+    """An input layer that reads batches of a store, which is opened for the first one."""
 
     context: InputContext
     mixing = (0.0, 0.0)
-    """``mixup`` and ``cutmix`` of the records; both are 0 where none are mixed."""
+    """``mixup`` and ``cutmix`` of the records; both 0 if records are not mixed."""
 
     def __init__(self, conf: LayerConf, context: InputContext, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
@@ -103,7 +103,7 @@ class StoreReader(InputLayer):
         context.cancellation.on_cancel(self._abort)
 
     def open_checked(self) -> Store:
-        """Return the store, compared with the job."""
+        """Open the store and check it against the job."""
         raise NotImplementedError
 
     def make_loader(self, store: Store) -> Loader:
@@ -111,12 +111,12 @@ class StoreReader(InputLayer):
         raise NotImplementedError
 
     def feed(self, arrays: Arrays, first: int = 0) -> None:
-        """Set the records of the next batch, in place of those of the store.
+        """Set the records of the next batch, instead of reading the store.
 
         Parameters
         ----------
         arrays : dict of str to ndarray, (N, ...)
-            Fields of the records, as `parse` takes them; labels as the net takes them.
+            Fields of the records for `parse`, with labels as class numbers of the net.
         first : int
             Index of the first record.
         """
@@ -124,12 +124,12 @@ class StoreReader(InputLayer):
         self._fed = Batch(arrays, np.arange(first, first + n))
 
     def next_batch(self) -> tuple[Batch, Array]:
-        """Return the next batch, valid until the one after it, and the epoch of each of its records.
+        """Return the next batch, valid until the following call, and the epoch of each of its records.
 
         Raises
         ------
         DataError
-            The store cannot be opened or read, or holds other records.
+            The store cannot be opened or read, or its records do not fit the job.
         Aborted
             The job has ended.
         """
@@ -142,11 +142,11 @@ class StoreReader(InputLayer):
         return batch, loader.epochs()
 
     def _waiting(self, what: str = "") -> AbstractContextManager[None]:
-        """Tell the cancellation what the thread waits for."""
+        """Report to the cancellation that the thread waits for records."""
         return self.context.cancellation.waiting(f"records of layer {self.conf_name}{what}")
 
     def _abort(self) -> None:
-        """Wake whoever waits for records; called by the thread that closes the cancellation."""
+        """Wake threads that wait for records; called by the thread that cancels."""
         loader = self._loader
         if loader is not None:
             loader.abort()
@@ -155,7 +155,7 @@ class StoreReader(InputLayer):
         with self._waiting(": opens the store"):
             self._store = self.open_checked()
             self._loader = self.make_loader(self._store)
-        self.context.cancellation.check()  # closed meanwhile, it has not found the loader
+        self.context.cancellation.check()  # `_abort` may have run before there was a loader
         if self._cursor is not None:
             self._loader.seek(self._cursor)
         if self._n_ahead:
@@ -164,22 +164,22 @@ class StoreReader(InputLayer):
         return self._loader
 
     def read_ahead(self) -> None:
-        """Open the store and begin to read, before the first batch is computed.
+        """Open the store and start reading, before the first batch is needed.
 
         Raises
         ------
         DataError
-            The store cannot be opened, or holds other records.
+            The store cannot be opened, or its records do not fit the job.
         """
         (self._loader or self._open()).start()
 
     def wait_for_batch(self) -> None:
-        """Wait until the first batch after `read_ahead` is there, or reading has failed, as `next_batch` will report.
+        """Wait until the first batch after `read_ahead` was read, or reading failed, which `next_batch` reports.
 
         Raises
         ------
         Aborted
-            The job ended meanwhile.
+            The job has ended.
         """
         if self._loader is not None:
             with self._waiting():
@@ -187,10 +187,10 @@ class StoreReader(InputLayer):
             self.context.cancellation.check()
 
     def record_files(self, first: int, stop: int) -> list[str]:
-        """Return the URL of the file of each of some records; empty unless the store is open and each has its own."""
+        """Return the URL of each record's file; empty if the store is closed, or files hold several records."""
         return self._store.record_files(first, stop) if self._store else []
 
-    # -- what has been read -------------------------------------------------------------------------
+    # -- statistics ---------------------------------------------------------------------------------
 
     @property
     def wait_s(self) -> float:
@@ -203,22 +203,22 @@ class StoreReader(InputLayer):
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of the blocks that were read."""
+        """Number of bytes of the blocks read."""
         return self._loader.reader.bytes_read if self._loader else 0
 
     @property
     def bytes_local(self) -> int:
-        """Bytes of the blocks that were read from this host."""
+        """Number of bytes of the blocks read from this host."""
         return self._loader.reader.bytes_local if self._loader else 0
 
     def bad_ids(self) -> set[tuple[str, int]]:
-        """Return store and index of each bad record that the batches so far would have had."""
+        """Return (store, index) of each bad record left out of the batches so far."""
         return {(self._loader.store.url, record) for record in self._loader.bad.records} if self._loader else set()
 
     def take_bad(self) -> list[dict[str, Any]]:
-        """Return the bad records that were not returned before, as ``layer``, ``url``, ``block``, ``row``, ``reason``.
+        """Return the new bad records as dicts with ``layer``, ``url``, ``block``, ``row`` and ``reason``.
 
-        A block that is bad as a whole comes once, without a row, with its ``rows``.
+        A block that is bad as a whole has one entry, with the number of its ``rows`` in place of ``row``.
         """
         if self._loader is None:
             return []
@@ -238,7 +238,7 @@ class StoreReader(InputLayer):
         Raises
         ------
         DataError
-            The records or their order are others now; at once, or at the first batch if the store is not open.
+            The records or their order have changed. Raised at the first batch if the store is not open yet.
         """
         self._cursor, self._n_ahead = dict(cursor), 0
         if self._loader is not None:
@@ -252,11 +252,11 @@ class StoreReader(InputLayer):
 
     @property
     def store(self) -> Store | None:
-        """The store, if it is open."""
+        """The store, or None if it is not open."""
         return self._store
 
     def close(self) -> None:
-        """Close loader and store; the position stays."""
+        """Close loader and store; keep the position."""
         self._cursor = self.cursor()
         if self._cursor is not None:
             self._n_ahead = 0
@@ -268,12 +268,12 @@ class StoreReader(InputLayer):
 
 
 def find_scaling(layer: StoreInput) -> Scaling | None:
-    """Return the scaling of the records of a layer, for their shape; None if they are not standardised.
+    """Return the scaling of the records of a layer; None if they are not standardised.
 
     Raises
     ------
     DataError
-        The net has another scaling than its job says.
+        The net was trained with another scaling.
     """
     known, name, shape = layer.context.class_names.known, layer.conf_name, layer.features[0].shape[1:]
     if not layer.store_conf.standardise:
@@ -286,7 +286,7 @@ def find_scaling(layer: StoreInput) -> Scaling | None:
     if scaling is None:
         trained = f"only of {', '.join(known.scalings)}" if known.scalings else "none: it was trained without"
         raise DataError(
-            f"layer {name}: standardise: true, which takes mean and standard deviation of the training data from a "
+            f"layer {name}: standardise: true needs mean and standard deviation of the training data from a "
             f"checkpoint, and this net has {trained}. Train it with standardise: true, or leave the key out."
         )
     fitting = scaling.of_shape(shape)
@@ -298,34 +298,33 @@ def find_scaling(layer: StoreInput) -> Scaling | None:
 
 
 class StoreInput(StoreReader):
-    """What layers that read a store share (SINGA's StoreInputLayer and SingleLabelRecordLayer).
+    """Base of layers that read a store (SINGA's StoreInputLayer and SingleLabelRecordLayer).
 
-    The output is (batchsize / n_workers, *shape), ``(x - mean) / std`` where the job gives these, by value or as the
-    first record of a store, or says ``standardise``. The workers of a group together read each of its records once an
-    epoch; groups read different records. Labels of a store with class names are matched by name with those of the
-    training data.
+    The output is (batchsize / n_workers, *shape): ``(x - mean) / std`` if the job sets these, as numbers, as the first
+    record of a store, or by ``standardise``. The workers of a group together read each of the group's records once per
+    epoch; groups read different records. Class names of labels are matched with those of the training data.
     """
 
     block: ClassVar[type[Conf] | None] = StoreConf
     default_backend: ClassVar[str | None] = None
     label_column = ""
-    """Name of the label to read, if records have several."""
+    """Name of the label to read from records with several labels."""
     n_records: int | None = None
-    """Records of the store, once `check_source` or `count` has opened it."""
+    """Number of records of the store, known after `check_source` or `count`."""
     n_history = 0
-    """`Store.n_history`, as soon as it is known."""
+    """`Store.n_history`, known after `count`."""
     n_later = 0
-    """`Store.n_later`, likewise."""
+    """`Store.n_later`, known after `count`."""
     left_out = ""
-    """`Store.describe_left_out`, as soon as it is known."""
+    """`Store.describe_left_out`, known after `count`."""
     warns = True
-    """Whether to log what the store leaves out, and what its order costs, when it is opened to be read."""
+    """Whether to log, when the store is opened for reading, what it leaves out and what its order costs."""
     passed = 0
-    """Records to pass over at the start, beside those of ``random_skip``."""
+    """Number of records to skip at the start, in addition to ``random_skip``."""
     apart = False
-    """Whether each worker reads a part of ``span``, not of each batch."""
+    """Whether each worker reads a part of ``span``, instead of a part of each batch."""
     span: tuple[int, int] | None = None
-    """First record, and the one after the last, to read again and again; None for all. One batch is not read ahead."""
+    """Range (start, stop) of records to read repeatedly; None for all. A single batch is not read ahead."""
 
     def __init__(self, conf: LayerConf, context: InputContext, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
@@ -340,7 +339,7 @@ class StoreInput(StoreReader):
         self._following: tuple[Array, RecordIds] | None = None
 
     def adapted(self, conf: StoreConf) -> StoreConf:
-        """Return ``store_conf`` as this type of layer takes it."""
+        """Return ``store_conf`` adapted to this type of layer."""
         return with_column_shape(conf)
 
     def setup(self) -> None:
@@ -359,7 +358,7 @@ class StoreInput(StoreReader):
         self.add_output((self._own_rows(), *store.shape), requires_grad=False, own_data="consumed")
 
     def _own_rows(self) -> int:
-        """Return how many rows of a batch this worker reads."""
+        """Return the number of rows of a batch that this worker reads."""
         sizes, n_workers = self.store_conf.batchsize, self.site.batch_shard.count
         shares = (self.context.shares if n_workers > 1 else ()) or (1,) * n_workers
         parts = [share * self.batch_size // sum(shares) for share in shares]
@@ -396,7 +395,7 @@ class StoreInput(StoreReader):
         if self._augmentation is not None:
             values = self._augmentation(values, batch.ids, epochs)
         if labels is not None:
-            # the loader uses its memory again
+            # a copy, as the loader reuses its memory
             labels = np.array(labels, np.int32)
         return values, RecordIds(labels, batch.ids, epochs)
 
@@ -414,18 +413,18 @@ class StoreInput(StoreReader):
         return values, RecordIds(pair[0], records.ids, records.epochs, pair[1], np.maximum(shares, 1 - shares))
 
     def parse(self, arrays: Arrays) -> tuple[Any, Any]:
-        """Make values and labels of a whole batch of records (SINGA's Parse); for parsers of the user's own.
+        """Return values and labels of a batch of records (SINGA's Parse); a user's parser overrides it.
 
         Parameters
         ----------
         arrays : dict of str to ndarray, (N, ...)
-            The fields of the records, as the store has them: not to be written to. ``pixel`` uint8 or ``data`` float32,
-            ``label`` int32 if there are any; a store of the user's own may have others.
+            The fields of the records, read-only: ``pixel`` uint8 or ``data`` float32, and ``label`` int32 if there are
+            labels; a user's store may have other fields.
 
         Returns
         -------
         values : ndarray, (N, *shape) or as many values
-            Numbers, before mean and std; what is no uint8 becomes float32 with them.
+            Numbers, before normalisation; types other than uint8 become float32.
         labels : ndarray, (N,) integers, or None
         """
         values = arrays["data"] if "data" in arrays else arrays["pixel"]
@@ -438,8 +437,8 @@ class StoreInput(StoreReader):
         if values.size != n * size or (labels is not None and np.shape(labels) != (n,)):
             of_labels = "no labels" if labels is None else f"labels {np.shape(labels)}"
             raise DataError(
-                f"layer {self.name}: {type(self).__name__}.parse() made values {values.shape} and {of_labels} of {n} "
-                f"records, expected values {(n, *self.features[0].shape[1:])}, and labels {(n,)} or None."
+                f"layer {self.name}: {type(self).__name__}.parse() returned values {values.shape} and {of_labels} for "
+                f"{n} records, expected values {(n, *self.features[0].shape[1:])}, and labels {(n,)} or None."
             )
         wrong = None if labels is None else find_wrong_label(np.asarray(labels))
         if wrong is not None:
@@ -447,34 +446,34 @@ class StoreInput(StoreReader):
         return values.reshape(n, *self.features[0].shape[1:]), labels
 
     def values_of(self, arrays: Arrays) -> Array:
-        """Return the values of records, (n, *shape), neither normalised nor rounded."""
+        """Return the values of records, (n, *shape), before normalisation."""
         return self._parsed(self._labels.apply(arrays))[0]
 
     # -- the store -------------------------------------------------------------------------------
 
     def open_store(self) -> Store:
-        """Open the store as this type of layer reads it, with named columns in the order of the training data."""
+        """Open the store, with named columns in the order of the training data."""
         conf, backend = self.store_conf, self.store_conf.backend or self.default_backend
-        # what the training net has learned of the columns of a table; None if this layer learns it
+        # columns of the training data; None if this layer reads the training data
         facts = self.context.class_names.table_of(self.conf_name, self.context.phase == Phase.TRAIN)
         if conf.is_table:
             opened = open_records(conf, backend, facts)
         else:
             opened = open_named(conf, backend, facts, partial(self.open_plain, backend))
-        # a table learns from its part alone
+        # stores without the option are wrapped; a table applies it itself, as its statistics are of its part only
         return opened if conf.split is None or "split" in opened.option_names() else SplitStore(opened, conf.split)
 
     def open_plain(self, backend: str | None) -> Store:
-        """Open records that are no table with named columns."""
+        """Open records without named columns."""
         return open_records(self.store_conf, backend)
 
     def check_source(self) -> None:
-        """Compare the stores with what the job says about them, before anything runs.
+        """Check the stores of the layer against the job.
 
         Raises
         ------
         ConfigError
-            A store cannot be opened, or holds other records; all problems at once, with paths relative to the layer.
+            A store cannot be opened, or its records do not fit; lists all problems, with paths relative to the layer.
         """
         problems = []
         try:
@@ -490,7 +489,7 @@ class StoreInput(StoreReader):
             raise ConfigError(problems)
 
     def open_checked(self) -> Store:
-        """Open the store, compared with the job and the training data; errors are those of `survey`."""
+        """Open the store, and check it against the job and the training data; raises the errors of `survey`."""
         store, known, learns = self.open_store(), self.context.class_names, self.context.phase == Phase.TRAIN
         try:
             required = self.store_conf.needs_label
@@ -508,20 +507,20 @@ class StoreInput(StoreReader):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the classes, by label as the net gets it; empty where they are not known.
+        """Names of the classes by number; empty if unknown.
 
-        Known from a checkpoint, or once the training layer has opened its store.
+        They come from a checkpoint, or from the training layer's store once that is open.
         """
         return self.context.class_names.find(self.conf_name)
 
     def read_class_names(self) -> tuple[str, ...]:
-        """Open the store, and return the names of its classes."""
+        """Open the store and return the names of its classes."""
         with self.open_store() as store:
             self.context.class_names.match_table(self.conf_name, store, learns=True)
             return find_label(store, self.label_column)[1]
 
     def _check_labels(self, store: Store) -> None:
-        """Check that the net reads one label of each record, and that the class numbers of a job are for one label."""
+        """Check that the layer reads one label of each record."""
         if not has_several_labels(store) or not self.store_conf.has_label:
             return
         if self.store_conf.labels:
@@ -536,29 +535,29 @@ class StoreInput(StoreReader):
     def _check_records(self, store: Store) -> None:
         self._check_labels(store)
         if type(self).parse is not StoreInput.parse:
-            # what it makes of records is not known before it has made it of one
+            # the result of a user's parser is checked with one record
             first = {name: array[:1] for name, array in store.read_block(0).items()}
             self._parsed(self._labels.apply(first))
             return
         check_records(store, self.store_conf)
 
     def statistics(self) -> tuple[Array | float | None, Array | float | None]:
-        """Read mean and std, of a record or for all values; None where the job gives none. See `Scaling.divisor`."""
+        """Return mean and std as arrays or numbers; None if the job has none. See `Scaling.divisor`."""
         if (scaling := find_scaling(self)) is not None:
             return scaling.mean, scaling.divisor
         return self._read_statistic("mean_file"), self._read_statistic("std_file")
 
     def _read_statistic(self, key: str) -> Array | float | None:
-        """Return mean or std: one record of the file, else the value, else None."""
+        """Return mean or std; see `read_statistic`."""
         return read_statistic(self.store_conf, key, self.features[0].shape[1:], self.context.param_dtype)
 
     def survey(self) -> Survey | None:
-        """Return where the blocks of the store lie, None if its filesystem has no such thing.
+        """Return the locations of the store's blocks; None if its filesystem has none.
 
         Raises
         ------
         DataError
-            The store cannot be opened, or holds other records.
+            The store cannot be opened, or its records do not fit the job.
         """
         if not fs.has_locations(self.store_conf.path, self.store_conf.storage_options):
             return None
@@ -566,9 +565,9 @@ class StoreInput(StoreReader):
             return Survey.of(store)
 
     def count(self) -> int:
-        """Return how many records the store has; opens it once, with the errors of `survey`.
+        """Return the number of records of the store, which is opened once; raises the errors of `survey`.
 
-        In a process whose memory is known, a store that takes more is an error.
+        If the memory of the process is known, a store that needs more raises an error, too.
         """
         if self.n_records is None:
             with self.open_checked() as store:
@@ -579,7 +578,7 @@ class StoreInput(StoreReader):
         return self.n_records
 
     def _memory(self) -> dict[str, Any]:
-        """Return what decides how much memory a loader takes, as `MemoryBudget` and `Loader` take it."""
+        """Return the arguments of `MemoryBudget` and `Loader` that decide the memory of a loader."""
         conf = self.store_conf
         return {
             "n_workers": self.site.batch_shard.count,
@@ -598,7 +597,7 @@ class StoreInput(StoreReader):
         return GroupRecords.steps_per_epoch(self.count(), size, self.context.n_groups, self.store_conf.last_batch)
 
     def make_order(self, sizes: Sequence[int], fingerprint: str, runs: Sequence[int] | None = None) -> Sampler:
-        """Return the order in which the group reads a store of blocks of these sizes, in these runs if it has any."""
+        """Return the order in which the group reads a store with blocks of these sizes, and these runs if any."""
         conf, context = self.store_conf, self.context
         return Sampler(
             sizes,
@@ -619,12 +618,12 @@ class StoreInput(StoreReader):
         )
 
     def read_statistics(self) -> None:
-        """Read the mean and std that records are normalised by; for a layer that is to be fed with `feed`.
+        """Read mean and std for the normalisation; needed before `feed`.
 
         Raises
         ------
         DataError
-            One cannot be read, or has another shape than a record.
+            A file cannot be read, or its record has another shape.
         """
         self._scaling = find_scaling(self)
         statistics = self.statistics()
@@ -659,14 +658,14 @@ class StoreInput(StoreReader):
 
 @LAYERS.register()
 class RecordInput(StoreInput):
-    """Records of any store: pixels become floats as they are normalised, ``data`` is taken where a record has it."""
+    """Reads records of any store: the field ``data`` if there is one, else ``pixel``."""
 
 
 @LAYERS.register()
 class CSVInput(StoreInput):
-    """Records of text lines: a label (if ``has_label``), then numbers, any character of ``separator`` between them.
+    """Reads text lines: a label (if ``has_label``), then numbers, separated by any character of ``separator``.
 
-    A first line with the names of the columns is passed over.
+    A first line with the names of the columns is skipped.
     """
 
     default_backend = "csv"

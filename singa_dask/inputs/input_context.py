@@ -1,4 +1,4 @@
-"""InputContext: what all layers of one net share, and what those that read records need beside that."""
+"""InputContext: what the layers of a net share, including what input layers need."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class InputContext(Context):
     Attributes
     ----------
     assignments : mapping of str to sequence of int
-        By input layer: the order in which blocks are assigned to the workers, where it is given; see `Sampler`.
+        Order in which blocks are assigned to the workers, by input layer; see `Sampler`.
     class_names : ClassNames
-        What the labels of the training net's input layers mean.
+        Meaning of the labels of the training net's input layers.
     host_names : collection of str
-        What the host of the process is called; bytes that lie there count as local.
+        Names of this host, whose bytes count as local.
     reader_bytes : int or None
-        Share of each store's reader in the memory of this process, if known; see `MemoryBudget`.
+        Memory of this process for the reader of each store, if known; see `MemoryBudget`.
     """
 
     assignments: Mapping[str, Sequence[int]] = field(default_factory=dict)

@@ -22,21 +22,21 @@ from singa_dask.ops.contract import Array, DType
 
 logger = logging.getLogger(__name__)
 
-# keys of store_conf that are options of some formats; those of lines of numbers go to CSVInput
+# keys of store_conf that are options of some formats, without the options of CSVInput
 FORMAT_KEYS = (*NAMING, "encoding", *ImageOptions.model_fields)
 
 
 def open_records(conf: StoreConf, backend: str | None, facts: TableFacts | None = None) -> Store:
-    """Open records with the options that ``store_conf`` has for their format.
+    """Open records with the options of their format in ``store_conf``.
 
-    ``facts`` is what is known of the training data, of a table with named columns.
+    ``facts`` describes the training data of a table with named columns.
 
     Raises
     ------
     DataError
-        They cannot be opened, or the format does not take one of the options.
+        The store cannot be opened, or its format does not have one of the options.
     """
-    # runs of earlier versions say resize: []
+    # runs of earlier versions have resize: []
     options = {
         key: as_single(key, getattr(conf, key))
         for key in FORMAT_KEYS
@@ -57,7 +57,7 @@ def open_records(conf: StoreConf, backend: str | None, facts: TableFacts | None 
 
 def _open_table(conf: StoreConf, cls: type[Store] | None, facts: TableFacts | None) -> Store:
     if facts is not None and not conf.features:
-        # without others that this table may have, in the order of the training data
+        # only the columns of the training data, in their order
         conf = conf.model_copy(update={"features": list(facts.features)})
     options = {
         **{key: getattr(conf, key) for key in NamedColumns.model_fields},
@@ -70,14 +70,14 @@ def _open_table(conf: StoreConf, cls: type[Store] | None, facts: TableFacts | No
 
 
 def open_named(conf: StoreConf, backend: str | None, facts: TableFacts | None, plain: Callable[[], Store]) -> Store:
-    """Open records as ``plain`` does, or if they have named columns in another order, by the names of ``facts``.
+    """Open records by position, or by the names of ``facts`` if their columns have names in another order.
 
-    Columns that the net does not read are passed over. Records without names are taken by position.
+    ``plain`` opens them by position, which is also used without names. Columns that the net does not read are ignored.
 
     Raises
     ------
     DataError
-        They cannot be opened, or lack a column.
+        The store cannot be opened, or lacks a column.
     """
     if facts is None:
         return plain()
@@ -96,15 +96,15 @@ def open_named(conf: StoreConf, backend: str | None, facts: TableFacts | None, p
     if named is not None:
         store.close()
     elif store.table_facts is None and "data" in store.schema:
-        said = "no names of columns, so they are taken in the order of the training data"
+        said = "the columns have no names, so they are read in the order of the training data"
         warn_once(logger, f"{conf.path}: {said}")
     return named or store
 
 
 def _open_by_name(conf: StoreConf, backend: str | None, facts: TableFacts, plain: Store | None) -> Store | None:
-    """Open the columns of ``facts``; None if the records have no names, or the format reads no columns by name.
+    """Open the columns of ``facts``; None if the records have no names, or the format cannot read columns by name.
 
-    ``plain`` are the records by position, None if they cannot be opened so.
+    ``plain`` is the store opened by position, or None if that failed.
     """
     options = options_of(conf)
     with contextlib.suppress(DataError):
@@ -127,7 +127,7 @@ def _open_by_name(conf: StoreConf, backend: str | None, facts: TableFacts, plain
 
 
 def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType) -> Array | float | None:
-    """Return mean or std: one record of the file, else the value, else None.
+    """Return mean or std: the first record of the file, else the number, else None.
 
     Parameters
     ----------
@@ -135,25 +135,25 @@ def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType
     key : str
         ``"mean_file"`` or ``"std_file"``.
     shape : sequence of int
-        Shape of the result, which is that of a record.
+        Shape of a record.
     dtype : dtype
 
     Raises
     ------
     DataError
-        The file cannot be read, or its records have another shape.
+        The file cannot be read, or its record has another shape.
     """
     url = getattr(conf, key)
     value: float | None = getattr(conf, f"{key.removesuffix('_file')}_value")
     if not url:
         return value
     backend = detect(url, conf.storage_options) or conf.backend
-    # there a line of text has no label, whatever the records have
+    # a line of text has no label there
     text = {"separator": conf.separator, "has_label": False} if backend in backends_holding("text") else {}
     with open_store(url, backend, conf.storage_options, **text) as store:
         arrays = store.read_block(0)
     record = (arrays["data"] if "data" in arrays else arrays["pixel"])[0]
-    # one that is channels first, as shape says, is taken as it is, whatever the layout of the records
+    # a record with channels first, as in shape, is used unchanged, whatever the layout of the records
     if same_shape(record.shape, stored_shape(conf)) or not same_shape(record.shape, conf.shape):
         check_shape(url, record.shape, conf, "a record")
         record = in_layout(record[None], conf)[0]

@@ -1,4 +1,4 @@
-"""The shapes of stored records, compared with what ``store_conf`` says."""
+"""Checks that the shapes of stored records agree with ``store_conf``."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from singa_dask.inputs.store_conf import StoreConf
 
 
 def stored_shape(conf: StoreConf) -> tuple[int, ...]:
-    """Return the shape that records have in the store: ``shape``, or (height, width, channels) of it."""
+    """Return the shape of records in the store: ``shape``, or its (height, width, channels) for NHWC."""
     shape = tuple(conf.shape)
     return (*shape[1:], shape[0]) if conf.layout == "NHWC" else shape
 
 
 def same_shape(actual: Sequence[int], expected: Sequence[int]) -> bool:
-    """Tell whether two shapes differ by axes of length one alone; a flat one is never the same as one that is not."""
+    """Return whether two shapes are equal except for axes of length one."""
     return _squeezed(actual) == _squeezed(expected)
 
 
 def check_shape(url: str, actual: Sequence[int], conf: StoreConf, what: str = "records") -> None:
-    """Compare the shape of a store's records with what a job says.
+    """Check the shape of a store's records against the job; ``what`` names the checked object in the error.
 
-    Axes of length one do not count. Flat records can have any shape of their size, and any record can be read as a flat
-    one; everything else would put values in wrong places. ``what`` is what has the shape, for the error.
+    Axes of length one do not count. A flat record may be read as any shape of its size, and any record as a flat one.
+    Other reshaping would put values in wrong places.
 
     Raises
     ------
     DataError
-        They do not agree.
+        The shapes do not agree.
     """
     expected = stored_shape(conf)
     flat = min(len(_squeezed(actual)), len(_squeezed(conf.shape))) <= 1
     if same_shape(actual, expected) or (flat and math.prod(actual) == math.prod(expected)):
         return
-    said = "shape and layout: NHWC say" if conf.layout == "NHWC" else "shape says"
+    keys = "shape and layout: NHWC" if conf.layout == "NHWC" else "shape"
     hint = _hint(tuple(actual), conf) if math.prod(actual) == math.prod(expected) else ""
-    raise DataError(f"{url}: {what} of {tuple(actual)}, expected {expected}, as {said}.{hint}")
+    raise DataError(f"{url}: {what} of {tuple(actual)}, expected {expected} from {keys}.{hint}")
 
 
 def check_records(store: Store, conf: StoreConf) -> None:
-    """Compare the shape and the fields of a store's records with what a job says.
+    """Check the shape and the fields of a store's records against the job.
 
     Raises
     ------
@@ -55,28 +55,28 @@ def check_records(store: Store, conf: StoreConf) -> None:
     """
     values = store.schema.get("data") or store.schema.get("pixel")
     if values is None:
-        raise DataError(f"{store.url}: only {', '.join(store.schema)}, expected {tuple(conf.shape)}, as shape says.")
+        raise DataError(f"{store.url}: only {', '.join(store.schema)}, expected {tuple(conf.shape)} from shape.")
     names = store.table_facts.names if store.table_facts else ()
     check_shape(store.url, values.shape, conf, f"records ({listed(names)})" if names else "records")
     if conf.needs_label and "label" not in store.schema:
         if "target" in store.schema and not store.table_facts:
             raise DataError(
-                f"{store.url}: the records have targets, which are floats, and no labels. Give labels as integers or "
-                "texts, such as y.astype(int), or set has_label: false to do without."
+                f"{store.url}: the records have targets, which are floats, and no labels. Pass labels as integers or "
+                "texts, such as y.astype(int), or set has_label: false to read no labels."
             )
         raise without_labels(store.url, bool(store.table_facts), store.other_fields)
 
 
 def without_labels(url: str, is_table: bool, others: Sequence[str] = ()) -> DataError:
-    """Return the error of records that have no labels, which a layer needs; ``others`` are fields that could be."""
+    """Return the error that records have no labels; ``others`` are fields that could be labels."""
     hint = "Name the column in label, or set" if is_table else "Set"
     if others:
         hint = f"Name one of {listed(others)} by user_conf: {{label: NAME}}, or set"
-    return DataError(f"{url}: the records have no labels. {hint} has_label: false to do without.")
+    return DataError(f"{url}: the records have no labels. {hint} has_label: false to read none.")
 
 
 def _hint(actual: tuple[int, ...], conf: StoreConf) -> str:
-    """Say what to do about records that have the right size, but another shape."""
+    """Return advice for records of the right size but another shape."""
     shape = tuple(conf.shape)
     if same_shape(actual, shape):
         return " These are channels first: leave layout out."
@@ -87,11 +87,11 @@ def _hint(actual: tuple[int, ...], conf: StoreConf) -> str:
         )
     if len(shape) == 3 and same_shape(actual, (shape[2], *shape[:2])):
         return f" The shape of images is [channels, height, width]: set shape: {list(actual)}."
-    return f" Set shape: {list(actual)}, or shape: [{math.prod(actual)}] for values in a row."
+    return f" Set shape: {list(actual)}, or shape: [{math.prod(actual)}] for flat records."
 
 
 def in_layout(values: npt.NDArray[Any], conf: StoreConf) -> npt.NDArray[Any]:
-    """Return a batch of images (N, height, width, channels) as a view (N, channels, height, width) if so laid out."""
+    """Return a batch of images as a view (N, channels, height, width) if ``layout`` is NHWC, else unchanged."""
     if conf.layout != "NHWC" or values.size != len(values) * math.prod(conf.shape):
         return values
     return np.moveaxis(values.reshape(len(values), *stored_shape(conf)), -1, 1)

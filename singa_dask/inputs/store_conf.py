@@ -1,4 +1,4 @@
-"""StoreConf: the records that an input layer reads, as a job describes them."""
+"""StoreConf: the block of a job that describes the records of an input layer."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from singa_dask.inputs.augmentation import AugmentConf
 
 
 class CacheConf(Conf):
-    """``cache``: a directory on a local disk, shared by the processes of a host."""
+    """``cache``: a directory on a local disk that the processes of a host share."""
 
     dir: str = ""
-    """The directory: empty, new, or an earlier cache. Default: SINGA_DASK_CACHE, or else ~/.cache/singa-dask."""
+    """A new or empty directory, or an earlier cache. Default: SINGA_DASK_CACHE, or else ~/.cache/singa-dask."""
     limit_gb: Positive = 20.0
     """Maximum size in 10**9 bytes; the least recently used blocks are deleted first."""
 
 
 class _SharedConf(Conf):
-    """What all stores share."""
+    """Keys of all formats."""
 
     backend: Annotated[str, RegisteredName("store")] = ""
     """Format of the store; detected if empty."""
     path: str = ""
     """URL or path of the records."""
     split: SplitConf | None = None
-    """Read only the records to train on, or those to test on, chosen by a rule: ``{part: train, test_share: 0.2}``. By
-    default all."""
+    """Read only the training or only the test records, split by a rule: ``{part: train, test_share: 0.2}``. By default
+    all."""
     mean_file: str = ""
     """Store whose first record is subtracted from each record."""
     std_file: str = ""
@@ -48,18 +48,18 @@ class _SharedConf(Conf):
     """Number that divides each value, if there is no std_file."""
     standardise: bool = False
     """Subtract from each value of a record, or each channel of an image (channels, height, width), its mean over all
-    training records, and divide by its standard deviation. Both are computed once, in 64 bits, before training begins,
-    and kept in checkpoints. Layers of the test and validation nets say it too, and use those of the training data."""
+    training records, and divide by its standard deviation. Both are computed once, in 64 bits, before the training, and
+    saved in checkpoints. Set it in the layers of the test and validation nets, too: they use the same numbers."""
     batchsize: Many[Size] = Field(default=[])
-    """Records per step of the whole worker group; or one number for each of its workers."""
+    """Records per step of the whole worker group, or a list with one number for each of its workers."""
     shape: Many[Size] = Field(default=[])
-    """Shape of one record, without the batch; of an image always (channels, height, width)."""
+    """Shape of one record; of an image always (channels, height, width)."""
     encoded: bool = False
     """Unused, in SINGA too."""
     random_skip: Count = 0
-    """Start at a random record among the first this many."""
+    """Start at a random record among this many first ones."""
     prefetching: bool = False
-    """Unused: the next batch is always read while the net computes."""
+    """Unused: batches are always read while the net computes."""
     shuffle: Literal["none", "block", "full"] = "none"
     """Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch."""
     window: Size = 64
@@ -67,48 +67,48 @@ class _SharedConf(Conf):
     last_batch: Literal["wrap", "drop_last", "pad"] = "wrap"
     """An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it."""
     on_error: Literal["raise", "skip", "replace"] = "raise"
-    """A record that cannot be read: raise an error, use the next good one, or one drawn at random."""
+    """For a record that cannot be read: raise an error, use the next good record, or use a random one."""
     max_bad: float = Field(default=0.01, gt=0)
-    """Maximum number of bad records that a worker tolerates: a whole number, or a fraction (below 1) of all records."""
+    """Maximum number of bad records per worker: a whole number, or a fraction (below 1) of all records."""
     labels: Count = 0
-    """Number of classes: a record with a label outside of 0 to labels - 1 is bad. 0 does not check labels."""
+    """Number of classes; a record with a label outside of 0 to labels - 1 is bad. 0 for no check."""
     layout: Literal["NCHW", "NHWC"] = "NCHW"
-    """Order of the axes of images in the store: NHWC for records of (height, width, channels), as NumPy, Pillow and
-    TensorFlow have them. ``shape`` is (channels, height, width) with both."""
+    """Order of the axes of images in the store: NHWC for records of (height, width, channels), as in NumPy, Pillow and
+    TensorFlow. ``shape`` is (channels, height, width) in both cases."""
     storage_options: dict[str, Any] = Field(default={})
-    """Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client (native, pyarrow,
-    webhdfs), and for native: deadline_s, http (of the NameNode), config_dir, kerberos_principal, kerberos_keytab,
-    kerberos_cache, and Hadoop's settings by their names, as dfs.replication."""
+    """Options of fsspec for the filesystem of the URL. For hdfs:// they are client (native, pyarrow, webhdfs), and for
+    native: deadline_s, http (of the NameNode), config_dir, kerberos_principal, kerberos_keytab, kerberos_cache, and
+    Hadoop settings such as dfs.replication."""
     user_conf: dict[str, Any] = Field(default={})
-    """Options of the format: of a user's own store, or of a built-in one, instead of keys beside this one."""
+    """Options of the format, of a user's store or a built-in one; those of built-in ones may be keys of store_conf."""
     augment: AugmentConf | None = None
-    """Change records at random, in training only; layers of the test and validation nets may say it too."""
+    """Change records at random, in training only; ignored in layers of the test and validation nets."""
     cache: CacheConf | None = None
-    """Cache blocks of remote file systems on a local disk of each host; no cache if absent."""
+    """Cache blocks of remote files on a local disk of each host. By default no cache."""
     io_threads: Size = 32
-    """Maximum number of simultaneous reads of a process from a remote file system."""
+    """Maximum number of simultaneous reads of a process from a remote filesystem."""
     in_flight_mb: Size = 64
-    """Maximum MiB of blocks that a worker has requested from a remote file system, or decodes ahead, and not yet used;
-    at least one. Part of memory_mb."""
+    """Maximum MiB of blocks that a worker has requested from a remote filesystem or decoded ahead, and not used yet;
+    one block is always allowed. Part of memory_mb."""
     memory_mb: Size | None = None
-    """Maximum MiB of memory that a worker takes to read this layer's records: batches read ahead, blocks that are read,
-    in flight, shuffled or kept for the next epoch. Default: 1280, or less where a third of the memory of the process,
-    divided among its layers that read stores, is less: one that shuffles gets twice as much as one of a test."""
+    """Maximum MiB of memory of a worker for the records of this layer: batches read ahead, and blocks that are in
+    flight, read, shuffled, or kept for the next epoch. Default: 1280, or less if a third of the memory of the process,
+    divided among its layers that read stores, is less; a layer that shuffles gets twice the share of a test layer."""
     max_decompressed_mb: Positive = DEFAULT_LIMIT_MB
-    """Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format, may decompress to."""
+    """Maximum decompressed size of a gzipped file, or of a block of another format, in 10**6 bytes."""
 
 
 class StoreConf(NamedColumns, ImageOptions, _SharedConf):
     """``store_conf``: records of a store, at any URL (SINGA's StoreProto and more).
 
-    Any option of the format is a key, too: `singa-dask layers FORMAT` lists them.
+    Options of the format are keys, too: `singa-dask layers FORMAT` lists them.
     """
 
     options_of = "store"
 
     @classmethod
     def arranged(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """Put options that only some formats have into ``user_conf``."""
+        """Move options that only some formats have into ``user_conf``."""
         store, given = STORES.get(str(data.get("backend"))), data.get("user_conf")
         takers = [store] if store else STORES.classes()
         options = {key for each in takers for key in each.option_names()} - cls.model_fields.keys()
@@ -126,7 +126,7 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
 
     @classmethod
     def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[Mistake]:
-        """Check ``user_conf`` as the format declares it, if the job names the format."""
+        """Check ``user_conf`` against the options of the format, if the job names the format."""
         store, options = STORES.get(str(data.get("backend"))), data.get("user_conf")
         if store is not None and store.block is not None and options and isinstance(options, dict):
             columns = [key for key in NAMING if data.get(key)]
@@ -139,20 +139,20 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
 
     @property
     def label_columns(self) -> list[str]:
-        """Columns with labels; an empty name stands for none."""
+        """Columns with labels, without empty names."""
         return [name for name in self.label if name]
 
     @property
     def naming(self) -> list[str]:
-        """Keys that are given and name columns."""
+        """Keys that name columns and are set."""
         given = [key for key in NAMING if getattr(self, key) != type(self).model_fields[key].get_default()]
-        # an empty name of a label names none
+        # an empty name means no label
         given = [key for key in given if key != "label" or self.label_columns]
         return [*given, *(["split"] if self.split and self.split.key else [])]
 
     @property
     def is_table(self) -> bool:
-        """Whether the records are columns of a table, by name."""
+        """Whether the records are named columns of a table."""
         return bool(self.naming)
 
     @property
@@ -161,18 +161,18 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
         return self.has_label and bool(self.label_columns or not self.is_table)
 
     def rules(self) -> Iterator[Finding]:
-        """Refuse a division by zero, and a part of a record."""
+        """Check the keys of normalisation, layout and bad records."""
         yield from NamedColumns.rules(self)
         yield from ImageOptions.rules(self)
         if self.std_value == 0:
-            yield ("std_value",), "expected another number than 0: records are divided by it."
+            yield ("std_value",), "expected another number than 0, as records are divided by it."
         given = {key: getattr(self, key) for key in ("mean_file", "std_file", "mean_value", "std_value")}
         keys = [key for key, value in given.items() if value not in (None, "")]
         if self.standardise and keys:
             yield ("standardise",), f"it computes mean and standard deviation itself. Leave out {' and '.join(keys)}."
         for key in (*keys, "standardise", "augment") if self.texts else ():
             if getattr(self, key):
-                yield (key,), "texts are numbers of tokens, which it would change. Leave it out."
+                yield (key,), "it would change the numbers of the tokens of texts. Leave it out."
         if self.layout == "NHWC" and self.shape and len(self.shape) != 3:
             yield ("layout",), f"NHWC is for images, whose shape is [channels, height, width]. Got shape {self.shape}."
         if self.max_bad > 1 and not self.max_bad.is_integer():
@@ -180,7 +180,7 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
 
 
 def options_of(conf: StoreConf) -> fs.Options:
-    """Return the options of the filesystem, with those of the cache and the limit of decompression."""
+    """Return the options of the filesystem, with cache settings and the limit of decompression."""
     options = dict(conf.storage_options or {})
     if conf.cache is not None:
         options[fs.CACHE] = conf.cache.model_dump()
@@ -190,12 +190,12 @@ def options_of(conf: StoreConf) -> fs.Options:
 
 
 def as_single(key: str, value: Any) -> Any:
-    """Return an option as a format takes it that has one label, and one field of values."""
+    """Return the only item of ``features`` or ``label``, for formats with one of each; other options unchanged."""
     return value[0] if key in ("features", "label") and isinstance(value, list) and len(value) == 1 else value
 
 
 def with_column_shape(conf: StoreConf) -> StoreConf:
-    """Return ``store_conf`` with a shape, if it has none, but names each column of a record."""
+    """Add the shape if there is none and each column of a record is named."""
     has_pattern = any(character in name for name in conf.features for character in "*?[")
     if conf.shape or not conf.features or has_pattern or {*conf.categories, *conf.texts} & {*conf.features}:
         return conf

@@ -1,4 +1,4 @@
-"""Input layers beside that of the features: targets, labels and weights of the same records."""
+"""Input layers for targets, labels and weights of the records whose features another layer reads."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from singa_dask.layers.base import LAYERS, LayerSite
 
 
 class _TableInput(StoreInput):
-    """What layers share that read the records of another input layer, but no features.
+    """Base of layers that read other fields of the records of another input layer.
 
-    They have its ``store_conf``; shape, mean and std in it are of the features. Where it mixes records, the values are
-    mixed by the same shares.
+    They have the same ``store_conf``, in which shape, mean and std describe the features. If that layer mixes records,
+    they mix their values by the same shares.
     """
 
     field: ClassVar[str]
@@ -45,31 +45,32 @@ class _TableInput(StoreInput):
 
     def _check_records(self, store: Store) -> None:
         if self.field not in store.schema:
-            raise DataError(f"{store.url}: the records have no {self.field}, which {self.conf.type} reads.")
+            raise DataError(f"{store.url}: the records have no {self.field}, which {self.conf.type} needs.")
         self._check_labels(store)
 
     def setup(self) -> None:
         if self.store_conf.random_skip:
-            message = "the layer of the features would start at another record. Use shuffle instead."
+            message = "the layer of the features would start at another record. Set shuffle instead."
             raise ConfigError(Problem(("store_conf", "random_skip"), message))
         super().setup()
 
 
 class TargetConf(Conf):
-    """``target_conf``: the targets of records that are no table with named columns."""
+    """``target_conf``: the targets of records without named columns."""
 
     size: Size = 1
-    """How many targets a record has."""
+    """Number of targets of a record."""
 
 
 @LAYERS.register()
 class TargetInput(_TableInput):
-    """The columns ``target`` of a table with named columns, for regression: (batchsize / n_workers, targets).
+    """Targets of records for regression, as the second source of a EuclideanLoss: (batchsize / n_workers, targets).
 
-    Of other records, such as arrays (X, y) given from Python, the field ``target``: ``target_conf.size`` of them.
+    They are the columns ``target`` of a table with named columns, or the field ``target`` of other records, such as
+    arrays (X, y) from Python, with ``target_conf.size`` values.
 
     Give it the ``store_conf`` of the layer that reads the features, so that both have the same records in each step;
-    shape, mean and std in it are of the features. It is the second source of a EuclideanLoss.
+    shape, mean and std in it describe the features.
     """
 
     field = "target"
@@ -96,7 +97,7 @@ class TargetInput(_TableInput):
 
 
 class LabelConf(Conf):
-    """``label_conf``: which label of records with several a layer reads."""
+    """``label_conf``: the label to read from records with several labels."""
 
     column: str = Field(min_length=1)
     """Name of the column: one of ``label`` in ``store_conf``."""
@@ -104,11 +105,11 @@ class LabelConf(Conf):
 
 @LAYERS.register()
 class LabelInput(_TableInput):
-    """One label of records that have several: (batchsize / n_workers, 1), with classes of its own.
+    """One of several labels of records, as the second source of a SoftmaxLoss: (batchsize / n_workers, 1).
 
-    The columns are ``label: [species, island]`` in the ``store_conf`` of the layer that reads the features; give this
-    layer the same one, so that both have the same records in each step. It is the second source of a SoftmaxLoss. Its
-    values are the labels too, as floats.
+    The ``store_conf`` of the layer that reads the features lists the columns, ``label: [species, island]``. Give this
+    layer the same ``store_conf``, so that both have the same records in each step. Each label has its own classes. The
+    values are the labels as floats.
     """
 
     field = "label"
@@ -122,7 +123,7 @@ class LabelInput(_TableInput):
     def setup(self) -> None:
         known = self.store_conf.label_columns
         if known and self.label_column not in known:
-            message = f"{self.label_column!r} is no label of store_conf. Labels: {', '.join(known)}."
+            message = f"{self.label_column!r} is not a label of store_conf. Labels: {', '.join(known)}."
             raise ConfigError(Problem(("label_conf", "column"), message))
         super().setup()
 
@@ -132,10 +133,10 @@ class LabelInput(_TableInput):
 
 @LAYERS.register()
 class WeightInput(_TableInput):
-    """A weight for each record, for the third source of a loss layer: (batchsize / n_workers, 1).
+    """Weights of records, as the third source of a loss layer: (batchsize / n_workers, 1).
 
-    It is the column ``weight`` of a table with named columns, or the field ``weight`` of other records, such as arrays
-    (X, y, weights) given from Python: numbers from 0 on. A record of weight 0 adds nothing to loss and gradient.
+    They are the column ``weight`` of a table with named columns, or the field ``weight`` of other records, such as
+    arrays (X, y, weights) from Python. Weights are at least 0; a record of weight 0 does not affect loss and gradient.
 
     Give it the ``store_conf`` of the layer that reads the features, so that both have the same records in each step.
     """

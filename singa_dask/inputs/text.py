@@ -1,6 +1,6 @@
-"""Layers of text: characters in, characters drawn and written out, and what feeds them back.
+"""Layers that read characters, draw and write them, and feed them back.
 
-A character is its place in a vocabulary, a file that holds each character once and nothing else.
+A character is represented by its index in a vocabulary, a file that holds each character once.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ class CharRNNConf(Conf):
     path: str = ""
     """URL or path of the text: UTF-8, gzipped or not."""
     vocab_path: str = ""
-    """File that holds each character once; its place there is its number. When empty, the characters of the text in the
-    order of their codes."""
+    """File that holds each character once, in the order of their numbers. When empty, the characters of the text in the
+    order of their code points."""
     unroll_len: Size = 50
-    """Characters a step; equal to unroll_len of the net."""
+    """Characters per step; equal to unroll_len of the net."""
     batchsize: Size = 1
-    """Places in the text that are read at the same time, for the whole worker group."""
+    """Number of segments of the text read in parallel, for the whole worker group."""
 
 
 class RNNDummyConf(Conf):
-    """``rnn_dummy_conf``: data of the last batch fed back, for sampling (SINGA's RNNDummyProto)."""
+    """``rnn_dummy_conf``: feedback of the last batch, for sampling (SINGA's RNNDummyProto)."""
 
     block_key = "rnn_dummy_conf"
 
     dynamic_srclayer: str = ""
-    """Layer whose output of the batch before is this layer's data, in a test."""
+    """Layer whose output of the previous batch is this layer's data in a test."""
     shape: Many[Size] = Field(default=[])
     """Shape of the data, batch first."""
     integer: bool = False
-    """Round the random start down."""
+    """Round the random initial values down."""
     low: float = 0.0
-    """Least random start."""
+    """Lower bound of the random initial values."""
     high: float = 0.0
-    """Bound of the random start, itself not drawn."""
+    """Upper bound of the random initial values, excluded."""
 
     def rules(self) -> Iterator[Finding]:
         """Check that the bounds are in order."""
@@ -68,31 +68,31 @@ class RNNDummyConf(Conf):
 
 
 class SamplingConf(Conf):
-    """``sampling_conf``: how a column is drawn."""
+    """``sampling_conf``: how columns are drawn."""
 
     temperature: NonNegative = 1.0
-    """Divides what the probabilities are made of: likely columns become likelier below 1; at 0 the best is taken."""
+    """Divides the logits: likely columns become likelier below 1; at 0 the most likely one is taken."""
     probabilities: bool = False
-    """Whether the source gives probabilities, as Softmax does, and not what they are made of."""
+    """Whether the source outputs probabilities, as Softmax does, and not logits."""
 
 
-# Characters after which what was written is sent on.
+# characters written between two flushes
 FLUSH_EVERY = 64
 
 
 def read_vocabulary(conf: CharRNNConf) -> str:
-    """Return the characters of ``vocab_path``, or else those of the text."""
+    """Return the characters of ``vocab_path``, or of the text if there is none."""
     return decode_text(conf.vocab_path) if conf.vocab_path else vocabulary_of(decode_text(conf.path))
 
 
 @LAYERS.register()
 class CharRNN(InputLayer):
-    """Windows of a text: (N, unroll_len + 1), column t the character of step t; the last one is only a label.
+    """Windows of a text, (N, unroll_len + 1): column t is the character of step t, and the last one only a label.
 
-    The text is cut into as many segments of equal length as the groups have rows together, each group has its own, and
-    each row reads one: a window a batch, the next from the last character of the one before, until one has begun in
-    the last ``unroll_len`` characters of the segment. Then all rows start anew. Such a last window ends in the segment
-    that follows, that of the last segment at the start of the text. (SINGA 0.3 reads past the end of the text there.)
+    The text is divided into segments of equal length, one for each row of all worker groups. Each batch has the next
+    window of each segment, which starts at the last character of the previous window. After a window that starts in the
+    last ``unroll_len`` characters of a segment, all rows start again. That window ends in the next segment, after the
+    last segment at the start of the text. (SINGA 0.3 reads past the end of the text there.)
     """
 
     block = CharRNNConf
@@ -126,7 +126,7 @@ class CharRNN(InputLayer):
         feature, context, window = self.features[0], self.context, self.text_conf.unroll_len
         self._length = self._segment(len(text))
         self._identity = {"length": self._length, "crc": zlib.crc32(text)}
-        # the window that begins at the last character of the last segment
+        # for the window that starts at the end of the last segment
         windows = self._text = np.concatenate([text, text[:window]])
         rows = context.group * self.text_conf.batchsize + self.first_row(feature.shape[0]) + np.arange(feature.shape[0])
         self._places = rows[:, None] * self._length + np.arange(window + 1)
@@ -137,7 +137,7 @@ class CharRNN(InputLayer):
         return windows
 
     def _read_text(self) -> Array:
-        """Return the places of the text's characters, in a vocabulary or among the characters that it has."""
+        """Return the numbers of the characters of the text."""
         conf, text = self.text_conf, decode_text(self.text_conf.path)
         return encode_text(text, decode_text(conf.vocab_path) if conf.vocab_path else vocabulary_of(text), conf.path)
 
@@ -154,12 +154,12 @@ class CharRNN(InputLayer):
         return length
 
     def check_source(self) -> None:
-        """Read the text and the vocabulary, and look whether they fit each other and the job.
+        """Check that the text and the vocabulary can be read and fit each other and the job.
 
         Raises
         ------
         ConfigError
-            They do not, with a path relative to the layer.
+            Has a path relative to the layer.
         """
         key = "vocab_path" if self.text_conf.vocab_path else "path"
         try:
@@ -171,12 +171,12 @@ class CharRNN(InputLayer):
 
     @property
     def epoch(self) -> float | None:
-        """Passes over the segments so far, as a fraction; each step reads one window of every segment."""
+        """Number of passes over the segments so far; each step reads one window of every segment."""
         if self._text is None:
             return None
         window = self.text_conf.unroll_len
         n_windows = -(-self._length // window)
-        # the window of this step is read, or is the next one
+        # the window of this step has been read, or is the next one
         n_read = self.context.step + (self._offset // window - self.context.step) % n_windows
         return n_read / n_windows
 
@@ -192,12 +192,12 @@ class CharRNN(InputLayer):
         return {**self._cursor, "offset": self._moved(self._cursor["offset"], self._cursor["length"])}
 
     def seek(self, cursor: Mapping[str, Any]) -> None:
-        """Go on where a cursor was taken.
+        """Continue at the position of a cursor.
 
         Raises
         ------
         DataError
-            The text is another one now, or cut differently; at once, or at the first batch if it is not read yet.
+            The text or its segments have changed. Raised at the first batch if the text is not read yet.
         """
         self._cursor, self._n_ahead = dict(cursor), 0
         if self._text is not None:
@@ -210,25 +210,25 @@ class CharRNN(InputLayer):
             self._n_ahead = 0
 
     def _moved(self, offset: int, length: int) -> int:
-        """Return the offset in a segment after the windows that are to be skipped."""
+        """Return the offset in a segment after the windows to skip."""
         window = self.text_conf.unroll_len
         return (offset // window + self._n_ahead) % -(-length // window) * window
 
     def _go_to(self, cursor: Mapping[str, Any]) -> None:
         if {key: cursor.get(key) for key in self._identity} != self._identity:
             raise DataError(
-                f"{self.text_conf.path}: the text, its vocabulary or batchsize is not what it was when the run stopped."
+                f"{self.text_conf.path}: the text, its vocabulary or batchsize has changed since the run stopped."
             )
         self._offset = int(cursor["offset"])
 
 
 class Counting(Layer):
-    """A layer that tells the batches of one step, as of a test, from each other."""
+    """A layer that counts the batches of one step, e.g. of a test."""
 
     _counted = (-1, -1)
 
     def count(self) -> int:
-        """Count a batch; return how many there were before it at this step."""
+        """Count a batch; return the number of earlier ones at this step."""
         step, n_before = self._counted
         self._counted = (self.context.step, n_before + 1 if step == self.context.step else 0)
         return self._counted[1]
@@ -236,9 +236,9 @@ class Counting(Layer):
 
 @LAYERS.register()
 class RNNDummy(Feedback, Counting, InputLayer):
-    """Data without a source: uniform in [``low``, ``high``), rounded down if ``integer``.
+    """Random data, uniform in [``low``, ``high``), rounded down if ``integer``.
 
-    In a test, from its second batch on, what the layer ``dynamic_srclayer`` computed in the batch before.
+    In a test, from the second batch on, the output of the layer ``dynamic_srclayer`` in the previous batch.
     """
 
     block = RNNDummyConf
@@ -249,7 +249,7 @@ class RNNDummy(Feedback, Counting, InputLayer):
         self.dummy = self.conf.block(RNNDummyConf)
         if not self.dummy.shape:
             raise ConfigError(Problem(("rnn_dummy_conf", "shape"), f"{self.conf.type} needs it, batch first."))
-        # SINGA writes one number for one value a row
+        # SINGA's files give one number for rows of one value
         shape = self.dummy.shape if len(self.dummy.shape) > 1 else [*self.dummy.shape, 1]
         self.add_output(shape, requires_grad=False, dtype=self.context.param_dtype)
 
@@ -261,12 +261,12 @@ class RNNDummy(Feedback, Counting, InputLayer):
     def bind_feedback(self, source: Feature) -> None:
         if np.prod(source.shape) != np.prod(self.features[0].shape):
             name, shape = self.dummy.dynamic_srclayer, self.features[0].shape
-            message = f"the data of {name!r} is {source.shape}, not {shape} as shape says."
+            message = f"the data of {name!r} has shape {source.shape}, expected {shape} from shape."
             raise ConfigError(Problem(("rnn_dummy_conf", "dynamic_srclayer"), message))
         self._last = source
 
     def feed(self, values: Array) -> None:
-        """Give the data of the next batch."""
+        """Set the data of the next batch."""
         self._fed = values
 
     def forward(self, phase: Phase) -> None:
@@ -287,8 +287,8 @@ class RNNDummy(Feedback, Counting, InputLayer):
 class Sampling(Counting):
     """A column drawn for each row, (N, 1), with probabilities ``softmax(x / temperature)``.
 
-    Where ``probabilities`` says that the source has been through a Softmax, x is its logarithm. At temperature 0 it is
-    the column of the highest value, as of `ArgSort`.
+    With ``probabilities``, x is the logarithm of the source. At temperature 0 it is the column of the highest value, as
+    in `ArgSort`.
     """
 
     block = SamplingConf
@@ -318,12 +318,9 @@ class Sampling(Counting):
 
 @LAYERS.register()
 class CharRNNOutput(Layer):
-    """The character of each row of numbers, (N, 1), written as text; ``char_rnn_conf`` gives the vocabulary.
+    """Writes the character of each row of numbers, (N, 1), to ``file``, by default standard output.
 
-    Attributes
-    ----------
-    file : text file
-        Where to; standard output if nobody sets it.
+    ``char_rnn_conf`` names the vocabulary.
     """
 
     block = CharRNNConf
@@ -338,14 +335,14 @@ class CharRNNOutput(Layer):
 
     @cached_property
     def vocabulary(self) -> str:
-        """Its characters; the file is read when they are first asked for."""
+        """The characters of the vocabulary, read on first use."""
         return read_vocabulary(self.text_conf)
 
     def forward(self, phase: Phase) -> None:
         file, vocabulary = self.file or sys.stdout, self.vocabulary
         for number in self.ops.to_host(self.rows())[:, 0].tolist():
             if not 0 <= number < len(vocabulary):
-                message = f"the vocabulary has {len(vocabulary)} characters, none of number {int(number)}."
+                message = f"the vocabulary has {len(vocabulary)} characters, and no number {int(number)}."
                 raise DataError(f"{self.text_conf.vocab_path or self.text_conf.path}: {message}")
             file.write(vocabulary[int(number)])
             self._n_written += 1
@@ -354,12 +351,12 @@ class CharRNNOutput(Layer):
             self._n_written = 0
 
     def check_source(self) -> None:
-        """Look whether the vocabulary can be read.
+        """Check that the vocabulary can be read.
 
         Raises
         ------
         ConfigError
-            It cannot, with a path relative to the layer.
+            Has a path relative to the layer.
         """
         try:
             read_vocabulary(self.text_conf)

@@ -1,6 +1,6 @@
-"""Output layers that write what they read to files. None has a gradient.
+"""Output layers that write their sources to files; they have no gradient.
 
-Every worker writes its own rows: with several workers, ``out.csv`` becomes ``out-0.csv``, ``out-1.csv``.
+Each worker writes its own rows: with several workers, ``out.csv`` becomes ``out-0.csv``, ``out-1.csv``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from singa_dask.layers.traits import Traits
 
 
 class Writer(Layer):
-    """What layers that write files share: where to, and which labels."""
+    """Base of layers that write files: the file of each worker."""
 
     block = StoreConf
     traits = Traits(role="output")
@@ -31,21 +31,21 @@ class Writer(Layer):
         self.opened = ExitStack()
         self.store = self.conf.block(StoreConf)
         if not self.store.path:
-            raise ConfigError(Problem(("store_conf", "path"), f"{self.conf.type} needs to know where to write."))
+            raise ConfigError(Problem(("store_conf", "path"), f"{self.conf.type} needs a file to write to."))
         if self.store.augment is not None:
             raise ConfigError(Problem(("store_conf", "augment"), f"{self.conf.type} does not change records."))
-        # nobody reads a writer
+        # no layer reads a writer
         self.add_output(self.sources[0].shape, requires_grad=False, own_data=False)
 
     def urls(self) -> list[str]:
-        """Return where each worker writes."""
+        """Return the URL of each worker."""
         if self.site.batch_shard.count == 1:
             return [self.store.path]
         suffix = PurePosixPath(self.store.path).suffix
         return [f"{self.store.path.removesuffix(suffix)}-{i}{suffix}" for i in range(self.site.batch_shard.count)]
 
     def url(self) -> str:
-        """Return where this worker writes."""
+        """Return the URL of this worker."""
         return self.urls()[self.site.batch_shard.index]
 
     def close(self) -> None:
@@ -54,7 +54,7 @@ class Writer(Layer):
 
 @LAYERS.register()
 class CSVOutput(Writer):
-    """One line of text for each record: its label, if the source has labels, and the values with six decimals."""
+    """Write a line of text for each record: its label, if the source has labels, and its values with six decimals."""
 
     traits = Writer.traits.replace(consumes=(("data", "labels"),))
     file: Any = None
@@ -73,7 +73,7 @@ class CSVOutput(Writer):
 
 @LAYERS.register()
 class RecordOutput(Writer):
-    """Records of ``data``, and of ``label`` where the second source (or else the first) has labels, in any store.
+    """Write records of ``data``, and ``label`` if the last source has labels, to any store.
 
     ``store_conf.backend`` names the format, kvfile by default. The file is written when the net is closed.
     """

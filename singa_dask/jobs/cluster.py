@@ -1,4 +1,4 @@
-"""The Dask cluster that a job runs on: one that is there, or one that is started for it."""
+"""The Dask cluster of a job: an existing one, or one started for the job."""
 
 from __future__ import annotations
 
@@ -16,16 +16,10 @@ from singa_dask.runtime.job.client.cluster import embedded_cluster
 
 
 def check_client(client: Client | str | None, call: str) -> None:
-    """Check that a client does not run in the event loop that a call would block.
-
-    Raises
-    ------
-    ConfigError
-        It does.
-    """
+    """Raise a `ConfigError` for an asynchronous client, whose event loop ``call`` would block."""
     if isinstance(client, Client) and client.asynchronous:
         raise ConfigError(
-            "this client is asynchronous, and the call would block its event loop. Say "
+            "this client is asynchronous, and the call would block its event loop. Use "
             f"await asyncio.to_thread({call}, client=client)."
         )
 
@@ -34,16 +28,16 @@ def check_client(client: Client | str | None, call: str) -> None:
 def find_cluster(
     client: Client | str | None, scheduler_file: str | None = None, patience: Patience | None = None
 ) -> Iterator[Client]:
-    """Provide the client of a cluster that is there.
+    """Provide a client of an existing cluster.
 
     Parameters
     ----------
     client : distributed.Client, str or None
-        Its client, or the address of its scheduler.
+        A client, or the address of the scheduler.
     scheduler_file : str, optional
-        The file that its scheduler has written; goes before an address.
+        File written by the scheduler; takes precedence over an address.
     patience : Patience, optional
-        How long to wait for it.
+        How long to wait for the scheduler.
 
     Raises
     ------
@@ -52,7 +46,7 @@ def find_cluster(
     """
     if isinstance(client, Client):
         if client.status != "running":
-            raise ClusterError(f"the client of {client} is {client.status}. Make a new one.")
+            raise ClusterError(f"the client of {client} is {client.status}. Create a new one.")
         yield client
         return
     with connect(client, scheduler_file, patience or Patience()) as connected:
@@ -60,14 +54,12 @@ def find_cluster(
 
 
 def compute_on(client: Client | str | None, *values: Any) -> tuple[Any, ...]:
-    """Compute collections of Dask on a cluster, see `find_cluster`, or without a client as Dask is configured.
-
-    Other values are returned as they are.
+    """Compute Dask collections on a cluster, or as Dask is configured if the client is None; keep other values.
 
     Raises
     ------
     ClusterError
-        See `find_cluster`; or a Dask worker does not have this package, or has another version of it.
+        See `find_cluster`; or a Dask worker lacks this package or has another version of it.
     """
     if not any(map(is_dask_collection, values)):
         return values
@@ -88,21 +80,21 @@ def cluster_of(
     queue: bool = False,
     starting: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> Iterator[Client]:
-    """Provide the cluster for a job: the one given, see `find_cluster`, or else one of its size, for this job alone.
+    """Provide the cluster for a job: an existing one, see `find_cluster`, or a new one of the job's size.
 
     Parameters
     ----------
     conf : JobConf
     client, scheduler_file, patience
-        See `find_cluster`; it is also waited for room, but by a job that is to ``queue``.
+        See `find_cluster`. ``patience`` also applies to waiting for room, unless the job may ``queue``.
     queue : bool
     starting : callable
-        Returns a context in which processes are started.
+        Returns a context in which the processes of a new cluster are started.
 
     Raises
     ------
     ClusterError
-        See `find_cluster`; or there is no room in time.
+        See `find_cluster`; or the cluster has no room in time.
     """
     layout = plan_processes(conf.cluster)
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Jobs as values: read from a file, or built in Python of a net and other keys."""
+"""Job: a job read from a file, or built in Python from a net and other keys."""
 
 from __future__ import annotations
 
@@ -19,16 +19,14 @@ from singa_dask.jobs.pages import JobNets, job_page
 
 
 class Job:
-    """A job: a net, how it is trained, and on what.
-
-    Jobs do not change; `replace` returns another one.
+    """An immutable job; `replace` returns a changed copy.
 
     Parameters
     ----------
     net : Net, mapping, or sequence of mapping
-        Layers, as `Net` and `layer` make them; or the block ``neuralnet`` of a job file.
+        A `Net`, a list of layers, or the block ``neuralnet`` of a job file.
     **keys
-        The other keys of a job file: ``name``, ``epochs``, ``updater``, ``cluster`` ... Blocks are dicts.
+        Other keys of a job file: ``name``, ``epochs``, ``updater``, ``cluster`` ... Blocks are dicts.
 
     Attributes
     ----------
@@ -38,7 +36,7 @@ class Job:
     Raises
     ------
     ConfigError
-        With all mistakes.
+        Lists all mistakes.
 
     Examples
     --------
@@ -64,19 +62,19 @@ class Job:
 
     @classmethod
     def of(cls, job_file: JobFile) -> Job:
-        """Return the job of a file that has been read."""
+        """Return the job of a `JobFile`."""
         job = cls.__new__(cls)
         job.file = job_file
         return job
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name != "file":  # it would change nothing, silently
-            raise AttributeError(f"a job does not change: write job = job.replace({{{name!r}: {value!r}}}).")
+        if name != "file":
+            raise AttributeError(f"a job is immutable. Use job = job.replace({{{name!r}: {value!r}}}).")
         super().__setattr__(name, value)
 
     @property
     def conf(self) -> JobConf:
-        """What the job says, with every default."""
+        """The model of the job, with all defaults."""
         return self.file.job
 
     @property
@@ -85,7 +83,7 @@ class Job:
         return self.conf.name
 
     def replace(self, set: Mapping[str, Any] | None = None, cluster: str | os.PathLike[str] | None = None) -> Job:
-        """Return the job with some values changed.
+        """Return a copy of the job with changed values.
 
         Parameters
         ----------
@@ -99,12 +97,12 @@ class Job:
         Raises
         ------
         ConfigError
-            With all mistakes.
+            Lists all mistakes.
         """
         return Job.of(loads(self.to_yaml(), HERE, _changes(set), cluster, REGISTRIES, with_lines=False))
 
     def nets(self) -> JobNets:
-        """Build the nets of the job and check all that can be checked here; nothing is started.
+        """Build the nets of the job, with all checks that are possible without starting it.
 
         Raises
         ------
@@ -113,11 +111,11 @@ class Job:
         return JobNets(check(complete(self.file)))
 
     def warnings(self) -> list[str]:
-        """Return what is valid in the job, and probably not meant."""
+        """Return warnings about likely mistakes in the job."""
         return [str(problem) for problem in warnings_on(self.file)]
 
     def to_yaml(self) -> str:
-        """Return the job as the text of a job file, without defaults; it loads back to an equal job."""
+        """Return the text of a job file without defaults; it loads to an equal job."""
         return self.file.given()
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -158,16 +156,16 @@ def load(
     Raises
     ------
     ConfigError
-        With every mistake, in the order of the file.
+        Lists all mistakes, in the order of the file.
     """
     return Job.of(load_file(path, _changes(set), cluster, REGISTRIES))
 
 
 def as_job(job: Job | str | os.PathLike[str]) -> Job:
-    """Return a job, or the one of a job file."""
+    """Return a job unchanged, or load a job file."""
     return job if isinstance(job, Job) else load(job)
 
 
 def _changes(values: Mapping[str, Any] | None) -> Iterable[str]:
-    """Return values by key as those of ``--set``; JSON is YAML."""
+    """Return changes as values of ``--set``; JSON is valid YAML."""
     return [f"{key}={json.dumps(plain_values(value))}" for key, value in (values or {}).items()]

@@ -1,4 +1,4 @@
-"""Check a job by its nets and records; each mistake is told with its place in the file."""
+"""Checks of a job by its nets and records; errors have places in the file."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from singa_dask.training import with_initialisers
 
 
 def check(job_file: JobFile, **given: Any) -> dict[Phase, NeuralNet]:
-    """Check what needs the whole job: wiring, shapes, topology, records, initial values; see `prepare`.
+    """Check wiring, shapes, topology, records and initial values of a job; see `prepare`.
 
     Returns
     -------
     dict of Phase to NeuralNet
-        The nets, shapes only.
+        The nets, only with shapes.
 
     Raises
     ------
     ConfigError
-        With the places in the file.
+        Has places in the file.
     """
-    # data of Python objects are not there before the job is started
+    # data of Python objects are written when the job starts
     absent = {*given.pop("absent", ()), *readers(job_file.job)}
     with job_file.located():
         return prepare(job_file.job, absent=absent, **given)
 
 
 def complete(job_file: JobFile, init_from: Sequence[str] = ()) -> JobFile:
-    """Add the initialisers of the layers' types for params that neither the job nor a checkpoint initialises.
+    """Add default initialisers, by type of layer, for params without one.
 
-    SINGA's own files, and jobs that start from checkpoints (``init_from`` among them), stay as they are: that nothing
-    says it is a mistake there.
+    SINGA's own files, and jobs that start from checkpoints, are returned unchanged: there a missing initialiser is a
+    mistake.
 
     Raises
     ------
     ConfigError
-        The training net cannot be built; with the places in the file.
+        The training net cannot be built; has places in the file.
     """
     job = job_file.job
     if job_file.is_singa or job.checkpoint_path or init_from or not job.trains:
@@ -56,12 +56,12 @@ def complete(job_file: JobFile, init_from: Sequence[str] = ()) -> JobFile:
 
 
 def count_steps(job_file: JobFile, nets: Mapping[Phase, NeuralNet], resume: str | None = None) -> JobFile:
-    """Return the job with train_steps in place of epochs; its training records must be readable from here.
+    """Return the job with train_steps in place of epochs; this process must have access to the training records.
 
     Raises
     ------
     ConfigError
-        They cannot be counted, or there are none; with the place in the file.
+        The records cannot be counted, or there are none; has the place in the file.
     """
     with job_file.located():
         return replace(job_file, job=with_steps(job_file.job, nets[Phase.TRAIN], resume))
@@ -73,17 +73,9 @@ def warnings_on(
     embedded: bool = False,
     more: Iterable[Problem] = (),
 ) -> list[Problem]:
-    """Return the warnings on a job, each with its place in the file.
+    """Return the warnings about a job with their places in the file, sorted together with ``more``.
 
-    Parameters
-    ----------
-    job_file : JobFile
-    nets : mapping of Phase to NeuralNet, optional
-        Where the job is to be trained: its nets.
-    embedded : bool
-        Whether this machine is to train the job alone.
-    more : iterable of Problem
-        Others, that are to be among them.
+    Pass the ``nets`` of a job for training, and ``embedded`` if only this machine trains it.
     """
     problems = [*find_warnings(job_file.job, REGISTRIES, training=nets is not None), *net_warnings(nets or {})]
     if embedded:

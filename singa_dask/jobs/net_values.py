@@ -1,4 +1,4 @@
-"""Nets as values: layers in Python, one after another or named by the layers that read them."""
+"""Nets in Python: `layer`, `Sequential` and `Net`."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ HERE = "job"
 def layer(
     type: str | type[Layer], *, name: str = "", srclayers: str | Sequence[str] | None = None, **keys: Any
 ) -> dict[str, Any]:
-    """Return a layer, as a job file has it.
+    """Return a layer as in a job file.
 
     Parameters
     ----------
     type : str or class
-        ``"InnerProduct"``, or `singa_dask.layers.neuron.InnerProduct`. One of the user's own is ``"module.Class"``,
-        and the job names the module's file in ``modules``; its keys are given as in a job file.
+        ``"InnerProduct"``, or `singa_dask.layers.neuron.InnerProduct`. A user's layer is ``"module.Class"``; the job
+        names the module's file in ``modules``, and the keys are those of a job file.
     name : str
-        By default `Net` chooses one.
+        By default `Net` chooses a name.
     srclayers : str or sequence of str
-        Names of the layers that feed it; by default `Net` takes the one before it.
+        Names of the layers that it reads; by default the previous one in the `Net`.
     **keys
-        Keys of the layer; those of its own block need not be nested, ``num_output=10``.
+        Keys of the layer; keys of its own block need not be nested, ``num_output=10``.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def layer(
 
 
 def _class_of(type: str) -> type[Layer] | None:
-    """Return the class of a type, None of a user's own: its module is loaded with the job."""
+    """Return the class of a type; None for a user's layer, whose module is loaded with the job."""
     try:
         return REGISTRIES["layer"].find(type)
     except ConfigError:
@@ -75,30 +75,30 @@ def _name_of(cls: type[Layer]) -> str:
     if REGISTRIES["layer"].get(cls.__name__) is cls:
         return cls.__name__
     raise ConfigError(
-        f"{cls.__module__}.{cls.__qualname__} is not a registered layer type. Write the class in a module of your own, "
-        "name its file in the key modules of the job, and its type as 'module.Class'."
+        f"{cls.__module__}.{cls.__qualname__} is not a registered layer type. Put the class in a module of your own, "
+        "list its file in the key modules of the job, and pass its type as 'module.Class'."
     )
 
 
 class Sequential(dict[str, Any]):
-    """Layers that a net, or another `Sequential`, has as one: the ``blocks`` of a job file, in Python.
+    """Layers that a `Net` or another `Sequential` uses as one: a block of a job file, in Python.
 
     Parameters
     ----------
     *layers : mapping
-        Of `layer`, `singa_dask.nn`, or others of this class. Names and sources that they lack are as in a `Net`; the
-        first one reads the first input.
+        Results of `layer` or `singa_dask.nn`, or other `Sequential`. Missing names and sources are added as in a `Net`;
+        the first one reads the first input.
     name : str
-        Stands, with a point, before the names of the layers; others read the last one by it. By default chosen by
+        Prefix, with a dot, of the names of the layers, and name of the whole in ``srclayers``. By default chosen by
         `Net`.
     srclayers : str or sequence of str
-        Names of the layers that feed it, one for each input; by default the one before it.
+        Names of the layers for the inputs; by default the previous layer.
     inputs : str or sequence of str
-        Names of the inputs: ``"$in"`` in ``srclayers`` of one of the layers is the layer that feeds input ``in``.
+        Names of the inputs: ``"$in"`` in ``srclayers`` of a layer means the layer for the input ``in``.
     output : str
-        The layer that others read, in place of the last.
+        Name of the layer that others read; by default the last.
     repeat : int, optional
-        So many of them, one after another, called ``name.1``, ``name.2`` ...
+        Number of copies in a chain, named ``name.1``, ``name.2`` ...
 
     Examples
     --------
@@ -129,15 +129,15 @@ class Net(dict[str, Any]):
     Parameters
     ----------
     layers : sequence of mapping
-        Of `layer`, `singa_dask.nn`, or `Sequential`. One without a name gets that of its type, with a number from the
-        second on; one without sources is fed by the one before it, input layers by none.
+        Results of `layer` or `singa_dask.nn`, or `Sequential`. The default name is the type, with a number from the
+        second on; the default source is the previous layer, except for input layers.
     **keys
-        The other keys of ``neuralnet``: ``partition_dim``, ``unroll_len``.
+        Other keys of ``neuralnet``: ``partition_dim``, ``unroll_len``.
 
     Raises
     ------
     ConfigError
-        A `Sequential` is not used as it is made.
+        The arguments of a `Sequential` are wrong.
     """
 
     def __init__(self, layers: Sequence[Mapping[str, Any]], **keys: Any) -> None:
@@ -159,16 +159,9 @@ class Net(dict[str, Any]):
 def _wired(
     layers: Sequence[Mapping[str, Any]], blocks: dict[str, Any], before: str = "", within: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Yield layers with names and sources; a `Sequential` becomes a use of a block, which is added to ``blocks``.
+    """Add names and sources to layers; replace each `Sequential` by a use of a block, which is added to ``blocks``.
 
-    Parameters
-    ----------
-    layers : sequence of mapping
-    blocks : dict
-    before : str
-        What the first layer reads.
-    within : str
-        Names of the `Sequential` that have the layers, each with a point.
+    ``before`` is the source of the first layer, and ``within`` the prefix of the enclosing `Sequential`.
     """
     taken = Counter(each["name"] for each in layers if "name" in each)
     for each in layers:
@@ -200,7 +193,7 @@ def _free_name(name: str, taken: Counter[str]) -> str:
 
 
 def plain_values(value: Any) -> Any:
-    """Return a value as a job file can say it."""
+    """Convert a value to plain values of a job file."""
     if isinstance(value, Conf):
         return value.model_dump(exclude_unset=True)
     if isinstance(value, Mapping):
@@ -209,5 +202,5 @@ def plain_values(value: Any) -> Any:
         return [plain_values(inner) for inner in value]
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    # numbers of numpy
+    # NumPy scalars
     return value.item() if hasattr(value, "item") and not isinstance(value, (str, bytes)) else value

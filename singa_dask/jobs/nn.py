@@ -1,7 +1,7 @@
-"""A function for each type of layer, ``nn.InnerProduct(10)``, which returns what `layer` returns.
+"""A function for each type of layer, ``nn.InnerProduct(10)``, that calls `layer`.
 
-Values without a name are those of the keys that the type requires, in their order. A type that is registered while the
-program runs is here too. Editors and type checkers read ``nn.pyi``, which ``singa-dask schema --stub`` writes.
+Positional arguments are the required keys of the type, in order. Types that are registered later are available, too.
+Editors and type checkers read ``nn.pyi``, which ``singa-dask schema --stub`` writes.
 """
 
 from __future__ import annotations

@@ -6,32 +6,32 @@ from typing_extensions import TypedDict, Unpack
 
 class Common(TypedDict, total=False):
     name: str
-    r"""Name, unique in the net of a phase."""
+    r"""Name, unique in each net."""
     srclayers: str | Sequence[str]
-    r"""Layers that this one reads, in the order that its type expects."""
+    r"""Layers that this layer reads, in the order of its type."""
     param: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     r"""Params in the order of the type: weights before bias."""
     include: Literal["train", "val", "test"] | Sequence[Literal["train", "val", "test"]]
-    r"""Phases whose nets have this layer; all when empty."""
+    r"""Phases whose nets have this layer; all if empty."""
     exclude: Literal["train", "val", "test"] | Sequence[Literal["train", "val", "test"]]
     r"""Phases whose nets lack this layer; deprecated, use include."""
     share_src_blobs: bool
-    r"""Let an activation write over its source's memory."""
+    r"""Let an activation overwrite its source's memory."""
     unroll_len: int | None
-    r"""Time steps; the net's when not given."""
+    r"""Number of time steps; by default the net's."""
     unroll_conn_type: Literal["OneToOne", "OneToAll", "FirstToLast", "Customized"] | Sequence[Literal["OneToOne", "OneToAll", "FirstToLast", "Customized"]]
-    r"""How each source's time steps are connected to this layer's; when not given, OneToAll of a source with one
-    step, else OneToOne."""
+    r"""Connection of each source's time steps to this layer's; by default OneToAll for a source with one step, else
+    OneToOne."""
     unroll_steps: Sequence[Sequence[Sequence[int]]]
-    r"""For each Customized source, for each time step of this layer: the time steps of the source that it reads."""
+    r"""For each Customized source and each time step of this layer, the time steps of the source to read."""
     shift: int | Sequence[int]
-    r"""For OneToOne, by how many time steps each source is behind."""
+    r"""For OneToOne, the number of time steps by which each source is delayed."""
     partition_dim: int | None
-    r"""Split over the worker group by batch (0), by feature (1), or not (-1); the net's when not given."""
+    r"""Split over the worker group by batch (0), by feature (1), or not (-1); by default the net's."""
     location: int | None
     r"""Worker of the group that computes the whole layer."""
     user_conf: Mapping[str, Any]
-    r"""Options of a user's own layer."""
+    r"""Options of a user's layer."""
 
 def Accuracy(
     *,
@@ -161,15 +161,15 @@ def CSVInput(
     store_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Records of text lines: a label (if ``has_label``), then numbers, any character of ``separator`` between them.
-    A first line with the names of the columns is passed over.
+    r"""Reads text lines: a label (if ``has_label``), then numbers, separated by any character of ``separator``.  A
+    first line with the names of the columns is skipped.
 
     backend: Format of the store; detected if empty.
 
     path: URL or path of the records.
 
-    split: Read only the records to train on, or those to test on, chosen by a rule: ``{part: train, test_share:
-    0.2}``. By default all.
+    split: Read only the training or only the test records, split by a rule: ``{part: train, test_share: 0.2}``.
+    By default all.
 
     mean_file: Store whose first record is subtracted from each record.
 
@@ -181,18 +181,18 @@ def CSVInput(
 
     standardise: Subtract from each value of a record, or each channel of an image (channels, height, width), its
     mean over all training records, and divide by its standard deviation. Both are computed once, in 64 bits,
-    before training begins, and kept in checkpoints. Layers of the test and validation nets say it too, and use
-    those of the training data.
+    before the training, and saved in checkpoints. Set it in the layers of the test and validation nets, too: they
+    use the same numbers.
 
-    batchsize: Records per step of the whole worker group; or one number for each of its workers.
+    batchsize: Records per step of the whole worker group, or a list with one number for each of its workers.
 
-    shape: Shape of one record, without the batch; of an image always (channels, height, width).
+    shape: Shape of one record; of an image always (channels, height, width).
 
     encoded: Unused, in SINGA too.
 
-    random_skip: Start at a random record among the first this many.
+    random_skip: Start at a random record among this many first ones.
 
-    prefetching: Unused: the next batch is always read while the net computes.
+    prefetching: Unused: batches are always read while the net computes.
 
     shuffle: Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch.
 
@@ -200,36 +200,35 @@ def CSVInput(
 
     last_batch: An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it.
 
-    on_error: A record that cannot be read: raise an error, use the next good one, or one drawn at random.
+    on_error: For a record that cannot be read: raise an error, use the next good record, or use a random one.
 
-    max_bad: Maximum number of bad records that a worker tolerates: a whole number, or a fraction (below 1) of all
-    records.
+    max_bad: Maximum number of bad records per worker: a whole number, or a fraction (below 1) of all records.
 
-    labels: Number of classes: a record with a label outside of 0 to labels - 1 is bad. 0 does not check labels.
+    labels: Number of classes; a record with a label outside of 0 to labels - 1 is bad. 0 for no check.
 
-    layout: Order of the axes of images in the store: NHWC for records of (height, width, channels), as NumPy,
-    Pillow and TensorFlow have them. ``shape`` is (channels, height, width) with both.
+    layout: Order of the axes of images in the store: NHWC for records of (height, width, channels), as in NumPy,
+    Pillow and TensorFlow. ``shape`` is (channels, height, width) in both cases.
 
-    storage_options: Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client
-    (native, pyarrow, webhdfs), and for native: deadline_s, http (of the NameNode), config_dir,
-    kerberos_principal, kerberos_keytab, kerberos_cache, and Hadoop's settings by their names, as dfs.replication.
+    storage_options: Options of fsspec for the filesystem of the URL. For hdfs:// they are client (native,
+    pyarrow, webhdfs), and for native: deadline_s, http (of the NameNode), config_dir, kerberos_principal,
+    kerberos_keytab, kerberos_cache, and Hadoop settings such as dfs.replication.
 
-    augment: Change records at random, in training only; layers of the test and validation nets may say it too.
+    augment: Change records at random, in training only; ignored in layers of the test and validation nets.
 
-    cache: Cache blocks of remote file systems on a local disk of each host; no cache if absent.
+    cache: Cache blocks of remote files on a local disk of each host. By default no cache.
 
-    io_threads: Maximum number of simultaneous reads of a process from a remote file system.
+    io_threads: Maximum number of simultaneous reads of a process from a remote filesystem.
 
-    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote file system, or decodes ahead,
-    and not yet used; at least one. Part of memory_mb.
+    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote filesystem or decoded ahead, and
+    not used yet; one block is always allowed. Part of memory_mb.
 
-    memory_mb: Maximum MiB of memory that a worker takes to read this layer's records: batches read ahead, blocks
-    that are read, in flight, shuffled or kept for the next epoch. Default: 1280, or less where a third of the
-    memory of the process, divided among its layers that read stores, is less: one that shuffles gets twice as
-    much as one of a test.
+    memory_mb: Maximum MiB of memory of a worker for the records of this layer: batches read ahead, and blocks
+    that are in flight, read, shuffled, or kept for the next epoch. Default: 1280, or less if a third of the
+    memory of the process, divided among its layers that read stores, is less; a layer that shuffles gets twice
+    the share of a test layer.
 
-    max_decompressed_mb: Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format,
-    may decompress to.
+    max_decompressed_mb: Maximum decompressed size of a gzipped file, or of a block of another format, in 10**6
+    bytes.
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
@@ -344,14 +343,14 @@ def CSVOutput(
     store_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""One line of text for each record: its label, if the source has labels, and the values with six decimals.
+    r"""Write a line of text for each record: its label, if the source has labels, and its values with six decimals.
 
     backend: Format of the store; detected if empty.
 
     path: URL or path of the records.
 
-    split: Read only the records to train on, or those to test on, chosen by a rule: ``{part: train, test_share:
-    0.2}``. By default all.
+    split: Read only the training or only the test records, split by a rule: ``{part: train, test_share: 0.2}``.
+    By default all.
 
     mean_file: Store whose first record is subtracted from each record.
 
@@ -363,18 +362,18 @@ def CSVOutput(
 
     standardise: Subtract from each value of a record, or each channel of an image (channels, height, width), its
     mean over all training records, and divide by its standard deviation. Both are computed once, in 64 bits,
-    before training begins, and kept in checkpoints. Layers of the test and validation nets say it too, and use
-    those of the training data.
+    before the training, and saved in checkpoints. Set it in the layers of the test and validation nets, too: they
+    use the same numbers.
 
-    batchsize: Records per step of the whole worker group; or one number for each of its workers.
+    batchsize: Records per step of the whole worker group, or a list with one number for each of its workers.
 
-    shape: Shape of one record, without the batch; of an image always (channels, height, width).
+    shape: Shape of one record; of an image always (channels, height, width).
 
     encoded: Unused, in SINGA too.
 
-    random_skip: Start at a random record among the first this many.
+    random_skip: Start at a random record among this many first ones.
 
-    prefetching: Unused: the next batch is always read while the net computes.
+    prefetching: Unused: batches are always read while the net computes.
 
     shuffle: Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch.
 
@@ -382,36 +381,35 @@ def CSVOutput(
 
     last_batch: An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it.
 
-    on_error: A record that cannot be read: raise an error, use the next good one, or one drawn at random.
+    on_error: For a record that cannot be read: raise an error, use the next good record, or use a random one.
 
-    max_bad: Maximum number of bad records that a worker tolerates: a whole number, or a fraction (below 1) of all
-    records.
+    max_bad: Maximum number of bad records per worker: a whole number, or a fraction (below 1) of all records.
 
-    labels: Number of classes: a record with a label outside of 0 to labels - 1 is bad. 0 does not check labels.
+    labels: Number of classes; a record with a label outside of 0 to labels - 1 is bad. 0 for no check.
 
-    layout: Order of the axes of images in the store: NHWC for records of (height, width, channels), as NumPy,
-    Pillow and TensorFlow have them. ``shape`` is (channels, height, width) with both.
+    layout: Order of the axes of images in the store: NHWC for records of (height, width, channels), as in NumPy,
+    Pillow and TensorFlow. ``shape`` is (channels, height, width) in both cases.
 
-    storage_options: Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client
-    (native, pyarrow, webhdfs), and for native: deadline_s, http (of the NameNode), config_dir,
-    kerberos_principal, kerberos_keytab, kerberos_cache, and Hadoop's settings by their names, as dfs.replication.
+    storage_options: Options of fsspec for the filesystem of the URL. For hdfs:// they are client (native,
+    pyarrow, webhdfs), and for native: deadline_s, http (of the NameNode), config_dir, kerberos_principal,
+    kerberos_keytab, kerberos_cache, and Hadoop settings such as dfs.replication.
 
-    augment: Change records at random, in training only; layers of the test and validation nets may say it too.
+    augment: Change records at random, in training only; ignored in layers of the test and validation nets.
 
-    cache: Cache blocks of remote file systems on a local disk of each host; no cache if absent.
+    cache: Cache blocks of remote files on a local disk of each host. By default no cache.
 
-    io_threads: Maximum number of simultaneous reads of a process from a remote file system.
+    io_threads: Maximum number of simultaneous reads of a process from a remote filesystem.
 
-    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote file system, or decodes ahead,
-    and not yet used; at least one. Part of memory_mb.
+    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote filesystem or decoded ahead, and
+    not used yet; one block is always allowed. Part of memory_mb.
 
-    memory_mb: Maximum MiB of memory that a worker takes to read this layer's records: batches read ahead, blocks
-    that are read, in flight, shuffled or kept for the next epoch. Default: 1280, or less where a third of the
-    memory of the process, divided among its layers that read stores, is less: one that shuffles gets twice as
-    much as one of a test.
+    memory_mb: Maximum MiB of memory of a worker for the records of this layer: batches read ahead, and blocks
+    that are in flight, read, shuffled, or kept for the next epoch. Default: 1280, or less if a third of the
+    memory of the process, divided among its layers that read stores, is less; a layer that shuffles gets twice
+    the share of a test layer.
 
-    max_decompressed_mb: Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format,
-    may decompress to.
+    max_decompressed_mb: Maximum decompressed size of a gzipped file, or of a block of another format, in 10**6
+    bytes.
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
@@ -482,19 +480,18 @@ def CharRNN(
     char_rnn_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Windows of a text: (N, unroll_len + 1), column t the character of step t; the last one is only a label.  The
-    text is cut into as many segments of equal length as the groups have rows together, each group has its own,
-    and each row reads one: a window a batch, the next from the last character of the one before, until one has
-    begun in the last ``unroll_len`` characters of the segment. Then all rows start anew. Such a last window ends
-    in the segment that follows, that of the last segment at the start of the text. (SINGA 0.3 reads past the end
-    of the text there.)
+    r"""Windows of a text, (N, unroll_len + 1): column t is the character of step t, and the last one only a label.
+    The text is divided into segments of equal length, one for each row of all worker groups. Each batch has the
+    next window of each segment, which starts at the last character of the previous window. After a window that
+    starts in the last ``unroll_len`` characters of a segment, all rows start again. That window ends in the next
+    segment, after the last segment at the start of the text. (SINGA 0.3 reads past the end of the text there.)
 
     path: URL or path of the text: UTF-8, gzipped or not.
 
-    vocab_path: File that holds each character once; its place there is its number. When empty, the characters of
-    the text in the order of their codes.
+    vocab_path: File that holds each character once, in the order of their numbers. When empty, the characters of
+    the text in the order of their code points.
 
-    batchsize: Places in the text that are read at the same time, for the whole worker group."""
+    batchsize: Number of segments of the text read in parallel, for the whole worker group."""
 
 def CharRNNOutput(
     *,
@@ -504,14 +501,15 @@ def CharRNNOutput(
     char_rnn_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""The character of each row of numbers, (N, 1), written as text; ``char_rnn_conf`` gives the vocabulary.
+    r"""Writes the character of each row of numbers, (N, 1), to ``file``, by default standard output.
+    ``char_rnn_conf`` names the vocabulary.
 
     path: URL or path of the text: UTF-8, gzipped or not.
 
-    vocab_path: File that holds each character once; its place there is its number. When empty, the characters of
-    the text in the order of their codes.
+    vocab_path: File that holds each character once, in the order of their numbers. When empty, the characters of
+    the text in the order of their code points.
 
-    batchsize: Places in the text that are read at the same time, for the whole worker group."""
+    batchsize: Number of segments of the text read in parallel, for the whole worker group."""
 
 def ClassToken(
     **common: Unpack[Common],
@@ -801,20 +799,21 @@ def ImagePreprocess(
     rgbimage_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = ``scale`` x, of images (N, C, H, W) cut to ``cropsize``: (N, C, cropsize, cropsize), or whole if that is
-    0.  In training each image is cropped at a random place, and with ``mirror`` one of two is mirrored left to
-    right; otherwise the centre is cropped. Place and mirroring are a function of seed, layer, epoch and record:
-    the same for any number of workers and after a resume. Labels are passed on.  With ``pad`` images get so many
-    zeros on each side before they are cut: with a ``cropsize`` of their own size they are moved by up to ``pad``
-    pixels in training, and not at all otherwise.
+    r"""y = ``scale`` x of images (N, C, H, W), cropped to (N, C, cropsize, cropsize), or whole if ``cropsize`` is 0.
+    In training each image is cropped at a random place, and ``mirror`` flips half of the images left to right;
+    otherwise the centre is cropped. The random numbers depend on seed, layer, epoch and record only, so results
+    are the same for any number of workers and after a resume. Labels are passed on.  ``pad`` adds zeros to each
+    side of an image before it is cropped: with the image's size as ``cropsize``, images are shifted by up to
+    ``pad`` pixels in training.
 
     scale: Multiplies each pixel.
 
-    cropsize: Height and width to cut out, anywhere in training, else from the centre; 0 keeps the whole image.
+    cropsize: Height and width of the crop, at a random place in training, else at the centre; 0 keeps the whole
+    image.
 
     mirror: Mirror half of the training images.
 
-    pad: Rows and columns of zeros on each side of an image, from which it is then cut. They are not normalised.
+    pad: Rows and columns of zeros added to each side of an image before it is cropped; they are not normalised.
 
     meanfile: Store whose first record is subtracted; read by the deprecated RGBImage layer only."""
 
@@ -888,10 +887,10 @@ def LabelInput(
     store_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""One label of records that have several: (batchsize / n_workers, 1), with classes of its own.  The columns are
-    ``label: [species, island]`` in the ``store_conf`` of the layer that reads the features; give this layer the
-    same one, so that both have the same records in each step. It is the second source of a SoftmaxLoss. Its
-    values are the labels too, as floats.
+    r"""One of several labels of records, as the second source of a SoftmaxLoss: (batchsize / n_workers, 1).  The
+    ``store_conf`` of the layer that reads the features lists the columns, ``label: [species, island]``. Give this
+    layer the same ``store_conf``, so that both have the same records in each step. Each label has its own
+    classes. The values are the labels as floats.
 
     column: Name of the column: one of ``label`` in ``store_conf``."""
 
@@ -1158,18 +1157,18 @@ def RNNDummy(
     rnn_dummy_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Data without a source: uniform in [``low``, ``high``), rounded down if ``integer``.  In a test, from its
-    second batch on, what the layer ``dynamic_srclayer`` computed in the batch before.
+    r"""Random data, uniform in [``low``, ``high``), rounded down if ``integer``.  In a test, from the second batch
+    on, the output of the layer ``dynamic_srclayer`` in the previous batch.
 
-    dynamic_srclayer: Layer whose output of the batch before is this layer's data, in a test.
+    dynamic_srclayer: Layer whose output of the previous batch is this layer's data in a test.
 
     shape: Shape of the data, batch first.
 
-    integer: Round the random start down.
+    integer: Round the random initial values down.
 
-    low: Least random start.
+    low: Lower bound of the random initial values.
 
-    high: Bound of the random start, itself not drawn."""
+    high: Upper bound of the random initial values, excluded."""
 
 def RNNLabel(
     **common: Unpack[Common],
@@ -1239,14 +1238,14 @@ def RecordInput(
     store_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Records of any store: pixels become floats as they are normalised, ``data`` is taken where a record has it.
+    r"""Reads records of any store: the field ``data`` if there is one, else ``pixel``.
 
     backend: Format of the store; detected if empty.
 
     path: URL or path of the records.
 
-    split: Read only the records to train on, or those to test on, chosen by a rule: ``{part: train, test_share:
-    0.2}``. By default all.
+    split: Read only the training or only the test records, split by a rule: ``{part: train, test_share: 0.2}``.
+    By default all.
 
     mean_file: Store whose first record is subtracted from each record.
 
@@ -1258,18 +1257,18 @@ def RecordInput(
 
     standardise: Subtract from each value of a record, or each channel of an image (channels, height, width), its
     mean over all training records, and divide by its standard deviation. Both are computed once, in 64 bits,
-    before training begins, and kept in checkpoints. Layers of the test and validation nets say it too, and use
-    those of the training data.
+    before the training, and saved in checkpoints. Set it in the layers of the test and validation nets, too: they
+    use the same numbers.
 
-    batchsize: Records per step of the whole worker group; or one number for each of its workers.
+    batchsize: Records per step of the whole worker group, or a list with one number for each of its workers.
 
-    shape: Shape of one record, without the batch; of an image always (channels, height, width).
+    shape: Shape of one record; of an image always (channels, height, width).
 
     encoded: Unused, in SINGA too.
 
-    random_skip: Start at a random record among the first this many.
+    random_skip: Start at a random record among this many first ones.
 
-    prefetching: Unused: the next batch is always read while the net computes.
+    prefetching: Unused: batches are always read while the net computes.
 
     shuffle: Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch.
 
@@ -1277,36 +1276,35 @@ def RecordInput(
 
     last_batch: An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it.
 
-    on_error: A record that cannot be read: raise an error, use the next good one, or one drawn at random.
+    on_error: For a record that cannot be read: raise an error, use the next good record, or use a random one.
 
-    max_bad: Maximum number of bad records that a worker tolerates: a whole number, or a fraction (below 1) of all
-    records.
+    max_bad: Maximum number of bad records per worker: a whole number, or a fraction (below 1) of all records.
 
-    labels: Number of classes: a record with a label outside of 0 to labels - 1 is bad. 0 does not check labels.
+    labels: Number of classes; a record with a label outside of 0 to labels - 1 is bad. 0 for no check.
 
-    layout: Order of the axes of images in the store: NHWC for records of (height, width, channels), as NumPy,
-    Pillow and TensorFlow have them. ``shape`` is (channels, height, width) with both.
+    layout: Order of the axes of images in the store: NHWC for records of (height, width, channels), as in NumPy,
+    Pillow and TensorFlow. ``shape`` is (channels, height, width) in both cases.
 
-    storage_options: Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client
-    (native, pyarrow, webhdfs), and for native: deadline_s, http (of the NameNode), config_dir,
-    kerberos_principal, kerberos_keytab, kerberos_cache, and Hadoop's settings by their names, as dfs.replication.
+    storage_options: Options of fsspec for the filesystem of the URL. For hdfs:// they are client (native,
+    pyarrow, webhdfs), and for native: deadline_s, http (of the NameNode), config_dir, kerberos_principal,
+    kerberos_keytab, kerberos_cache, and Hadoop settings such as dfs.replication.
 
-    augment: Change records at random, in training only; layers of the test and validation nets may say it too.
+    augment: Change records at random, in training only; ignored in layers of the test and validation nets.
 
-    cache: Cache blocks of remote file systems on a local disk of each host; no cache if absent.
+    cache: Cache blocks of remote files on a local disk of each host. By default no cache.
 
-    io_threads: Maximum number of simultaneous reads of a process from a remote file system.
+    io_threads: Maximum number of simultaneous reads of a process from a remote filesystem.
 
-    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote file system, or decodes ahead,
-    and not yet used; at least one. Part of memory_mb.
+    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote filesystem or decoded ahead, and
+    not used yet; one block is always allowed. Part of memory_mb.
 
-    memory_mb: Maximum MiB of memory that a worker takes to read this layer's records: batches read ahead, blocks
-    that are read, in flight, shuffled or kept for the next epoch. Default: 1280, or less where a third of the
-    memory of the process, divided among its layers that read stores, is less: one that shuffles gets twice as
-    much as one of a test.
+    memory_mb: Maximum MiB of memory of a worker for the records of this layer: batches read ahead, and blocks
+    that are in flight, read, shuffled, or kept for the next epoch. Default: 1280, or less if a third of the
+    memory of the process, divided among its layers that read stores, is less; a layer that shuffles gets twice
+    the share of a test layer.
 
-    max_decompressed_mb: Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format,
-    may decompress to.
+    max_decompressed_mb: Maximum decompressed size of a gzipped file, or of a block of another format, in 10**6
+    bytes.
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
@@ -1421,15 +1419,15 @@ def RecordOutput(
     store_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Records of ``data``, and of ``label`` where the second source (or else the first) has labels, in any store.
-    ``store_conf.backend`` names the format, kvfile by default. The file is written when the net is closed.
+    r"""Write records of ``data``, and ``label`` if the last source has labels, to any store.  ``store_conf.backend``
+    names the format, kvfile by default. The file is written when the net is closed.
 
     backend: Format of the store; detected if empty.
 
     path: URL or path of the records.
 
-    split: Read only the records to train on, or those to test on, chosen by a rule: ``{part: train, test_share:
-    0.2}``. By default all.
+    split: Read only the training or only the test records, split by a rule: ``{part: train, test_share: 0.2}``.
+    By default all.
 
     mean_file: Store whose first record is subtracted from each record.
 
@@ -1441,18 +1439,18 @@ def RecordOutput(
 
     standardise: Subtract from each value of a record, or each channel of an image (channels, height, width), its
     mean over all training records, and divide by its standard deviation. Both are computed once, in 64 bits,
-    before training begins, and kept in checkpoints. Layers of the test and validation nets say it too, and use
-    those of the training data.
+    before the training, and saved in checkpoints. Set it in the layers of the test and validation nets, too: they
+    use the same numbers.
 
-    batchsize: Records per step of the whole worker group; or one number for each of its workers.
+    batchsize: Records per step of the whole worker group, or a list with one number for each of its workers.
 
-    shape: Shape of one record, without the batch; of an image always (channels, height, width).
+    shape: Shape of one record; of an image always (channels, height, width).
 
     encoded: Unused, in SINGA too.
 
-    random_skip: Start at a random record among the first this many.
+    random_skip: Start at a random record among this many first ones.
 
-    prefetching: Unused: the next batch is always read while the net computes.
+    prefetching: Unused: batches are always read while the net computes.
 
     shuffle: Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch.
 
@@ -1460,36 +1458,35 @@ def RecordOutput(
 
     last_batch: An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it.
 
-    on_error: A record that cannot be read: raise an error, use the next good one, or one drawn at random.
+    on_error: For a record that cannot be read: raise an error, use the next good record, or use a random one.
 
-    max_bad: Maximum number of bad records that a worker tolerates: a whole number, or a fraction (below 1) of all
-    records.
+    max_bad: Maximum number of bad records per worker: a whole number, or a fraction (below 1) of all records.
 
-    labels: Number of classes: a record with a label outside of 0 to labels - 1 is bad. 0 does not check labels.
+    labels: Number of classes; a record with a label outside of 0 to labels - 1 is bad. 0 for no check.
 
-    layout: Order of the axes of images in the store: NHWC for records of (height, width, channels), as NumPy,
-    Pillow and TensorFlow have them. ``shape`` is (channels, height, width) with both.
+    layout: Order of the axes of images in the store: NHWC for records of (height, width, channels), as in NumPy,
+    Pillow and TensorFlow. ``shape`` is (channels, height, width) in both cases.
 
-    storage_options: Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client
-    (native, pyarrow, webhdfs), and for native: deadline_s, http (of the NameNode), config_dir,
-    kerberos_principal, kerberos_keytab, kerberos_cache, and Hadoop's settings by their names, as dfs.replication.
+    storage_options: Options of fsspec for the filesystem of the URL. For hdfs:// they are client (native,
+    pyarrow, webhdfs), and for native: deadline_s, http (of the NameNode), config_dir, kerberos_principal,
+    kerberos_keytab, kerberos_cache, and Hadoop settings such as dfs.replication.
 
-    augment: Change records at random, in training only; layers of the test and validation nets may say it too.
+    augment: Change records at random, in training only; ignored in layers of the test and validation nets.
 
-    cache: Cache blocks of remote file systems on a local disk of each host; no cache if absent.
+    cache: Cache blocks of remote files on a local disk of each host. By default no cache.
 
-    io_threads: Maximum number of simultaneous reads of a process from a remote file system.
+    io_threads: Maximum number of simultaneous reads of a process from a remote filesystem.
 
-    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote file system, or decodes ahead,
-    and not yet used; at least one. Part of memory_mb.
+    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote filesystem or decoded ahead, and
+    not used yet; one block is always allowed. Part of memory_mb.
 
-    memory_mb: Maximum MiB of memory that a worker takes to read this layer's records: batches read ahead, blocks
-    that are read, in flight, shuffled or kept for the next epoch. Default: 1280, or less where a third of the
-    memory of the process, divided among its layers that read stores, is less: one that shuffles gets twice as
-    much as one of a test.
+    memory_mb: Maximum MiB of memory of a worker for the records of this layer: batches read ahead, and blocks
+    that are in flight, read, shuffled, or kept for the next epoch. Default: 1280, or less if a third of the
+    memory of the process, divided among its layers that read stores, is less; a layer that shuffles gets twice
+    the share of a test layer.
 
-    max_decompressed_mb: Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format,
-    may decompress to.
+    max_decompressed_mb: Maximum decompressed size of a gzipped file, or of a block of another format, in 10**6
+    bytes.
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
@@ -1576,14 +1573,12 @@ def Sampling(
     sampling_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""A column drawn for each row, (N, 1), with probabilities ``softmax(x / temperature)``.  Where ``probabilities``
-    says that the source has been through a Softmax, x is its logarithm. At temperature 0 it is the column of the
-    highest value, as of `ArgSort`.
+    r"""A column drawn for each row, (N, 1), with probabilities ``softmax(x / temperature)``.  With ``probabilities``,
+    x is the logarithm of the source. At temperature 0 it is the column of the highest value, as in `ArgSort`.
 
-    temperature: Divides what the probabilities are made of: likely columns become likelier below 1; at 0 the best
-    is taken.
+    temperature: Divides the logits: likely columns become likelier below 1; at 0 the most likely one is taken.
 
-    probabilities: Whether the source gives probabilities, as Softmax does, and not what they are made of."""
+    probabilities: Whether the source outputs probabilities, as Softmax does, and not logits."""
 
 def SiLU(
     **common: Unpack[Common],
@@ -1715,12 +1710,13 @@ def TargetInput(
     store_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""The columns ``target`` of a table with named columns, for regression: (batchsize / n_workers, targets).  Of
-    other records, such as arrays (X, y) given from Python, the field ``target``: ``target_conf.size`` of them.
-    Give it the ``store_conf`` of the layer that reads the features, so that both have the same records in each
-    step; shape, mean and std in it are of the features. It is the second source of a EuclideanLoss.
+    r"""Targets of records for regression, as the second source of a EuclideanLoss: (batchsize / n_workers, targets).
+    They are the columns ``target`` of a table with named columns, or the field ``target`` of other records, such
+    as arrays (X, y) from Python, with ``target_conf.size`` values.  Give it the ``store_conf`` of the layer that
+    reads the features, so that both have the same records in each step; shape, mean and std in it describe the
+    features.
 
-    size: How many targets a record has."""
+    size: Number of targets of a record."""
 
 def TimePooling(
     *,
@@ -1829,17 +1825,17 @@ def WeightInput(
     store_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""A weight for each record, for the third source of a loss layer: (batchsize / n_workers, 1).  It is the column
+    r"""Weights of records, as the third source of a loss layer: (batchsize / n_workers, 1).  They are the column
     ``weight`` of a table with named columns, or the field ``weight`` of other records, such as arrays (X, y,
-    weights) given from Python: numbers from 0 on. A record of weight 0 adds nothing to loss and gradient.  Give
-    it the ``store_conf`` of the layer that reads the features, so that both have the same records in each step.
+    weights) from Python. Weights are at least 0; a record of weight 0 does not affect loss and gradient.  Give it
+    the ``store_conf`` of the layer that reads the features, so that both have the same records in each step.
 
     backend: Format of the store; detected if empty.
 
     path: URL or path of the records.
 
-    split: Read only the records to train on, or those to test on, chosen by a rule: ``{part: train, test_share:
-    0.2}``. By default all.
+    split: Read only the training or only the test records, split by a rule: ``{part: train, test_share: 0.2}``.
+    By default all.
 
     mean_file: Store whose first record is subtracted from each record.
 
@@ -1851,18 +1847,18 @@ def WeightInput(
 
     standardise: Subtract from each value of a record, or each channel of an image (channels, height, width), its
     mean over all training records, and divide by its standard deviation. Both are computed once, in 64 bits,
-    before training begins, and kept in checkpoints. Layers of the test and validation nets say it too, and use
-    those of the training data.
+    before the training, and saved in checkpoints. Set it in the layers of the test and validation nets, too: they
+    use the same numbers.
 
-    batchsize: Records per step of the whole worker group; or one number for each of its workers.
+    batchsize: Records per step of the whole worker group, or a list with one number for each of its workers.
 
-    shape: Shape of one record, without the batch; of an image always (channels, height, width).
+    shape: Shape of one record; of an image always (channels, height, width).
 
     encoded: Unused, in SINGA too.
 
-    random_skip: Start at a random record among the first this many.
+    random_skip: Start at a random record among this many first ones.
 
-    prefetching: Unused: the next batch is always read while the net computes.
+    prefetching: Unused: batches are always read while the net computes.
 
     shuffle: Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch.
 
@@ -1870,36 +1866,35 @@ def WeightInput(
 
     last_batch: An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it.
 
-    on_error: A record that cannot be read: raise an error, use the next good one, or one drawn at random.
+    on_error: For a record that cannot be read: raise an error, use the next good record, or use a random one.
 
-    max_bad: Maximum number of bad records that a worker tolerates: a whole number, or a fraction (below 1) of all
-    records.
+    max_bad: Maximum number of bad records per worker: a whole number, or a fraction (below 1) of all records.
 
-    labels: Number of classes: a record with a label outside of 0 to labels - 1 is bad. 0 does not check labels.
+    labels: Number of classes; a record with a label outside of 0 to labels - 1 is bad. 0 for no check.
 
-    layout: Order of the axes of images in the store: NHWC for records of (height, width, channels), as NumPy,
-    Pillow and TensorFlow have them. ``shape`` is (channels, height, width) with both.
+    layout: Order of the axes of images in the store: NHWC for records of (height, width, channels), as in NumPy,
+    Pillow and TensorFlow. ``shape`` is (channels, height, width) in both cases.
 
-    storage_options: Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client
-    (native, pyarrow, webhdfs), and for native: deadline_s, http (of the NameNode), config_dir,
-    kerberos_principal, kerberos_keytab, kerberos_cache, and Hadoop's settings by their names, as dfs.replication.
+    storage_options: Options of fsspec for the filesystem of the URL. For hdfs:// they are client (native,
+    pyarrow, webhdfs), and for native: deadline_s, http (of the NameNode), config_dir, kerberos_principal,
+    kerberos_keytab, kerberos_cache, and Hadoop settings such as dfs.replication.
 
-    augment: Change records at random, in training only; layers of the test and validation nets may say it too.
+    augment: Change records at random, in training only; ignored in layers of the test and validation nets.
 
-    cache: Cache blocks of remote file systems on a local disk of each host; no cache if absent.
+    cache: Cache blocks of remote files on a local disk of each host. By default no cache.
 
-    io_threads: Maximum number of simultaneous reads of a process from a remote file system.
+    io_threads: Maximum number of simultaneous reads of a process from a remote filesystem.
 
-    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote file system, or decodes ahead,
-    and not yet used; at least one. Part of memory_mb.
+    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote filesystem or decoded ahead, and
+    not used yet; one block is always allowed. Part of memory_mb.
 
-    memory_mb: Maximum MiB of memory that a worker takes to read this layer's records: batches read ahead, blocks
-    that are read, in flight, shuffled or kept for the next epoch. Default: 1280, or less where a third of the
-    memory of the process, divided among its layers that read stores, is less: one that shuffles gets twice as
-    much as one of a test.
+    memory_mb: Maximum MiB of memory of a worker for the records of this layer: batches read ahead, and blocks
+    that are in flight, read, shuffled, or kept for the next epoch. Default: 1280, or less if a third of the
+    memory of the process, divided among its layers that read stores, is less; a layer that shuffles gets twice
+    the share of a test layer.
 
-    max_decompressed_mb: Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format,
-    may decompress to.
+    max_decompressed_mb: Maximum decompressed size of a gzipped file, or of a block of another format, in 10**6
+    bytes.
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the

@@ -1,4 +1,4 @@
-"""What notebooks show of jobs and runs: small pieces of HTML, which load nothing."""
+"""HTML of jobs and runs for notebooks, without external resources."""
 
 from __future__ import annotations
 
@@ -17,18 +17,11 @@ from singa_dask.net.picture import Picture
 
 SIDE_BY_SIDE = "display:flex;flex-wrap:wrap;gap:1em 3em;align-items:flex-start"
 MAX_OPEN = 40
-"""Boxes of a picture that is unfolded."""
+"""Maximum number of boxes of a picture that is shown unfolded."""
 
 
 def job_page(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> str:
-    """Return a table of the layers of a job, and the picture of the net that it trains.
-
-    Parameters
-    ----------
-    job : JobConf
-    nets : mapping of Phase to NeuralNet
-        For the shapes and params of layers; may be empty.
-    """
+    """Return a table of the layers of a job and the picture of its training net; ``nets`` may be empty."""
     cluster = job.cluster
     shapes, params = _facts_of(nets)
     rows = [
@@ -41,19 +34,19 @@ def job_page(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> str:
         f"{cluster.nserver_groups} server group(s) of {cluster.nservers_per_group}"
     )
     head = f"<b>{html.escape(job.name)}</b>: {html.escape(about)}; {where}"
-    table = _table(("layer", "type", "sources", "shape", "values to learn"), rows)
+    table = _table(("layer", "type", "sources", "shape", "trainable values"), rows)
     picture = _shown(Picture.of(nets[Phase.TRAIN], job.name or "net")) if Phase.TRAIN in nets else ""
     return f'<div>{head}<div style="{SIDE_BY_SIDE}">{table}{picture}</div></div>'
 
 
 def _name(layer: LayerConf) -> str:
-    """Return the name of a layer, with the phases of one that is not in all nets."""
+    """Return the name of a layer, with its phases if it is not in all nets."""
     phases = ", ".join(map(str, layer.include))
     return f"{layer.name} ({phases})" if phases else layer.name
 
 
 def _facts_of(nets: Mapping[Phase, NeuralNet]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the shapes and the number of values to learn of layers, by their names in the job."""
+    """Return the shapes and the numbers of trainable values of layers, by their names in the job."""
     shapes: dict[str, str] = {}
     params: dict[str, str] = {}
     for net in nets.values():
@@ -65,7 +58,7 @@ def _facts_of(nets: Mapping[Phase, NeuralNet]) -> tuple[dict[str, str], dict[str
 
 
 def run_page(facts: Mapping[str, Any]) -> str:
-    """Return how a run stands; ``facts`` are those of `facts_of`."""
+    """Return state and metrics of a run, from the result of `facts_of`."""
     url = html.escape(str(facts["run"]))
     head = f"<b>{html.escape(facts['job'])}</b>: {html.escape(facts['state'])}, step {facts['steps']}"
     head += f" of {facts['train_steps']}, {facts['seconds']:.1f} s; <code>{url}</code>"
@@ -88,11 +81,11 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return f"<table><thead><tr>{names}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
-# -- pictures, drawn by Graphviz where it is installed ---------------------------------------------------
+# -- pictures, drawn by Graphviz if installed -------------------------------------------------------------
 
 
 class JobNets(dict[Phase, NeuralNet]):
-    """The nets of a job by phase; a notebook shows their pictures."""
+    """The nets of a job by phase, shown as pictures in notebooks."""
 
     def _repr_html_(self) -> str:
         titles = {phase: f"{str(phase.name).lower()} net" for phase in self}
@@ -103,11 +96,11 @@ class JobNets(dict[Phase, NeuralNet]):
 
 
 def _shown(picture: Picture) -> str:
-    """Return HTML that shows a picture, empty if it cannot be drawn here."""
+    """Return the HTML of a picture; empty if it cannot be drawn."""
     drawn = _svg(picture.dot())
     if not drawn:
         return ""
-    # as an image its names do not meet those of other pictures
+    # in an image, its ids cannot clash with those of other pictures
     image = base64.b64encode(drawn).decode()
     opened = " open" if len(picture.boxes) <= MAX_OPEN else ""
     return (

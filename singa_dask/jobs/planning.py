@@ -1,4 +1,4 @@
-"""Plans of jobs: which topology and partition is fastest on a cluster that is there, or might be."""
+"""plan: finds the fastest topology and partition of a job on an existing or a hypothetical cluster."""
 
 from __future__ import annotations
 
@@ -36,34 +36,34 @@ def plan(
 ) -> Plan:
     """Find the fastest topology and partition of a job, by simulation.
 
-    What the job costs is measured on this machine, in some seconds, and kept for the next plan. Without a cluster the
+    Costs of the job are measured on this machine, in some seconds, and stored for later plans. Without a cluster the
     plan is for this machine.
 
     Parameters
     ----------
     job : Job or path
     what_if : str
-        A cluster that might be, e.g. ``"hosts=64,link=25Gbit,latency=30us,cores=32"``.
+        A hypothetical cluster, e.g. ``"hosts=64,link=25Gbit,latency=30us,cores=32"``.
     client : distributed.Client or str, optional
-        A cluster that is there, or the address of its scheduler.
+        An existing cluster, or the address of its scheduler.
     scheduler_file : str, optional
-        The file that its scheduler has written.
+        File written by the scheduler.
     price : float
-        Of a host for an hour.
+        Price of a host for an hour.
     trace : bool
         Keep the events of a simulated step of the best plan, for `Plan.trace` and its page.
 
     Raises
     ------
     ConfigError
-        With all mistakes of the job; or it does not train, or not on CPUs.
+        Lists all mistakes of the job; or the job does not train, or not on CPUs.
     ClusterError
         The cluster does not answer.
     """
     read = as_job(job).file
     imagined = read_what_if(what_if)
     if what_if and (client or scheduler_file):
-        raise ConfigError("--what-if is for a cluster that is not there. Leave it out, or the scheduler.")
+        raise ConfigError("--what-if describes a hypothetical cluster. Leave out either it or the scheduler.")
     whole = complete(read)
     check(whole, absent=absent_records(whole.job))
     conf = whole.job
@@ -71,7 +71,7 @@ def plan(
         if not conf.trains:
             raise ConfigError(Problem((), "there is nothing to train: no updater, no epochs, no train_steps."))
         if conf.gpu or conf.ops == "cupy":
-            raise ConfigError(Problem(("gpu",) if conf.gpu else ("ops",), "plans are for jobs on CPUs. Say --cpu."))
+            raise ConfigError(Problem(("gpu",) if conf.gpu else ("ops",), "plans are for jobs on CPUs. Pass --cpu."))
         with MeasuredCosts(conf) as costs:
             within = costs.link(conf.cluster.listen.shared_memory)
             if client or scheduler_file:
@@ -90,7 +90,7 @@ def plan(
 
 
 def _events(best: Candidate, cluster: Cluster, costs: MeasuredCosts) -> Sequence[Mapping[str, Any]]:
-    """Return the events of a simulated step, as far as each message is followed."""
+    """Return the events of a simulated step; empty if the simulation does not follow each message."""
     if len(best.layout.processes) > MAX_PROCESSES:
         return ()
     more: dict[str, Any] = {"threads": best.threads, "trace": True}

@@ -1,4 +1,4 @@
-"""From a job to a run of it that can be submitted: where it is written, and what it goes on from."""
+"""Prepares runs: checks a job, chooses its run directory, and finds the checkpoint to resume from."""
 
 from __future__ import annotations
 
@@ -29,19 +29,18 @@ from singa_dask.version import __version__
 
 
 class RunPlace(NamedTuple):
-    """Where a run is written, its name, and its first checkpoint.
+    """The run directory ``url`` of a run, its ``job_id``, and its initial state.
 
     Attributes
     ----------
-    url, job_id : str
     checkpoint : str or None
-        To go on from.
+        Checkpoint to resume from.
     goes_on : bool
-        The checkpoint is one of this run directory, and what that holds stays.
+        Whether the checkpoint is in this run directory, whose content is kept.
     replaces : bool
-        What it holds is deleted when the job starts.
+        Whether the content of the run directory is deleted when the job starts.
     init_from : tuple of str
-        Checkpoints whose values the net starts from.
+        Checkpoints with initial values.
     """
 
     url: str
@@ -65,21 +64,14 @@ def choose_place(
 ) -> RunPlace:
     """Choose the run directory of a job, and find the checkpoint to resume from.
 
-    Parameters
-    ----------
-    conf : JobConf
-    run_dir : str, optional
-    resume : str or bool
-        URL of a run or a step of it; True: the run in ``run_dir``, or the newest one of this job.
-    overwrite : bool
-    init_from : tuple of str
+    ``resume`` is the URL of a run or one of its steps, or True for the run in ``run_dir`` or the newest run of the job.
 
     Raises
     ------
     ConfigError
         There is no run of this job to resume.
     CheckpointError
-        There is no checkpoint, nor a run that ended before its first.
+        There is no checkpoint, and no run that ended before its first one.
     """
     parent = conf.cluster.workspace or "runs"
     job_id = new_job_id(conf.name)
@@ -98,9 +90,9 @@ def choose_place(
 
 
 def _ended_early(url: str, surely: bool = False) -> bool:
-    """Tell whether a run ended before its first checkpoint, for whatever reason; ``surely``: it does not go on.
+    """Return whether a run ended before its first checkpoint.
 
-    On other than local disks only its summary says so.
+    A run that may still be running does not count if ``surely`` is set; on remote filesystems a summary is needed then.
     """
     summary = read_summary(url)
     if not is_run(url) or summary.get("state") == "done":
@@ -111,17 +103,17 @@ def _ended_early(url: str, surely: bool = False) -> bool:
 
 
 class Prepared(NamedTuple):
-    """A run that has been checked, and is not started yet.
+    """A checked run that is not started yet.
 
     Attributes
     ----------
     job_file : JobFile
         With initialisers for all params.
     bound : JobFile
-        The same, with the URLs of files where layers read data of Python objects.
+        The same, with URLs of files for data of Python objects.
     place : RunPlace
     nets : mapping of Phase to NeuralNet
-        Shapes only.
+        Only with shapes.
     """
 
     job_file: JobFile
@@ -130,15 +122,7 @@ class Prepared(NamedTuple):
     nets: Mapping[Phase, NeuralNet]
 
     def job_run(self, arguments: Sequence[str], queue: bool = False, priority: int = 0) -> JobRun:
-        """Return the run as plain values.
-
-        Parameters
-        ----------
-        arguments : sequence of str
-            What ``commands.jsonl`` says about how it was started.
-        queue : bool
-        priority : int
-        """
+        """Return the run as plain values, with the command's ``arguments`` for ``commands.jsonl``."""
         read, place = self.job_file, self.place
         recording = {
             "job_text": read.text,
@@ -180,7 +164,7 @@ def prepare_run(
     elsewhere: bool = False,
     place_data: Callable[[], Mapping[str, str]] = dict,
 ) -> Prepared:
-    """Check a job that is to be trained, and choose its run directory.
+    """Check a job for training, and choose its run directory.
 
     Parameters
     ----------
@@ -188,19 +172,18 @@ def prepare_run(
     run_dir, resume, overwrite, init_from
         See `choose_place`.
     elsewhere : bool
-        It runs on a cluster, of which only the workers need to see the records and the GPUs.
+        Whether it runs on a cluster, on which only the workers need access to records and GPUs.
     place_data : callable
-        Writes the data of Python objects, once the job is known to be right without them, and returns the URLs of their
-        files by name.
+        Writes the data of Python objects, after all other checks, and returns the URLs of their files by name.
 
     Raises
     ------
     ConfigError, CheckpointError, DataError
-        With the places in the file.
+        Have places in the file.
     """
     if not read.job.trains:
         message = "there is nothing to train: no updater, no epochs, no train_steps."
-        message += " For tests say singa-dask test, for text singa-dask sample."
+        message += " For tests run singa-dask test, for text singa-dask sample."
         raise read.locate(ConfigError(Problem((), message)))
     place = choose_place(read.job, run_dir, resume, overwrite, init_from)
     read = complete(read, place.init_from)
@@ -225,15 +208,12 @@ def prepare_run(
 
 
 def changes_of(read: JobFile, place: RunPlace) -> list[str]:
-    """Return what a job that goes on says otherwise than the run did when it was last started, a line for each key.
-
-    The last one says if no step is left.
-    """
+    """Return a line for each key of a resumed job that has changed since the last start, and one if no step is left."""
     url = (place.checkpoint or "").rpartition("/checkpoint/")[0]
     if not url or not fs.exists(fs.join(url, "resolved.yaml")):
         return []
     run, now = StoredRun(url), flatten(read_plain(redact_job(read.resolved()), "resolved.yaml"))
-    # steps of epochs may not be known yet; keys that only one has follow from others, or from another version
+    # train_steps may not be known yet; keys of one job only depend on other keys, or on the version
     unknown = ("epochs", "train_steps") if read.job.epochs else ()
     lines = [
         f"changed: {key}: {' -> '.join(shown_pair(*pair))}"
@@ -242,6 +222,6 @@ def changes_of(read: JobFile, place: RunPlace) -> list[str]:
     ]
     step, n_steps = min(place.steps().values(), default=-1), read.job.train_steps
     if read.job.epochs is None and step >= n_steps:
-        message = f"train_steps is {n_steps}, and the checkpoint is of step {step}: no step is left."
+        message = f"train_steps is {n_steps}, and the checkpoint has step {step}: no step is left."
         lines.append(f"{message} Set train_steps, or epochs, higher to train on.")
     return lines

@@ -1,4 +1,4 @@
-"""find_rate: a learning rate for a job, from a short run in which the rate rises."""
+"""find_rate: proposes a learning rate for a job, from a short run with a rising rate."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from singa_dask.observe.stored_run import StoredRun
 PREFIX = "find-rate-"
 MIN_STEPS = 20
 LEFT_OUT = ("checkpoint_freq", "checkpoint_after", "disp_", "test_", "validate_")
-"""With what the keys begin that the short run does without, and others of them."""
+"""Keys that the short run omits, by prefix and by name."""
 OTHERS = ("cluster", "early_stopping", "epochs", "keep_checkpoints", "metrics", "mlflow", "profile", "tensorboard")
 
 
 @dataclass(frozen=True)
 class RateCurve:
-    """The loss of a job over its learning rate, and the rate to take.
+    """The loss of a job over its learning rate, and the proposed rate.
 
     Attributes
     ----------
     rates, losses, smoothed : ndarray, 1-D float64
-        Of each step: the rate that it was done with, the loss before it, and the exponential mean of the losses so far.
+        Rate of each step, the loss before it, and the exponential mean of the losses so far.
     rate : float
-        The proposal: a quarter of the rate at which the smoothed loss is least.
+        Proposed rate, a quarter of the rate with the lowest smoothed loss.
     """
 
     rates: np.ndarray
@@ -51,13 +51,13 @@ class RateCurve:
     rate: float
 
     def panels(self) -> list[Panel]:
-        """Return the picture, for `singa_dask.observe`."""
-        raw = np.minimum(self.losses, self.smoothed.max())  # so that the smoothed ones are seen
+        """Return the panels of the figure."""
+        raw = np.minimum(self.losses, self.smoothed.max())  # keep the smoothed curve visible
         curves = [PlottedCurve(0, "train", self.rates, raw, 0), PlottedCurve(0, "train", self.rates, self.smoothed)]
         return [Panel("loss", curves, mark=self.rate)]
 
     def plot(self) -> Any:
-        """Return a figure of matplotlib: the losses, smoothed, and the proposal."""
+        """Return a matplotlib figure of losses, smoothed losses, and the proposed rate."""
         return figure_of(self.panels(), [f"base_lr = {self.rate:g}"], "rate")
 
 
@@ -70,33 +70,33 @@ def find_rate(
     data: Any = None,
     client: Client | str | None = None,
 ) -> RateCurve:
-    """Propose a ``base_lr`` for a job, by the range test of Smith (2017): some steps in which the learning rate rises.
+    """Propose a ``base_lr`` for a job, by the range test of Smith (2017): a short run with a rising learning rate.
 
-    One worker trains, whatever the ``cluster`` block of the job, so that one job has one answer. The run directory is
-    deleted at the end. It is in the ``workspace`` of that block, if there is one, else on a disk of this host. The rate
-    rises by the same factor in each step. The proposal is a quarter of the rate where the smoothed loss is least.
+    The rate rises by a constant factor per step. The proposal is a quarter of the rate with the lowest smoothed loss.
+    One worker trains, whatever the ``cluster`` block, so the result does not depend on it. The run directory, in the
+    ``workspace`` of that block or else on a local disk, is deleted at the end.
 
     Parameters
     ----------
     job : Job or path
-        Its schedule and ``base_lr`` do not count.
+        Its schedule and ``base_lr`` are ignored.
     low, high : float
         First and last rate.
     steps : int
-        At most; a smoothed loss of four times its least value, or one that is not finite, ends the curve.
+        Maximum number of steps; the curve ends when the smoothed loss is not finite or four times its minimum.
     data, client
-        As `singa_dask.train` takes them; by default this process trains.
+        See `singa_dask.start`; by default this process trains.
 
     Raises
     ------
     ConfigError, CheckpointError, DataError
-        The job is wrong; or its loss does not fall, or falls up to the highest rate.
+        The job is wrong; or its loss does not fall, or still falls at the highest rate.
     """
     if not (0 < low < high and steps >= MIN_STEPS):
         wrong = f"got {low:g}, {high:g} and {steps} steps"
         raise ConfigError(f"expected 0 < low < high, and at least {MIN_STEPS} steps, {wrong}.")
     job = as_job(job)
-    check(complete(job.file))  # with the places in the job's own file
+    check(complete(job.file))  # errors have places in the job's own file
     rates = np.geomspace(low, high, steps)
     keys: dict[str, Any] = read_plain(job.to_yaml(), "job")
     values = {key: value for key, value in keys.items() if key not in OTHERS and not key.startswith(LEFT_OUT)}
@@ -105,7 +105,7 @@ def find_rate(
     rising = Job(values.pop("neuralnet"), **values)
     with _short_run(job.conf.cluster.workspace) as url:
         with warnings.catch_warnings(), contextlib.suppress(NumericError):
-            warnings.simplefilter("ignore")  # of what this run leaves out
+            warnings.simplefilter("ignore")  # about the omitted keys
             train(rising, data=data, client=client, run_dir=url, progress=False)
         events = [layer_metrics(event) for event in StoredRun(url).metrics]
     parts = [[value for name, value in each.items() if name.endswith(("loss", "error"))] for each in events]
@@ -115,7 +115,7 @@ def find_rate(
 
 @contextlib.contextmanager
 def _short_run(workspace: str) -> Iterator[str]:
-    """Yield the URL of a run directory, which is deleted at the end."""
+    """Yield the URL of a temporary run directory."""
     if not workspace:
         with tempfile.TemporaryDirectory(prefix=PREFIX) as url:
             yield url
@@ -128,12 +128,12 @@ def _short_run(workspace: str) -> Iterator[str]:
 
 
 def curve_of(rates: np.ndarray, losses: list[float], is_whole: bool) -> RateCurve:
-    """Smooth losses, cut them off where they explode, and choose a rate.
+    """Smooth losses, cut the curve where they explode, and choose a rate.
 
     Raises
     ------
     ConfigError
-        The loss does not fall, or does so to the end of a curve that is whole.
+        The loss does not fall, or still falls at the end of a whole curve.
     """
     total, weights, smoothed = 0.0, 0.0, list[float]()
     for loss in losses:
@@ -144,8 +144,8 @@ def curve_of(rates: np.ndarray, losses: list[float], is_whole: bool) -> RateCurv
     y, n = np.array(smoothed), len(smoothed)
     if not n or not y.min() < 0.98 * losses[0]:
         hint = "Does each label belong to its record? Large values may need store_conf: {standardise: true}."
-        raise ConfigError(f"the loss falls at none of the rates. {hint}")
+        raise ConfigError(f"the loss does not fall at any rate. {hint}")
     least = int(y.argmin())
     if is_whole and least == len(losses) - 1:
-        raise ConfigError(f"the loss still falls at the highest rate, {rates[least]:g}. Give a higher one.")
+        raise ConfigError(f"the loss still falls at the highest rate, {rates[least]:g}. Try a higher one.")
     return RateCurve(rates[:n], np.array(losses[:n]), y, float(f"{rates[least] / 4:.2g}"))

@@ -1,4 +1,4 @@
-"""Run: a run of a job, while it goes on and afterwards."""
+"""Run: a run of a job, while it runs and afterwards."""
 
 from __future__ import annotations
 
@@ -27,16 +27,8 @@ ERRORS: dict[int, type[SingaError]] = {
 class Training:
     """The thread that drives a run to its end.
 
-    Parameters
-    ----------
-    carry_out : callable
-        Runs the job; it gets this object, and tells it the driver, and when the job has begun.
-
-    Attributes
-    ----------
-    has_begun : threading.Event
-    ended : futures.Future of Result
-        Done when the job has ended.
+    ``carry_out`` runs the job. It takes this object, calls `take_driver`, and sets ``has_begun`` when the job starts.
+    ``ended`` is the future of the result.
     """
 
     def __init__(self, carry_out: Callable[[Training], Result]) -> None:
@@ -57,14 +49,14 @@ class Training:
             self.has_begun.set()
 
     def take_driver(self, driver: Driver) -> None:
-        """Let the driver stop the job when this is asked for."""
+        """Set the driver that stops the job on request."""
         with self._lock:
             self._driver = driver
             for by in self._stops:
                 driver.stop(by)
 
     def stop(self, by: str) -> None:
-        """Stop the job with a checkpoint; the second time, end it at once. ``by``: what is named as the reason."""
+        """Stop the job with a checkpoint; the second call aborts it. ``by`` is the reason to report."""
         with self._lock:
             self._stops.append(by)
             if self._driver is not None:
@@ -72,14 +64,14 @@ class Training:
 
 
 class Run:
-    """A run of a job: its state, metrics and logs, from the files in its run directory.
+    """A run of a job: its state, metrics and logs, read from its run directory.
 
     Parameters
     ----------
     url : str
         Run directory.
     training : Training, optional
-        Of a run that this process has started.
+        Thread of a run that this process has started.
     """
 
     def __init__(self, url: str, training: Training | None = None) -> None:
@@ -88,7 +80,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """``running``, ``done``, ``stopped`` or ``failed``; ``unknown`` of a run elsewhere that says nothing."""
+        """``running``, ``done``, ``stopped`` or ``failed``; ``unknown`` for a run elsewhere without reports."""
         if self._training is None:
             return self._stored().state
         if not self._training.ended.done():
@@ -97,18 +89,18 @@ class Run:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What ``summary.json`` says: empty while the run goes on."""
+        """Content of ``summary.json``; empty while the job runs."""
         return self._stored().summary
 
     @property
     def metrics(self) -> dict[str, dict[str, Any]]:
-        """The latest metrics of each phase and their step, of the first group; without disp_freq none of training."""
+        """Latest metrics of each phase, with their step, of the first group; training metrics need disp_freq."""
         metrics: dict[str, dict[str, Any]] = facts_of(self._stored())["metrics"]
         return metrics
 
     @property
     def history(self) -> Any:
-        """All metrics, as a pandas DataFrame: a row for each time that they were shown.
+        """All metrics as a pandas DataFrame, a row for each time that they were shown.
 
         Its columns are ``step``, ``phase``, ``group``, ``time`` (seconds since 1970), ``epoch``, ``lr``,
         ``samples_per_s``, ``wait_data_ms``, ``wait_params_ms``, and the metrics of the layers.
@@ -123,22 +115,22 @@ class Run:
         return pandas.DataFrame(rows, columns=names)
 
     def wait(self, timeout: float | None = None) -> Result | None:
-        """Wait for the end of a run that this process has started.
+        """Wait until a run that this process has started ends.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds to wait at most.
+            Maximum seconds to wait.
 
         Returns
         -------
         Result or None
-            None if the time is over.
+            None after a timeout.
 
         Raises
         ------
         SingaError
-            The job has failed; `UnitError`, `NumericError`, `LostUnitError`, `ClusterError` ... say how.
+            The job has failed: `UnitError`, `NumericError`, `LostUnitError`, `ClusterError` ...
         ConfigError
             The run was not started by this process.
         """
@@ -153,7 +145,7 @@ class Run:
         return result
 
     def stop(self) -> None:
-        """Stop the job with a checkpoint; called again, end it at once. Returns before the job has ended.
+        """Stop the job with a checkpoint; a second call aborts it. Returns before the job has ended.
 
         Raises
         ------
@@ -164,21 +156,21 @@ class Run:
 
     def _stop(self, by: str) -> None:
         if self._training is None:
-            raise ConfigError(f"{self.url}: this run was not started here. Stop it by singa-dask stop.")
+            raise ConfigError(f"{self.url}: this run was not started here. Use singa-dask stop.")
         self._training.stop(by)
 
     def logs(self, unit: str = "") -> str:
-        """Return the messages of a unit such as ``worker-0-0``, or of all units, each with its name before it.
+        """Return the log of a unit such as ``worker-0-0``, or the logs of all units, with their names as prefixes.
 
         Raises
         ------
         ConfigError
-            There are none of this unit.
+            There is no log of this unit.
         """
         folder = fs.join(self.url, "log")
         names = [name.removesuffix(".log") for name in fs.ls(folder)] if fs.exists(folder) else []
         if unit and unit not in names:
-            raise ConfigError(f"{self.url}: no messages of {unit!r}. There are some of: {', '.join(names) or 'none'}.")
+            raise ConfigError(f"{self.url}: no log of {unit!r}. There are logs of: {', '.join(names) or 'none'}.")
         contents = {name: fs.read_bytes(fs.join(folder, f"{name}.log")) for name in ([unit] if unit else names)}
         texts = {name: content.decode(errors="replace") for name, content in contents.items()}
         if unit:
@@ -186,7 +178,7 @@ class Run:
         return "".join(f"{name}: {line}\n" for name, text in texts.items() for line in text.splitlines())
 
     def plot(self, axis: str = "step") -> Any:
-        """Draw the curves of the run; return a figure of matplotlib, which notebooks show.
+        """Return a matplotlib figure with the curves of the run.
 
         Parameters
         ----------
@@ -215,7 +207,7 @@ class Run:
 
 
 def open_run(url: str) -> Run:
-    """Return a run that has been started before, or elsewhere.
+    """Return a run that was started earlier or elsewhere.
 
     Parameters
     ----------
@@ -225,6 +217,6 @@ def open_run(url: str) -> Run:
     Raises
     ------
     ConfigError
-        There is none.
+        There is no run.
     """
     return Run(StoredRun(url).url)

@@ -1,4 +1,4 @@
-"""Train a job from Python: `start` it, or `train` it to its end."""
+"""Training from Python: `start` a job, or `train` it to its end."""
 
 from __future__ import annotations
 
@@ -65,48 +65,51 @@ def start(
     ----------
     job : Job or path
     data : mapping of str to Any, or Any, optional
-        Data of input layers with ``path: dask://NAME``, by name; a single value is that of ``dask://train``. Arrays of
-        NumPy, Dask or xarray, frames of pandas or Dask, tables of pyarrow, or pairs (X, y) of these; see `as_dataset`
-        in `singa_dask.jobs.datasets.making`. They are written to files for the time of the run, a partition at a time.
+        Data by name for input layers with ``path: dask://NAME``; a single value is for ``dask://train``. Values are
+        arrays of NumPy, Dask or xarray, frames of pandas or Dask, tables of pyarrow, or pairs (X, y) of these; see
+        `as_dataset` in `singa_dask.jobs.datasets.making`. They are written to files during the run, a partition at a
+        time.
     client : distributed.Client or str, optional
-        Of the Dask cluster to run on, or the address of its scheduler. By default a cluster of the job's size is
-        started in this process or beside it, for this job alone; a script that starts one of several processes needs
-        ``if __name__ == "__main__":``, as multiprocessing does.
+        Client of the Dask cluster to run on, or the address of its scheduler. By default a cluster of the job's size is
+        started for this job; if it has several processes, a script needs ``if __name__ == "__main__":``, as for
+        multiprocessing.
     run_dir : str, optional
         URL of the run directory; by default a new one in the job's ``cluster.workspace``, or in ``runs/``.
     resume : str or bool
-        URL of a run or a step of it to go on from; True: the one in ``run_dir``, or the newest run of this job.
+        URL of a run, or one of its steps, to resume; True for the run in ``run_dir`` or the newest run of this job.
     overwrite : bool
         Replace the run in ``run_dir``.
     init_from : str or sequence of str
-        Checkpoints to start with the values of; later ones win.
+        Checkpoints with initial values; later ones win.
     queue : bool
-        Wait in line if there is no room on the cluster.
+        Queue the job if there is no room on the cluster.
     priority : int
-        Jobs of higher priority go before others in line.
+        Jobs of higher priority come first in the queue.
     progress : bool
-        Show progress: on stderr, or below the cell of a notebook.
+        Show progress on stderr, or below the cell of a notebook.
     on_event : callable, optional
-        Takes each event of the job, a dict, in another thread: metrics, checkpoints, warnings, restarts. An error of it
-        stops the job with a checkpoint, and is raised at the end.
+        Called with each event of the job, a dict, in another thread: metrics, checkpoints, warnings, restarts. If it
+        raises an error, the job stops with a checkpoint, and the error is raised at the end.
 
     Raises
     ------
     ConfigError, CheckpointError, DataError
         The job is wrong; nothing was started.
     ClusterError
-        It does not fit the cluster.
+        The job does not fit the cluster.
     """
     job = as_job(job)
     check_client(client, "sd.train, job")
     checkpoints = (init_from,) if isinstance(init_from, str) else tuple(init_from)
     elsewhere = client is not None
     if resume and checkpoints:
-        raise ConfigError("resume takes all from one checkpoint, and init_from only values. Give one of them.")
+        raise ConfigError(
+            "resume takes the whole state from a checkpoint, and init_from only values. Pass one of them."
+        )
     if overwrite and (resume or not run_dir):
-        raise ConfigError("overwrite replaces the run in run_dir. Give that, and no resume.")
+        raise ConfigError("overwrite replaces the run in run_dir. Pass run_dir, and no resume.")
     if queue and not elsewhere:
-        raise ConfigError("queue needs a cluster that is there without this program. Give its client.")
+        raise ConfigError("queue needs an existing cluster. Pass its client.")
     if not elsewhere and len(plan_processes(job.conf.cluster).processes) > 1:
         check_processes()
     datasets = as_datasets(data, client)
@@ -121,7 +124,7 @@ def start(
             overwrite=overwrite,
             init_from=checkpoints,
             elsewhere=elsewhere,
-            # on a cluster they are written where its workers are
+            # on a cluster they are written on the hosts of its workers
             place_data=lambda: {} if elsewhere else stack.enter_context(local_parts(datasets)),
         )
         for problem in warnings_on(prepared.job_file, prepared.nets, embedded=not elsewhere):
@@ -153,12 +156,12 @@ def start(
         training.stop("SIGINT")
         raise
     if training.ended.done():
-        training.ended.result()  # raises the error of a job that could not be started
+        training.ended.result()  # raises the error if the job could not be started
     return Run(run.run_url, training)
 
 
 def train(job: Job | str | os.PathLike[str], **given: Unpack[RunOptions]) -> Run:
-    """Train a job to its end; Ctrl-C or a notebook's stop button stops it with a checkpoint, and once more at once.
+    """Train a job to its end; Ctrl-C, or a notebook's stop button, stops it with a checkpoint, and twice aborts it.
 
     Parameters
     ----------
@@ -187,6 +190,6 @@ def train(job: Job | str | os.PathLike[str], **given: Unpack[RunOptions]) -> Run
         except KeyboardInterrupt:
             run._stop("SIGINT")
             run.wait()
-        # a new one: its traceback does not show where this thread waited
+        # a new exception, without the traceback of the wait
         raise KeyboardInterrupt(f"{run.url}: the job is {run.state} at step {run.summary.get('steps', 0)}.") from None
     return run

@@ -94,14 +94,14 @@ def test_published_datasets_are_compared_on_their_cluster(call: Call, job: Path,
         found = call(*there, tmp_path / "all")
         assert not list((tmp_path / "scratch").rglob("part-*"))
     assert absent.exit_code == 1, absent.output
-    assert "dask://digits: no data of this name was given" in absent.stderr
+    assert "dask://digits: no data of this name was passed" in absent.stderr
     assert not list((tmp_path / "absent").glob("*/*/job.yaml"))
     assert found.exit_code == 0, found.output
     [topology] = json.loads(found.stdout.splitlines()[-1])["topologies"]
     assert [run["state"] for run in topology["runs"]] == ["done", "done"]
     here = call(*given, "--run-dir", tmp_path / "here")
     assert here.exit_code == 1
-    assert "no data named 'digits'. Give it from Python" in here.stderr
+    assert "no data named 'digits'. Pass it from Python" in here.stderr
 
 
 @pytest.mark.cluster

@@ -129,7 +129,7 @@ def test_a_source_is_not_replaced(call: Call, digits: Path, tmp_path: Path, link
         out.symlink_to(digits)
     result = call("convert", "npz", digits, out, "--to", "arrow", "--overwrite")
     assert result.exit_code == 2
-    assert "it is read, and would be replaced by what is made of it" in result.stderr
+    assert "this file is an input" in result.stderr
     assert digits.read_bytes() == content
     assert not list(tmp_path.glob(".*"))
 
@@ -143,7 +143,7 @@ def test_a_job_file_is_not_replaced_unasked(call: Call, job: Path, tmp_path: Pat
         f"{tmp_path}/out.yaml: exists already. Expected a new DST. Give --overwrite to replace it.\n",
     )
     assert call(*command, "--overwrite").exit_code == 0
-    assert "it is read, and would be replaced" in call("convert", "conf", job, job, "--overwrite").stderr
+    assert "this file is an input" in call("convert", "conf", job, job, "--overwrite").stderr
 
 
 @pytest.mark.long

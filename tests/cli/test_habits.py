@@ -37,28 +37,28 @@ def problem(call: Call, path: Path, *words: str) -> str:
         ("type: InnerProduct", "type: SelfAttention", "Did you mean 'MultiHeadAttention'?"),
         ("type: InnerProduct", "type: FullyConnected", "Did you mean 'InnerProduct'?"),
         ("type: InnerProduct", "type: Conv2D", "Did you mean 'Convolution'?"),
-        ("type: InnerProduct", "type: MaxPool2D", "Say type: Pooling, with pooling_conf: {pool: MAX}. Known: "),
+        ("type: InnerProduct", "type: MaxPool2D", "Set type: Pooling, with pooling_conf: {pool: MAX}. Known: "),
         ("type: SoftmaxLoss", "type: CrossEntropy", "Did you mean 'SoftmaxLoss'?"),
         ("type: SoftmaxLoss", "type: MSE", "Did you mean 'EuclideanLoss'?"),
         ("type: UniformSqrtFanIn", "type: Xavier", "Leave init out: weights of InnerProduct and Convolution"),
         ("type: UniformSqrtFanIn", "type: glorot_uniform", "UniformSqrtFanInOut, low: -2.449, high: 2.449. Known: "),
-        ("type: UniformSqrtFanIn", "type: He", "Say type: GaussianSqrtFanIn, std: 1.414. Known: "),
-        ("type: UniformSqrtFanIn", "type: Kaiming", "Say type: GaussianSqrtFanIn, std: 1.414. Known: "),
+        ("type: UniformSqrtFanIn", "type: He", "Set type: GaussianSqrtFanIn, std: 1.414. Known: "),
+        ("type: UniformSqrtFanIn", "type: Kaiming", "Set type: GaussianSqrtFanIn, std: 1.414. Known: "),
         ("type: SGD", "type: adamax", "Did you mean 'AdamMax'?"),
         ("{num_output: 10}", "{units: 10, num_output: 10}", "unknown key. Did you mean 'num_output'?"),
-        (READ, f"{READ}, units: 3", "Did you mean 'num_output'? Say it in innerproduct_conf: {num_output: ...}."),
+        (READ, f"{READ}, units: 3", "Did you mean 'num_output'? Set it in innerproduct_conf: {num_output: ...}."),
         (READ, f"{READ}, activation: relu", "An activation is a layer of its own: add one of"),
-        (READ, f"{READ}, filters: 3", "Say convolution_conf: {num_filters: N}. Known: "),
+        (READ, f"{READ}, filters: 3", "Set convolution_conf: {num_filters: N}. Known: "),
         (READ, f"{READ}, phase: TRAIN", "unknown key. Did you mean 'include'?"),
         (READ, f"{READ}, include: training", "unknown value 'training'. Did you mean 'train'?"),
         ("base_lr: 0.05", "lr: 0.05", "unknown key. Did you mean 'base_lr'?"),
         ("momentum: 0.9", "lr: 0.9", "unknown key. Did you mean 'learning_rate'?"),
         ("seed: 7", "num_epochs: 7", "unknown key. Did you mean 'epochs'?"),
-        ("seed: 7", "batch_size: 7", "Say it in the store_conf of the input layers."),
+        ("seed: 7", "batch_size: 7", "Set it in the store_conf of the input layers."),
         ("batchsize: 20", "batch_size: 20, batchsize: 20", "unknown key. Did you mean 'batchsize'?"),
         ("seed: 7", "optimizer: {type: Adam}", "unknown key. Did you mean 'updater'?"),
-        ("seed: 7", "lr: 0.1", "Say it in updater: {learning_rate: {type: Fixed, base_lr: 0.01}}."),
-        ("seed: 7", "layers: [fc]", "Say neuralnet: {layer: [...]}."),
+        ("seed: 7", "lr: 0.1", "Set it in updater: {learning_rate: {type: Fixed, base_lr: 0.01}}."),
+        ("seed: 7", "layers: [fc]", "Set neuralnet: {layer: [...]}."),
         ("seed: 7", "loss: mse", "A loss is a layer: add one of type SoftmaxLoss or EuclideanLoss to neuralnet."),
         ("{type: Fixed, base_lr: 0.05}", "0.1", "got 0.1. Write learning_rate: {type: Fixed, base_lr: 0.1}."),
         ("{type: Fixed, base_lr: 0.05}", "Fixed", "got 'Fixed'. Write learning_rate: {type: Fixed}."),
@@ -108,7 +108,7 @@ def test_an_unknown_cluster(call: Call, job: Path) -> None:
     result = call("validate", job, "--cluster", "alreduce")
     assert result.exit_code == 2
     assert result.stderr == (
-        "--cluster alreduce: no file of this name, and no cluster of ours. Did you mean 'allreduce'? "
+        "--cluster alreduce: no file and no built-in cluster of this name. Did you mean 'allreduce'? "
         "Known: allreduce, downpour, hogwild, hybrid, sandblaster, single.\n"
     )
 

@@ -270,7 +270,7 @@ def test_a_table_is_not_replaced_by_its_job(call: Call) -> None:
     Path("table.csv").write_text("a,label\n1,x\n2,y\n")
     result = call("init", "table.csv", "--out", "table.csv", "--overwrite")
     assert (result.exit_code, Path("table.csv").read_text()) == (2, "a,label\n1,x\n2,y\n")
-    assert "table.csv: it is read, and would be replaced" in result.stderr
+    assert "table.csv: this file is an input" in result.stderr
 
 
 def test_a_table_with_named_columns(call: Call) -> None:

@@ -128,7 +128,7 @@ def test_features_are_a_store(call: Call, job: Path, trained: Path, tmp_path: Pa
     if suffix == ".arrow":
         assert call(*again, "--overwrite").exit_code == 0
         own = f"neuralnet.layer[data].store_conf.path={out}"
-        assert "it is read, and would be replaced" in call(*again, "--overwrite", "--set", own).stderr
+        assert "this file is an input" in call(*again, "--overwrite", "--set", own).stderr
 
 
 def test_images_come_in_the_order_of_their_axes(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -119,9 +119,9 @@ def test_mistakes_of_a_job_are_those_of_validate(call: Call, file: Path, monkeyp
     ("arguments", "said"),
     [
         (["--what-if", "hosts=2"], "several hosts need a link"),
-        (["--what-if", "cores=2", "--scheduler", "tcp://127.0.0.1:1"], "--what-if is for a cluster that is not there"),
+        (["--what-if", "cores=2", "--scheduler", "tcp://127.0.0.1:1"], "--what-if describes a hypothetical cluster"),
         (["--set", "train_step=1"], "train_step"),
-        (["--set", "gpu=0"], "gpu: plans are for jobs on CPUs. Say --cpu."),
+        (["--set", "gpu=0"], "gpu: plans are for jobs on CPUs. Pass --cpu."),
         (["--price", "-1"], "--price"),
     ],
 )

@@ -80,11 +80,11 @@ def test_no_file_is_replaced_unasked_and_none_that_is_read(
     assert "exists already. Expected a new file. Give --overwrite to replace it" in call(*given, out).stderr
     assert call(*given, out, "--overwrite").exit_code == 0
     for read in (data, job):
-        assert "it is read, and would be replaced" in call(*given, read, "--overwrite").stderr
+        assert "this file is an input" in call(*given, read, "--overwrite").stderr
     assert data.read_bytes() == content
     assert "predictions are CSV or Parquet. Expected a name in .csv, .tsv or .parquet" in call(*given, "out.npy").stderr
     given[-2] = f"{tmp_path}/n*.csv"
-    assert "it is read, and would be replaced" in call(*given, data, "--overwrite").stderr
+    assert "this file is an input" in call(*given, data, "--overwrite").stderr
 
 
 def test_pictures_are_told_by_their_files(call: Call, job: Path, trained: Path, pictures: Path) -> None:
@@ -160,7 +160,7 @@ def test_commas_and_quotes_are_quoted() -> None:
         (["--data", "run"], "--data run: an empty directory."),
         (["--data", "text.png"], "--data text.png: neither a directory of images nor an image."),
         (["--data", "pictures", "--data", "bad.png"], "--data bad.png: not an image, or a damaged one: "),
-        (["--data", "flat.npz"], "--data flat.npz: records of (3,), expected (28, 28), as shape says."),
+        (["--data", "flat.npz"], "--data flat.npz: records of (3,), expected (28, 28) from shape."),
         (["--data", "short.csv"], "--data short.csv, line 1: 3 fields, expected 784"),
         (["--data", "x", "--topk", "11"], "layer 'loss' has 10 classes"),
         (["--data", "x", "--layer", "no"], "layer 'no' is not in the net"),

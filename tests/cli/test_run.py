@@ -398,7 +398,7 @@ def test_a_real_run_stops_and_goes_on(call: Call, job: Path, tmp_path: Path, mon
     assert [event["step"] for event in events if event.get("phase") == "train"] == [0, 2, 4, 5]
     again = call("run", job, "--resume")
     assert again.exit_code == 0
-    assert "train_steps is 6, and the checkpoint is of step 6: no step is left." in again.stderr
+    assert "train_steps is 6, and the checkpoint has step 6: no step is left." in again.stderr
     summary = json.loads((run / "summary.json").read_text())
     assert (summary["state"], summary["steps"], summary["resumes"]) == ("done", 6, 2)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

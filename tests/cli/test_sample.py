@@ -285,4 +285,4 @@ def test_mistakes_in_a_job_in_singas_form_have_their_places(call: Call, gru: str
     result = call("sample", "sample.conf", "--init-from", "run")
     assert result.exit_code == 2
     where = "sample.conf:8:79: neuralnet.layer[data].rnn_dummy_conf.dynamic_srclayer: "
-    assert result.stderr == f"{where}the data of 'ip' is (1, 27), not (1, 1) as shape says.\n"
+    assert result.stderr == f"{where}the data of 'ip' has shape (1, 27), expected (1, 1) from shape.\n"

@@ -95,9 +95,9 @@ def test_types_in_cpp_are_told_once(call: Call) -> None:
     result = call("validate", "job.conf")
     assert result.exit_code == 2
     assert result.stderr == (
-        "job.conf:13:29: neuralnet.layer[data].type: 'kData', 'kEmbedding', 'kHidden' and 'kLoss': SINGA has types of "
-        'your own in C++, here they are classes in Python. Write them, name their file in the job, modules: "mine.py", '
-        'and each of them, user_type: "mine.Class". See docs/parts.md, and examples/rnnlm for SINGA\'s '
+        "job.conf:13:29: neuralnet.layer[data].type: 'kData', 'kEmbedding', 'kHidden' and 'kLoss': your own types "
+        'are C++ classes in SINGA, and Python classes here. Write them, and name their file, modules: "mine.py", and '
+        'each class, user_type: "mine.Class", in the job. See docs/parts.md, and examples/rnnlm for SINGA\'s '
         "language model.\n"
     )
 
@@ -109,8 +109,8 @@ def test_types_that_are_in_no_module_are_told_once(call: Call) -> None:
     assert result.exit_code == 2
     told = [line for line in result.stderr.splitlines() if ".type: " in line]
     assert told == [
-        "job.conf:14:29: neuralnet.layer[data].type: 'kData', 'kHidden' and 'kLoss' cannot be found. Say in which of "
-        'the modules each is: user_type: "module.Class".'
+        "job.conf:14:29: neuralnet.layer[data].type: 'kData', 'kHidden' and 'kLoss' cannot be found. Name the module "
+        'of each: user_type: "module.Class".'
     ]
 
 
@@ -154,7 +154,7 @@ def test_data_layers_of_one_name_for_training_and_validation(call: Call) -> None
     Path("job.conf").write_text(job.replace("validate_", "test_"))
     result = call("validate", "job.conf", "--cpu")
     assert result.exit_code == 2
-    assert "layer 'data' is already there" in result.stderr
+    assert "duplicate name 'data'" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -162,20 +162,20 @@ def test_data_layers_of_one_name_for_training_and_validation(call: Call) -> None
     [
         (
             "type: kCudnnPool", "type: kUserLayer", "22:31: neuralnet.layer[pool1].type",
-            'kUserLayer is a type of your own, and the job does not say which. Add user_type: "module.Class".',
+            'kUserLayer means a type of your own, and the job does not name it. Add user_type: "module.Class".',
         ),
         (
             "alg: kBP", "alg: kUserAlg", "7:24: train_one_batch.alg",
-            'kUserAlg is a type of your own, and the job does not say which. Add user_type: "module.Class".',
+            'kUserAlg means a type of your own, and the job does not name it. Add user_type: "module.Class".',
         ),
         (
             'backend: "kvfile"', 'backend: "hdfsfile"', "13:16: neuralnet.layer[data].store_conf.backend",
-            "SINGA's format of records on HDFS is not read. Copy the kvfile that they were made of to HDFS, and say "
+            "SINGA's format of records on HDFS is not supported. Copy the original kvfile to HDFS, and set "
             'backend: "kvfile" with its hdfs:// path.',
         ),
         (
             "shape: 12 shape: 12", "shape: 12 shape: 14", "13:31: neuralnet.layer[data].store_conf.path",
-            "data/small_img_train.bin: records of (3, 12, 12), expected (3, 12, 14), as shape says.",
+            "data/small_img_train.bin: records of (3, 12, 12), expected (3, 12, 14) from shape.",
         ),
     ],
 )  # fmt: skip
@@ -223,4 +223,4 @@ def test_a_job_that_writes_text_is_sampled(call: Call) -> None:
     Path("sample.conf").write_text(f"neuralnet {{ layer {{ {dummy} }} }}")
     result = call("run", "sample.conf")
     assert result.exit_code == 2
-    assert "For tests say singa-dask test, for text singa-dask sample." in result.stderr
+    assert "For tests run singa-dask test, for text singa-dask sample." in result.stderr

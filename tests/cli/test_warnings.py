@@ -80,7 +80,9 @@ def test_shapes_that_look_like_channels_last(reader: dict[str, Any], shape: list
 def test_a_rate_that_ends_before_the_training(call: Call, job: Path, rate: str, steps: int, n: int) -> None:
     result = call("validate", job, "--set", f"updater.learning_rate={rate}", "--set", f"train_steps={steps}")
     assert result.exit_code == 0, result.output
-    said = f"warning: the learning rate is 0 from step 100 of {steps} on. Raise change_freq in its block"
+    said = (
+        f"warning: the learning rate is 0 from step 100 of {steps} on. To train longer, raise change_freq in its block"
+    )
     assert result.output.count("the learning rate is 0") == result.output.count(said.removeprefix("warning: ")) == n
 
 
@@ -149,8 +151,8 @@ def test_a_softmax_before_a_softmax_loss(call: Call, job: Path) -> None:
     )
     [line] = told(call, job)
     assert line == (
-        "26:19: neuralnet.layer[loss].srclayers[0]: warning: SoftmaxLoss computes the softmax itself, and 'prob' is a "
-        "Softmax already: it would be taken twice. Read 'fc' instead."
+        "26:19: neuralnet.layer[loss].srclayers[0]: warning: SoftmaxLoss includes the softmax, and 'prob' is a "
+        "Softmax already, so it would be applied twice. Read 'fc' instead."
     )
 
 
@@ -160,7 +162,7 @@ def test_a_sigmoid_before_the_loss_of_a_sigmoid(call: Call, job: Path) -> None:
     job.write_text(job.read_text() + lines)
     [line] = told(call, job)
     assert line.endswith(
-        "computes the sigmoid itself, and 'prob' is a Sigmoid already: it would be taken twice. Read 'fc' instead."
+        "includes the sigmoid, and 'prob' is a Sigmoid already, so it would be applied twice. Read 'fc' instead."
     )
 
 

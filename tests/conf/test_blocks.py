@@ -107,7 +107,7 @@ blocks:
         ("{name: h, block: dense, srclayers: data}", "needs a value for 'width'"),
         ("{name: h, block: dense, srclayers: data, values: {widht: 3}}", "no value 'widht'. Did you mean 'width'?"),
         ("{name: h, block: dense, srclayers: [data, data], values: {width: 3}}", "reads 2 layers, expected 1"),
-        ("{name: h, block: dense, srclayers: data, values: {width: 3}, repeat: 0}", "once or more"),
+        ("{name: h, block: dense, srclayers: data, values: {width: 3}, repeat: 0}", "a number from 1 on for repeat"),
         ("{name: h, block: dense, srclayers: data, kind: x}", "has no key 'kind'"),
         ("{block: dense, srclayers: data, values: {width: 3}}", "expected a name"),
         # the line of the block, not of its use
@@ -129,29 +129,29 @@ def test_a_use_that_is_wrong(use: str, message: str) -> None:
 
 def test_names_that_could_mean_two_layers() -> None:
     use = "{name: h, block: dense, srclayers: data, values: {width: 3}}"
-    with pytest.raises(ConfigError, match="a use of a block is called 'h' too"):
+    with pytest.raises(ConfigError, match="a use of a block is called 'h', too"):
         read(use, "{name: h, type: Tanh, srclayers: data}")
-    with pytest.raises(ConfigError, match=r"layer 'h\.fc' is already there"):
+    with pytest.raises(ConfigError, match=r"duplicate name 'h\.fc'"):
         read(use, use)
 
 
 def test_more_layers_than_a_net_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "_MAX_LAYERS", 1_000)
-    with pytest.raises(ConfigError, match=r"blocks make more than 1,000 layers\. Is a repeat"):
+    with pytest.raises(ConfigError, match=r"blocks expand to more than 1,000 layers\. Is a repeat"):
         read("{name: h, block: dense, srclayers: data, values: {width: 3}, repeat: 1000000000}")
 
 
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        ("{}", "block 'x': expected its layers under layer"),
+        ("{}", "block 'x': expected a list of layers under layer"),
         ("[]", "block 'x': expected {layer: "),
         ("{layer: [{type: Tanh, srclayers: $in}]}", "block 'x': expected a name for each of its layers"),
         ("{layer: [{name: a, type: Tanh, srclayers: $of}]}", "has no input and no value 'of'"),
         ("{layer: [{name: a, type: Tanh, srclayers: $in}], output: b}", "block 'x' has no layer 'b'"),
-        ("{layer: [{name: a, block: x, srclayers: $in}]}", "block 'x' stands inside of itself: x > x"),
+        ("{layer: [{name: a, block: x, srclayers: $in}]}", "block 'x' contains itself: x > x"),
         ("{layers: []}", "block 'x' has no key 'layers'. Known: inputs, values, output, layer"),
-        ("{inputs: a, values: {a: 1}, layer: [{name: a, type: Tanh, srclayers: $a}]}", "a name of its own"),
+        ("{inputs: a, values: {a: 1}, layer: [{name: a, type: Tanh, srclayers: $a}]}", "different names"),
     ],
 )
 def test_a_block_that_is_wrong(block: str, message: str) -> None:

@@ -296,5 +296,5 @@ def test_every_key_of_every_model_is_described() -> None:
 
 def test_a_run_directory_names_the_job_in_it(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("name: x")
-    with pytest.raises(ConfigError, match=r"Is a directory. The job of the run that is there: .*/job.yaml\."):
+    with pytest.raises(ConfigError, match=r"Is a directory. This is a run directory; its job is .*/job.yaml\."):
         conf.load(tmp_path)

@@ -31,7 +31,7 @@ def test_it_knows_required_and_unknown_keys_and_descriptions() -> None:
     assert set(made["required"]) == {"neuralnet"}
     layer = made["definitions"]["LayerConf"]
     assert layer["additionalProperties"] is False
-    assert layer["properties"]["srclayers"]["description"].startswith("Layers that this one reads")
+    assert layer["properties"]["srclayers"]["description"].startswith("Layers that this layer reads")
     assert layer["properties"]["srclayers"]["anyOf"][0] == {"type": "string"}
 
 

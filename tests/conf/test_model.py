@@ -191,7 +191,7 @@ def test_models_of_python_and_plain_values_mix() -> None:
             ("precision",),
             "bf16 is for ops onednn and cupy, not numpy.",
         ),
-        (conf.JobConf, {**JOB, "gpu": [0], "ops": "onednn"}, ("gpu",), "these GPUs are not for ops onednn."),
+        (conf.JobConf, {**JOB, "gpu": [0], "ops": "onednn"}, ("gpu",), "ops onednn uses no GPUs."),
         (conf.JobConf, {**JOB, "gpu": [-1]}, ("gpu", 0), "at least 0, got -1"),
     ],
 )
@@ -259,7 +259,7 @@ def test_ports_to_listen_on(ports: Any, numbers: list[int]) -> None:
 def test_ports_that_there_are_not(ports: Any) -> None:
     [(path, message)] = mistakes(conf.ClusterConf, {"listen": {"ports": ports}})
     assert path == ("listen", "ports")
-    assert "expected a port or a range, as 9000-9100" in message
+    assert "expected a port or a range such as 9000-9100" in message
 
 
 def test_a_job_may_have_fewer_processes() -> None:
@@ -344,7 +344,7 @@ def test_nets_that_are_not_built_may_lack_a_source() -> None:
     assert job(neuralnet=net)
     [(path, message)] = mistakes(conf.JobConf, {**JOB, "neuralnet": net, "test_freq": 1, "test_steps": 1})
     assert path == ("neuralnet", "layer", 1, "srclayers", 0)
-    assert message == "layer 'data' is not in the test net, which 'fc1' is in."
+    assert message == "layer 'data' is not in the test net, but 'fc1' is."
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,9 @@ def test_axes_of_a_layer_have_one_order_in_all_phases(shape: list[int], is_wrong
     found = [message for path, message in net_findings({"layer": layers}) if path[-1] == "shape"]
     assert len(found) == is_wrong
     for message in found:
-        assert message.startswith("[16, 12, 3] has the axes of [3, 16, 12], the shape of this layer in another phase")
+        assert message.startswith(
+            "[16, 12, 3] has other axes than [3, 16, 12], the shape of this layer in another phase"
+        )
 
 
 @pytest.mark.parametrize(

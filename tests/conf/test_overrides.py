@@ -79,10 +79,10 @@ def test_a_whole_item() -> None:
             "Did you mean 'fc1'? Known: data, fc1.",
         ),
         ("neuralnet.layer[9].type=x", "--set neuralnet.layer[9].type=x: neuralnet.layer: there is no item '9'. "),
-        ("neuralnet.layer.type=x", "--set neuralnet.layer.type=x: neuralnet.layer: this is a list; say which item"),
+        ("neuralnet.layer.type=x", "--set neuralnet.layer.type=x: neuralnet.layer: this is a list; expected an item"),
         ("updater.momentum.x=1", "--set updater.momentum.x=1: updater.momentum: this is a value without keys."),
         ("checkpoint[0]=1", "--set checkpoint[0]=1: checkpoint: there is no item '0': the job has no such list."),
-        ("a={b: 1, b: 2}", "--set a={b: 1, b: 2}: b: this key is here twice."),
+        ("a={b: 1, b: 2}", "--set a={b: 1, b: 2}: b: duplicate key."),
     ],
 )
 def test_mistakes(text: str, told: str) -> None:
@@ -100,7 +100,7 @@ def test_cluster_file_with_and_without_its_head(text: str) -> None:
 
 def test_cluster_file_holds_nothing_else() -> None:
     [problem] = replace_cluster(tree(), "cluster: {}\nname: x\n", "c.yaml")
-    assert str(problem) == "c.yaml:2:1: name: a cluster file holds nothing beside cluster."
+    assert str(problem) == "c.yaml:2:1: name: expected only the key cluster in a cluster file."
 
 
 def test_problems_of_a_bare_cluster_file_have_the_whole_path() -> None:

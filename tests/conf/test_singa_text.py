@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask import conf
-from singa_dask.conf.places import Scalar
-from singa_dask.conf.singa_text import TextMessage, Word, is_singa_text, parse
+from singa_dask.conf.places import Scalar, TreeMap, items
+from singa_dask.conf.singa_text import Word, is_singa_text, parse
 from singa_dask.errors import ConfigError
 from singa_dask.inputs.image_preprocess import RGBImageConf
 from singa_dask.inputs.store_conf import StoreConf
@@ -36,10 +36,10 @@ GOOD = [*sorted(HERE.glob("*.conf")), *sorted((GOLD / "confs").glob("*.conf"))]
 def read(text: str) -> dict[str, list[Any]]:
     """Return the values of a message, messages in it as dicts."""
 
-    def values(message: TextMessage) -> dict[str, list[Any]]:
+    def values(message: TreeMap) -> dict[str, list[Any]]:
         return {
-            key: [field.value.value if isinstance(field.value, Scalar) else values(field.value) for field in fields]
-            for key, fields in message.fields.items()
+            key: [each.value if isinstance(each, Scalar) else values(each) for each in items(entry.node)]  # type: ignore[arg-type]
+            for key, entry in message.entries.items()
         }
 
     return values(parse(text, "f.conf"))

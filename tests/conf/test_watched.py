@@ -26,15 +26,15 @@ def test_a_number_stands_for_the_newest() -> None:
     ("keys", "path", "message"),
     [
         ({"keep_checkpoints": 0}, ("keep_checkpoints", "last"), "expected at least 1, got 0."),
-        ({"keep_checkpoints": {"best": 1}}, ("keep_checkpoints", "best"), "metric is missing"),
+        ({"keep_checkpoints": {"best": 1}}, ("keep_checkpoints", "best"), "needs a metric"),
         (
             {"keep_checkpoints": {"metric": "test.loss"}, **TESTED},
             ("keep_checkpoints", "metric"),
-            "nothing is kept by it",
+            "no checkpoint is kept by it",
         ),
         ({"early_stopping": {}}, ("early_stopping", "metric"), "this key is required, and missing."),
         ({"early_stopping": {"metric": "loss"}}, ("early_stopping", "metric"), "expected validation.<name>"),
-        ({"early_stopping": {"metric": "test.figure"}, **TESTED}, ("early_stopping", "mode"), "is not known. Say mode"),
+        ({"early_stopping": {"metric": "test.figure"}, **TESTED}, ("early_stopping", "mode"), "is better. Set mode"),
         (
             {"early_stopping": {"metric": "val.loss"}},
             ("early_stopping", "metric"),

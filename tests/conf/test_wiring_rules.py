@@ -16,13 +16,13 @@ def layer(name: str, *sources: str, kind: str = "ReLU", **words: Any) -> dict[st
 
 
 def read_layers(layers: list[Any]) -> list[LayerConf]:
-    """Return the layers of a net, mended ones where something is wrong with it."""
+    """Return the layers of a net, repaired ones where something is wrong with it."""
     try:
         return NetConf.model_validate({"layer": layers}).layer
     except ValidationError as error:
-        mended = error.errors()[0]["input"]
-        assert isinstance(mended, NetConf)
-        return mended.layer
+        repaired = error.errors()[0]["input"]
+        assert isinstance(repaired, NetConf)
+        return repaired.layer
 
 
 def findings(*layers: Any) -> list[tuple[tuple[str | int, ...], str]]:
@@ -40,7 +40,7 @@ def test_order_of_the_list_is_free() -> None:
 
 def test_same_name_in_one_phase_is_told_once() -> None:
     assert findings(layer("a"), layer("b"), layer("a")) == [
-        ((2, "name"), "layer 'a' is already there, as item 0 of the list.")
+        ((2, "name"), "duplicate name 'a', also of item 0 of the list.")
     ]
 
 
@@ -51,7 +51,7 @@ def test_rbm_layers_read_each_other() -> None:
 
 def test_other_layers_may_not() -> None:
     assert findings(layer("x"), layer("a", "x", "b"), layer("b", "a")) == [
-        ((1, "srclayers", 1), "these layers wait for each other: a <- b <- a.")
+        ((1, "srclayers", 1), "these layers read each other: a <- b <- a.")
     ]
 
 
@@ -60,8 +60,8 @@ def test_each_cycle_is_told_once_and_layers_behind_it_are_not() -> None:
         layer("a", "b"), layer("b", "c"), layer("c", "a"), layer("tail", "c"), layer("p", "q"), layer("q", "p")
     )
     assert found == [
-        ((0, "srclayers", 0), "these layers wait for each other: a <- b <- c <- a."),
-        ((4, "srclayers", 0), "these layers wait for each other: p <- q <- p."),
+        ((0, "srclayers", 0), "these layers read each other: a <- b <- c <- a."),
+        ((4, "srclayers", 0), "these layers read each other: p <- q <- p."),
     ]
 
 

@@ -81,7 +81,7 @@ def test_places_count_from_one() -> None:
 @pytest.mark.parametrize(
     ("text", "place", "words"),
     [
-        ("a: 1\n\tb: 2\n", "f:2:1", "a tab stands here. Indent with spaces."),
+        ("a: 1\n\tb: 2\n", "f:2:1", "got a tab. Indent with spaces."),
         ("a: [1, 2\nb: 3\n", "f:2:2", "while parsing a flow sequence, which starts at line 1"),
         ("a: 'x\n", "f:2:1", "quoted scalar"),
         ("a: b: c\n", "f:1:5", "mapping values are not allowed here"),
@@ -111,11 +111,11 @@ def test_deep_nesting_is_an_error_of_ours(n: int, end: str) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("a: 1\nb: 2\na: 3\n", "f:3:1: a: this key is here twice. The first is at line 1."),
+        ("a: 1\nb: 2\na: 3\n", "f:3:1: a: duplicate key. The first is at line 1."),
         ("a: !!int x\n", "f:1:4: a: 'x' cannot be read as int."),
         ("a: !mine 1\n", "f:1:4: a: unknown YAML tag '!mine'. A job needs none."),
-        ("a: &r [*r]\n", "f:1:4: a[0]: this alias stands inside of what it stands for."),
-        ("? {a: 1}\n: 2\n", "f:1:3: expected a word as key, got a list or a mapping."),
+        ("a: &r [*r]\n", "f:1:4: a[0]: this alias is inside of the value that it refers to."),
+        ("? {a: 1}\n: 2\n", "f:1:3: expected a scalar as key, got a list or a mapping."),
     ],
 )
 def test_what_a_job_may_not_have(text: str, told: str) -> None:

@@ -57,7 +57,7 @@ def test_names_that_mean_something_else_are_changed() -> None:
 @pytest.mark.parametrize("name", ["1st.py", "my-model.py", "class.py"])
 def test_a_module_has_a_name_that_can_be_imported(name: str) -> None:
     made = exported(read_job(ROOT / "configs/digits/mlp.yaml"))
-    with pytest.raises(ConfigError, match="is no name for a module"):
+    with pytest.raises(ConfigError, match="is not a valid name for a module"):
         encode_torch(made, name, ABOUT)
 
 

@@ -114,7 +114,7 @@ def test_a_damaged_entry_is_fetched_again(
     path = entries(later)[key]
     path.write_bytes(damage(path.read_bytes()))
     assert put(later, "a", b"0123456789" * 50) == key
-    assert [record.getMessage() for record in caplog.records] == [f"{path}: damaged, will be fetched again."]
+    assert [record.getMessage() for record in caplog.records] == [f"{path}: damaged; fetching it again."]
     assert bytes(later.read(key, 500, never)) == b"0123456789" * 50
 
 
@@ -272,7 +272,7 @@ def test_a_full_disk_is_told_once(
     with pytest.raises(DataError, match=r"cannot be written: No space left on device\. Set cache\.dir"):
         cache.file(key_of("f"), 3, lambda: [b"abc"])
     assert [record.getMessage() for record in caplog.records] == [
-        f"{cache.folder}: the cache is not written: No space left on device. It is tried again every 60 s."
+        f"{cache.folder}: cannot write to the cache: No space left on device. Retrying every 60 s."
     ]
     assert bytes(cache.read(kept, 3, never)) == b"abc"
     assert not list((cache.folder / "tmp").iterdir())
@@ -306,7 +306,7 @@ def test_a_cache_is_written_again_once_the_disk_has_room(
 
 def test_a_network_filesystem_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caching, "network_filesystem", lambda path: "nfs4")
-    with pytest.raises(DataError, match=r"on a network file system \(nfs4\)\. .* Set cache\.dir or SINGA_DASK_CACHE"):
+    with pytest.raises(DataError, match=r"on a network filesystem \(nfs4\)\. .* Set cache\.dir or SINGA_DASK_CACHE"):
         Cache(folder, LIMIT)
     assert not list(folder.iterdir())
 
@@ -333,7 +333,7 @@ def test_nobody_waits_for_ever(cache: Cache, monkeypatch: pytest.MonkeyPatch, ca
         assert entries(cache) == {}
         cache.file(key, 3, lambda: [b"abc"]).close()
     assert [record.getMessage() for record in caplog.records] == [
-        f"{cache.folder}: another process fetches a file, but makes no progress. It is fetched here, too."
+        f"{cache.folder}: another process fetches a file but makes no progress, so it is fetched here, too."
     ]
     assert list(entries(cache)) == [key]
     with held_lock(cache.folder / "usage"):

@@ -138,7 +138,7 @@ def test_a_web_server_that_reads_no_ranges(server: str) -> None:
     [
         ("503 Busy\r\nContent-Length: 0", "data.bin: the server answers 503 Busy"),
         ("404 Not Found\r\nContent-Length: 0", "data.bin: no such file"),
-        ("200 OK\r\nTransfer-Encoding: chunked", "data.bin: the server does not say how long the file is"),
+        ("200 OK\r\nTransfer-Encoding: chunked", "data.bin: the server does not report the length of the file"),
     ],
 )
 def test_what_a_web_server_answers(head: str, said: str) -> None:

@@ -6,8 +6,10 @@ import threading
 
 import pytest
 
-from singa_dask.fs.io_threads import DaemonThreads
+from singa_dask.fs import daemon_threads
+from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.runtime.units.job_of_thread import _JOB, in_job
+from tests.interrupts import interrupted_conditions
 
 
 def test_what_is_submitted_is_done_in_order_in_the_context_of_the_caller() -> None:
@@ -55,3 +57,13 @@ def test_an_error_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
         assert done.wait(60)
     assert "no disk" in caplog.text
     writer.close()
+
+
+def test_an_exception_of_a_signal_leaves_no_lock_taken() -> None:
+    reader, done = DaemonThreads(1, "reader"), threading.Event()
+    with interrupted_conditions(daemon_threads):
+        reader.submit(lambda: None)
+    other = threading.Thread(target=reader.submit, args=(done.set,), daemon=True)
+    other.start()
+    assert done.wait(20)
+    reader.close()

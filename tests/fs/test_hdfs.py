@@ -30,7 +30,7 @@ from singa_dask.fs.hdfs_errors import NOT_RESTORED, os_error
     [
         ({"client": "libhdfs"}, r"unknown client 'libhdfs'\. Known: native, pyarrow, webhdfs"),
         ({"deadline": 3}, r"unknown storage options: deadline\. Known: client, config_dir, deadline_s"),
-        ({"client": "hdfs3"}, r"client hdfs3: it imports on no Python .* Leave client out\."),
+        ({"client": "hdfs3"}, r"client hdfs3: it supports no Python .* Leave client out\."),
         ({"client": "pyarrow"}, r"client pyarrow: .*It needs a Java machine \(JAVA_HOME\), Hadoop's libhdfs"),
     ],
 )

@@ -130,7 +130,7 @@ def test_what_is_not_mounted_is_not_there(hosts: Hosts) -> None:
         assert fs.exists("dask://train-1/part-00000.arrow")
     for url in ("dask://train-1/part-00000.arrow", "dask://train-1"):
         for ask in (fs.exists, fs.look):
-            with pytest.raises(DataError, match=r"there is no dataset 'train-1' here\. Give it from Python"):
+            with pytest.raises(DataError, match=r"there is no dataset 'train-1' here\. Pass it from Python"):
                 ask(url)
 
 

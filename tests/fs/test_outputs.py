@@ -103,7 +103,7 @@ def test_what_is_read_is_not_replaced(way: str, tmp_path: Path, monkeypatch: pyt
     (tmp_path / "data.csv").write_text("1")
     (tmp_path / "link").symlink_to("data.csv")
     out = {"same": "data.csv", "link": "link", "relative": "./x/../data.csv", "hard path": str(tmp_path / "data.csv")}
-    with pytest.raises(ConfigError, match="it is read, and would be replaced"):
+    with pytest.raises(ConfigError, match="this file is an input"):
         check_output(out[way], ["other.csv", "data.csv"], overwrite=True, by="--overwrite")
 
 
@@ -116,7 +116,7 @@ def test_a_file_of_a_pattern_or_directory_that_is_read_is_not_replaced(
     for name in ("data/a.csv", "d/a.csv", "d/_SUCCESS", "pictures/pred.csv", "pictures/1.png", "pictures/2.png"):
         fs.write_atomic(protocol + name, b"1")
     out = "d/a.csv" if source == "d" else "data/a.csv"
-    with pytest.raises(ConfigError, match="it is read, and would be replaced"):
+    with pytest.raises(ConfigError, match="this file is an input"):
         check_output(protocol + out, [(protocol + source).removesuffix(".")], overwrite=True, by="--overwrite")
     for other, read in (("pictures/pred.csv", "pictures"), ("d/new.csv", "d"), ("d/a.csv", "data")):
         check_output(protocol + other, [protocol + read], overwrite=True, by="--overwrite")
@@ -124,7 +124,7 @@ def test_a_file_of_a_pattern_or_directory_that_is_read_is_not_replaced(
 
 @pytest.mark.parametrize("name", ["-", "a.csv.gz", "A.CSV.ZIP"])
 def test_a_name_says_what_the_file_will_be(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"standard output|files are not compressed. Expected a name without "):
+    with pytest.raises(ConfigError, match=r"standard output|outputs are not compressed. Expected a name without "):
         check_output(name, overwrite=True, by="--overwrite")
 
 
@@ -141,5 +141,5 @@ def test_a_file_elsewhere_is_none_of_this_disk(tmp_path: Path) -> None:
     local, elsewhere = str(tmp_path / "a.csv"), "memory://a.csv"
     for out, source in ((local, elsewhere), (elsewhere, local)):
         assert check_output(out, [source], overwrite=True, by="--overwrite") == out
-    with pytest.raises(ConfigError, match="it is read, and would be replaced"):
+    with pytest.raises(ConfigError, match="this file is an input"):
         check_output(elsewhere, [elsewhere], overwrite=True, by="--overwrite")

@@ -45,7 +45,7 @@ def test_files_are_written_whole_and_read_by_ranges(folders: PartFolders) -> Non
 @pytest.mark.parametrize("token", ["..", ".", "", "a/b", "/etc", ".hidden", "holders", "a\0"])
 def test_no_name_leads_elsewhere(folders: PartFolders, token: str) -> None:
     for pair in ((token, "a"), ("a", token)):
-        with pytest.raises(ValueError, match="is no name of a part file"):
+        with pytest.raises(ValueError, match="is not a valid name of a part file"):
             folders.read(*pair, 0, 1)
 
 

@@ -103,7 +103,7 @@ def test_what_is_no_file_is_named(folder: Path, kind: str) -> None:
     odd = folder / "d" / "odd"
     for each in (odd, folder / "d" / ".lock"):
         each.symlink_to("nothing") if kind == "link" else os.mkfifo(each)
-    said = "a link to nothing, which is not there" if kind == "link" else "a pipe, a socket or a device, not a file"
+    said = "a link to nothing, which does not exist" if kind == "link" else "a pipe, a socket or a device, not a file"
     with pytest.raises(DataError, match=f"d/odd: {said}"):
         fs.entries(str(folder / "d"))
     if kind == "pipe":  # nobody waits for a writer

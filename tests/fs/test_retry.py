@@ -69,4 +69,4 @@ def test_repetitions_end_after_some_time(caplog: pytest.LogCaptureFixture) -> No
         return "there"
 
     assert patiently(answer) == "there"
-    assert caplog.messages == ["[Errno 110] no answer This is tried again, attempt 2."]
+    assert caplog.messages == ["[Errno 110] no answer Retrying, attempt 2."]

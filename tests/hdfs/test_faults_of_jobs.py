@@ -208,4 +208,4 @@ def test_the_disk_of_the_cache_is_full(world: World, capsys: pytest.CaptureFixtu
     fill = f"head -c 9m /dev/zero > {disk}/filler; ls {disk}/cache/entries > {disk}/held"
     ran = Ran(world, "full", {"0": fill, "1": fill}, cache={"dir": str(disk / "cache"), "limit_gb": 1})
     check(ran, world, "disk of the cache full", capsys)
-    assert any("the cache is not written: No space left on device" in each for each in ran.messages()), ran.messages()
+    assert any("cannot write to the cache: No space left on device" in each for each in ran.messages()), ran.messages()

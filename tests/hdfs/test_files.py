@@ -85,7 +85,7 @@ def test_the_umask_of_hadoop(umask: str, modes: tuple[int, int], folder: str, tm
 
 
 def test_an_umask_that_is_none(folder: str) -> None:
-    with pytest.raises(DataError, match=r"umask-mode: '99', expected one as 022, or as u=rwx,g=rx,o="):
+    with pytest.raises(DataError, match=r"umask-mode: got '99', expected a value such as 022 or u=rwx,g=rx,o="):
         fs.makedirs(fs.join(folder, "x"), {"fs.permissions.umask-mode": "99"})
 
 

@@ -290,7 +290,7 @@ def test_wrong_labels_of_several_are_refused(tmp_path: Path) -> None:
         prepare(job_of_two(*tables, label=["kind", "kind", "grade"]))
     with pytest.raises(ConfigError, match=r"column 'kind' is in features and in label"):
         prepare(job_of_two(*tables, features=["place", "kind"], categories={"place": [], "kind": []}))
-    with pytest.raises(ConfigError, match=r"label_conf.column: 'grade' is no label of store_conf. Labels: kind"):
+    with pytest.raises(ConfigError, match=r"label_conf.column: 'grade' is not a label of store_conf. Labels: kind"):
         prepare(job_of_two(*tables, label="kind"))
     with pytest.raises(ConfigError, match=r"unknown column 'great'. Did you mean 'grade'"):
         prepare(job_of_two(*tables, columns=("kind", "great")))

@@ -296,7 +296,7 @@ SCORES = {"name": "fc", "type": "InnerProduct", "srclayers": ["data"], "innerpro
         (
             [{"name": "y", "type": "OneHot", "srclayers": ["data"], "onehot_conf": {"vocab_size": 9}}],
             "type",
-            "OneHot reads whole",
+            "OneHot reads integers",
         ),
         (
             [
@@ -364,8 +364,8 @@ def test_layers_beside_the_features_read_plain_records(stored: dict[str, Any]) -
 @pytest.mark.parametrize(
     ("shape", "augment", "key", "words"),
     [
-        ([80], {"rotate": 3, "noise": 0.1}, "rotate", r"for images, expected a shape .*, got \[80\]"),
-        ([1, 10, 8], {"saturation": 0.1}, "saturation", "three colours, and these have 1 channels"),
+        ([80], {"rotate": 3, "noise": 0.1}, "rotate", r"for images only: expected a shape .*, got \[80\]"),
+        ([1, 10, 8], {"saturation": 0.1}, "saturation", "three channels only, got 1 channels"),
         (SHAPE, {"cutout": 11}, "cutout", "at most 10, as images are 10 x 8, got 11"),
     ],
 )

@@ -61,7 +61,7 @@ def test_what_a_parser_makes_must_have_the_shape_of_the_job() -> None:
     with pytest.raises(ConfigError) as caught:
         make(Top, path=DIGITS, shape=[28, 28]).check_source()
     assert str(caught.value) == (
-        "store_conf.path: layer data: Top.parse() made values (1, 14, 28) and labels (1,) of 1 records, "
+        "store_conf.path: layer data: Top.parse() returned values (1, 14, 28) and labels (1,) for 1 records, "
         "expected values (1, 28, 28), and labels (1,) or None."
     )
 
@@ -178,7 +178,7 @@ def test_a_batch_that_changes_its_shape_is_an_error() -> None:
         def parse(self, arrays: Arrays) -> tuple[Any, Any]:
             return arrays["pixel"], arrays["label"][:1]
 
-    with pytest.raises(DataError, match=r"made values \(4, 28, 28\) and labels \(1,\) of 4 records"):
+    with pytest.raises(DataError, match=r"returned values \(4, 28, 28\) and labels \(1,\) for 4 records"):
         batch(make(Fickle, path=DIGITS, shape=[28, 28]))
 
 

@@ -42,7 +42,7 @@ def urls(tmp_path: Path, images: np.ndarray) -> tuple[str, str]:
 
 def test_channels_last_are_refused_with_what_to_do(urls: tuple[str, str]) -> None:
     message = (
-        r"last.arrow: records of \(6, 5, 3\), expected \(3, 6, 5\), as shape says\. These look like \(height, width, "
+        r"last.arrow: records of \(6, 5, 3\), expected \(3, 6, 5\) from shape\. These look like \(height, width, "
         r"channels\): set layout: NHWC to read them so, or .* array\.transpose\(0, 3, 1, 2\)"
     )
     made = layer_of("RecordInput", path=urls[1], batchsize=4, shape=SHAPE)
@@ -55,21 +55,21 @@ def test_channels_last_are_refused_with_what_to_do(urls: tuple[str, str]) -> Non
 @pytest.mark.parametrize(
     ("found", "conf", "hint"),
     [
-        ((3, 6, 5), {"shape": [6, 5, 3]}, r"expected \(6, 5, 3\), as shape says.*channels, .* set shape: \[3, 6, 5\]"),
+        ((3, 6, 5), {"shape": [6, 5, 3]}, r"expected \(6, 5, 3\) from shape.*channels, .* set shape: \[3, 6, 5\]"),
         (
             (3, 6, 5),
             {"shape": [3, 6, 5], "layout": "NHWC"},
-            r"expected \(6, 5, 3\), .*channels first: leave layout out",
+            r"expected \(6, 5, 3\) .*channels first: leave layout out",
         ),
-        ((5, 6, 3), {"shape": [3, 6, 5]}, r"Set shape: \[5, 6, 3\], or shape: \[90\] for values in a row"),
-        ((9, 10), {"shape": [3, 6, 5]}, r"Set shape: \[9, 10\], or shape: \[90\] for values in a row"),
+        ((5, 6, 3), {"shape": [3, 6, 5]}, r"Set shape: \[5, 6, 3\], or shape: \[90\] for flat records"),
+        ((9, 10), {"shape": [3, 6, 5]}, r"Set shape: \[9, 10\], or shape: \[90\] for flat records"),
         (
             (28, 29),
             {"shape": [29, 28]},
-            r"records of \(28, 29\), expected \(29, 28\), .*Set shape: \[28, 29\], or shape: \[812\]",
+            r"records of \(28, 29\), expected \(29, 28\) .*Set shape: \[28, 29\], or shape: \[812\]",
         ),
-        ((8, 7), {"shape": [55]}, r"records of \(8, 7\), expected \(55,\), as shape says\.$"),
-        ((90,), {"shape": [3, 6, 6]}, r"records of \(90,\), expected \(3, 6, 6\), as shape says\.$"),
+        ((8, 7), {"shape": [55]}, r"records of \(8, 7\), expected \(55,\) from shape\.$"),
+        ((90,), {"shape": [3, 6, 6]}, r"records of \(90,\), expected \(3, 6, 6\) from shape\.$"),
     ],
 )
 def test_other_shapes_are_refused(found: tuple[int, ...], conf: dict[str, Any], hint: str) -> None:

@@ -155,7 +155,7 @@ def test_a_cursor_goes_on_at_the_same_characters(text: Path) -> None:
     text.write_text(TEXT[::-1])
     other = text_layer(text, batchsize=2, unroll_len=5)
     other.seek(cursor)
-    with pytest.raises(DataError, match=r"text\.txt: the text, its vocabulary or batchsize is not what it was"):
+    with pytest.raises(DataError, match=r"text\.txt: the text, its vocabulary or batchsize has changed"):
         read(other)
 
 
@@ -244,7 +244,7 @@ def test_a_dummy_repeats_what_the_layer_behind_it_made_of_the_batch_before() -> 
     context.step = 10
     layer.forward(TEST)
     assert float(layer.features[0].data.max()) < 1
-    with pytest.raises(ConfigError, match=r"the data of 'best' is \(3, 1\), not \(2, 1\) as shape says"):
+    with pytest.raises(ConfigError, match=r"the data of 'best' has shape \(3, 1\), expected \(2, 1\) from shape"):
         layer.bind_feedback(Feature((3, 1)))
 
 
@@ -327,7 +327,7 @@ def test_the_character_of_each_row_is_written(tmp_path: Path, capsys: pytest.Cap
 
 def test_numbers_that_are_no_characters(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("abc")
-    with pytest.raises(DataError, match=r"vocab\.txt: the vocabulary has 3 characters, none of number 3"):
+    with pytest.raises(DataError, match=r"vocab\.txt: the vocabulary has 3 characters, and no number 3"):
         output_of([3], tmp_path / "vocab.txt").compute_feature(TEST)
     with pytest.raises(ConfigError, match=r"none\.txt: no such file"):
         output_of([3], tmp_path / "none.txt").check_source()

@@ -65,7 +65,7 @@ def test_no_batch_no_file(tmp_path: Path) -> None:
 
 
 def test_a_writer_needs_a_path() -> None:
-    with pytest.raises(ConfigError, match=r"store_conf.path: CSVOutput needs to know where to write"):
+    with pytest.raises(ConfigError, match=r"store_conf.path: CSVOutput needs a file to write to"):
         wire("CSVOutput", [source((2, 3))], TEST)
 
 

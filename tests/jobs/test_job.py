@@ -45,7 +45,7 @@ def test_a_class_that_no_process_could_find() -> None:
     class Own(InnerProduct):
         pass
 
-    with pytest.raises(sd.ConfigError, match=r"Own is not a registered layer type\. Write the class in a module"):
+    with pytest.raises(sd.ConfigError, match=r"Own is not a registered layer type\. Put the class in a module"):
         sd.layer(Own)
 
 
@@ -73,7 +73,7 @@ def test_changed_jobs(job: sd.Job) -> None:
 
 
 def test_a_value_that_is_set_on_a_job_is_refused(job: sd.Job) -> None:
-    with pytest.raises(AttributeError, match=r"write job = job.replace\({'train_steps': 3}\)"):
+    with pytest.raises(AttributeError, match=r"Use job = job.replace\({'train_steps': 3}\)"):
         job.train_steps = 3  # type: ignore[attr-defined]
 
 
@@ -138,8 +138,8 @@ def test_names_of_other_libraries_are_known(given: dict[str, Any], message: str)
 @pytest.mark.parametrize(
     ("key", "hint"),
     [
-        ("units", "Did you mean 'num_output'? Say it in innerproduct_conf: {num_output: ...}."),
-        ("num_outputs", "Did you mean 'num_output'? Say it in innerproduct_conf: {num_output: ...}."),
+        ("units", "Did you mean 'num_output'? Set it in innerproduct_conf: {num_output: ...}."),
+        ("num_outputs", "Did you mean 'num_output'? Set it in innerproduct_conf: {num_output: ...}."),
         ("scrlayers", "Did you mean 'srclayers'?"),
     ],
 )

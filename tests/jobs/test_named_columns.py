@@ -123,7 +123,7 @@ def test_a_file_without_a_header_is_read_by_position(
 ) -> None:
     data[200:].to_csv(tmp_path / "plain.csv", index=False, header=False)
     found = metrics_of(run, tmp_path / "plain.csv")
-    assert caplog.text.count("no names of columns, so they are taken in the order of the training data") == 1
+    assert caplog.text.count("the columns have no names, so they are read in the order of the training data") == 1
     assert json.loads(found.stdout)["test"] == json.loads(metrics_of(run, Path(run).parent / "test.csv").stdout)["test"]
 
 

@@ -159,9 +159,9 @@ def test_what_a_sequential_refuses() -> None:
     for parts, words in (
         ([nn.Dummy(), sd.Sequential(nn.ReLU(srclayers="$out"))], "has no input and no value 'out'"),
         ([nn.Dummy(), sd.Sequential(nn.ReLU(), output="rely")], "has no layer 'rely'. Did you mean 'relu'"),
-        ([nn.Dummy(), sd.Sequential(name="a")], "'a': expected its layers"),
+        ([nn.Dummy(), sd.Sequential(name="a")], "'a': expected a list of layers"),
         ([nn.Dummy(), sd.Sequential(nn.ReLU(), inputs=["x", "y"])], "reads 1 layers, expected 2 in srclayers: x, y"),
-        ([sd.Sequential(nn.ReLU(), name="a", srclayers="x", repeat=0)], "once or more, expected a number, got 0"),
+        ([sd.Sequential(nn.ReLU(), name="a", srclayers="x", repeat=0)], "a number from 1 on for repeat, got 0"),
     ):
         with pytest.raises(sd.ConfigError, match=words):
             sd.Net(parts)

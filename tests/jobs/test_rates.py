@@ -27,9 +27,9 @@ def test_the_rule_on_a_made_curve() -> None:
 @pytest.mark.parametrize(
     ("losses", "message"),
     [
-        (list(np.full(100, 2.0)), "the loss falls at none of the rates. Does each label"),
-        ([], "falls at none"),
-        (list(np.linspace(2, 1, 100)), "still falls at the highest rate, 10. Give a higher one."),
+        (list(np.full(100, 2.0)), "the loss does not fall at any rate. Does each label"),
+        ([], "does not fall at any rate"),
+        (list(np.linspace(2, 1, 100)), "still falls at the highest rate, 10. Try a higher one."),
     ],
 )
 def test_a_curve_without_an_answer_is_refused(losses: list[float], message: str) -> None:

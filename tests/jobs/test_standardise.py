@@ -24,7 +24,7 @@ from singa_dask.cli import main
 from singa_dask.data.stores import STORES
 from singa_dask.data.stores.tables import table as table_store
 from singa_dask.data.stores.tables.table_part import OpenRuns
-from singa_dask.errors import CheckpointError, ConfigError, DataError, LeftLineError
+from singa_dask.errors import CheckpointError, ConfigError, DataError, LeftQueueError
 from singa_dask.runtime import local_cluster
 from singa_dask.runtime.job.client import dask_tasks, record_scaling
 from tests.jobs.conftest import KEYS
@@ -345,12 +345,12 @@ def test_the_pass_over_the_records_ends_when_the_job_is_stopped(
 
     def check() -> None:
         if began.is_set():
-            raise LeftLineError("SIGINT", 130)
+            raise LeftQueueError("SIGINT", 130)
 
     monkeypatch.setattr(record_scaling, "measure", endless)
     monkeypatch.setattr(dask_tasks, "LOOK_S", 0.01)
     conf = job({"path": table}, "CSVInput").conf
     with local_cluster(1, processes=False) as client:
-        with pytest.raises(LeftLineError, match="SIGINT"):
+        with pytest.raises(LeftQueueError, match="SIGINT"):
             record_scaling.compute_scalings(conf, [], [], dask_tasks.on_dask(client, (), None, check), print)
         assert ended.wait(60)

@@ -58,7 +58,7 @@ def test_what_a_run_tells(job: sd.Job, tmp_path: Path, capsys: pytest.CaptureFix
     with (tmp_path / "run/log/worker-0-0.log").open("ab") as log:
         log.write(b"caf\xe9")  # of a file name, or cut by a kill
     assert run.logs("worker-0-0").endswith("caf\ufffd")
-    with pytest.raises(sd.ConfigError, match="no messages of 'worker-9'"):
+    with pytest.raises(sd.ConfigError, match="no log of 'worker-9'"):
         run.logs("worker-9")
     assert "<b>tiny</b>: done, step 6 of 6" in run._repr_html_()
     assert repr(run) == f"<Run {tmp_path}/run: done>"
@@ -91,7 +91,7 @@ def test_what_has_changed_is_told_when_a_run_goes_on(
     adam = {"updater.type": "Adam", "updater.momentum": 0, "updater.learning_rate.base_lr": 0.01}
     other = job.replace({**adam, "train_steps": 4, "user_conf.note": f"{long}c"})
     sd.train(other, run_dir=url, resume=True)
-    none_left = "train_steps is 4, and the checkpoint is of step 6: no step is left. Set train_steps, or epochs, "
+    none_left = "train_steps is 4, and the checkpoint has step 6: no step is left. Set train_steps, or epochs, "
     assert capsys.readouterr().err.splitlines()[:6] == [
         "changed: updater.type: SGD -> Adam",
         "changed: updater.learning_rate.base_lr: 0.05 -> 0.01",
@@ -104,7 +104,7 @@ def test_what_has_changed_is_told_when_a_run_goes_on(
     result = CliRunner().invoke(main, ["run", str(tmp_path / "job.yaml"), "--run-dir", url, "--resume"])
     assert result.exit_code == 0
     assert not [line for line in result.output.splitlines() if line.startswith("changed")]
-    assert "of step 6: no step is left" in result.output
+    assert "has step 6: no step is left" in result.output
 
 
 def test_a_run_of_another_process(job: sd.Job, tmp_path: Path) -> None:
@@ -196,9 +196,9 @@ def test_a_job_that_fails_raises(job: sd.Job, tmp_path: Path) -> None:
 def test_options_that_exclude_each_other(job: sd.Job, tmp_path: Path) -> None:
     cases: list[tuple[RunOptions, str]] = [
         ({"resume": True, "init_from": "a"}, "init_from only values"),
-        ({"overwrite": True}, "Give that, and no resume"),
-        ({"queue": True}, "Give its client"),
-        ({"queue": True, "overwrite": True, "run_dir": str(tmp_path)}, "Give its client"),
+        ({"overwrite": True}, "Pass run_dir, and no resume"),
+        ({"queue": True}, "Pass its client"),
+        ({"queue": True, "overwrite": True, "run_dir": str(tmp_path)}, "Pass its client"),
     ]
     for given, message in cases:
         with pytest.raises(sd.ConfigError, match=message):

@@ -1,4 +1,4 @@
-"""Arrays as records: the fields that they become, and the files that they are written to."""
+"""Arrays as records: their fields, and the writer of their files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from singa_dask.jobs.datasets.records import check_count, check_weight_type, che
 
 
 def feature_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> tuple[str, Field]:
-    """Return name and field of the records that an array X becomes.
+    """Return name and field of the records of an array X.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def feature_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> t
         Dataset, for errors.
     dtype : dtype
     shape : sequence of number
-        All axes; that of records may be NaN for unknown.
+        Shape of X; the number of records is NaN if unknown.
 
     Returns
     -------
@@ -39,14 +39,14 @@ def feature_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> t
     Raises
     ------
     DataError
-        It cannot be records.
+        X cannot be converted to records.
     """
     if len(shape) < 2:
-        hint = " For records of one value say X[:, None]." if len(shape) == 1 else ""
-        raise DataError(f"{where}, X: an array of {len(shape)} axes, expected one of records and others.{hint}")
+        hint = " For records of one value pass X[:, None]." if len(shape) == 1 else ""
+        raise DataError(f"{where}, X: an array of {len(shape)} axes, expected an axis of records and others.{hint}")
     check_numbers(dtype, f"{where}, X")
     if any(np.isnan(n) for n in shape[1:]):
-        message = "the length of an axis other than the first is unknown. Say X.compute_chunk_sizes() before."
+        message = "the length of an axis other than the first is unknown. Call X.compute_chunk_sizes() first."
         raise DataError(f"{where}, X: {message}")
     if not all(shape[1:]):
         raise DataError(f"{where}, X: shape {tuple(shape)}, expected records of at least one value.")
@@ -55,12 +55,12 @@ def feature_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> t
 
 
 def output_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> tuple[str, Field]:
-    """Return name and field of the records that an array y becomes: ``label``, or ``target`` for floats.
+    """Return name and field of the records of an array y: ``label``, or ``target`` for floats.
 
     Raises
     ------
     DataError
-        It can be neither.
+        y can be neither.
     """
     check_numbers(dtype, f"{where}, y", or_texts=True)
     width = shape[1] if len(shape) == 2 else 1
@@ -84,7 +84,7 @@ class ArrayWriter:
     n_parts : int
         Number of partitions.
     feature, output : tuple of str and Field
-        Names and fields of X and y; of y the name is empty if there is none.
+        Names and fields of X and y; None without y.
     classes : tuple of str
         Names of the classes, if labels are texts.
     has_weights : bool
@@ -102,12 +102,12 @@ class ArrayWriter:
     rounds: bool = False
 
     def widened(self) -> ArrayWriter:
-        """Return a writer that keeps the digits of X."""
+        """Return a writer that keeps all digits of X."""
         field = Field(np.dtype(np.float64), self.feature[1].shape)
         return replace(self, feature=(self.feature[0], field)) if self.rounds else self
 
     def __call__(self, value: Any, path: str, index: int) -> int:
-        """Write a partition: X, or X, y, and weights if there are any."""
+        """Write a partition: X, (X, y), or (X, y, weights)."""
         where = place_of(self.dataset, index, self.n_parts)
         x, y, *more = value if self.output else (value, None)
         x = self._checked(x, f"{where}, X", *self.feature)
@@ -119,7 +119,7 @@ class ArrayWriter:
         return len(x)
 
     def _checked(self, value: Any, where: str, name: str, field: Field) -> Array:
-        """Return an array of the declared type and shape."""
+        """Return an array after checking its type and shape."""
         array = plain_array(value, where)
         check_numbers(array.dtype, where)
         if name == "pixel" and array.dtype != np.uint8:
@@ -129,7 +129,7 @@ class ArrayWriter:
         return array
 
     def _outputs(self, y: Array, n: int, where: str) -> Array:
-        """Return the values of y as they are stored, but for the type of floats."""
+        """Return y as labels or targets, after checking type and shape."""
         assert self.output is not None
         name, field = self.output
         check_count(where, "X", n, "y", len(y))
@@ -149,7 +149,7 @@ class ArrayWriter:
         return weights.astype(np.float32)[:, None]
 
     def _chunks(self, x: Array, y: Array | None, weights: Array | None, where: str) -> Iterator[Arrays]:
-        """Yield the records of a block at a time, so that only a block is converted at a time."""
+        """Yield the records block by block, to convert one block at a time."""
         columns = [(*self.feature, x, f"{where}, X, record")]
         if self.output and y is not None:
             columns.append((*self.output, y, f"{where}, y, record"))

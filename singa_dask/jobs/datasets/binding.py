@@ -1,4 +1,4 @@
-"""Jobs whose input layers read data of Python objects, ``path: dask://NAME``."""
+"""Connects datasets to the input layers that read them, ``path: dask://NAME``, with checks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from singa_dask.runtime.planning.nets import store_of, with_stores
 
 
 class _Reader(NamedTuple):
-    """An input layer that reads data of Python objects: its index in the job, and the name of the data."""
+    """An input layer that reads data of a Python object, with the name of the data."""
 
     layer_index: int
     layer: LayerConf
@@ -31,7 +31,7 @@ class _Reader(NamedTuple):
     name: str
 
     def problem(self, message: str) -> Problem:
-        """Return a mistake at its ``path``."""
+        """Return a problem at its ``path``."""
         return Problem(("neuralnet", "layer", self.layer_index, "store_conf", "path"), message)
 
 
@@ -43,25 +43,17 @@ def _readers(job: JobConf) -> Iterator[_Reader]:
 
 
 def readers(job: JobConf) -> dict[int, str]:
-    """Return the layers that read data of Python objects: name of the data by index of the layer."""
+    """Return the names of the data of Python objects by the indices of the layers that read them."""
     return {reader.layer_index: reader.name for reader in _readers(job)}
 
 
 def check_names(read: JobFile, known: Collection[str], needed: bool = True) -> None:
-    """Check that the data that a job reads are given, and that it reads all that are.
-
-    Parameters
-    ----------
-    read : JobFile
-    known : collection of str
-        Names of the data.
-    needed : bool
-        Whether there are no others, elsewhere.
+    """Check that a job reads all data, and only ``known`` ones if they are all ``needed``.
 
     Raises
     ------
     ConfigError
-        With the places in the file.
+        Has places in the file.
     """
     wanted = {reader.name for reader in _readers(read.job)}
     problems = [
@@ -71,8 +63,8 @@ def check_names(read: JobFile, known: Collection[str], needed: bool = True) -> N
     ]
     for name in known:
         if name not in wanted:
-            reads = f"It reads {', '.join(sorted(wanted))}." if wanted else f"Say path: {SCHEME}{name}."
-            problems.append(Problem((), f"data {name!r} is read by no input layer of the job. {reads}"))
+            reads = f"It reads {', '.join(sorted(wanted))}." if wanted else f"Set path: {SCHEME}{name}."
+            problems.append(Problem((), f"no input layer of the job reads data {name!r}. {reads}"))
     if problems:
         raise read.locate(ConfigError(problems))
 
@@ -81,18 +73,18 @@ def _hint(name: str, known: Collection[str]) -> str:
     if known:
         return suggest(name, known)
     return (
-        f"Give it from Python: singa_dask.train(job, data={{{name!r}: ...}}); or publish it on a Dask cluster, "
-        f"client.publish_dataset(..., name={name!r}), and run the job there: --scheduler, or client=."
+        f"Pass it from Python: singa_dask.train(job, data={{{name!r}: ...}}); or publish it on a Dask cluster, "
+        f"client.publish_dataset(..., name={name!r}), and run the job there with --scheduler or client=."
     )
 
 
 def check_data(read: JobFile, datasets: Mapping[str, Dataset], needed: bool) -> None:
-    """Check that layers read the data that are given, in their shape and with their weights, before they are computed.
+    """Check that layers read all data, with the right shape and with weights, before the data are computed.
 
     Raises
     ------
     ConfigError
-        With the places in the file; see `check_names`.
+        Has places in the file; see `check_names`.
     """
     check_names(read, datasets, needed)
     problems, weighted = [], set()
@@ -105,9 +97,9 @@ def check_data(read: JobFile, datasets: Mapping[str, Dataset], needed: bool) -> 
                 check_shape(f"{SCHEME}{reader.name}", shape, reader.store)
             except DataError as error:
                 problems.append(reader.problem(str(error)))
-    hint = "Add a WeightInput layer with the store_conf of the features, and let the loss read it third."
+    hint = "Add a WeightInput layer with the store_conf of the features, as the third source of the loss."
     problems += [
-        Problem((), f"data {name!r} has weights, which no layer reads. {hint}")
+        Problem((), f"no layer reads the weights of data {name!r}. {hint}")
         for name, dataset in datasets.items()
         if dataset.has_weights and name not in weighted
     ]
@@ -116,14 +108,14 @@ def check_data(read: JobFile, datasets: Mapping[str, Dataset], needed: bool) -> 
 
 
 def with_defaults(job: JobConf, datasets: Mapping[str, Dataset]) -> JobConf:
-    """Return the job whose layers say what their data imply, where they say nothing else, e.g. the column of labels."""
+    """Return the job with defaults from its data in the layers that read them, e.g. the column of labels."""
     with_targets = {reader.name for reader in _readers(job) if reader.layer.type == "TargetInput"}
     fields = StoreConf.model_fields
 
     def change(store: StoreConf) -> Mapping[str, Any]:
         name = dataset_of(store.path)
         defaults = datasets[name].defaults if name in datasets else {}
-        # that there are no labels is a mistake, unless targets are read
+        # missing labels are a mistake, unless targets are read
         wanted = defaults.keys() - ({"has_label"} if name not in with_targets else set())
         return {key: defaults[key] for key in wanted if getattr(store, key) == fields[key].default}
 
@@ -131,9 +123,9 @@ def with_defaults(job: JobConf, datasets: Mapping[str, Dataset]) -> JobConf:
 
 
 def without_unread(job: JobConf, datasets: Mapping[str, Dataset]) -> dict[str, Dataset]:
-    """Return the datasets without the columns of frames that no layer reads, where all layers name those that they do.
+    """Drop the columns of frames that no layer reads, if all layers name their columns.
 
-    A frame of which a layer names an unknown column is left as it is: the error lists its columns.
+    A frame with an unknown column in a layer is kept unchanged, as the later error lists its columns.
     """
     read: dict[str, set[str]] = {}
     for reader in _readers(job):
@@ -162,12 +154,12 @@ def _matching(columns: Collection[str], pattern: str) -> list[str]:
 
 
 def fit_to_data(job: JobConf, datasets: Mapping[str, Dataset]) -> tuple[JobConf, dict[str, Dataset]]:
-    """Return a job that says what its data imply, and the data without columns that it does not read.
+    """Return a job with defaults from its data, and the data without unused columns.
 
     Raises
     ------
     ConfigError
-        It reads columns that are not there, or hold no numbers.
+        The job reads columns that do not exist or are not numeric.
     """
     read = without_unread(job, datasets)
     job = with_defaults(job, read)
@@ -180,10 +172,7 @@ def fit_to_data(job: JobConf, datasets: Mapping[str, Dataset]) -> tuple[JobConf,
 
 
 def find_wrong_columns(job: JobConf, datasets: Mapping[str, Dataset]) -> list[Problem]:
-    """Return what is wrong with the columns that the layers of a job read, in the words of a table that is opened.
-
-    Names, and values that their types tell to be no numbers. What only values tell is found when they are read.
-    """
+    """Return problems with names and types of the columns that a job reads; values are checked when they are read."""
     problems = []
     for reader in _readers(job):
         store, dataset = reader.store, datasets.get(reader.name)
@@ -203,7 +192,7 @@ def find_wrong_columns(job: JobConf, datasets: Mapping[str, Dataset]) -> list[Pr
 
 
 def _kinds(dataset: Dataset, where: str) -> dict[str, str]:
-    """Return the kind of each column; of those that may hold anything, numbers."""
+    """Return the kind of each column; columns of objects count as numbers."""
     meta: Any = dataset.meta
     kinds = {each.name: column_kind(each.type) for each in as_table(meta, where).schema}
     if hasattr(meta, "iloc"):
@@ -212,7 +201,7 @@ def _kinds(dataset: Dataset, where: str) -> dict[str, str]:
 
 
 def with_urls(job: JobConf, urls: Mapping[str, str]) -> JobConf:
-    """Return the job whose layers read files, given by the names of the data."""
+    """Return the job with URLs of files in place of the names of data."""
 
     def change(store: StoreConf) -> Mapping[str, Any]:
         name = dataset_of(store.path)
@@ -223,7 +212,7 @@ def with_urls(job: JobConf, urls: Mapping[str, str]) -> JobConf:
 
 @contextlib.contextmanager
 def shown_by_name(urls: Mapping[str, str]) -> Iterator[None]:
-    """Name data in errors as jobs do, and not by their files."""
+    """Replace URLs of files by names of data in errors of the context."""
 
     def by_name(text: str) -> str:
         for name, url in urls.items():

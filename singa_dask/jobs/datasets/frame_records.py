@@ -1,4 +1,4 @@
-"""Frames as records: tables of named columns, and the Parquet files that they are written to."""
+"""Frames as records: tables of named columns, and the writer of their Parquet files."""
 
 from __future__ import annotations
 
@@ -20,27 +20,21 @@ from singa_dask.shown import plural
 
 pc, pq = LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
 
-# of the records of a row group, which is decoded as a whole; in file order a batch may take two
+# bytes of a row group, which is decoded as a whole; in file order a batch may need two
 GROUP_BYTES = 4 << 20
 
 
 def drop_columns(frame: Any, names: Collection[str]) -> Any:
-    """Return a frame of pandas, Dask or Arrow without some columns; of pandas without a copy of the others."""
+    """Return a frame of pandas, Dask or Arrow without some columns."""
     if isinstance(frame, pa.Table):
         return frame.drop_columns(list(names))
     labels = [label for label in frame.columns if str(label) in names]
-    # that a partition has other columns than declared is found when it is written
+    # a partition with other columns raises an error when it is written
     return frame.drop(columns=labels, errors="ignore")
 
 
 def output_names(y: Any, where: str) -> dict[str, str]:
-    """Return by name of each column of y what it is by default: ``label``, or ``target`` for floats.
-
-    Parameters
-    ----------
-    y
-        A column or frame of pandas or Dask, or an array.
-    """
+    """Return the default use of each column of y by its name: ``target`` for floats, else ``label``."""
     if hasattr(y, "columns") and y.ndim == 2:
         return {name: _use_of(y.dtypes.iloc[i]) for i, name in enumerate(names_of(y.columns, where))}
     if isinstance(y, (pa.Array, pa.ChunkedArray)):
@@ -56,7 +50,7 @@ def output_names(y: Any, where: str) -> dict[str, str]:
 
 
 def column_name(column: Any, otherwise: str) -> str:
-    """Return the name of a column if it has one. Arrays of Dask have names, too, which are of tasks."""
+    """Return the name of a column, by default ``otherwise``; names of Dask arrays are not names of columns."""
     name = getattr(column, "name", None)
     return otherwise if name is None or hasattr(column, "chunks") else str(name)
 
@@ -78,7 +72,7 @@ class FrameWriter:
     columns : tuple of str
         Names of the columns, without those of y.
     outputs : tuple of str
-        Names of the columns of y, if there is one.
+        Names of the columns of y.
     weight : str
         Name of the column of weights; empty if there is none.
     """
@@ -90,7 +84,7 @@ class FrameWriter:
     weight: str = ""
 
     def __call__(self, value: Any, path: str, index: int) -> int:
-        """Write a partition: a frame, or a frame, y, and weights if there are any."""
+        """Write a partition: a frame, (frame, y), or (frame, y, weights)."""
         where = place_of(self.dataset, index, self.n_parts)
         frame, y, *weights = value if self.outputs else (value, None)
         table = as_table(frame, where)
@@ -133,7 +127,7 @@ class FrameWriter:
 
 
 def _write(table: pa.Table, path: str, where: str) -> None:
-    # dictionaries save bytes of texts; of numbers they cost time
+    # dictionaries make texts smaller, but cost time for numbers
     texts = [each.name for each in table.schema if not pa.types.is_floating(each.type)]
     try:
         rows = rows_per_block(4 * table.num_columns, GROUP_BYTES)

@@ -1,4 +1,4 @@
-"""Datasets of a run as files: on the hosts of a cluster, given by name or published there, or on this machine."""
+"""Files of datasets for a run, on the hosts of a cluster or on this machine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from singa_dask.runtime.job.dask_worker.part_files import part_folders
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import Op
 
-# of values in the memory of this process, sent at the same time
+# number of in-memory partitions sent to the cluster at the same time
 SENT_AT_ONCE = 4
 PREFIX, LOCK = "singa-dask-data-", "lock"
 
@@ -45,27 +45,25 @@ PREFIX, LOCK = "singa-dask-data-", "lock"
 def placed(
     run: JobRun, client: Client, datasets: Mapping[str, Dataset] | None = None, leave: bool = False
 ) -> Iterator[JobRun]:
-    """Write the datasets that a run reads, ``path: dask://NAME``, on the hosts of Dask workers.
-
-    Yields the run with the paths of the files, which are deleted at the end.
+    """Write the datasets of a run to hosts of Dask workers; yield the run with the paths of the files.
 
     Parameters
     ----------
     run : JobRun
     client : distributed.Client
     datasets : mapping of str to Dataset, optional
-        By name; others are looked up among those that are published on the cluster.
+        Datasets by name; others must be published on the cluster.
     leave : bool
-        The job is detached: its end deletes the files.
+        Whether to leave the files, which the end of a detached job deletes; by default they are deleted here.
 
     Raises
     ------
     ClusterError
         There is no room for the job.
     ConfigError
-        A dataset is not there.
+        A dataset does not exist.
     DataError
-        It cannot be written.
+        A dataset cannot be written.
     """
     cluster = run.conf.cluster
     if readers(run.conf) and not run.queue and not cluster.elastic.max_processes:
@@ -78,10 +76,7 @@ def placed(
 def placed_job(
     job: JobConf, client: Client, datasets: Mapping[str, Dataset] | None = None, leave: bool = False
 ) -> Iterator[tuple[JobConf, list[list[Any]]]]:
-    """Write the datasets that a job reads, see `placed`; yield the job with the paths of the files, and their catalogs.
-
-    The catalogs are plain values.
-    """
+    """Write the datasets of a job, see `placed`; yield the job with paths of files, and the messages of catalogs."""
     catalogs: list[Catalog] = []
     try:
         needed: dict[str, Dataset] = {}
@@ -105,19 +100,19 @@ def published(name: str, client: Client) -> Dataset:
     Raises
     ------
     ConfigError
-        There is none.
+        There is no such dataset.
     DataError
-        It cannot be records.
+        The published value cannot be converted to records.
     """
     try:
         value = client.get_dataset(name)
     except KeyError:
         known = ", ".join(sorted(map(str, client.list_datasets()))) or "none"
         raise ConfigError(
-            f"{SCHEME}{name}: no data of this name was given, and no dataset of this name is published on the "
-            f"cluster. Published there: {known}. Say client.publish_dataset(..., name={name!r})."
+            f"{SCHEME}{name}: no data of this name was passed, and no dataset of this name is published on the "
+            f"cluster. Published there: {known}. Call client.publish_dataset(..., name={name!r})."
         ) from None
-    # client.persist makes lists of pairs
+    # client.persist converts pairs to lists
     return as_dataset(name, tuple(value) if isinstance(value, list) else value, client)
 
 
@@ -125,25 +120,16 @@ def published(name: str, client: Client) -> Dataset:
 
 
 def place_on_hosts(dataset: Dataset, client: Client) -> Catalog:
-    """Write each partition of a dataset to a file on the host that has it in memory, or computes it.
+    """Write each partition of a dataset to a file on the host that has or computes it.
 
-    Parameters
-    ----------
-    dataset : Dataset
-    client : distributed.Client
-        Not asynchronous.
-
-    Returns
-    -------
-    Catalog
-        The files, which stay until `drop_from_hosts`, or the end of the job that reads them.
+    The files exist until `drop_from_hosts`, or the end of the job that reads them.
 
     Raises
     ------
     DataError
         A partition cannot be written, or there are no records.
     LostUnitError
-        No Dask worker is left, or some were lost again and again.
+        No Dask worker is left, or Dask workers were lost repeatedly.
     """
     install_jobs(client)
     token = f"{re.sub(r'[^0-9A-Za-z_]+', '-', dataset.name).strip('-')[:40] or 'data'}-{secrets.token_hex(6)}"
@@ -154,39 +140,30 @@ def place_on_hosts(dataset: Dataset, client: Client) -> Catalog:
             raise DataError(f"dataset {dataset.name!r}: no records.")
         return Catalog(dataset.name, token, files)
     except BaseException:
-        # those that were written are not known when a task fails
+        # the files written so far are unknown when a task fails
         _drop(client, [token])
         raise
 
 
 def drop_from_hosts(client: Client, catalogs: Iterable[Catalog]) -> None:
-    """Delete the files of catalogs that no job reads, and what was read of them; hosts that do not answer are left."""
+    """Delete the files of catalogs and their caches on all hosts that answer."""
     tokens = [catalog.token for catalog in catalogs]
     if tokens:
         _drop(client, tokens)
 
 
 def _drop(client: Client, tokens: Sequence[str]) -> None:
-    with contextlib.suppress(Exception):  # whoever places data there next deletes them
+    with contextlib.suppress(Exception):  # the next dataset placed there deletes them
         client.run(_drop_on_host, list(tokens), on_error="ignore", callback_timeout=limit("question"))
 
 
 class _Placing:
-    """The tasks that write the partitions of a dataset.
-
-    Parameters
-    ----------
-    dataset : Dataset
-    client : distributed.Client
-    token : str
-    live : collection of str
-        Tokens of jobs on the cluster.
-    """
+    """The tasks that write the partitions of a dataset; ``live`` are the tokens of jobs on the cluster."""
 
     def __init__(self, dataset: Dataset, client: Client, token: str, live: Collection[str]) -> None:
         self._dataset, self._client, self._token, self._live = dataset, client, token, list(live)
         self._done: SimpleQueue[Future[list[Any]]] = SimpleQueue()
-        # partition of each task, and the Dask workers that may run it, if not all
+        # partition of each task, and the Dask workers that it is pinned to
         self._tasks: dict[Future[list[Any]], tuple[int, list[str]]] = {}
 
     def run(self) -> list[PartFile]:
@@ -208,7 +185,7 @@ class _Placing:
         return files
 
     def _submit(self, indices: Sequence[int], pinned: bool = True) -> None:
-        """Start the tasks of some partitions, ``pinned`` to Dask workers that have all of their data."""
+        """Start the tasks of some partitions, ``pinned`` to the Dask workers that have most of their data."""
         groups: dict[tuple[str, ...], list[int]] = {}
         holders = self._holders(indices) if pinned else {}
         for i in indices:
@@ -238,7 +215,7 @@ class _Placing:
         return delayed(Guarded(write), pure=False)(value=part, dask_key_name=key)
 
     def _holders(self, indices: Sequence[int]) -> Mapping[int, tuple[str, ...]]:
-        """Return the Dask workers that have most bytes of a partition in memory, of those that any has."""
+        """Return the Dask workers that have most bytes of each partition; omits partitions that none has."""
         needed = {i: _keys_needed(self._dataset.parts[i]) for i in indices}
         keys = sorted(set[Any]().union(*needed.values()), key=str)
         if not keys:
@@ -258,7 +235,7 @@ class _Placing:
         return holders
 
     def _start_lost(self) -> None:
-        """Start tasks again whose Dask workers are gone."""
+        """Restart tasks whose Dask workers are lost."""
         workers = present_workers(self._client)
         lost = {future: i for future, (i, pins) in self._tasks.items() if pins and not workers.keys() & set(pins)}
         for future in lost:
@@ -269,7 +246,7 @@ class _Placing:
 
 
 def _keys_needed(part: Any) -> set[Any]:
-    """Return the keys of the tasks that a partition is computed from and that the cluster has already."""
+    """Return the keys of tasks that a partition depends on and that the cluster already has."""
     if isinstance(part, Future):
         return {part.key}
     if not is_dask_collection(part):
@@ -283,7 +260,7 @@ def _keys_needed(part: Any) -> set[Any]:
         seen.add(key)
         task = graph.get(key)
         if task is None or isinstance(task, Future):
-            # of a persisted array the graph has the name alone
+            # the graph of a persisted array has only the key
             needed.add(key if task is None else task.key)
         else:
             wanted += getattr(task, "dependencies", ())
@@ -293,20 +270,9 @@ def _keys_needed(part: Any) -> set[Any]:
 def _write_on_host(
     write: WritePart, value: Any, dataset: str, token: str, name: str, index: int, live: Collection[str]
 ) -> list[Any]:
-    """Write a partition on the host of this Dask worker; a task. Return the fields of its `PartFile`.
+    """Write a partition on the host of this Dask worker, as a task; return the fields of its `PartFile`.
 
-    A partition without records has no file.
-
-    Parameters
-    ----------
-    write : WritePart
-    value
-        The partition.
-    dataset, token, name : str
-    index : int
-        Of the partition.
-    live : collection of str
-        Tokens of other datasets that may be in use; others that no process holds are deleted.
+    Deletes the files of tokens that neither a process holds nor ``live`` lists.
     """
     worker = get_worker()
     folders = part_folders(worker)
@@ -328,7 +294,7 @@ def _write_on_host(
 
 
 def _drop_on_host(tokens: Sequence[str], dask_worker: Worker) -> None:
-    """Delete the part files of tokens on the host of a Dask worker; for ``Client.run``."""
+    """Delete the part files of tokens on the host of a Dask worker, called by ``Client.run``."""
     for token in tokens:
         part_folders(dask_worker).drop(token)
 
@@ -338,14 +304,12 @@ def _drop_on_host(tokens: Sequence[str], dask_worker: Worker) -> None:
 
 @contextlib.contextmanager
 def local_parts(datasets: Mapping[str, Dataset]) -> Iterator[dict[str, str]]:
-    """Write datasets to files of this machine, a partition at a time; yield the pattern of the files of each by name.
-
-    The files are deleted at the end.
+    """Write datasets to temporary files of this machine, a partition at a time; yield file patterns by name.
 
     Raises
     ------
     DataError
-        A partition cannot be computed, be records, or be written; names dataset and partition.
+        A partition cannot be computed, converted to records, or written; names dataset and partition.
     """
     if not datasets:
         yield {}
@@ -353,7 +317,7 @@ def local_parts(datasets: Mapping[str, Dataset]) -> Iterator[dict[str, str]]:
     _sweep()
     with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
         root = Path(name)
-        # as long as it is locked, it is not deleted by other processes
+        # other processes do not delete a locked directory
         with create_locked(root / LOCK):
             yield {name: _write(dataset, root) for name, dataset in datasets.items()}
 
@@ -361,7 +325,7 @@ def local_parts(datasets: Mapping[str, Dataset]) -> Iterator[dict[str, str]]:
 def _sweep() -> None:
     """Delete the directories of processes that were killed."""
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
-        # other users' cannot be opened
+        # files of other users cannot be opened
         with contextlib.suppress(OSError):
             delete_unlocked([path], lambda lock: shutil.rmtree(lock.parent, ignore_errors=True))
 
@@ -376,7 +340,7 @@ def _write(dataset: Dataset, root: Path) -> str:
         for index, part in enumerate(dataset.parts):
             value = _computed(dataset, index, part)
             n += dataset.write_part(value, str(folder / dataset.file_name(index)), index)
-            # before the next one is there
+            # free its memory before the next one is computed
             del value
     except DataError:
         raise

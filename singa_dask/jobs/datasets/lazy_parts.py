@@ -1,4 +1,4 @@
-"""Partitions of arrays and frames of Dask as lazy values, which share what they are computed from."""
+"""Partitions of Dask arrays and frames as lazy values that share common tasks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from singa_dask.comm.remote_import import Guarded
 
 
 def parts_of(collection: Any) -> list[Any]:
-    """Return the partitions of an array, each of whole records, or of a frame or column.
+    """Return the partitions of a frame, a column, or an array (in whole records).
 
-    What two have in common is shared: fused tasks would each compute it anew.
+    Tasks are not fused, as fused partitions would compute common tasks several times.
     """
     if hasattr(collection, "chunks"):
         return list(rows_together(collection).to_delayed(optimize_graph=False).reshape(-1))
@@ -26,9 +26,9 @@ def parts_of(collection: Any) -> list[Any]:
 
 
 def rows_together(array: Any) -> Any:
-    """Return an array of Dask whose chunks are whole records."""
+    """Return a Dask array whose chunks are whole records."""
     if not is_dask_collection(array):
-        # imported by whoever made the other array
+        # the other array is a Dask array, so this module is loaded
         import dask.array
 
         return dask.array.from_array(array, chunks=-1)  # type: ignore[no-untyped-call]
@@ -37,32 +37,31 @@ def rows_together(array: Any) -> Any:
 
 
 def map_parts(function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
-    """Return lazily what a function makes of the partitions of each of some collections, as `map` does.
+    """Apply a function lazily to the partitions of collections, as `map` does.
 
     Parameters
     ----------
     function : callable
         Picklable.
     *columns : sequence of Delayed
-        The partitions of one collection each.
+        Partitions of each collection.
     """
     name, graph = _layer(Guarded(function), columns)
     return [Delayed(key, graph, layer=name) for key in graph.layers[name]]  # type: ignore[no-untyped-call]
 
 
 def array_of(parts: Sequence[Any], lengths: tuple[float, ...], meta: Any) -> Any:
-    """Return an array of Dask.
+    """Return a Dask array of the partitions of an array, a frame or a column.
 
     Parameters
     ----------
     parts : sequence of Delayed
-        Its partitions, or those of a frame or a column.
     lengths : tuple of float
-        Number of records of each, NaN if it is not known.
+        Number of records of each, NaN if unknown.
     meta : array or frame
-        One without records.
+        An empty partition.
     """
-    # imported by whoever made the partitions
+    # the partitions are Dask's, so this module is loaded
     from dask.array import Array
 
     empty = np.asarray(meta)
@@ -73,7 +72,7 @@ def array_of(parts: Sequence[Any], lengths: tuple[float, ...], meta: Any) -> Any
 def _layer(
     function: Callable[..., Any], columns: Sequence[Sequence[Any]], place: tuple[int, ...] = ()
 ) -> tuple[str, HighLevelGraph]:
-    # one layer for all: with one for each, Dask would go over the graph for each
+    # one graph layer for all partitions, as Dask traverses the graph once per layer
     name = f"{getattr(function, '__name__', 'part')}-{uuid.uuid4().hex}"
     tasks: dict[Any, Task] = {}
     for index, of in enumerate(zip(*columns, strict=False)):

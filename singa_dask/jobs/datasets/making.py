@@ -1,4 +1,4 @@
-"""Make datasets of the values that people have: arrays and frames, in memory or of Dask."""
+"""Makes datasets of arrays and frames, in memory or of Dask."""
 
 from __future__ import annotations
 
@@ -34,33 +34,32 @@ TAKEN = (
 
 
 def as_datasets(data: Any, client: Client | str | None = None) -> dict[str, Dataset]:
-    """Make datasets of values by name, or one named ``train`` of a single value; see `as_dataset`."""
+    """Return datasets of values by name, or one named ``train`` of a single value; see `as_dataset`."""
     if data is None:
         return {}
-    # a dataset of xarray is a mapping, too
+    # an xarray Dataset is a mapping, too
     named = data if isinstance(data, Mapping) and not hasattr(data, "data_vars") else {"train": data}
     return {str(name): as_dataset(str(name), value, client) for name, value in named.items()}
 
 
 def as_dataset(name: str, value: Any, client: Client | str | None = None) -> Dataset:
-    """Make a dataset of a value; nothing is computed but the names of classes, where labels are texts.
+    """Return a dataset of a value; computes nothing except class names, if labels are texts.
 
     Parameters
     ----------
     name : str
-        As jobs name it, ``path: dask://NAME``.
+        Name in jobs, ``path: dask://NAME``.
     value
-        X, a pair (X, y), or (X, y, weights). X is an array (records, ...) of NumPy, Dask or xarray: uint8 stay
-        pixels, other numbers become 32-bit floats. Or a frame of pandas or Dask, or a table of pyarrow, whose columns
-        the job names. y are labels, integers or texts, or targets, floats. Weights are a number from
-        0 on for each record.
+        X, a pair (X, y), or (X, y, weights). X is an array (records, ...) of NumPy, Dask or xarray, with pixels if
+        uint8, else converted to 32-bit floats; or a frame of pandas or Dask, or a table of pyarrow, whose columns the
+        job names. y are labels (integers or texts) or targets (floats). Weights are non-negative numbers.
     client : distributed.Client or str, optional
-        Where to compute, see `compute_on`.
+        Cluster to compute on, see `compute_on`.
 
     Raises
     ------
     DataError
-        The value cannot be records; names the dataset.
+        The value cannot be converted to records; names the dataset.
     """
     where = f"dataset {name!r}"
     if not name or "/" in name:
@@ -76,13 +75,13 @@ def as_dataset(name: str, value: Any, client: Client | str | None = None) -> Dat
     for each in (x, *(each for each in (y, weights) if each is not None)):
         if not _is_array(each):
             kind = f"{type(each).__module__}.{type(each).__name__}".removeprefix("builtins.")
-            hint = " Give one of its variables." if hasattr(each, "data_vars") else ""
+            hint = " Pass one of its variables." if hasattr(each, "data_vars") else ""
             raise DataError(f"{where}: an object of type {kind}, expected {TAKEN}.{hint}")
     return _of_arrays(name, x, y, weights, client)
 
 
 def _data_of(value: Any) -> Any:
-    """Return the array in one of xarray."""
+    """Return the array of an xarray DataArray; other values unchanged."""
     return value.data if hasattr(value, "dims") and hasattr(value, "coords") and hasattr(value, "data") else value
 
 
@@ -91,9 +90,9 @@ def _is_array(value: Any) -> bool:
 
 
 def _array_of_column(y: Any) -> Any:
-    """Return a column of pandas, Dask or pyarrow as an array; anything else as it is."""
+    """Return a column of pandas, Dask or pyarrow as an array; other values unchanged."""
     if is_dask_collection(y) and hasattr(y, "to_dask_array"):
-        # of types of pandas' own Dask makes objects, with a warning
+        # Dask would convert extension types of pandas to objects, with a warning
         plain = y if isinstance(y.dtype, np.dtype) else y.astype(getattr(y.dtype, "numpy_dtype", object))
         return plain.to_dask_array()
     return column_values(y)
@@ -128,7 +127,7 @@ def _of_arrays(name: str, x: Any, y: Any, weights: Any, client: Client | str | N
 
 
 def _tuples(parts: Sequence[Any], *others: Sequence[Any]) -> list[Any]:
-    """Return each partition with those of the others that are not empty."""
+    """Return tuples of the partitions of all collections; ignores empty lists."""
     columns = [each for each in others if each]
     if not columns:
         return list(parts)
@@ -142,7 +141,7 @@ def _tuple(*values: Any) -> tuple[Any, ...]:
 
 
 def _partitions(where: str, x: Any, **others: Any) -> list[list[Any]]:
-    """Return the partitions of X, whole records each, and those of others with the same records, none of None."""
+    """Return the partitions of X and of the others, aligned in whole records; an empty list for None."""
     if not any(map(is_dask_collection, (x, *others.values()))):
         return [[x], *([] if each is None else [each] for each in others.values())]
     x = rows_together(x)
@@ -150,7 +149,7 @@ def _partitions(where: str, x: Any, **others: Any) -> list[list[Any]]:
 
 
 def _parts_like(where: str, x: Any, name: str, y: Any) -> list[Any]:
-    """Return the partitions of y with the records of those of X."""
+    """Return the partitions of y, aligned with X."""
     if y is None:
         return []
     y = rows_together(y)
@@ -158,14 +157,14 @@ def _parts_like(where: str, x: Any, name: str, y: Any) -> list[Any]:
         if len(x.chunks[0]) != len(y.chunks[0]):
             verb = "have" if name == "weights" else "has"
             message = f"X has {len(x.chunks[0])} chunks of records, but {name} {verb} {len(y.chunks[0])}"
-            raise DataError(f"{where}: {message}, of unknown lengths. Say compute_chunk_sizes() of both before.")
+            raise DataError(f"{where}: {message}, of unknown lengths. Call compute_chunk_sizes() of both first.")
     elif x.chunks[0] != y.chunks[0]:
         y = y.rechunk({0: x.chunks[0]})
     return parts_of(y)
 
 
 def _classes(name: str, outputs: Sequence[Any], client: Client | str | None) -> list[str]:
-    """Return the names of the classes in all partitions, sorted."""
+    """Return the sorted class names of all partitions."""
     places = [place_of(name, i, len(outputs)) for i in range(len(outputs))]
     if is_dask_collection(outputs[0]):
         names_of = delayed(Guarded(_names))
@@ -174,7 +173,7 @@ def _classes(name: str, outputs: Sequence[Any], client: Client | str | None) -> 
         texts = [_names(outputs[0], places[0])]
     names = sorted(distinct_names(set[str]().union(*texts)))
     if len(names) > MAX_CATEGORIES:
-        raise DataError(f"dataset {name!r}, y: {len(names)} different texts, expected names of classes.")
+        raise DataError(f"dataset {name!r}, y: {len(names)} different texts, expected class names.")
     return names
 
 
@@ -208,8 +207,8 @@ def _of_frame(name: str, frame: Any, y: Any, weights: Any) -> Dataset:
         what = "the weights" if twice == weight else "y"
         whose = "the frame has" if twice in columns else "y has"
         raise DataError(
-            f"{where}: {whose} a column {twice!r}, which is also the name of {what}. Drop it from the frame, or give "
-            f"the frame alone, and the column in store_conf: label, target, or weight."
+            f"{where}: {whose} a column {twice!r}, which is also the name of {what}. Drop it from the frame, or pass "
+            "only the frame, and name the column in store_conf: label, target, or weight."
         )
     if not lazy and not len(frame):
         raise DataError(f"{where}: no records.")
@@ -236,9 +235,9 @@ def _without_records(frame: Any) -> Any:
 
 
 def _outputs(where: str, frame: Any, name: str, y: Any, n_parts: int) -> list[Any]:
-    """Return the partitions of y, or of weights."""
+    """Return the partitions of y or weights."""
     if is_dask_collection(frame) != is_dask_collection(y):
-        message = f"one of frame and {name} is of Dask, expected both, with the same partitions, or none."
+        message = f"only one of frame and {name} is from Dask, expected both, with the same partitions, or none."
         raise DataError(f"{where}: {message}")
     if not is_dask_collection(y):
         if not hasattr(y, "__len__") or isinstance(y, (str, list)):

@@ -86,4 +86,4 @@ def test_two_workers_fill_the_disk_of_their_cache(folder: Path, expected: list[d
     )
     assert [json.loads((folder / str(worker)).read_text()) for worker in range(2)] == expected
     assert int(done.stdout) > 3
-    assert 1 <= done.stderr.count("the cache is not written: No space left on device") <= 2, done.stderr
+    assert 1 <= done.stderr.count("cannot write to the cache: No space left on device") <= 2, done.stderr

@@ -189,7 +189,7 @@ def test_a_model_takes_texts(tmp_path: Path) -> None:
     for texts in ({"text": ["a bad film", "good film"]}, [{"text": "a bad film"}, {"text": "good film"}]):
         np.testing.assert_array_equal(model.predict(texts), [1, 0])
     job = job_of(url, standardise=True)
-    with pytest.raises(ConfigError, match=r"standardise: texts are numbers of tokens"):
+    with pytest.raises(ConfigError, match=r"standardise: it would change the numbers of the tokens"):
         sd.Job(job.pop("neuralnet"), **job)
 
 

@@ -84,7 +84,7 @@ def test_arrays_with_columns_of_other_kinds(tmp_path: Path) -> None:
         found = read(folder, dataset)
         assert (found["data"] == X).all()
         assert found["label"].tolist() == [[1, 0, 2][i] for i in Y]
-    with pytest.raises(DataError, match=r"xarray.*Dataset, expected .*Give one of its variables"):
+    with pytest.raises(DataError, match=r"xarray.*Dataset, expected .*Pass one of its variables"):
         as_dataset("train", x.to_dataset(name="x"))
 
 

@@ -136,7 +136,7 @@ def test_partitions_without_records_or_values(tmp_path: Path) -> None:
         (FRAME.set_axis(pd.MultiIndex.from_product([["a"], FRAME.columns]), axis=1), r"names of 2 levels"),
         ((FRAME, FRAME.kind), r"the frame has a column 'kind', which is also the name of y\. Drop it"),
         ((FRAME, FRAME.age.rename("y")[:4]), r"the frame has 6 records, but y has 4"),
-        ((dd.from_pandas(FRAME, npartitions=2), np.arange(6)), r"one of frame and y is of Dask"),
+        ((dd.from_pandas(FRAME, npartitions=2), np.arange(6)), r"only one of frame and y is from Dask"),
         (
             (dd.from_pandas(FRAME, npartitions=2), dd.from_pandas(FRAME.age.rename("y"), npartitions=3)),
             r"2 partitions, but y has 3",

@@ -139,9 +139,9 @@ def test_weights_of_records(tmp_path: Path) -> None:
     model = sd.load_model(run)
     assert model.predict(X).shape == (40,)
     assert model.test(X, Y)["accuracy"] == sd.load_model(of_file).test(X, Y)["accuracy"]
-    with pytest.raises(sd.ConfigError, match=r"data 'train' has weights, which no layer reads\. Add a WeightInput"):
+    with pytest.raises(sd.ConfigError, match=r"no layer reads the weights of data 'train'\. Add a WeightInput"):
         sd.train(classify(), data=(X, Y, weights), **QUIET)
-    with pytest.raises(sd.ConfigError, match=r"the records have no weight, which WeightInput reads"):
+    with pytest.raises(sd.ConfigError, match=r"the records have no weight, which WeightInput needs"):
         sd.train(weighted(classify()), data=(X, Y), **QUIET)
 
 
@@ -177,15 +177,15 @@ def test_a_run_goes_on_with_the_same_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (None, r"store_conf.path: no data named 'train'\. Give it from Python: singa_dask\.train\(job, data="),
+        (None, r"store_conf.path: no data named 'train'\. Pass it from Python: singa_dask\.train\(job, data="),
         (
             {"trian": (X, Y)},
-            r"(?s)no data named 'train'\. .*Did you mean 'trian'.*data 'trian' is read by no input layer",
+            r"(?s)no data named 'train'\. .*Did you mean 'trian'.*no input layer of the job reads data 'trian'",
         ),
-        ({"train": (X, Y), "test": X}, r"data 'test' is read by no input layer of the job\. It reads train"),
+        ({"train": (X, Y), "test": X}, r"no input layer of the job reads data 'test'\. It reads train"),
         ((X[:, :5], Y), r"store_conf.path: dask://train: records of \(5,\), expected \(6,\)"),
         (X, r"the records have no labels\. Set has_label: false"),
-        ((X, FRACTIONS), r"the records have targets, which are floats, and no labels\. Give .* y\.astype\(int\)"),
+        ((X, FRACTIONS), r"the records have targets, which are floats, and no labels\. Pass .* y\.astype\(int\)"),
     ],
 )
 def test_data_that_do_not_fit_the_job(data: Any, message: str, tmp_path: Path, temporary: Path) -> None:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from distributed import Client
 
-from singa_dask.errors import ClusterError, LeftLineError
+from singa_dask.errors import ClusterError, LeftQueueError
 from singa_dask.runtime.job.client.follower import Follower
 from singa_dask.runtime.job.limits import LIMITS
 from singa_dask.runtime.job.names import JOBS
@@ -200,7 +200,7 @@ def test_ctrl_c_leaves_the_line(client: Client, tmp_path: Path) -> None:
 
         url = str(tmp_path / "waits")
         driver = driver_of(digits("allreduce"), client, run_url=url, on_event=on_event, job_id="waits", queue=True)
-        with pytest.raises(LeftLineError) as caught:
+        with pytest.raises(LeftQueueError) as caught:
             driver.run()
         assert caught.value.exit_code == 130
         assert ask(client, queued) == []
@@ -228,5 +228,5 @@ def test_a_job_in_line_keeps_its_scheduler_alive(tmp_path: Path) -> None:
         driver = driver_of(
             digits("allreduce"), client, run_url=str(tmp_path), on_event=look, job_id="waits", queue=True
         )
-        with pytest.raises(LeftLineError):
+        with pytest.raises(LeftQueueError):
             driver.run()

@@ -13,7 +13,7 @@ from distributed import Client
 
 from singa_dask import fs
 from singa_dask.data.stores.tables.table_scan import TableScan
-from singa_dask.errors import ClusterError, LeftLineError, ReplacedError, UnitError, UnloadableError, listed, text_of
+from singa_dask.errors import ClusterError, LeftQueueError, ReplacedError, UnitError, UnloadableError, listed, text_of
 from singa_dask.runtime.job.client.dask_tasks import Runner, on_dask
 from singa_dask.runtime.job.client.epochs import steps_by_task
 from singa_dask.runtime.job.client.follower import GONE, Follower, ask_jobs
@@ -123,7 +123,7 @@ class Driver:
             The job does not fit the cluster; nothing was started.
         DataError
             A Dask worker does not see files that the job reads, or its run directory; nothing was started.
-        LeftLineError
+        LeftQueueError
             The job was stopped while it waited in line.
         UnitError
             A process cannot load a module of the user.
@@ -188,7 +188,7 @@ class Driver:
 
     def _leave_line(self, failure: Mapping[str, Any]) -> None:
         self._tell_left(failure)
-        raise LeftLineError(failure["reason"], failure["exit_code"])
+        raise LeftQueueError(failure["reason"], failure["exit_code"])
 
     def _begin(self) -> None:
         """Choose Dask workers, and submit the job."""
@@ -229,7 +229,7 @@ class Driver:
     def _check_stopped(self) -> None:
         if self._stopped_by:
             reason = f"{self._stopped_by}: stopped while the training records were read."
-            raise LeftLineError(reason, SIGNAL_CODES.get(self._stopped_by, 1))
+            raise LeftQueueError(reason, SIGNAL_CODES.get(self._stopped_by, 1))
 
     def _prepare(self) -> None:
         """Make sure, before the run directory is made, that the scheduler does not refuse the job."""
@@ -282,7 +282,7 @@ class Driver:
 
 def needs_room(error: Exception) -> bool:
     """Return whether an error only says that the cluster has no room for the job."""
-    return isinstance(error, ClusterError) and not isinstance(error, LeftLineError | UnloadableError)
+    return isinstance(error, ClusterError) and not isinstance(error, LeftQueueError | UnloadableError)
 
 
 def _describe_line(ahead: Sequence[str]) -> str:
