@@ -35,7 +35,6 @@ class FieldStatistics:
         NaN where a feature has no finite value. Infinite values and NaN do not count.
     counts : (n_features,) int64
         Number of finite values.
-    n_nan, n_infinite : int
     """
 
     def __init__(self, field: Field) -> None:
@@ -121,8 +120,6 @@ def value_findings(field: str, statistics: FieldStatistics, names: Mapping[int, 
 
     Parameters
     ----------
-    field : str
-    statistics : FieldStatistics
     names : mapping of int to str
         Names of features, by index, where they have some.
     is_picture : bool

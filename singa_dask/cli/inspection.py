@@ -40,7 +40,6 @@ def inspect_store(
 
     Parameters
     ----------
-    store : Store
     shape : sequence of int
         Shape of a record, where the store has its values in a row.
     whole : bool

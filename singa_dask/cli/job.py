@@ -52,7 +52,6 @@ def warn(
 
     Parameters
     ----------
-    job_file : JobFile
     nets : mapping of Phase to NeuralNet, optional
         Where the job is to be trained: its nets.
     strict : bool

@@ -24,7 +24,6 @@ class PictureLayout:
 
     Attributes
     ----------
-    field : str
     order : {"NCHW", "NHWC", "NHW"}
     shape : tuple of int
         Shape of a record.
@@ -53,7 +52,6 @@ def guess_layout(schema: Mapping[str, Field], shape: Sequence[int] = ()) -> Pict
 
     Parameters
     ----------
-    schema : mapping of str to Field
     shape : sequence of int
         Shape of a record, if values in a row are to be seen so.
     """

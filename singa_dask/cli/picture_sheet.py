@@ -31,7 +31,6 @@ class Pictures:
 
     Parameters
     ----------
-    store : Store
     shape : sequence of int
         Shape of a record, if it has its values in a row.
 

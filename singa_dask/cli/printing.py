@@ -34,8 +34,6 @@ class TextColumn:
 
     Attributes
     ----------
-    name : str
-    cells : sequence of str
     rank : int
         Where there is no room for all columns, that of the highest rank is left out first, one of rank 0 never.
     right : bool

@@ -18,12 +18,10 @@ class Reading:
 
     Attributes
     ----------
-    backend : str or None
     shape : tuple of int
         Empty if not given.
     options : dict
         Other options of the format, by the names of its parameters.
-    storage_options : dict
     """
 
     backend: str | None = None

@@ -51,8 +51,6 @@ def measure(store: Store, batch_size: int = 256, shuffle: Shuffle = "none", roun
 
     Parameters
     ----------
-    store : Store
-    batch_size : int
     shuffle : {"none", "block", "full"}
     rounds : int
         Memory and loader take turns; the medians are returned.

@@ -47,7 +47,6 @@ def shown(
 
     Parameters
     ----------
-    run : function
     index_of : function
         Returns the index of the task that has returned something.
     quiet : bool

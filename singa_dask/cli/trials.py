@@ -80,9 +80,6 @@ class Topology:
 
     Attributes
     ----------
-    name : str
-    trials : list of Trial
-    layout : Layout or None
     batch : int
         Samples of one step of a worker group.
     reason : str

@@ -200,7 +200,6 @@ def default_job(
 
     Parameters
     ----------
-    estimator : SingaEstimator
     shape : (int, int)
         Records and features.
     n_outputs, max_iter, seed : int

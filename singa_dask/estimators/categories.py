@@ -105,7 +105,6 @@ class Categories:
     ----------
     found : sequence of mapping
         `values_of` each partition.
-    handle_unknown : str
 
     Attributes
     ----------

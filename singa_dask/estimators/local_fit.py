@@ -50,7 +50,6 @@ class FittedNet:
 
     Parameters
     ----------
-    job : JobConf
     sources : sequence of Source
         The user's own modules.
     has_classes : bool

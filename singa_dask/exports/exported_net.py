@@ -31,7 +31,6 @@ class ExportedNet:
     ----------
     where : str
         What the job is called in messages.
-    job : JobConf
     net : NeuralNet
         Of these layers only, in float32.
     outputs : dict of str to list of Layer
@@ -86,12 +85,7 @@ class ExportedNet:
 
     @classmethod
     def of_checkpoint(cls, where: str, job: JobConf, layers: Sequence[str], urls: Sequence[str]) -> ExportedNet:
-        """Build the net of a job with the values of checkpoints; see `of`.
-
-        Raises
-        ------
-        ConfigError, CheckpointError
-        """
+        """Build the net of a job with the values of checkpoints; see `of`."""
         initial = InitialValues(job, urls, averaged=True)
         exported = cls.of(where, job, layers, lambda net: fill(net, initial))
         learned, phase = initial.learned(), _phase_of(job, Phase.TEST, Phase.TRAIN)
@@ -121,7 +115,6 @@ def input_facts(net: NeuralNet, tables: Mapping[str, TableFacts]) -> dict[str, d
 
     Parameters
     ----------
-    net : NeuralNet
     tables : mapping of str to TableFacts
         By input layer, if it reads named columns.
     """

@@ -241,8 +241,6 @@ def encode_onnx(exported: ExportedNet, target: str, about: Mapping[str, Any]) ->
 
     Parameters
     ----------
-    exported : ExportedNet
-    target : str
     about : mapping
         Metadata beside what the net knows.
 

@@ -36,7 +36,6 @@ class MapEntry(NamedTuple):
     ----------
     name : str
         Of the array.
-    param : str
     transpose : bool or sequence of int
         Whether axes are reversed, or their new order.
     rows : sequence of int

@@ -96,7 +96,6 @@ class OnnxGraph:
             ``"Gemm"``: of ONNX, opset 18.
         *inputs : str
             Names of values; an empty one is an input that is left out.
-        **attributes
         """
         return self.add_several(operator, *inputs, outputs=1, **attributes)[0]
 
@@ -176,7 +175,6 @@ class OnnxGraph:
 
         Parameters
         ----------
-        name : str
         metadata : mapping
             Strings, or values of JSON.
 

@@ -30,7 +30,6 @@ class PhaseJob:
 
     Attributes
     ----------
-    job : JobConf
     phase : Phase
         Phase to build its net for; never training.
     indices : tuple of int
@@ -57,7 +56,6 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
 
     Parameters
     ----------
-    job : JobConf
     phase : Phase
         TRAIN, VALIDATION or TEST. The net of TRAIN runs as in a test.
     in_order : bool

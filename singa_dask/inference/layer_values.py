@@ -72,12 +72,10 @@ def value_names(
 
     Parameters
     ----------
-    layers : sequence of str
     names : sequence of sequence of str
         Classes, labels or targets of each layer.
     sizes : sequence of int
         Number of values of each layer; not needed with ``topk``.
-    topk : int
     others : sequence of str
         Columns before them.
     """
@@ -113,7 +111,6 @@ class LayerValues(NamedTuple):
 
     Attributes
     ----------
-    layers : tuple of str
     topk : int
         Number of the highest values that were kept of each record; 0 for all.
     stores : list of Predicted

@@ -81,12 +81,7 @@ class ModelSource:
         return loads(self.job, f"{self.url}: job", registries=REGISTRIES, with_lines=False)
 
     def check(self) -> None:
-        """Check that the checkpoint is there, and has the values that it had.
-
-        Raises
-        ------
-        CheckpointError
-        """
+        """Check that the checkpoint is there, and has the values that it had."""
         try:
             version = _version_of(self.checkpoint)
         except CheckpointError as error:

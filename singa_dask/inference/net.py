@@ -115,8 +115,6 @@ class ReadyNet:
     ----------
     net : NeuralNet
         Of `build`.
-    job : JobConf
-    initial : InitialValues
     shared : SharedValues, optional
         See `fill`.
 
@@ -222,7 +220,6 @@ class Trained:
 
     Attributes
     ----------
-    initial : InitialValues
     ops : Ops
         Kernels that compute the nets.
     shared : SharedValues
@@ -248,8 +245,6 @@ class TrainedNet:
     ----------
     job : JobConf
         Of `inference_job`.
-    phase : Phase
-    trained : Trained
     layers : sequence of str
         Layers whose values are wanted: only those that they need are computed. If empty, all layers, for the metrics,
         but those that write files.

@@ -39,7 +39,6 @@ class MemoryRecords(ABC):
 
     Attributes
     ----------
-    n : int
     n_later : int
         Number of records of a time series after these: they need the prediction for the last one first.
     """
@@ -344,7 +343,6 @@ class LabelReader:
 
     Parameters
     ----------
-    net : TrainedNet
     features : sequence of StoreInput
         Read the features; one of them labels too, if no other layer does.
     n : int

@@ -88,10 +88,6 @@ class _Writer:
 
     A net with a `PositionalEmbedding` has a window: so many characters it can look back on. Where that is full the
     net starts anew with the second half of it, which it reads again.
-
-    Parameters
-    ----------
-    net : NeuralNet
     """
 
     def __init__(self, net: NeuralNet) -> None:

@@ -109,8 +109,6 @@ class Tested(NamedTuple):
     ----------
     metrics : dict of str to float
         nan where one is undefined.
-    n_batches, n_records, bad_records : int
-    checkpoints : list of str
     net : NeuralNet
         Shapes only.
     matrices : dict of str to ndarray
@@ -134,10 +132,8 @@ class _Inference:
 
     Parameters
     ----------
-    read : JobFile
     init_from, sources
         See `StoredNet`.
-    phase : Phase
     records : StoredRecords, optional
         They are read by the only input layer that the wanted values need; with labels and targets, by all.
     in_order, exposed : bool
@@ -262,7 +258,6 @@ class StoredNet:
 
     Attributes
     ----------
-    read : JobFile
     init_from : sequence of str
         URLs of checkpoints; by default those of the job.
     sources : sequence of Source or None
@@ -296,16 +291,11 @@ class StoredNet:
 
         Parameters
         ----------
-        phase : Phase
         steps : int, optional
             Number of batches, 0 for every record once. By default those of the job for its own records, 0 for others.
         records : StoredRecords, optional
         metrics : sequence of str, optional
             Names of metrics, in the place of those of the job; see `PassMetrics`.
-
-        Raises
-        ------
-        SingaError
         """
         conf = self.read.job
         names = tuple(conf.metrics if metrics is None else metrics)
@@ -351,10 +341,6 @@ class StoredNet:
             Number of classes; 0 for all values, as always of layers with labels or targets.
         keep : sequence of str
             Columns of the stores, which are tables, to keep beside the values.
-
-        Raises
-        ------
-        SingaError
         """
         phase = Phase.TEST
         layers = tuple(dict.fromkeys(layers)) or (predicted_layer(self.read.job, phase),)
@@ -467,15 +453,10 @@ class StoredNet:
             How the user says so, for errors.
         predictions : bool
             Write the likeliest class and its probability, not the values.
-        phase : Phase
         steps : int
             Number of batches, 0 for every record once.
         records : StoredRecords, optional
             By default those of the job.
-
-        Raises
-        ------
-        SingaError
         """
         backend = to or backend_of(out)
         _check_writes(backend)

@@ -15,7 +15,6 @@ class StoredRecords(NamedTuple):
 
     Attributes
     ----------
-    url : str
     backend : str or None
         Their format; detected if None.
     outputs : bool

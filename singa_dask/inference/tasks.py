@@ -41,12 +41,10 @@ class TaskResult(NamedTuple):
 
     Attributes
     ----------
-    task : InferenceTask
     metrics : list of dict
         (sum, count) of each metric, for each batch; of means times ``weight`` of the task.
     arrays : list of dict of str to ndarray
         Outputs of each layer, if they are not written to a folder.
-    bad_records : int
     files : list of str
         URL of the file of each record, if the task keeps them and each record has its own file.
     state : State
@@ -87,7 +85,6 @@ class InferenceTask:
         Directory to write outputs to; if empty they are returned.
     sources : tuple of Source
         The user's own modules.
-    n_threads : int
     index, first, n_batches, batchsize : int
         Index among the tasks; number of records before the first batch; number of batches, and records of each.
     weight : float
@@ -194,7 +191,6 @@ class NetFacts(NamedTuple):
     ----------
     n_records : int or None
         None if the net reads something other than stores.
-    batchsize : int
     sequential : str
         A layer that needs all batches in order in one process; empty if there is none.
     record_bytes : int
@@ -259,7 +255,6 @@ def plan_tasks(task: InferenceTask, facts: NetFacts, steps: int, n_workers: int)
     ----------
     task : InferenceTask
         With the fields that all tasks have in common.
-    facts : NetFacts
     steps : int
         Number of batches; 0 for all records, each once.
     n_workers : int

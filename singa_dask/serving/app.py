@@ -54,14 +54,11 @@ class App:
 
     Parameters
     ----------
-    model : Model
-    limits : Limits
     layer : str or None
         Layer to predict from, of requests that name none.
 
     Attributes
     ----------
-    asgi : Starlette
     example : dict or None
         A record of a table, see `Model.example`.
     ending : bool

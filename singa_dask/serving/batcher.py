@@ -88,11 +88,6 @@ class _Entry:
 class Batcher:
     """Computes records in the order in which they are submitted; those that wait meanwhile are joined in a batch.
 
-    Parameters
-    ----------
-    model : Model
-    limits : Limits
-
     Attributes
     ----------
     n_batches, n_records : int

@@ -24,7 +24,6 @@ class Refused(Exception):
     ----------
     status : int
         Of HTTP.
-    message : str
     headers : dict of str to str, optional
     """
 
@@ -68,11 +67,8 @@ def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: 
 
     Parameters
     ----------
-    body : bytes
-    content_type : str
     query : mapping of str to str
         Options in the URL; those of a JSON body override them.
-    limits : Limits
 
     Raises
     ------

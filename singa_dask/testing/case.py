@@ -215,7 +215,6 @@ def results(
 
     Parameters
     ----------
-    layer : Layer
     weights : sequence of ndarray, optional
         Gradients of its outputs; random if not given.
     back : bool

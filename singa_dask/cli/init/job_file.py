@@ -98,7 +98,6 @@ def write_job(data: RecordSurvey | TextSurvey, net: str, out: str, command: str)
 
     Parameters
     ----------
-    data : RecordSurvey or TextSurvey
     net : str
         One of those of ``--net``, that fits the data.
     out : str

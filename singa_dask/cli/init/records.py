@@ -43,7 +43,6 @@ class UnsureError(DataError):
 
     Attributes
     ----------
-    question : str
     choices : tuple of (str, dict)
         What each answer says, and the fields of `InitOptions` that it changes.
     """
@@ -166,7 +165,6 @@ class RecordSurvey:
         Of the split, and of the job.
     values : {"bytes", "small", "columns", "any"}
         Numbers from 0 to 255; from -1 to 1; columns of their own ranges each; anything else.
-    is_image : bool
     mean, std : float
         Of all values that were looked at.
     reading : dict
