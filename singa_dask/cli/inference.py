@@ -10,6 +10,7 @@ import os
 import shlex
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from singa_dask.cli.clusters import Signals, chosen_cluster
 from singa_dask.cli.options import init_from_option, job_options, json_option, scheduler_options, with_options
 from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.cli.printing import echo
-from singa_dask.errors import ConfigError
+from singa_dask.errors import ConfigError, listed
 from singa_dask.shown import plural
 
 if TYPE_CHECKING:
@@ -209,20 +210,23 @@ def predict(
             echo(
                 f"{each.url}: the last {each.n_ahead} records are predicted from predictions for those before", err=True
             )
+    filled = sum((each.filled for each in values.stores), Counter[str]())
     if not out:
         for line in csv_lines(values.rows()):
             echo(line, nl=False)
-        return
-    if out.lower().endswith(".parquet"):
+    elif out.lower().endswith(".parquet"):
         sink = pa.BufferOutputStream()
         pq.write_table(values.table(), sink)
         fs.write_atomic(fs.absolute(out), bytes(sink.getvalue()))
     else:
         delimiter = "\t" if out.lower().endswith(".tsv") else ","
         fs.write_atomic(fs.absolute(out), "".join(csv_lines(values.rows(), delimiter)))
-    if not quiet:
+    if out and not quiet:
         form = "" if out.lower().endswith((".csv", ".tsv", ".parquet")) else ", as CSV"
         echo(f"{out}: {plural(sum(each.count for each in values.stores), 'record')}{form}", err=True)
+    if filled and not quiet:
+        columns = listed([f"{name} {n}" for name, n in filled.items()])
+        echo(f"filled {plural(filled.total(), 'value')}: column {columns}", err=True)
 
 
 @click.command()

@@ -113,7 +113,7 @@ def activation_of(layer: Activation) -> tuple[str, float]:
 
 
 def _refuse(layer: Layer) -> None:
-    """Refuse what no format can say, as an exported model has batches of any length, and no state from batch to batch."""
+    """Raise a ConfigError for a layer that no format can express: exported batches have any length, and no state."""
     if isinstance(layer, MultiHeadAttention | PositionalEmbedding) and layer.carries:
         raise ConfigError("its time steps go on from batch to batch. Say carry_state: false.")
     if isinstance(layer, Slice) and len(layer.spans) > 1 and not layer.axis:

@@ -45,9 +45,12 @@ class StoredRecords(NamedTuple):
             remedy = error.remedy
             if remedy is not None and remedy.key in ("missing", "unknown") and not self.outputs:
                 # a category, a text or a vector cannot be the mean
-                value = "mean or a number" if "mean" in remedy.values else "ignore" if remedy.key == "unknown" else ""
-                helps = f"pass --{remedy.key} {value}" if self.named else f"set {remedy.key}: {value} in the job"
-                error = error.saying(f"Leave the record out{f', or {helps}' if value else ''}.")
+                values = {"missing": "mean or a number"} if "mean" in remedy.values else {}
+                values |= {"unknown": "ignore"} if "ignore" in remedy.values else {}
+                form = "--{} {}" if self.named else "{}: {}"
+                helps = " and ".join(form.format(key, value) for key, value in values.items())
+                helps = f", or pass {helps}" if self.named else f", or set {helps} in the job"
+                error = error.saying(f"Leave the record out{helps if values else ''}.")
             return DataError(self._named(str(error)))
         places = [("neuralnet", "layer", index, "store_conf") for index in layers]
         if not error.problems or any(problem.path[:4] not in places for problem in error.problems):

@@ -190,6 +190,10 @@ class StoreReader(InputLayer):
         """Return the URL of the file of each of some records; empty unless the store is open and each has its own."""
         return self._store.record_files(first, stop) if self._store else []
 
+    def filled(self) -> dict[int, dict[str, int]]:
+        """Return how many values the store has filled in, by block and column; see `Store.filled`."""
+        return dict(self._store.filled) if self._store else {}
+
     # -- what has been read -------------------------------------------------------------------------
 
     @property

@@ -132,6 +132,15 @@ def test_values_that_training_never_lacked(call: Call, tmp_path: Path, monkeypat
         pd.testing.assert_frame_equal(found.drop(2), whole.drop(2))
         assert not found.loc[2].equals(whole.loc[2])
     assert call(*predicted, "new.csv", "--missing", "skip").exit_code == 2
+    both = new.assign(a=new["a"].where(~new.index.isin([2, 4])), key=new["key"].where(new.index != 2))
+    said = "line 4, columns 'a', 'key': no value, the first of 2 such records in 6. Leave the record out, or pass "
+    assert refused(both).endswith(f"{said}--missing mean or a number and --unknown ignore.\n")
+    for options in ([], ["--workers", 1]):
+        result = call(*predicted, "new.csv", "--missing", "mean", "--unknown", "ignore", *options)
+        assert result.stderr.endswith("filled 3 values: column a 2, key 1\n"), result.stderr
+    both.to_parquet("new.parquet")
+    quiet = call(*predicted, "new.parquet", "--missing", "0", "--unknown", "ignore", "--quiet", "--out", "out.csv")
+    assert (quiet.exit_code, quiet.output) == (0, "")
 
 
 def test_a_text_among_numbers_is_found_by_its_line(call: Call, job: str) -> None:
