@@ -1,4 +1,4 @@
-"""StoredRecords: records at a URL that a net reads in place of the job's own, and what errors call them."""
+"""StoredRecords: records at a URL that a net reads instead of the job's own, and how errors name them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,9 @@ from singa_dask.errors import ConfigError, DataError, Problem, SingaError
 
 
 class StoredRecords(NamedTuple):
-    """Records that a net reads in place of the job's own.
+    """Records that a net reads instead of the job's own; see `derived_job.with_data`.
 
-    Attributes
-    ----------
-    backend : str or None
-        Their format; detected if None.
-    outputs : bool
-        Whether labels and targets are read, too.
-    named : str
-        What errors of a command call the records; the URL if empty.
-    forecasts : tuple, optional
-        See `LagsConf.with_forecasts`.
-    reading : mapping
-        Keys of ``store_conf`` in the place of those of the job.
+    ``named`` is how errors of a command name them, by default by their URL.
     """
 
     url: str
@@ -35,9 +24,9 @@ class StoredRecords(NamedTuple):
     reading: Mapping[str, Any] = MappingProxyType({})
 
     def renamed(self, error: ConfigError | DataError, layers: Sequence[int]) -> SingaError | None:
-        """Return an error that names the records, None if it is about the job or a checkpoint.
+        """Return the error with the name of the records; None if it is about the job or a checkpoint.
 
-        ``layers`` are the indices of those that read the records.
+        ``layers`` are the indices of the layers that read the records.
         """
         if isinstance(error, DataError):
             if fs.absolute(self.url) not in str(error):
@@ -59,5 +48,5 @@ class StoredRecords(NamedTuple):
 
     def _named(self, message: str) -> str:
         named, rest = self.named or self.url, message.removeprefix(fs.absolute(self.url))
-        # a message of text files goes on with ", line 3: "
+        # messages about text files continue with ", line 3: "
         return f"{named}{rest}" if rest != message and rest[:1] in ":," else f"{named}: {message}"

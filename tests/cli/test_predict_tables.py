@@ -287,7 +287,7 @@ def test_what_is_no_history_is_refused(call: Call, series: str) -> None:
             model.predict(change)
     lazy = dd.from_pandas(HISTORY, npartitions=2)
     with pytest.raises(
-        sd.DataError, match=r"data: a record needs the 2 before it, and partitions of Dask .*compute\(\)"
+        sd.DataError, match=r"data: a record needs the 2 before it, but Dask partitions .*compute\(\)"
     ):
         sd.predict(model, lazy)
 

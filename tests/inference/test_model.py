@@ -127,7 +127,7 @@ def test_several_inputs_are_given_by_name(tmp_path: Path) -> None:
     assert sd.test(model, parts, y)["accuracy"] == np.mean(sd.predict(model, parts) == y)
     wrong = (
         (x, ConfigError, "give predict, extract and test a dict of the records of each"),
-        ({"left": x}, DataError, "x: records of left. Expected those of left, right"),
+        ({"left": x}, DataError, "x: has left. Expected records of left, right"),
         ({**parts, "left": x[:4, :3]}, DataError, "x: records: 4 of left, 20 of right. Expected as many of each"),
         ({**parts, "left": x}, DataError, r"x\['left'\]: records of \(5,\), expected \(3,\)"),
     )
@@ -200,7 +200,7 @@ def test_labels_that_do_not_fit(run: str, digits: tuple[Any, Any]) -> None:
         model.test(x)
     with pytest.raises(ConfigError, match="layer 'nothing' is not in the net"):
         model.extract(x, "nothing")
-    with pytest.raises(ConfigError, match="'relu' has no probabilities of classes"):
+    with pytest.raises(ConfigError, match="'relu' has no class probabilities"):
         model.predict_proba(x, "relu")
 
 

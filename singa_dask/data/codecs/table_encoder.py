@@ -138,7 +138,9 @@ class TableEncoder:
         facts, fills = self._facts, self._spec.unknown == "ignore"
         empty = {name for name, known in facts.categories.items() if fills or "" in known}
         filled = set() if self._spec.missing == "error" else {*facts.features}.difference(facts.categories)
-        names = [name for name in facts.features if name not in {*facts.texts, *empty, *filled}]
+        names = [name for name in facts.features if name not in {*facts.texts, *facts.widths, *empty, *filled}]
+        if len(names) < 2:
+            return
         gaps = np.stack([missing_of(whole(table.column(name))) for name in names])
         row = int(gaps.any(axis=0).argmax())
         wrong = [name for name, is_missing in zip(names, gaps[:, row], strict=True) if is_missing]
