@@ -119,6 +119,11 @@ class InferenceTask:
         """Number of records of all batches."""
         return self.n_batches * self.batchsize
 
+    @property
+    def labels_of_layers(self) -> tuple[str, ...]:
+        """``label_layers``, or empty names for ``layers``."""
+        return self.label_layers or ("",) * len(self.layers)
+
     def __call__(self) -> TaskResult:
         """Compute the task.
 
@@ -163,7 +168,7 @@ def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
         check_wanted()
         ready.compute(Phase(task.phase), of_pass)
         metrics.append(net.take_metrics(task.weight))
-        for name, label_layer, arrays in zip(task.layers, task.label_layers, batches, strict=False):
+        for name, label_layer, arrays in zip(task.layers, task.labels_of_layers, batches, strict=False):
             arrays.append(keep_outputs(net, name, task.labels, task.topk, label_layer))
         report(task.batchsize)
     joined = [{key: np.concatenate([batch[key] for batch in arrays]) for key in arrays[0]} for arrays in batches]
@@ -236,7 +241,7 @@ def inspect_net(task: InferenceTask) -> NetFacts:
             batchsize=sizes.pop() if same else max((layer.features[0].shape[0] for layer in inputs), default=1),
             sequential=sequential[0] if sequential else "",
             record_bytes=1 if task.topk else n_bytes,
-            class_names=tuple(map(net.context.class_names.known_for, task.label_layers)),
+            class_names=tuple(map(net.context.class_names.known_for, task.labels_of_layers)),
             n_history=max((layer.n_history for layer in stores), default=0),
             n_later=max((layer.n_later for layer in stores), default=0),
             left_out=tuple(dict.fromkeys(layer.left_out for layer in stores if layer.left_out)),

@@ -192,7 +192,7 @@ def test_no_two_columns_have_one_name(call: Call, job: str) -> None:
     NEW.rename(columns={"key": "record", "note": "class"}).assign(less=1).to_csv("new.csv", index=False)
     given = ["predict", job, "--init-from", "run", "--data", "new.csv"]
     refused = call(*given, "--keep", "b,record")
-    said = "--keep: a column of the predictions is called 'record', too. Rename the column of the data, or keep"
+    said = "--keep: the predictions have a column 'record', too. Rename the column of the data, or keep"
     assert (refused.exit_code, refused.stdout, said in refused.stderr) == (2, "", True), refused.output
     names = ["record", "less", "class", "number", "probability"]
     assert list(table(call(*given, "--keep", "less").stdout)) == names
@@ -286,9 +286,7 @@ def test_what_is_no_history_is_refused(call: Call, series: str) -> None:
         with pytest.raises(sd.DataError, match=f"x: {said}"):
             model.predict(change)
     lazy = dd.from_pandas(HISTORY, npartitions=2)
-    with pytest.raises(
-        sd.DataError, match=r"data: a record needs the 2 before it, but Dask partitions .*compute\(\)"
-    ):
+    with pytest.raises(sd.DataError, match=r"data: a record needs the 2 before it, but Dask partitions .*compute\(\)"):
         sd.predict(model, lazy)
 
 

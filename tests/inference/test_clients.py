@@ -68,7 +68,7 @@ def test_nets(here: Client, model: sd.Model) -> None:
     with pytest.raises(sd.ConfigError, match=r"^client: an address. Expected a Client for Dask collections"):
         sd.predict(model, values, client=client.scheduler.address)
     for call in (sd.predict, sd.test):
-        with pytest.raises(sd.ConfigError, match=r"^client: only for stored records and collections of Dask"):
+        with pytest.raises(sd.ConfigError, match=r"^client: only for stored records and Dask collections"):
             call(model, frame(20), client=client)
 
 

@@ -192,7 +192,7 @@ def test_predictions_skip_no_record(tmp_path: Path) -> None:
     assert said.exit_code == 1
     assert said.stderr.startswith(f"--data {new}, line 5, column 'b': no value. Leave the record out")
     frame = pytest.importorskip("pandas").read_csv(new)
-    with pytest.raises(sd.DataError, match=r"x, row 3, column 'b': no value. The job skips such records: leave it out"):
+    with pytest.raises(sd.DataError, match=r"column 'b': no value. The job skips such records. Leave the record out"):
         sd.predict(model, frame)
     assert sd.test(model, new) == sd.test(model, frame) == sd.test(model, frame[:3])
 

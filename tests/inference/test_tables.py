@@ -118,7 +118,7 @@ def test_training_learns_columns_and_tests_use_them(
     new.write_text("size,place\n,south\n1,west\n")
     changed = with_data(inference_job(job, Phase.TEST, in_order=True).job, ["data"], str(new), None)
     part = InferenceTask(
-        changed.model_dump_json(), int(Phase.TEST), (outcome.url,), ("fc",), labels=False, label_layers=("",), topk=1
+        changed.model_dump_json(), int(Phase.TEST), (outcome.url,), ("fc",), labels=False, topk=1
     )
     facts = inspect_net(part)
     assert (facts.n_records, facts.class_names) == (2, (("big", "small"),))
