@@ -19,7 +19,17 @@ import click
 
 from singa_dask import observe, runtime, serving
 from singa_dask.cli.clusters import Signals, chosen_cluster
-from singa_dask.cli.options import init_from_option, job_options, json_option, scheduler_options, with_options
+from singa_dask.cli.options import (
+    cpu_option,
+    init_from_option,
+    job_options,
+    json_option,
+    net_option,
+    quiet_option,
+    scheduler_options,
+    set_option,
+    with_options,
+)
 from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.cli.printing import echo
 from singa_dask.errors import ConfigError, listed
@@ -33,7 +43,7 @@ def _inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add what they have in common: the checkpoint, who computes, ``--quiet``."""
     return with_options(
         command,
-        click.option("--quiet", is_flag=True, help="Say nothing but errors."),
+        quiet_option,
         scheduler_options("Use the Dask cluster of this scheduler; its workers must see all files at the same place."),
         click.option("--workers", metavar="N", type=click.IntRange(min=1), help="Use N processes of this machine."),
         init_from_option("Take"),
@@ -445,9 +455,9 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     help="Port to listen at; 0 for any that is free.",
 )
 @click.option("--step", metavar="N", type=click.IntRange(min=0), help="Step of the checkpoint; the newest by default.")
-@click.option("--job", "job_file", metavar="JOB.yaml", help="Take the net of this job file, not the one of the run.")
+@net_option
 @click.option("--layer", metavar="NAME", help="Layer to predict from, of requests that name none.")
-@click.option("--cpu", is_flag=True, help="Compute on the CPU whatever the job says; for one with gpu or cuDNN.")
+@cpu_option
 @click.option(
     "--threads",
     metavar="N",
@@ -587,10 +597,10 @@ def is_loopback(host: str) -> bool:
     multiple=True,
     help="Output of the model, instead of what the losses compare with labels or targets. Repeatable.",
 )
-@click.option("--job", "job_file", metavar="JOB.yaml", help="Take the net of this job file, not the one of the run.")
-@click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Change a value of the job. Repeatable.")
+@net_option
+@set_option
 @click.option("--overwrite", is_flag=True, help="Replace --out if it exists.")
-@click.option("--quiet", is_flag=True, help="Say nothing but errors.")
+@quiet_option
 def export(
     run: str,
     out: str,
@@ -624,7 +634,7 @@ def export(
 @click.command("import")
 @click.argument("weights", metavar="WEIGHTS")
 @click.option("--job", "job_file", metavar="JOB.yaml", required=True, help="The job whose params they become.")
-@click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Change a value of the job. Repeatable.")
+@set_option
 @click.option(
     "--map",
     "map_file",

@@ -18,6 +18,10 @@ LATEST = "latest"
 """Value of ``--resume`` without an argument."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the summary as the last line of stdout.")
+quiet_option = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+cpu_option = click.option("--cpu", is_flag=True, help="Compute on the CPU even if the job says gpu or cuDNN.")
+set_option = click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Change a job's value. Repeatable.")
+net_option = click.option("--job", "job_file", metavar="JOB.yaml", help="Use the net of this job file, not the run's.")
 
 
 Command = Callable[..., Any]
@@ -37,9 +41,7 @@ def job_options(command: Command) -> Command:
 
     return with_options(
         with_cpu,
-        click.option(
-            "--cpu", is_flag=True, help="Compute on the CPU whatever the job says; for one with gpu or cuDNN."
-        ),
+        cpu_option,
         click.option("--strict", is_flag=True, help="Treat warnings on the job file as errors."),
         click.option(
             "--cluster",

@@ -21,6 +21,7 @@ from singa_dask.cli.options import (
     init_from_option,
     job_options,
     json_option,
+    quiet_option,
     scheduler_options,
 )
 from singa_dask.cli.outputs import output_option, overwrite_option
@@ -95,8 +96,8 @@ if TYPE_CHECKING:
     help="Send params, metrics and files of the run to this MLflow server, as mlflow: URI in the job does. "
     "Needs pip install 'singa-dask[mlflow]'.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as the last line of stdout.")
-@click.option("--quiet", is_flag=True, help="Say nothing but errors.")
+@json_option
+@quiet_option
 @click.pass_context
 def run(
     ctx: click.Context,

@@ -256,7 +256,7 @@ def test_labels_like_ids_are_named(call: Call) -> None:
     np.savez("x.npz", x=RANDOM.normal(size=(N, 2)), label=np.arange(N) + 1000)
     result = call("init", "x.npz")
     assert result.exit_code == 0, result.output
-    assert f"warning: {N} different labels in {N} records: like ids, which number records." in result.stderr
+    assert f"warning: {N} different labels in {N} records, like ids." in result.stderr
 
 
 def test_features_of_json_lines_like_ids_are_named(call: Call) -> None:

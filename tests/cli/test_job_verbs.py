@@ -112,7 +112,7 @@ def test_a_verb_needs_a_cluster(call: Call, verb: str, monkeypatch: pytest.Monke
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
     result = call(verb, "digits")
     assert result.exit_code == 2
-    assert "which cluster? Give --scheduler ADDRESS or --scheduler-file FILE" in result.stderr
+    assert "which cluster? Pass --scheduler ADDRESS or --scheduler-file FILE" in result.stderr
 
 
 def test_an_empty_list_is_said(call: Call, tmp_path: Path) -> None:

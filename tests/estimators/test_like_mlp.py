@@ -227,7 +227,7 @@ def test_solvers_and_names_that_are_close() -> None:
         ({"alpha": 0.1, "weight_decay": 0.1}, "alpha and weight_decay are given. Expected one"),
         ({"alpha": "auto"}, "alpha: 'auto'. Expected a number from 0 on"),
         ({"n_jobs": 0}, "n_jobs: 0. Expected an integer from 1 on"),
-        ({"early_stopping": True, "cluster": "downpour"}, "early_stopping: workers cannot compute a score with several"),
+        ({"early_stopping": True, "cluster": "downpour"}, "workers cannot compute a score with several"),
         ({"handle_unknown": "eror"}, "Did you mean 'error'"),
     ):
         with pytest.raises(ValueError, match=message):

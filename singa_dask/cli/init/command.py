@@ -17,7 +17,7 @@ from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.shown import by_shape, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from singa_dask.cli.init.counts import CountFile
     from singa_dask.cli.init.records import InitOptions, Note, OutputSurvey, RecordSurvey, TextSurvey, UnsureError
@@ -32,18 +32,15 @@ def _names(context: click.Context, option: click.Parameter, value: Any) -> tuple
     return tuple(name.strip() for name in (value or "").split(",") if name.strip())
 
 
-class _Mark(click.types.StringParamType):
-    """One of some characters, or none."""
-
-    name = "char"
-
-    def __init__(self, marks: str) -> None:
-        self._marks = marks
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value not in ("", *self._marks):
-            self.fail(f"{value!r}. Expected one of {' '.join(map(repr, self._marks))}.", param, ctx)
-        return str(value)
+def _mark_option(name: str, marks: str, use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add an option for one of some characters, empty by default."""
+    return click.option(
+        name,
+        metavar="CHAR",
+        type=click.Choice([*marks]),
+        callback=lambda _context, _option, value: value or "",
+        help=use,
+    )
 
 
 @click.command()
@@ -71,8 +68,8 @@ class _Mark(click.types.StringParamType):
 @click.option(
     "--na-values", metavar="WORDS", callback=_names, help="Words that mean a missing value, by commas: unknown,n.a."
 )
-@click.option("--thousands", type=_Mark(",.' "), default="", help="Separates thousands, where numbers do not tell.")
-@click.option("--decimal", type=_Mark(",."), default="", help="Decimal mark, where numbers do not tell.")
+@_mark_option("--thousands", ",.' ", "Separator of thousands, where the numbers are ambiguous.")
+@_mark_option("--decimal", ",.", "Decimal mark, where the numbers are ambiguous.")
 @click.option(
     "--classes", metavar="NAMES", callback=_names, help="The values of the label in the order of the classes."
 )
