@@ -258,7 +258,7 @@ def test_lags_are_made_of_the_history(call: Call, series: str) -> None:
     for name in ("new.csv", "new.parquet", "new.jsonl", "parts"):
         assert sd.predict("run", name).tolist() == wanted.tolist()
         said = call("predict", "job.yaml", "--init-from", "run", "--data", name, "--keep", "wind")
-        assert said.stderr == f"{name}: the first 2 records are only history, and not predicted\n"
+        assert said.stderr == f"{name}: the first 2 records are only history and not predicted\n"
         written = table(said.stdout)
         assert written["record"].tolist() == [str(i) for i in range(2, 9)]
         assert written["wind"].astype(float).tolist() == HISTORY["wind"][2:].tolist()
