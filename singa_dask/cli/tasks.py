@@ -40,19 +40,10 @@ def shown(
     quiet: bool = False,
     console: Console | None = None,
 ) -> Callable[[Sequence[Any]], Iterable[R]]:
-    """Return a runner of tasks that shows progress: a bar on a terminal, else a line every few seconds.
+    """Return a runner of tasks that shows progress on ``console``, by default stderr, unless ``quiet``.
 
-    Both show records done and the time left. A task has its ``step``, a key of `DONE`, its ``index`` among the tasks of
-    that, and ``n_records``.
-
-    Parameters
-    ----------
-    index_of : function
-        Returns the index of the task that has returned something.
-    quiet : bool
-        Show nothing.
-    console : Console, optional
-        Where to; stderr if it is not given.
+    Tasks have a ``step``, a key of `DONE`, an ``index`` among the tasks of the step, and ``n_records``. ``index_of``
+    returns the index of the task that has returned a result.
     """
     if quiet:
         return run

@@ -195,21 +195,8 @@ def default_job(
 ) -> Job:
     """Return the job of a multi-layer perceptron with the parameters of an estimator.
 
-    Parameters
-    ----------
-    shape : (int, int)
-        Records and features.
-    n_outputs, max_iter, seed : int
-        ``max_iter`` is a number of epochs. None is the default.
-    loss : str
-        Type of the loss layer.
-    is_weighted : bool
-        Whether the loss reads weights of records.
-
-    Raises
-    ------
-    ConfigError
-        A parameter is wrong.
+    ``shape`` is (records, features), ``loss`` the type of the loss layer, ``max_iter`` a number of epochs. Raises a
+    ConfigError if a parameter is wrong.
     """
     activation, alpha, sizes = estimator.activation, estimator.alpha, estimator.hidden_layer_sizes
     if activation not in ACTIVATIONS:

@@ -66,7 +66,7 @@ def test_right_parts_pass(call: Call, folder: Path, args: tuple[str, ...]) -> No
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (("job.yaml",), "Of a job file say: singa-dask validate job.yaml."),
+        (("job.yaml",), "To check a job file: singa-dask validate job.yaml."),
         (("mine.Nope",), "no class 'Nope' in mine."),
         (("letters.Letters",), "Say --data URL."),
         (("swish.Swish", "--conf", "{"), "--conf: expected JSON, got '{'"),

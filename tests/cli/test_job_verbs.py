@@ -209,7 +209,7 @@ def test_another_user_looks_at_a_job_and_stops_it(
             asked = call(verb, "anna", *on)
             assert (asked.exit_code, asked.stdout) == (2, "")
             assert f"{row['id']} is a job of {row['owner']}. End it? [y/N]:" in asked.stderr
-            assert f"{row['id']}: it is a job of {row['owner']}, and goes on. To end it, say --yes." in asked.stderr
+            assert f"{row['id']}: it is a job of {row['owner']}, and continues. Pass --yes to end it." in asked.stderr
         stopped = call("stop", "anna", "--yes", *on)
     assert stopped.exit_code == 0, stopped.output
     assert "stopped by " in stopped.stderr
