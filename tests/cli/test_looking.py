@@ -58,9 +58,9 @@ def test_curves_in_the_terminal(trained: Path, call: Call) -> None:
     [
         (("plot", "nowhere"), "nowhere: no run is here."),
         (("plot", "nowhere", "-o", "a.pdf"), "-o a.pdf: the name must end in .png, .svg, .html."),
-        (("plot", "nowhere", "-o", "a.png", "--terminal"), "Give one of them."),
+        (("plot", "nowhere", "-o", "a.png", "--terminal"), "Pass one of them."),
         (("show", "nowhere"), "nowhere: no run is here."),
-        (("show", "nowhere", "--csv", "--json"), "Give one of them."),
+        (("show", "nowhere", "--csv", "--json"), "Pass one of them."),
         (("diff", "nowhere", "nowhere"), "nowhere: no run is here."),
     ],
 )

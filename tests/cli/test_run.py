@@ -352,7 +352,7 @@ def test_no_scheduler_is_said(call: Call, job: Path, tmp_path: Path, monkeypatch
 def test_resume_and_init_from_exclude_each_other(call: Call, job: Path, driver: type[FakeDriver]) -> None:
     result = call("run", job, "--resume", "--init-from", "somewhere")
     assert result.exit_code == 2
-    assert "Give one of them" in result.stderr
+    assert "Pass one of them" in result.stderr
 
 
 @pytest.mark.parametrize(
