@@ -41,7 +41,7 @@ class Pictures:
             fields = ", ".join(f"{name} {field.shape}" for name, field in store.schema.items())
             raise DataError(
                 f"{store.url}: no pictures: {fields}. Expected (channels, height, width), (height, width, channels) or "
-                "(height, width). Give --shape if values in a row are pictures."
+                "(height, width). Pass --shape if values in a row are pictures."
             )
         self.layout = layout
         self.by_class: dict[int | None, list[np.ndarray]] = defaultdict(list)

@@ -207,7 +207,7 @@ def test_points_between_thousands(call: Call, monkeypatch: pytest.MonkeyPatch) -
     table.to_csv("x.csv", index=False, sep=";")
     said = init(call, "x.csv", refused=True)
     assert "'count' " in said
-    assert said.endswith("; it holds for all such columns.\n")
+    assert said.endswith("; it applies to all such columns.\n")
     init(call, "x.csv", "--decimal", ".")
     np.testing.assert_array_equal(read("count"), np.array(texts, np.float32))
     np.testing.assert_array_equal(read("length"), np.arange(N) + np.float32(0.5))
@@ -218,7 +218,7 @@ def test_points_between_thousands(call: Call, monkeypatch: pytest.MonkeyPatch) -
     table[["count", "kind"]].to_csv("x.csv", index=False)
     said = init(call, "x.csv")
     assert (
-        f"warning: count: its points are decimal ones, as in {texts[0]}. Give --thousands . if they are not.\n" in said
+        f"warning: count: its points are decimal ones, as in {texts[0]}. Pass --thousands . if they are not.\n" in said
     )
     np.testing.assert_array_equal(read("count"), np.array(texts, np.float32))
     # on a terminal it asks
