@@ -68,7 +68,7 @@ def test_right_parts_pass(call: Call, folder: Path, args: tuple[str, ...]) -> No
     [
         (("job.yaml",), "To check a job file: singa-dask validate job.yaml."),
         (("mine.Nope",), "no class 'Nope' in mine."),
-        (("letters.Letters",), "Say --data URL."),
+        (("letters.Letters",), "Pass --data URL."),
         (("swish.Swish", "--conf", "{"), "--conf: expected JSON, got '{'"),
         (("swish.Swish", "--conf", "[]"), "--conf: expected a JSON object, got '[]'."),
         (("swish.Swish", "--shape", "4,6"), "--shape: expected sizes like 4x6, got 4,6."),

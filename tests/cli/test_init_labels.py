@@ -231,7 +231,7 @@ def test_inspect_names_ids(call: Call) -> None:
     result = call("data", "inspect", "x.csv", "--label", "kind")
     assert "another whole number in each record, like ids: id." in " ".join(result.stdout.split())
     result = call("data", "inspect", "x.csv", "--label", "id", "--features", "a")
-    assert f"{N} different labels in {N} records: like ids" in " ".join(result.stdout.split())
+    assert f"{N} different labels in {N} records, like ids" in " ".join(result.stdout.split())
 
 
 @pytest.mark.parametrize("form", ["npz", "jsonl"])
