@@ -116,7 +116,7 @@ WRONG = [
     Wrong(Centred, "In a test, compute each row only from that row"),
     Wrong(FalseTimeFoldable, "take time_foldable out of its speed"),
     Wrong(FalseFuses, "Correct it, or remove 'relu' from fuses"),
-    Wrong(FalseFeatureParallel, "take feature_parallel out of its speed"),
+    Wrong(FalseFeatureParallel, "remove feature_parallel from its speed"),
     Wrong(UnnamedMetric, "forward() adds the metrics ('largest',), the traits name (). Name those"),
     Wrong(UnstatedLabels, "state that it consumes them? See Traits.consumes", more=LABELS),
     Wrong(UnstatedData, "Does its reader state that it consumes data? See Traits", more=LABELS),
