@@ -18,7 +18,7 @@ from tests.snippets import ROOT, Block, Session, read_blocks, session
 EXTRAS = {
     "".join(extra)
     for path in (README, *DOCS.glob("*.md"))
-    for extra in re.findall(r"(?:singa-dask|'\.)\[(\w+)\]|or \[(\w+)\]", path.read_text())
+    for extra in re.findall(r"(?:singa-dask|'\.)\[(\w+)\]|or \[(\w+)\](?!\()", path.read_text())
 }
 
 

@@ -1,4 +1,4 @@
-"""The names that docs/parts.md lists are all that classes have for authors of layers, and that our layers use."""
+"""The names in docs/parts-reference.md are all that classes have for authors of layers, and that our layers use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LAYERS = [path for path in sorted((ROOT / "singa_dask/layers").glob("*.py")) if 
 def listed() -> dict[str, set[str]]:
     """Return the names that the page lists, by class."""
     names: dict[str, set[str]] = {}
-    section = (ROOT / "docs/parts.md").read_text().split("## All names")[1].split("\n## ")[0]
+    section = (ROOT / "docs/parts-reference.md").read_text().split("## All names")[1].split("\n## ")[0]
     for cls, row in re.findall(r"^\| `(\w+)`[^|]*\|(.*)\|$", section, re.MULTILINE):
         names.setdefault(cls, set()).update(re.findall(r"`(\w+)`", row))
     return names
