@@ -42,7 +42,8 @@ def test_a_wrong_layer_ends_with_what_to_do(call: Call, folder: Path) -> None:
     assert result.exit_code == 1
     assert result.stderr.startswith("Double: gradients: the gradient of source 0 is ")
     assert result.stderr.endswith(
-        "All values are 0.5 times the expected ones. The expected value is the slope of forward(). Correct backward().\n"
+        "All values are 0.5 times the expected ones. The expected value is the slope of forward(). "
+        "Correct backward().\n"
     )
 
 
