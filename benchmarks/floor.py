@@ -29,7 +29,7 @@ from benchmarks.contender import NETS
 from benchmarks.loop import Loop
 from benchmarks.residual import NETS as RESIDUAL
 from singa_dask.layers import Layer
-from singa_dask.net.replay import run_verb
+from singa_dask.net.replay import run_method
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.onednn import OneDnnOps, recipes
@@ -209,7 +209,7 @@ class Watch:
     def watching(self) -> Iterator[None]:
         """Watch meanwhile, while layers compute by their own code."""
         replays = self._loop.net._replays
-        self._loop.net._replays = mock.Mock(run=run_verb)
+        self._loop.net._replays = mock.Mock(run=run_method)
         kernels = {name: k for name, k in inspect.getmembers(self._ops, inspect.ismethod) if name[0] != "_"}
         names = kernels.keys() - NO_KERNELS
         for name in names:

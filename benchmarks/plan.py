@@ -30,11 +30,12 @@ from benchmarks.jobs import job_on_made_records
 from benchmarks.namespaces import HUB_ADDRESS, entered, inside, shaped_hosts
 from singa_dask.conf import ClusterConf, JobConf, Phase, load
 from singa_dask.planner.costs import MeasuredCosts
-from singa_dask.planner.links import imagined_cluster, measure_here, read_what_if
+from singa_dask.planner.links import measure_here
 from singa_dask.planner.loop import Loop
 from singa_dask.planner.model import Cluster, Link, Prediction
 from singa_dask.planner.search import partitions_of, with_dims
 from singa_dask.planner.simulation import simulate
+from singa_dask.planner.what_if import imagined_cluster, read_what_if
 from singa_dask.runtime.job.client.cluster import embedded_cluster
 from singa_dask.runtime.job.client.driver import Driver
 from singa_dask.runtime.job.client.job_run import JobRun

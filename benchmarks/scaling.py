@@ -34,10 +34,11 @@ from singa_dask.inputs.text import CharRNNConf
 from singa_dask.layers import Layer
 from singa_dask.planner.costs import MeasuredCosts
 from singa_dask.planner.failures import lost_time, state_bytes
-from singa_dask.planner.links import imagined_cluster, measure_here, read_what_if
+from singa_dask.planner.links import measure_here
 from singa_dask.planner.model import Costs, Link, Prediction
 from singa_dask.planner.search import limit_of, partitions_of, with_dims
 from singa_dask.planner.simulation import simulate
+from singa_dask.planner.what_if import imagined_cluster, read_what_if
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.planning.nets import build_nets, with_batchsize

@@ -201,6 +201,11 @@ class FaultError(ValueError):
         self.remedy = remedy
 
 
+def data_error(where: str, fault: Exception) -> DataError:
+    """Return a `DataError` with the place and the text of a fault; it passes on a remedy that the fault has."""
+    return DataError(f"{where}: {fault}.", remedy=getattr(fault, "remedy", None))
+
+
 class MissingPackageError(DataError):
     """Records cannot be read without a package that is not installed; the message says how to install it."""
 

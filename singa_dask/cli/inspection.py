@@ -176,7 +176,7 @@ class _Sample:
                 if pictures is not None:
                     pictures.add(arrays)
                 shown.advance(store.blocks[block].n)
-        if self._has_classes and store.labels_apart:
+        if self._has_classes and store.reads_labels_alone:
             self.labels = [Counter() for _ in self._columns]
             for block in range(len(store.blocks)):
                 self._count(store.read_labels(block))

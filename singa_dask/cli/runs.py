@@ -39,7 +39,8 @@ def diff(first: str, second: str, as_json: bool) -> None:
 
     Jobs are compared with all defaults; keys are named as for --set.
     """
-    from singa_dask.observe.stored_run import StoredRun, differences, flatten, short_names, shown_pair
+    from singa_dask.observe.job_values import differences, flatten, shown_pair
+    from singa_dask.observe.stored_run import StoredRun, short_names
 
     runs = [StoredRun(first), StoredRun(second)]
     jobs = differences(*(flatten(run.job) for run in runs))
@@ -129,8 +130,8 @@ def show(url: str, as_json: bool, as_csv: bool) -> None:
 
 def _result(run: StoredRun) -> dict[str, Any]:
     """Return the result of a run by key path, with the last and the best metrics."""
+    from singa_dask.observe.job_values import flatten
     from singa_dask.observe.run_facts import best_metric, result_of
-    from singa_dask.observe.stored_run import flatten
 
     phases = {phase: run.summary.get(phase) or {} for phase in ("train", "validation", "test")}
     result = flatten({**result_of(run), **phases})
@@ -224,7 +225,7 @@ def _rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "devices", ", ".join(f"{n} × {name}" for name, n in list(devices.items())[:MAX_DEVICES])
     ahead = f" of {facts['train_steps']}" if facts["state"] != "done" and facts["train_steps"] else ""
     yield "steps", f"{facts['steps']}{ahead} in {facts['seconds']:.1f} s"
-    speed = f"{facts['samples_per_s']:.0f} samples/s" if "samples_per_s" in facts else ""
+    speed = f"{facts['samples_per_s']:.0f} samples/s" if facts.get("samples_per_s") else ""
     step = facts.get("step_ms", {})
     yield "speed", f"{speed}, {step['median']:.2f} ms a step (95 % within {step['p95']:.2f} ms)" if step else speed
     if facts["staleness"]:

@@ -1,4 +1,4 @@
-"""Backlog: the bytes of received arrays that are still in use, so that no more are read than the memory allows."""
+"""Backlog: bounds the memory of received arrays."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from singa_dask.arrays import Array, ArrayPool, DType
 
 
 class Backlog(ArrayPool):
-    """Counts the bytes of received arrays that are still in use, so that no more are read than there is room for.
+    """Counts the bytes of received arrays in use, to stop reading when they are too many.
 
-    Its users may not need another message before they release an array, or they would wait for ever.
+    To avoid a deadlock, users must release an array before they wait for another message.
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ class Backlog(ArrayPool):
     Attributes
     ----------
     on_room : callable
-        Called, in any thread, when it is not full any more.
+        Called in any thread when it stops being full.
     """
 
     def __init__(self, limit: int = 64 << 20) -> None:
@@ -30,11 +30,11 @@ class Backlog(ArrayPool):
 
     @property
     def is_full(self) -> bool:
-        """Whether to wait before the next array is read."""
+        """Whether no further array should be read."""
         return self._n_bytes > self._limit
 
     def empty(self, size: int, dtype: DType) -> Array:
-        """Return an array of ``size`` values that counts until nobody refers to it; see `ArrayPool.empty`."""
+        """Return an array of ``size`` values, which counts until it is freed; see `ArrayPool.empty`."""
         array = super().empty(size, dtype)
         self._add(array.nbytes)
         return array

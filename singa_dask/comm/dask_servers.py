@@ -1,4 +1,4 @@
-"""Ask a Dask server at an address which kind it is."""
+"""Ask the Dask server at an address for its kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ATTEMPT_S = 0.2
 
 
 def server_type(address: str, timeout_s: float) -> str:
-    """Return what kind of Dask server answers at an address: ``"Scheduler"``, ``"Worker"`` or ``"Nanny"``.
+    """Return the kind of the Dask server at an address: ``"Scheduler"``, ``"Worker"`` or ``"Nanny"``.
 
     Raises
     ------
@@ -40,10 +40,7 @@ async def _identity(address: str, timeout_s: float) -> Any:
 
 
 def _refusal(address: str) -> str:
-    """Return the operating system's message if it refuses to connect; "" if it does not, or cannot tell at once.
-
-    The last attempt of `connect` may end for want of time alone.
-    """
+    """Return the operating system's message if it refuses to connect at once; else ""."""
     try:
         with socket.create_connection(get_address_host_port(address, strict=True), timeout=ATTEMPT_S):
             return ""
@@ -52,7 +49,7 @@ def _refusal(address: str) -> str:
 
 
 def _reason(error: BaseException, timeout_s: float) -> str:
-    """Return the operating system's message, or that there was no answer."""
+    """Return the operating system's message, or the timeout."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:

@@ -21,13 +21,12 @@ class Endpoint:
 
     Attributes
     ----------
-    scheme : str
     host : str
         Where other processes reach it.
     bind_host : str
-        IP address that it listens on: that of ``host``, or of all interfaces.
+        IP address to listen on: the one of ``host``, or of all interfaces.
     ports : sequence of int
-        To choose from; 0 stands for any.
+        To choose from; 0 stands for any port.
     """
 
     scheme: str
@@ -44,9 +43,8 @@ class Endpoint:
         address : str
             Scheme and host of the Dask worker, e.g. ``"tcp://10.0.0.7"``.
         interface : str
-            Name of a network interface, an IP address or a host name of this machine; by default the Dask worker's own
-            host. With ``"0.0.0.0"`` or ``"::"`` it listens on all interfaces, and is reached where the Dask worker is.
-        ports : sequence of int
+            Name of a network interface, an IP address or a host name of this machine; by default the Dask worker's
+            host. ``"0.0.0.0"`` and ``"::"`` listen on all interfaces, and are reached at the Dask worker's host.
 
         Raises
         ------
@@ -74,7 +72,7 @@ class Endpoint:
         return f"{self.scheme}://{unparse_host_port('' if host == '::' else host, port)}"
 
     def reached_at(self, contact_address: str) -> str:
-        """Return where other processes reach what a listener of distributed says is its address."""
+        """Return where other processes reach a listener of distributed with this contact address."""
         if self.scheme == "inproc":
             return contact_address
         return self.address(self.host, get_address_host_port(contact_address)[1])

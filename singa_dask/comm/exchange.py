@@ -1,4 +1,4 @@
-"""Exchange: the way that gradients of a process take to servers, and values back; here straight to each server."""
+"""SliceExchange: sends the gradients of a process to servers; here straight to each server."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from singa_dask.comm.message import Address, Message, pack
 from singa_dask.errors import CommError
 
 PACK_BYTES = 1 << 18
-"""Gradients for one server are sent once they have this many bytes, so that small params share a message.
-
-Those on a GPU wait for the flush.
-"""
+"""Gradients for one server are sent once they have this many bytes, so that small params share a message."""
 
 
 @dataclass
@@ -26,13 +23,12 @@ class PartialSum:
 
     Attributes
     ----------
-    node : int
     pairs : list of (array, array)
         The second is added to the first, in order.
     slices : dict of int to array, 1-D
-        Where the sum is then, by slice: in the gradient of the first worker.
+        The sum, by slice, in the memory of the first worker's gradient.
     n : int
-        Number of sharers that it counts for, also if the gradients of some are always 0.
+        Number of sharers in the sum, including sharers whose gradient is always 0.
     """
 
     node: int
@@ -42,38 +38,38 @@ class PartialSum:
 
 
 class SliceExchange(ABC):
-    """A way of sending; a state machine without I/O.
+    """The messages that carry gradients and values; a state machine without I/O.
 
     Attributes
     ----------
     all_ask : bool
-        Whether each process asks for all initial values, also for those that it has put.
+        Whether each process asks for all initial values, also for the values that it has put.
     """
 
     all_ask = False
 
     @abstractmethod
     def get(self, group: int, numbers: Collection[int], step: int) -> list[Message]:
-        """Ask for the values of slices for a worker group."""
+        """Return the requests for the values of slices for a worker group."""
 
     @abstractmethod
     def update(self, group: int, step: int, sums: Sequence[PartialSum]) -> list[Message]:
-        """Send the gradient of a param, now or with others; return what leaves now."""
+        """Add the gradient of a param; return the messages to send now."""
 
     @abstractmethod
     def flush(self, group: int) -> list[Message]:
-        """Send the gradients that wait for more of them: the worker group has no more for now."""
+        """Return the messages with the remaining gradients of a worker group."""
 
     def take(self, message: Message) -> list[Message]:
-        """Take sums of another process; return what can leave now."""
+        """Take sums of another process; return the messages to send now."""
         raise CommError(f"{message.kind} from {message.src}: gradients of this job go straight to servers.")
 
     def answers(self, message: Message) -> Iterator[tuple[int, int, Any]]:
-        """Yield slice, version and new values of an answer; None if they are in their place."""
+        """Yield slice, version and new values of an answer; None if the values are in place."""
         yield message.slice, message.version, message.arrays[0] if message.arrays else None
 
     def pass_on(self, kind: str, versions: Mapping[int, int]) -> list[Message]:
-        """Pass on new values of slices, which are in their place, to other processes."""
+        """Return the messages that pass new values, which are in place, to other processes."""
         return []
 
 
@@ -88,7 +84,7 @@ class DirectExchange(SliceExchange):
 
     def __init__(self, request: Callable[..., Message]) -> None:
         self._request = request
-        # gradients of a group that wait to be sent to a server together, and their bytes
+        # gradients of a group for one server, and their bytes
         self._outgoing: dict[tuple[int, Address], list[Message]] = defaultdict(list)
         self._n_bytes: Counter[tuple[int, Address]] = Counter()
 

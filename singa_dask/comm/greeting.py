@@ -1,10 +1,8 @@
-"""Greeting: a sender says on a new connection what it is, and the listener answers what has come of it.
+"""Greeting: the hello of a sender on a new connection, and the listener's answer.
 
-The sender opens with a hello, which has the token of the job. The listener answers with the number of the last message
-that has come from this outbox, or with the reason why it refuses. So no process of another job, or of an earlier life
-of this one, writes to memory by mistake, whoever has a port now. The token travels in clear over plain tcp, as
-everything there does: it is no protection from people who can read what the network carries. Against these there is
-TLS.
+The hello has the token of the job. The answer is the number of the last message from this outbox, or a refusal. So no
+process of another job or life writes to memory by mistake. Plain tcp sends the token in clear: only TLS protects from
+people who can read the network.
 """
 
 from __future__ import annotations
@@ -20,20 +18,18 @@ from singa_dask.version import PROTOCOL
 
 @dataclass(frozen=True)
 class Hello:
-    """Opens a connection: what the sender is.
+    """Opens a connection: identifies the sender.
 
     Attributes
     ----------
     token : str
-        Of the job: its processes know it, and nobody else.
-    job : str
-    life : int
+        Secret of the job.
     process : int
-        Index of the process of the sender.
+        Index of the sender's process.
     address : str
         Where the transport of the sender listens.
     stream : str
-        Identifies the sequence of messages that the connection carries on.
+        Id of the outbox whose messages the connection continues.
     segment : str
         Name of the shared memory that the sender offers, see `singa_dask.comm.shared`.
     version : int
@@ -56,7 +52,7 @@ class Hello:
 
     @classmethod
     def unpack(cls, packed: bytes) -> Hello:
-        """Return what `pack` has packed; raise CommError if it is something else."""
+        """Unpack the result of `pack`; raise `CommError` if it is something else."""
         try:
             hello = cls(**msgpack.unpackb(packed))
         except (TypeError, ValueError) as error:
@@ -88,20 +84,20 @@ async def read_hello(wire: Wire) -> Hello:
     Raises
     ------
     CommError
-        The first frame is none.
+        The first frame is something else.
     """
     return Hello.unpack(_note(await wire.read(MAX_HELLO)))
 
 
 async def introduce(wire: Wire, hello: bytes) -> int:
-    """Say a packed hello on a new connection; return the number of the last message that the listener has had.
+    """Send a packed hello; return the number of the last message that the listener received.
 
     Raises
     ------
     RefusedError
         The listener refuses the connection.
     CommError
-        It closes the connection, or is none of this protocol.
+        The listener closes the connection, or speaks another protocol.
     """
     try:
         wire.write_note(0, hello)

@@ -19,9 +19,9 @@ logger = logging.getLogger(__name__)
 _ACKNOWLEDGED_EVERY = 256
 _ACKNOWLEDGED_BYTES = 8 << 20
 _ACKNOWLEDGED_S = 0.25
-"""A message is acknowledged after this time, or sooner: when so many messages or bytes are not.
+"""Messages are acknowledged after this time, or sooner after many messages or bytes.
 
-An acknowledgement costs as much as a small message, but until then the sender keeps the arrays in memory. It judges a
+An acknowledgement costs as much as a small message, but the sender keeps arrays in memory until then. It considers a
 peer silent after 0.5 s at the earliest.
 """
 
@@ -32,11 +32,10 @@ class _Stream:
 
     Attributes
     ----------
-    hello : Hello
     wire : Wire
-        The newest connection; what comes on others is forgotten.
+        The newest connection. Messages on older ones are dropped.
     last : int
-        Number of the last message that was taken.
+        Number of the last received message.
     n_messages, n_bytes : int
         Messages that are not acknowledged.
     timer : TimerHandle or None
@@ -51,7 +50,7 @@ class _Stream:
     timer: asyncio.TimerHandle | None = None
 
     def take(self, number: int, n_bytes: int) -> None:
-        """Count a message that has come, and acknowledge it now or soon."""
+        """Count a received message, and acknowledge it now or soon."""
         self.last = number
         self.n_messages += 1
         self.n_bytes += n_bytes
@@ -66,7 +65,7 @@ class _Stream:
             self.acknowledge()
 
     def acknowledge(self) -> None:
-        """Tell the sender which messages have come; the next connection does so if this one is closed."""
+        """Acknowledge all messages. If the connection is closed, the next one does so."""
         self.n_messages = self.n_bytes = 0
         with contextlib.suppress(OSError):
             self.wire.write_note(self.last)
@@ -78,9 +77,7 @@ class _Stream:
 
 
 class Inbox:
-    """Takes the messages that peers send over connections to this process.
-
-    All methods are called in the thread of the event loop.
+    """Receives messages over the connections to this process, in the thread of the event loop.
 
     Parameters
     ----------
@@ -93,14 +90,14 @@ class Inbox:
     receive_buffer : callable or None
         (message without its array) -> buffer that the array is read into, or None.
     backlog : Backlog
-        Arrays are read while it is not full. Senders are told meanwhile that this process lives.
+        While it is full no arrays are read, and senders get signs of life.
     timeout_s : float
-        Time of a new connection to say its hello.
+        Time for the hello of a new connection.
 
     Attributes
     ----------
     room : Event
-        To be set when the backlog is not full any more.
+        Set it when the backlog stops being full.
     """
 
     def __init__(
@@ -126,7 +123,7 @@ class Inbox:
         self._serving: dict[asyncio.Task[None], Wire] = {}
 
     async def serve(self, wire: Wire) -> None:
-        """Take messages from a new connection until it ends."""
+        """Receive messages from a new connection until it ends."""
         if self._is_closed:
             wire.close()
             return
@@ -142,7 +139,7 @@ class Inbox:
         except CommError as error:
             logger.warning("closed the connection from %s: %s", wire.peer, error)
         except OSError:
-            pass  # if something has not arrived, the peer connects again
+            pass  # the peer connects again if a message has not arrived
         except Exception:
             logger.warning("closed the connection from %s", wire.peer, exc_info=True)
         finally:
@@ -150,7 +147,7 @@ class Inbox:
             del self._serving[task]
 
     async def _greet(self, hello: Hello, wire: Wire) -> None:
-        """Tell the sender which of its messages was the last that has come, or refuse it."""
+        """Answer a hello with the number of the last message, or refuse it."""
         refusal = self._hello.refusal(hello)
         if hello.address in self._cut:
             refusal = f"process {hello.process} at {place_of(hello.address)} was replaced by another."
@@ -168,7 +165,7 @@ class Inbox:
         wire.write_note(stream.last)
 
     async def _take(self, stream: _Stream, wire: Wire) -> None:
-        """Take the messages of a stream until a newer connection carries it on."""
+        """Receive the messages of a stream until a newer connection continues it."""
         while True:
             frame = await wire.read()
             if stream.wire is not wire:
@@ -184,7 +181,7 @@ class Inbox:
                     return
             try:
                 message = await wire.read_message(frame, self._receive_buffer)
-            except CommError as error:  # the same frame again would be no better
+            except CommError as error:  # a retry would fail in the same way
                 wire.write_note(stream.last, str(error).encode())
                 await _drained([wire])
                 raise
@@ -194,7 +191,7 @@ class Inbox:
             stream.take(frame.number, n_bytes)
             self.received_bytes += n_bytes
             self._deliver(stream.hello, message)
-            del message  # or its memory would not be free before the next one comes
+            del message  # frees its memory before the next one comes
 
     async def _wait_for_room(self, stream: _Stream) -> None:
         while self._backlog.is_full:
@@ -212,13 +209,13 @@ class Inbox:
             self._on_error(hello.address, f"its {message.kind} from {message.src} to {message.dst} failed: {error!r}")
 
     def cut(self, address: str) -> None:
-        """Take nothing more from the process at ``address``."""
+        """Refuse all messages of the process at ``address``."""
         self._cut.add(address)
         for name in [name for name, stream in self._streams.items() if stream.hello.address == address]:
             self._streams.pop(name).close()
 
     async def close(self) -> None:
-        """Acknowledge what has come, and close every connection."""
+        """Acknowledge all messages, and close every connection."""
         self._is_closed = True
         for stream in self._streams.values():
             if stream.n_messages:
@@ -233,7 +230,7 @@ class Inbox:
 
 
 async def _drained(wires: Iterable[Wire]) -> None:
-    """Give wires a short time to hand what was written to the system."""
+    """Give wires a short time to flush their buffers."""
     drains = [asyncio.ensure_future(wire.drain()) for wire in wires]
     if drains:
         await asyncio.wait(drains, timeout=GRACE_S)

@@ -61,9 +61,8 @@ class Message:
         which carry updates and their answers from stub to stub; flush; pack. At barriers: hello, start, ready,
         go, leave, stop. Of checkpoints: learned, taken, progress, arrived, settle, snapshot, part. Of workers: bridge,
         stop-at, checkpoint-at, snapshot-at, measured, judged, end. When something is lost: replaced, failed, abort.
-    src, dst : Address
     param, slice : int
-        Index of the logical param and of its slice; -1 if the message is about neither.
+        Index of the logical param and of its slice; else -1.
     version : int
         Number of updates applied to the values.
     step : int
@@ -73,7 +72,7 @@ class Message:
     arrays : tuple of ndarray
         Contiguous arrays. Within a process they are views of the sender's memory.
     parts : tuple of Message
-        For a pack: messages to the same unit that are sent together, in order.
+        For a pack: messages to one unit, in order.
     """
 
     kind: str
@@ -89,7 +88,7 @@ class Message:
 
     @property
     def all_arrays(self) -> list[np.ndarray]:
-        """Arrays of the message itself, then those of its parts."""
+        """Arrays of the message, then of its parts."""
         return [*self.arrays, *(array for part in self.parts for array in part.all_arrays)]
 
     @property
@@ -98,7 +97,7 @@ class Message:
         return sum(array.nbytes for array in self.all_arrays)
 
     def header(self) -> dict[str, Any]:
-        """Return everything except the bytes of the arrays, as plain values for msgpack."""
+        """Return all but the bytes of the arrays, as plain values for msgpack."""
         return {
             **vars(self),
             "src": list(self.src),
@@ -110,14 +109,13 @@ class Message:
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any], receive_buffer: ReceiveBuffer | None = None) -> Message:
-        """Build a message from the result of `header`, with arrays that are still to be filled.
+        """Build a message from the result of `header`, with arrays that are not filled yet.
 
         Parameters
         ----------
-        header : mapping
         receive_buffer : callable, optional
-            (message without arrays) -> the buffer to read its only array into, or None for new memory. A buffer of
-            another shape or dtype is ignored. Called for each part of a pack.
+            (message without arrays) -> buffer for its only array, or None for new memory. A buffer of another shape or
+            dtype is ignored. Called for each part of a pack.
 
         Raises
         ------

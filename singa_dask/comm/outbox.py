@@ -26,22 +26,20 @@ _MIN_FRUITLESS = 3
 
 
 class _SilentError(Exception):
-    """For some time nothing was acknowledged, and the system took no bytes."""
+    """Nothing was acknowledged for some time, and the system took no bytes."""
 
 
 class Outbox:
-    """Sends the messages to one peer, in order, over as many connections as that takes.
+    """Sends the messages to one peer, in order, and reconnects as often as needed.
 
-    A connection that breaks while something is not acknowledged is replaced at once, one that breaks later is
-    replaced with the next message; between attempts in vain there are pauses, of 0.05 s at first, then of up to 1 s. A
-    connection is broken, too, when for some time nothing was acknowledged and the system took no bytes: the peer has
-    stopped, or the way to it is cut.
+    A broken connection is replaced at once while messages are not acknowledged, else with the next message. Failed
+    attempts are repeated after pauses from 0.05 s to 1 s. A connection counts as broken, too, when nothing was
+    acknowledged for some time and the system took no bytes.
 
-    The peer is lost when there was no connection for ``retry_s``; when three connections in turn ended before
-    another message had arrived, and ``retry_s`` have passed; or when it refuses the connection. What is not
-    acknowledged is then discarded, and so is what is put later.
+    The peer is lost when there was no connection for ``retry_s``; when three connections in turn ended without an
+    acknowledgement, and ``retry_s`` have passed; or when it refuses the connection. Its messages are then discarded.
 
-    All methods are called in the thread of the event loop.
+    All methods run in the thread of the event loop.
 
     Parameters
     ----------
@@ -55,7 +53,6 @@ class Outbox:
         For `singa_dask.comm.wire.connect`.
     timeout_s : float
         Time for one connection, until the peer has answered the hello.
-    retry_s : float
     shared_bytes : int
         Of the shared memory of a connection; 0 for none.
     """
@@ -108,7 +105,7 @@ class Outbox:
         try:
             wire.write(number, message)
         except OSError:
-            pass  # whoever reads acknowledgements finds that the connection is closed; the next one brings the message
+            pass  # the reader of acknowledgements finds the connection closed; the next one sends the message
         except Exception as error:
             self._lose(f"{message.kind} from {message.src} to {message.dst} cannot be sent: {error!r}")
             self._task.cancel()
@@ -123,10 +120,8 @@ class Outbox:
         except Exception:
             logger.exception("%s is lost: %s", self.address, reason)
 
-    # -- connections -------------------------------------------------------------------------------
-
     async def _run(self) -> None:
-        """Keep a connection while there is something to send, until the peer is lost."""
+        """Keep a connection while there are messages, until the peer is lost."""
         down_since, pause_s, fruitless, reason = self._loop.time(), _FIRST_PAUSE_S, 0, ""
         while not self._is_lost:
             if not self._unacknowledged:
@@ -153,7 +148,7 @@ class Outbox:
                 pause_s = min(2 * pause_s, _LAST_PAUSE_S)
 
     def _judge(self, down_since: float, fruitless: int, reason: str) -> None:
-        """Lose the peer if it is time."""
+        """Give up the peer if the time is over."""
         now = self._loop.time()
         if now - down_since >= self._retry_s:
             self._lose(f"no connection for {self._retry_s:g} s: {reason}")
@@ -172,7 +167,7 @@ class Outbox:
             raise CommError("it does not answer") from error
 
     async def _greet(self, timeout_s: float) -> Wire:
-        """Connect, say hello, and take the answer: how many messages the peer has had."""
+        """Connect and send the hello; the answer acknowledges messages."""
         wire = await connect(self.address, timeout_s, self._connect_args)
         try:
             with wire.offer(self._shared_bytes) as segment:
@@ -183,7 +178,7 @@ class Outbox:
         return wire
 
     async def _exchange(self, wire: Wire) -> None:
-        """Send what has not arrived, then let `put` write, until the connection breaks."""
+        """Send all messages that are not acknowledged, then let `put` write, until the connection breaks."""
         reading = self._loop.create_task(self._read_notes(wire))
         self._wire = wire
         try:
@@ -222,10 +217,8 @@ class Outbox:
         while self._unacknowledged and self._unacknowledged[0][0] <= number:
             self._unacknowledged.popleft()
 
-    # -- the end -----------------------------------------------------------------------------------
-
     async def close(self) -> None:
-        """Close the connection, and discard what is not acknowledged."""
+        """Close the connection, and discard messages that are not acknowledged."""
         self._is_lost = True
         self._unacknowledged.clear()
         self._task.cancel()

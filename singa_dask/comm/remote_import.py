@@ -22,7 +22,7 @@ from singa_dask.version import PROTOCOL, __version__
 
 
 def _code(module: str) -> str:
-    """Return code that loads a module, and raises `ImportError` where package or protocol are others than here."""
+    """Return code that loads a module, or raises `ImportError` if package or protocol differ."""
     here = f"singa-dask {__version__}, protocol {PROTOCOL}, Python {platform.python_version()}"
     return f"""
 import platform
@@ -39,7 +39,7 @@ import {module}
 
 
 def loading_message(module: str) -> dict[str, Any]:
-    """Return the message by which any Dask worker, which may not know this package, loads a module in a thread."""
+    """Return a message that makes a Dask worker, with or without this package, load a module."""
     return {
         "op": "run",
         "function": pickle.dumps(asyncio.to_thread),
@@ -51,8 +51,8 @@ def loading_message(module: str) -> dict[str, Any]:
 class Guarded:
     """A function for Dask tasks, which Dask can unpickle without this package.
 
-    A Dask worker that cannot load the package raises `ImportError` where it calls the function, with `cannot_load` as
-    message. It would end if it had to unpickle the function itself.
+    A Dask worker that cannot load the package raises `ImportError` with `cannot_load` when it calls the function. It
+    would end if unpickling failed.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -71,7 +71,7 @@ class Guarded:
         return eval, ("exec(source) or Guarded(source, facts)", {"source": _UNPICKLED, "facts": facts})
 
 
-# Of plain values, as it is pickled again on the way from the scheduler to a Dask worker.
+# of plain values, as the scheduler pickles it again for a Dask worker
 _UNPICKLED = """
 class Guarded:
     def __init__(self, source, facts):
@@ -110,9 +110,9 @@ def load_on_scheduler(client: Client, module: str, timeout_s: float) -> None:
     Raises
     ------
     UnloadableError
-        It does not have this package, or another version of it.
+        The scheduler has no package of this version.
     ClusterError
-        It closes, or does not answer.
+        The scheduler closes, or does not answer.
     """
     scheduler: Any = client.scheduler
     if scheduler is None:

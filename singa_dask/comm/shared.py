@@ -1,12 +1,10 @@
-"""Shared memory: a segment that two processes of a host map, through which a connection carries arrays one way.
+"""Shared memory: a segment through which a connection carries arrays between processes of a host.
 
-The process that connects makes a segment and offers it in its hello. The listener maps it and marks it as taken, and
-the other one finds the mark there. This proves that both have the same memory; to compare host names would not, as
-containers of a host may be separate.
+The process that connects offers a segment in its hello. The listener maps it and writes a mark, which proves that both
+have the same memory: equal host names would not, as containers may be separate.
 
-A segment is an anonymous file of Linux, which the listener opens by way of ``/proc``. It has no name in any folder, so
-nothing is left of it, however its processes end, and no limit of ``/dev/shm`` applies. Both map it until the connection
-is closed. Where a system has no such files, or does not let the listener open them, arrays go by socket.
+A segment is an anonymous file of Linux, which the listener opens by ``/proc``. So nothing is left of it, however its
+processes end, and no limit of ``/dev/shm`` applies. On systems without such files arrays go by socket.
 """
 
 from __future__ import annotations
@@ -20,17 +18,17 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 _LINE = 64
-"""Bytes of a line of the caches of processors; pieces begin at whole ones."""
+"""Bytes of a cache line, to which pieces are aligned."""
 
 _MAX_BYTES = 8 << 20
 _MIN_BYTES = 1 << 18
 _PROCESS_BYTES = 64 << 20
 _PROCESS_PART = 32
-"""A process writes to segments of so many bytes together, and this part of its memory limit, at most."""
+"""All segments of a process together have at most ``_PROCESS_BYTES``, and one part in 32 of its memory limit."""
 
 
 def segment_bytes(n_peers: int, memory_limit: int | None) -> int:
-    """Return the size of each segment of a process with so many peers on its host; 0 if they would be too small."""
+    """Return the size of each segment of a process with ``n_peers`` on its host; 0 for none."""
     if not n_peers:
         return 0
     limits = [_PROCESS_BYTES, *([memory_limit // _PROCESS_PART] if memory_limit else [])]
@@ -41,13 +39,13 @@ def segment_bytes(n_peers: int, memory_limit: int | None) -> int:
 class Segment:
     """Memory that one process writes and another one reads, piece by piece.
 
-    The writer claims a piece and writes it, then says so by the connection. The reader says there when it has read it,
-    in the order of the pieces, and the writer releases it.
+    The writer claims and writes a piece, and sends its position. The reader answers when it has read the piece, and the
+    writer releases it.
 
     Parameters
     ----------
     fd : int
-        Of the file, which can be closed then.
+        Descriptor of the file, which may be closed afterwards.
     """
 
     def __init__(self, fd: int) -> None:
@@ -56,11 +54,11 @@ class Segment:
         """Whether the reader has mapped it: one byte of the segment itself."""
         self._memory = mapped[mmap.PAGESIZE :]
         self.max_piece = self._memory.size // 2
-        """Bytes of the largest piece: one is written while another is read."""
-        self._pieces: deque[tuple[int, int]] = deque()  # start and stop of those that are not released
+        """Bytes of the largest piece: half, so that one is written while another is read."""
+        self._pieces: deque[tuple[int, int]] = deque()  # start and stop of unreleased pieces
 
     def pieces(self, arrays: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
-        """Cut arrays of bytes into pieces, each as large as one may be, except for the last one."""
+        """Cut arrays of bytes into pieces of the largest size, except for the last one."""
         piece, left = list[np.ndarray](), self.max_piece
         for array in arrays:
             while array.size:
@@ -73,7 +71,7 @@ class Segment:
             yield piece
 
     def write(self, piece: list[np.ndarray]) -> int | None:
-        """Write a piece, and return where it begins; None if it has to wait until others are released."""
+        """Write a piece, and return its start; None if there is no room until others are released."""
         size = sum(part.size for part in piece)
         start = self._claim(size + -size % _LINE)
         if start is not None:
@@ -82,7 +80,7 @@ class Segment:
         return start
 
     def _claim(self, size: int) -> int | None:
-        """Return the start of free memory, at the beginning when all is free: what was used last is in the caches."""
+        """Return the start of free memory; if all is free, the beginning, which is likely in the caches."""
         start = 0
         if self._pieces:
             oldest, start = self._pieces[0][0], self._pieces[-1][1]
@@ -94,11 +92,11 @@ class Segment:
         return start
 
     def release(self) -> bool:
-        """Let the memory of the oldest piece be written again; return whether there was one."""
+        """Free the memory of the oldest piece; return whether there was one."""
         return bool(self._pieces and self._pieces.popleft())
 
     def read(self, start: int, piece: list[np.ndarray]) -> None:
-        """Fill a piece with the bytes that begin at ``start``; raise ValueError where the segment has fewer."""
+        """Read a piece that begins at ``start``; raise `ValueError` if it is not within the segment."""
         for part, place in self._places(start, piece):
             np.copyto(part, place)
 
@@ -108,7 +106,7 @@ class Segment:
             start += part.size
 
     def close(self) -> None:
-        """Unmap the memory, also while a task that ends still holds the segment."""
+        """Unmap the memory."""
         self._memory = self.is_taken = np.empty(0, np.uint8)
 
 
@@ -148,11 +146,11 @@ class Offer:
         self.name = f"/proc/{os.getpid()}/fd/{self._fd} {name}"
 
     def taken(self) -> Segment | None:
-        """Return the segment, once, if the peer has taken it, and there is memory for all of it."""
+        """Return the segment, once, if the peer has taken it and its memory can be allocated."""
         if self._segment is None or not self._segment.is_taken[0]:
             return None
         try:
-            os.posix_fallocate(self._fd, 0, self._size)  # else a write that finds none would end the process
+            os.posix_fallocate(self._fd, 0, self._size)  # a write without memory would end the process
         except OSError:
             return None
         segment, self._segment = self._segment, None
@@ -166,7 +164,7 @@ class Offer:
 
 
 def take(name: str) -> Segment | None:
-    """Map the segment that a peer has offered; return None if it is not to be had in this process."""
+    """Map the segment that a peer has offered; return None if this process cannot."""
     path, _, expected = name.partition(" ")
     try:
         if os.readlink(path) != f"/memfd:{expected} (deleted)":

@@ -1,8 +1,7 @@
-"""Stub: sums the gradients of the local workers of a process, and exchanges slices of params with servers.
+"""Stub: sums the gradients of local workers, and exchanges slices of params with servers.
 
 After SINGA's src/stub.cc. A stub is a state machine without I/O: `Stub.handle` takes a message and returns the
-messages that follow. The caller delivers them. `singa_dask.comm.slices` cuts the params, and
-`singa_dask.comm.sum_tree` says which sums a process computes.
+messages that follow, which the caller delivers.
 """
 
 from __future__ import annotations
@@ -29,12 +28,10 @@ class Share:
 
     Attributes
     ----------
-    worker : Address
     param : int
         Index of the param.
     grad : array, 1-D
-        The sharer's own gradient: the memory that it is computed in, or its host copy. Empty if the gradient is always
-        0, and for a param that is not trained: its one sharer only waits for the initial values.
+        The sharer's own gradient, or its host copy. Empty if the gradient is always 0 or the param is not trained.
     publish : callable
         Called with the version once new values are in memory.
     """
@@ -48,12 +45,10 @@ class Share:
 class Stub:
     """The params of a job in one process: values, local gradients, and requests to servers.
 
-    It knows which requests are not answered yet: a worker group that starts again ignores answers to the one before.
-    All methods may be called from any thread.
+    A worker group that starts again ignores answers to earlier requests. All methods are thread-safe.
 
     Parameters
     ----------
-    process : int
     slices : sequence of ParamSlice
         Of all params, the same table in every process.
     process_of : mapping of Address to int
@@ -67,15 +62,15 @@ class Stub:
     dtype : dtype
         Of all values.
     memory : callable
-        (number of values, dtype) -> array of zeros for values. If values and gradients are GPU arrays, no message
-        goes to another process, and operations on them run in the order in which they are enqueued.
+        (number of values, dtype) -> array of zeros for values. With GPU arrays no message goes to another process, and
+        operations run in the order in which they are enqueued.
     applies_at_once : bool
-        Whether a server applies the gradient of a slice without waiting for those of others.
+        Whether a server applies the gradient of a slice without waiting for other gradients.
 
     Attributes
     ----------
     backlog : Backlog
-        Of the gradients that servers of this process apply as soon as they come to them, if they do.
+        Of gradients that servers of this process apply at once.
     """
 
     def __init__(
@@ -125,17 +120,12 @@ class Stub:
             n_bytes = [piece.size * self.dtype.itemsize for piece in slices]
             self._exchange = TreeExchange(process, tree, roots, n_bytes, self._slice_values, self._request)
 
-    # -- memory ------------------------------------------------------------------------------------
-
     def server_values(self, group: int, param: int) -> Any:
-        """Return the values of a param as the servers of ``group`` in this process hold them, 1-D.
-
-        If a worker of this process uses them too, both use the same memory and nothing is copied.
-        """
+        """Return the 1-D values of a param of the servers of ``group`` here, shared with its workers."""
         return self._values(("server", group, param))
 
     def worker_values(self, group: int, param: int) -> Any:
-        """Return the values of a param as the workers of ``group`` in this process see them, 1-D."""
+        """Return the values of a param of the workers of ``group`` in this process, 1-D."""
         key = ("server", self.server_group_of(group)) if self.share_memory else ("worker", group)
         return self._values((*key, param))
 
@@ -163,12 +153,10 @@ class Stub:
             self._exchange = DirectExchange(self._request)
 
     def receive_buffer(self, message: Message) -> np.ndarray | None:
-        """Return the buffer that the array of a message from another process is read into.
+        """Return the buffer for the array of a message from another process.
 
-        New values are read straight into their memory. A gradient of a whole worker group has new memory until the
-        server has applied it, so that the memory for many groups is bounded by the backlog. Gradients that wait for
-        others, and changes, have one buffer for each sender and node of the tree of sums: it sends the next one only
-        after this one was answered.
+        New values are read into their memory, and gradients of whole worker groups into memory of the backlog. Partial
+        sums and changes have one buffer for each sender and node of the tree of sums: the sender waits for the answer.
         """
         if message.slice < 0 or message.kind == "put" or not self._is_here(message.dst):
             return None
@@ -189,23 +177,21 @@ class Stub:
         return (unit.group if unit.kind == "stub" else self.process_of[unit]) == self.process
 
     def _slice_values(self, number: int, group: int = 0) -> Any:
-        """Return the values of a slice as the workers of a group see them, always the same array."""
+        """Return the values of a slice for the workers of a group, always the same array."""
         if (values := self._views.get((group, number))) is None:
             piece = self._all[number]
             values = self.worker_values(group, piece.param)[piece.start : piece.stop]
             values = self._views.setdefault((group, number), values)
         return values
 
-    # -- messages ----------------------------------------------------------------------------------
-
     def handle(self, message: Message) -> list[Message]:
-        """Take one message about params from a local worker or a server; return the messages that follow."""
+        """Handle a message about params; return the messages that follow."""
         with self._lock:
             handler: Callable[[Message], list[Message]] = getattr(self, "_on_" + message.kind.replace("-", "_"))
             return handler(message)
 
     def replace(self, units: Collection[Address]) -> None:
-        """Take note that workers start again in fresh processes."""
+        """Drop the receive buffers of workers that start again in fresh processes."""
         processes = {self.process_of[unit] for unit in units}
 
         def is_of_these(sender: Address) -> bool:
@@ -213,7 +199,7 @@ class Stub:
 
         with self._lock:
             for key in [key for key in self._receive_buffers if is_of_these(key[1])]:
-                del self._receive_buffers[key]  # what was read there may still be in use
+                del self._receive_buffers[key]  # their content may still be in use
 
     def _on_put(self, message: Message) -> list[Message]:
         group, values = message.src.group, message.arrays[0]
@@ -240,10 +226,7 @@ class Stub:
         self._unanswered.update({(piece.id, group): step for piece in self._slices[param]})
 
     def _on_update(self, message: Message) -> list[Message]:
-        """Count the local sharers whose gradient is ready; after the last one, send their sum.
-
-        Workers whose place in the tree of sums is apart from the others' have a sum of their own.
-        """
+        """Count the local sharers whose gradient is ready; after the last one, send their sums."""
         group, param = message.src.group, message.param
         sent = self._sent[group, param]
         sent.add((message.src, message.info["share"]))
@@ -289,7 +272,7 @@ class Stub:
         return self._sums[group, param]
 
     def _partial_sums(self, group: int, param: int) -> list[PartialSum]:
-        """Return the sums to send of a param: one, unless other workers come between those of this process."""
+        """Return the sums of a param: one, unless workers of other processes come between the local ones."""
         users = self._shares[group, param]
         learning: dict[int, list[Any]] = defaultdict(list)  # gradients of each worker, in the order of its net
         for user in users:
@@ -332,10 +315,9 @@ class Stub:
     _on_r_get = _on_gather = _on_r_update
 
     def _publish(self, kind: str, group: int, param: int, version: int) -> None:
-        """Tell the sharers the version of new values.
+        """Publish the version of new values to the sharers, after an update always a higher one.
 
-        After an update it is a new one in any case. If a server already has an update, since it was sent again, or the
-        values are those of a snapshot, there may be no newer values.
+        Servers may have no newer values after an update that was sent again, or with values of a snapshot.
         """
         least = self._published[group, param] + (kind == "update")
         self._published[group, param] = version = max(version, least)

@@ -1,9 +1,9 @@
-"""The binary tree over the workers of a group by which their gradients are summed.
+"""The binary tree over the workers of a group that defines the order of sums of gradients.
 
 The bits of a sum depend neither on which workers share a process nor on the order of arrival. Worker i is leaf
-2^d + i of a binary tree with 2^d leaves, at least one for each worker. The sum at a node is that at its left child,
-2 node, plus that at its right child, 2 node + 1, or the only one that exists: some workers do not have the param.
-Node 1 is the root. Whoever has all gradients below a node may compute its sum.
+2^d + i of a binary tree with 2^d leaves, at least one for each worker. The sum at a node is the sum at its left child,
+2 node, plus the sum at its right child, 2 node + 1, where both exist. Node 1 is the root. A process with all gradients
+below a node may compute its sum.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def leaf(worker: int, n_workers: int) -> int:
 
 
 def complete_nodes(local: Collection[int], n_workers: int) -> dict[int, int]:
-    """Return, for each of the ``local`` workers of a group, the highest node above it without other workers below."""
+    """Return, for each ``local`` worker of a group, the highest node with only local workers below."""
     nodes = {leaf(worker, n_workers) for worker in local}
     # leaves without a worker do not count
     nodes |= {leaf(n_workers, n_workers) + i for i in range(leaf(0, n_workers) - n_workers)}
@@ -37,18 +37,17 @@ def complete_nodes(local: Collection[int], n_workers: int) -> dict[int, int]:
 
 @lru_cache(1024)
 def additions(nodes: tuple[int, ...], top: int = 1) -> tuple[tuple[int, int], ...]:
-    """Return the pairs of nodes whose sums are added, in order: the second to the first, where the sum stays.
+    """Return the pairs of nodes whose sums are added, in order: the second to the first.
 
     Parameters
     ----------
     nodes : tuple of int
-        Nodes below ``top``, none below another, or ``top`` alone. The sum of all is at last at the leftmost of them,
-        the first of the last pair.
+        Nodes below ``top``, none below another, or ``top`` alone. The total ends up at the leftmost node.
     top : int
         Node whose sum is computed.
     """
     pairs = []
-    climbed = {node: node for node in nodes}  # how far a sum has come -> the node where it stays
+    climbed = {node: node for node in nodes}  # node of a sum -> node whose memory has it
     while (node := max(climbed)) > top:
         kept = climbed.pop(node)
         left = climbed.pop(node - 1, None) if node % 2 else None
@@ -60,7 +59,7 @@ def additions(nodes: tuple[int, ...], top: int = 1) -> tuple[tuple[int, int], ..
 
 
 def tree_sum(grads: Mapping[int, Any]) -> Any:
-    """Return the sum at the root of arrays by node, in the memory of the leftmost one."""
+    """Return the sum of arrays by node, in the memory of the leftmost one."""
     nodes = tuple(grads)
     pairs = additions(nodes)
     for left, right in pairs:

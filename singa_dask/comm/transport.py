@@ -1,22 +1,18 @@
 """Transport: sends messages to other processes, and receives theirs, each exactly once and in order.
 
-It runs a private asyncio event loop in a thread of its own, so that parameter traffic and Dask's heartbeats do not
-delay each other. It listens with the scheme of the Dask worker, by ``distributed.comm``, see `singa_dask.comm.wire`.
+A private asyncio event loop in a thread of its own keeps parameter traffic and Dask's heartbeats from delaying each
+other. It listens with the scheme of the Dask worker, by ``distributed.comm``, see `singa_dask.comm.wire`.
 
-Each process connects to those that it sends to. A connection begins with a hello, which has the token of the job, its
-life, the process, and the id of the outbox, see `singa_dask.comm.greeting`. A receiver of another job or life refuses
-it, before any memory is written. It answers any other with the number of the last message that it has had from this
-outbox. The sender then sends those after it, and goes on with new ones. The receiver acknowledges what it has had after
-0.25 s, or sooner after many messages or bytes; the sender keeps what is not acknowledged. So after a broken connection
-exactly those messages are sent again that have not arrived. The receiver drops a message that it has had, before it
-asks for a receive buffer, and closes the connection when one is missing, which makes the sender connect again.
+Each process connects to its receivers. A connection begins with a hello, see `singa_dask.comm.greeting`. The answer has
+the number of the last received message, and the sender continues after it. The receiver acknowledges messages after
+0.25 s, or sooner after many messages or bytes, and the sender keeps them until then. So after a broken connection
+exactly the missing messages are sent again. The receiver drops repeated messages before it asks for a receive buffer,
+and closes the connection when a message is missing, which makes the sender connect again.
 
-Messages are sent, and sent again, from the memory of their arrays. This is safe although the sender may change an
-array once the message was answered. Who has answered has had the whole message, and its process has counted it before
-it was delivered. Thus the number in the next hello's answer is at least that of the message, and it is not sent again.
-A message that is sent again was not delivered, so it has no answer, and its arrays are as they were. It may have been
-received in part, and have changed part of a receive buffer: the second time the buffer is overwritten whole, and only
-then the message is delivered. What still comes on the old connection is forgotten once there is a newer one.
+Messages are sent, and sent again, from the memory of their arrays, which the sender may change after the answer. This
+is safe: the receiver counts a message before it delivers it, so an answered message is not sent again. A message that
+is sent again may have overwritten part of a receive buffer. It overwrites the whole buffer before it is delivered, and
+an old connection is ignored once there is a newer one.
 """
 
 from __future__ import annotations
@@ -56,41 +52,35 @@ class Transport:
     on_message : callable
         Called with each incoming message, in the thread of the transport; must not block.
     on_lost : callable
-        Called with the address of a peer and the reason, once for each peer that is lost: it could not be reached, or
-        acknowledged nothing, for ``retry_s``, or it has refused the connection. Called too when ``on_message`` has
-        raised for a message of the peer.
+        Called with the address and the reason, once for each lost peer, see `Outbox`; also when ``on_message`` raises
+        for a message of the peer.
     job : str
         Id of the job.
-    life : int
-        Life of the job that this process belongs to.
     process : int
         Index of this process in the job.
     token : str
-        Of the job; all its processes have the same.
+        Secret that all processes of the job share.
     receive_buffer : callable, optional
-        (message without its array) -> buffer that the array is read into, or None. Called in the thread of the
-        transport. A sender may reuse a buffer only after its last message was answered.
+        (message without its array) -> buffer for the array, or None. Called in the thread of the transport. A sender
+        may reuse a buffer only after its last message was answered.
     backlog : Backlog, optional
         While it is full no array is read.
-    interface : str
-        Where to listen if not on ``host``; see `Endpoint.of`.
-    ports : sequence of int
-        To choose from.
+    interface, ports : str, sequence of int
+        Where to listen; see `Endpoint.of`.
     listen_args, connect_args : mapping
         Of ``distributed.Security``, for TLS.
     timeout_s : float
-        Time for one attempt to connect, until the peer has answered the hello.
+        Time for one attempt to connect, including the answer to the hello.
     retry_s : float
-        Time after which a peer that cannot be reached is lost. Connections that break sooner are made again, unless
-        all messages are acknowledged: then with the next message.
+        Time after which a peer that cannot be reached is lost.
     shared_bytes : int
-        Of the memory that a connection to a process of this host shares with it, for arrays; 0 for none.
+        Shared memory of a connection to a process of this host; 0 for none.
 
     Attributes
     ----------
     address : str
-        Where other processes reach this one, see `place_of`, and a mark: a process that has the same port later has
-        another address.
+        Where other processes reach this one, see `place_of`, and a random mark: a later process with the same port
+        has another address.
     sent_bytes : int
         Bytes of arrays in messages to other processes, each counted once.
     """
@@ -163,7 +153,7 @@ class Transport:
         return self._listener.address
 
     def send(self, address: str, message: Message) -> None:
-        """Send ``message`` to the process at ``address``. Never blocks; the messages of one sender keep their order.
+        """Send ``message`` to the process at ``address``, in order, without blocking.
 
         Do not change the arrays until the peer has answered. Messages to a lost peer are discarded.
         """
@@ -201,9 +191,9 @@ class Transport:
             self._on_lost(address, reason)
 
     def cut(self, address: str) -> None:
-        """Forget the process at ``address`` for good, which another one replaces: refuse what it sends, too.
+        """Close all connections with the process at ``address``, which was replaced; refuse new ones.
 
-        Closes the connection to it, and discards what it has not acknowledged. It is not reported as lost.
+        Messages to it are discarded, and it is not reported as lost.
         """
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._cut, address)
@@ -220,7 +210,7 @@ class Transport:
     def close(self) -> None:
         """Close the port and every connection, and end the thread. Can be called twice.
 
-        Messages that were not handed to the system are discarded.
+        Unsent messages are discarded.
         """
         if not self._closed:
             self._closed = True

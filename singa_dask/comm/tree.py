@@ -1,9 +1,8 @@
-"""Exchange among many processes: gradients are summed on their way to servers, and values come back the same way.
+"""Exchange among many processes: gradients are summed on their way to servers.
 
-Recursive halving and doubling, after Rabenseifner (2004), for any number of processes. A process is connected to those
-alone whose number differs from its own in one bit. Where a node of the tree of sums is computed, see
-`singa_dask.comm.sum_tree`, depends on the process of the slice's server; what is added there does not. So the sum
-has the bits of a direct exchange, and a slice passes each process once in each direction.
+Recursive halving and doubling, after Rabenseifner (2004), for any number of processes. Connected processes differ in
+one bit of their numbers. The process that computes a node of the tree of sums, see `singa_dask.comm.sum_tree`, depends
+on the server of the slice, but the order of additions does not. So a sum has the bits of a direct exchange.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from singa_dask.comm.exchange import PartialSum, SliceExchange
 from singa_dask.comm.message import Address, Message, pack
 
 MIN_PROCESSES = 5
-"""With fewer processes each sends slices to each server itself, which is as many messages, and one hop."""
+"""Fewer processes exchange slices directly: that takes as many messages, and one hop."""
 MAX_DIRECT = 8
 DIRECT_BYTES = 2 << 20
-"""Up to ``MAX_DIRECT`` processes exchange so many bytes of params directly, too: messages cost less than passing on.
+"""Up to ``MAX_DIRECT`` processes exchange this many bytes of params directly, too, as that costs less.
 
-So do those whose servers are apart, whatever the params: no process has to pass on what is not its own.
+So they do with any params where servers have processes of their own.
 """
 BUCKET_BYTES = 1 << 20
-"""Gradients leave together once they have this many bytes, the last ones of a step with fewer."""
+"""Gradients are sent together once they have this many bytes, and at the end of a step."""
 FUSED_BYTES = 1 << 18
-"""Smaller slices are copied into one array for each receiver; larger ones are sent from where they are."""
+"""Smaller slices are copied into one array for each receiver; larger ones are sent from their own memory."""
 
 
 class Route(NamedTuple):
@@ -52,10 +51,6 @@ class ProcessTree:
 
     Process i is a leaf of the tree of sums. A node above leaf i at height h, block ``i >> h``, is in one of the
     processes below it: the one whose last h bits are those of the root, if there is one.
-
-    Parameters
-    ----------
-    n_processes : int
     """
 
     def __init__(self, n_processes: int) -> None:
@@ -64,11 +59,11 @@ class ProcessTree:
 
     @classmethod
     def of(cls, process_of: Mapping[Address, int], n_bytes: int = 0) -> ProcessTree | None:
-        """Return the tree for the units of a job with ``n_bytes`` of params; None if they exchange slices directly.
+        """Return the tree for a job with ``n_bytes`` of params; None if it exchanges slices directly.
 
-        It is for one worker group and one server group. Each process that it has needs workers, as many as the others,
-        a power of two, and in order, so that what a process adds up is one node of the tree of sums; the last may have
-        fewer. Servers may be there, or apart in processes with higher numbers.
+        It needs one worker group and one server group. All processes with workers have the same number of workers, a
+        power of two, in order, so that a process computes one node of the tree of sums; the last may have fewer.
+        Servers may have processes of their own, with higher numbers.
         """
         n = 1 + max(process for unit, process in process_of.items() if unit.kind == "worker")
         are_apart = n <= max(process_of.values())
@@ -86,11 +81,11 @@ class ProcessTree:
         return cls(n) if fits else None
 
     def root(self, number: int, server: int) -> int:
-        """Return the process with the sum of a slice: that of its server, or one that sends it there."""
+        """Return the process with the sum of a slice: its server's, or one that sends it there."""
         return server if server < self.n_processes else number % self.n_processes
 
     def climb(self, roots: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield, height by height, who sends the sum of a slice to whom: index of its root, process, parent of that."""
+        """Yield for each height the sums that are sent: index of the root, process, and its parent."""
         index, here = np.divmod(np.arange(len(roots) * self.n_processes), self.n_processes)
         for height in range((self.n_processes - 1).bit_length()):
             block = here >> height
@@ -100,7 +95,7 @@ class ProcessTree:
             index, here = index[~sends], here[~sends]
 
     def _node(self, height: int, block: Any, root: Any) -> Any:
-        """Return the process that a node is in; of arrays for each element."""
+        """Return the process that computes a node; elementwise for arrays."""
         for bit in reversed(range(height)):
             left, one = 2 * block, root >> bit & 1
             block = left + one * (left + one << bit < self.n_processes)
@@ -119,10 +114,8 @@ class ProcessTree:
         return Route(tuple(children), None)
 
     def hop(self, here: Any, to: Any) -> Any:
-        """Return the next process on the way to another one: first bits are cleared, then set, so that all exist.
-
-        Of arrays for each element.
-        """
+        """Return the next process on the way to another one; elementwise for arrays."""
+        # bits are cleared first and then set, so that all processes exist
         cleared = here & ~to
         bits = cleared + (cleared == 0) * (to & ~here)
         return here ^ (bits & -bits)
@@ -134,7 +127,7 @@ class ProcessTree:
 
 
 class _Leg(NamedTuple):
-    """Where a slice goes: to a process, or the server here if that is None; one that travels by itself is named."""
+    """The next receiver of a slice: a process or, if None, the local server; ``alone``: a lone slice."""
 
     kind: str
     to: int | None
@@ -143,7 +136,7 @@ class _Leg(NamedTuple):
 
 @dataclass
 class _Bundle:
-    """Slices that go the same way together."""
+    """Slices that are sent together."""
 
     step: int
     leg: _Leg
@@ -153,7 +146,7 @@ class _Bundle:
 
 @dataclass
 class _Passage:
-    """One slice on its way through this process, and back."""
+    """The state of one slice in this process."""
 
     children: tuple[int, ...]
     legs: list[_Leg]
@@ -170,17 +163,15 @@ _NOTHING = np.empty(0)
 
 
 class TreeExchange(SliceExchange):
-    """Adds up gradients of other processes to those of this one, and passes values on; a state machine without I/O.
+    """Sums gradients of several processes, and passes values on; a state machine without I/O.
 
-    What the slices of a message wait for is counted slice by slice: processes need not agree on which slices travel
-    together. Requests for initial values, without arrays, go the same way.
+    Each slice waits for its own sums: processes need not agree on which slices are sent together. Requests for initial
+    values, without arrays, go the same way.
 
     Parameters
     ----------
-    process : int
-    tree : ProcessTree
     roots : sequence of int
-        Process of the server of each slice. If that is not in the tree, one in the tree sends it the sum.
+        Process of the server of each slice.
     n_bytes : sequence of int
         Of each slice.
     values : callable
@@ -231,7 +222,7 @@ class TreeExchange(SliceExchange):
         return self._send("update", self._step, totals)
 
     def _send(self, kind: str, step: int, totals: Mapping[int, Any]) -> list[Message]:
-        """Send the sum of each slice once all that is to be added to it is here; return what can leave now."""
+        """Send the sum of each slice once all sums of children are here; return the messages to send now."""
         bundles: dict[_Leg, _Bundle] = {}
         for number, total in totals.items():
             passage = self._passages[kind][number]
@@ -269,7 +260,7 @@ class TreeExchange(SliceExchange):
             start = stop
 
     def _advance(self, kind: str, numbers: Collection[int]) -> list[Message]:
-        """Add to sums what has come, in the order of the tree; return the messages that they complete."""
+        """Add the sums of children in the order of the tree; return the messages that are complete."""
         following: list[Message] = []
         for number in numbers:
             passage = self._passages[kind][number]
@@ -295,7 +286,7 @@ class TreeExchange(SliceExchange):
         return pack(following)
 
     def _complete(self, kind: str, bundle: _Bundle) -> Iterable[Message]:
-        """Count a slice of a bundle that is ready; return the messages of a bundle that has all."""
+        """Count a ready slice of a bundle; return the messages of the bundle if it was the last one."""
         bundle.n_ready += 1
         numbers, leg = bundle.slices, bundle.leg
         if bundle.n_ready < len(numbers):

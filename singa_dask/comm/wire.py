@@ -1,14 +1,13 @@
-"""Wire: numbered frames on one connection to another process, and the listeners and connections that carry them.
+"""Wire: numbered frames on a connection to another process, and its listeners and connections.
 
-A frame has a number, a header, and the bytes of arrays. The frame of a message has the message's sequence number, and
-its header from `Message.header`. A note is a frame without arrays: the greeting that opens a connection, an
-acknowledgement (empty header), or a refusal (its text is the header).
+A frame has a number, a header, and the bytes of arrays. The frame of a message has its sequence number, and the result
+of `Message.header`. A note is a frame without arrays: the greeting, an acknowledgement (empty header), or a refusal
+(its text is the header).
 
-Connections and listeners are those of ``distributed.comm``, for every scheme: tcp, tls, ws, ucxx, inproc. Where a comm
-has a byte stream, as of tcp and tls, frames are written to that stream, and arrays are read from it straight into
-receive buffers; between processes of one host they go through shared memory, see `singa_dask.comm.shared`, and only
-headers by the stream. The other comms carry whole objects. What distributed reads before the first frame, and all
-objects, it may unpickle: plain tcp is for networks where everyone is trusted, as for Dask itself.
+``distributed.comm`` provides connections and listeners for tcp, tls, ws, ucxx and inproc. With tcp and tls, frames go
+by the byte stream, and arrays are read straight into receive buffers; between processes of one host arrays go through
+shared memory, see `singa_dask.comm.shared`. The other comms carry whole objects. Distributed may unpickle these, and
+data before the first frame: use plain tcp only in trusted networks, as for Dask itself.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ from singa_dask.errors import CommError
 MARK = b"SNG3"
 MAX_HEADER = 64 << 20
 GRACE_S = 0.1
-"""Time for what was written, and for a socket that is being connected, when the transport is closed."""
+"""Time for buffers to be flushed, and for a pending connection, when the transport is closed."""
 NOT_OURS = "a message that is not of this protocol"
 
 
 class RefusedError(Exception):
-    """The peer has refused the connection, or cannot continue it. To try again would not help."""
+    """The peer has refused the connection, or cannot continue it. A retry would not help."""
 
 
 class Frame(NamedTuple):
@@ -55,13 +54,12 @@ class Frame(NamedTuple):
 
     Attributes
     ----------
-    number : int
     header : bytes or Message
-        A message if both processes are one.
+        A message within one process.
     n_bytes : int
         Bytes of arrays.
     arrays : list
-        The arrays as bytes, if they have come with the header.
+        The arrays as bytes, if they came with the header.
     is_shared : bool
         Whether the arrays are in shared memory.
     """
@@ -82,15 +80,15 @@ class Wire(ABC):
     @property
     @abstractmethod
     def progress(self) -> int:
-        """A number that rises while what was written is taken off to the peer."""
+        """A number that rises while the system takes written bytes."""
 
     @contextmanager
     def offer(self, size: int) -> Iterator[str]:
-        """Offer shared memory of ``size`` bytes for arrays: yield its name, use it if `take` was called with that."""
+        """Offer ``size`` bytes of shared memory for arrays: yield its name; used if the peer takes it."""
         yield ""
 
     def take(self, name: str) -> None:
-        """Take the shared memory that the peer has offered, if this process can reach it."""
+        """Take the shared memory that the peer has offered, if possible."""
         return None
 
     @abstractmethod
@@ -103,7 +101,7 @@ class Wire(ABC):
 
     @abstractmethod
     async def drain(self) -> None:
-        """Wait until everything was handed to the system."""
+        """Wait until all is handed to the system."""
 
     @abstractmethod
     async def read(self, max_header: int = MAX_HEADER) -> Frame:
@@ -111,11 +109,11 @@ class Wire(ABC):
 
     @abstractmethod
     async def skip(self, frame: Frame) -> None:
-        """Read the arrays of a frame, and forget them."""
+        """Read and drop the arrays of a frame."""
 
     @abstractmethod
     async def read_message(self, frame: Frame, receive_buffer: ReceiveBuffer | None) -> Message:
-        """Read the rest of the message that a frame holds, its array into what ``receive_buffer`` returns."""
+        """Read the rest of a message, its array into the result of ``receive_buffer``."""
 
     @abstractmethod
     def close(self) -> None:
@@ -134,7 +132,7 @@ class Listener(NamedTuple):
     address : str
         Where other processes reach it.
     stop : callable
-        Coroutine function after which it takes no more connections.
+        Coroutine function that stops the listener.
     """
 
     address: str
@@ -142,7 +140,7 @@ class Listener(NamedTuple):
 
 
 def from_header(packed: bytes, receive_buffer: ReceiveBuffer | None) -> Message:
-    """Build a message from its packed header, with arrays that are still to be filled."""
+    """Build a message from its packed header, with arrays that are not filled yet."""
     try:
         header = msgpack.unpackb(packed)
     except (TypeError, ValueError) as error:
@@ -160,22 +158,22 @@ Buffer: TypeAlias = "bytes | bytearray | memoryview"
 _PREFIX = struct.Struct("<4sIQQ")
 """Precedes each header: magic number, length of the header, number of the frame, bytes of its arrays."""
 _SMALL = 1 << 16
-"""Buffers up to this many bytes are joined before writing: copying them costs less than a call for each."""
+"""Buffers up to this many bytes are joined before writing, as a copy costs less than a call."""
 _SKIP = 1 << 20
 _SHARED = b"SNG+"
-"""Mark of a message whose arrays are in shared memory; after the header come the positions of the pieces."""
+"""Mark of a message with arrays in shared memory; the positions of the pieces follow the header."""
 _RELEASED = b"SNG-"
-"""Mark of a frame that says that the oldest piece was read."""
+"""Mark of a frame that releases the oldest piece."""
 _PIECE = struct.Struct("<Q")
 _MIN_SHARED = 1 << 16
 """Arrays of fewer bytes go by the stream."""
 
 
 class _StreamWire(Wire):
-    """On the byte stream of a comm: TCP or TLS."""
+    """A wire on the byte stream of a comm: TCP or TLS."""
 
     def __init__(self, comm: TCP) -> None:
-        self._comm = comm  # which would close the stream if it were forgotten
+        self._comm = comm  # it would close the stream if it were garbage-collected
         self._stream: Any = comm.stream
         self.peer = str(comm.peer_address)
 
@@ -218,7 +216,7 @@ class _StreamWire(Wire):
         self._write_on()
 
     def _write_on(self) -> None:
-        """Write until a piece has to wait for the peer to read others."""
+        """Write until a piece has to wait for room in shared memory."""
         while self._unwritten:
             for buffer in self._unwritten[0]:
                 if not buffer:
@@ -271,7 +269,7 @@ class _StreamWire(Wire):
         return message
 
     async def _read_shared(self, arrays: Iterable[np.ndarray]) -> None:
-        """Read arrays from shared memory, as pieces of them come."""
+        """Read arrays from shared memory, piece by piece."""
         segment = self._incoming
         if segment is None:
             raise OSError("the connection has no shared memory any more")
@@ -285,7 +283,7 @@ class _StreamWire(Wire):
 
 
 def _shared(segment: Segment, start: bytes, arrays: Iterable[np.ndarray]) -> Iterator[Buffer]:
-    """Write arrays to shared memory, and yield what goes by the stream: nothing while there is no room."""
+    """Write arrays to shared memory, and yield buffers for the stream: empty ones while there is no room."""
     for piece in segment.pieces(arrays):
         while (position := segment.write(piece)) is None:
             yield b""
@@ -294,7 +292,7 @@ def _shared(segment: Segment, start: bytes, arrays: Iterable[np.ndarray]) -> Ite
 
 
 def _joined(start: bytes, arrays: Iterable[np.ndarray]) -> Iterator[Buffer]:
-    """Yield the same bytes, with consecutive small buffers joined."""
+    """Yield the bytes of a message, with consecutive small buffers joined."""
     small = bytearray(start)
     for array in arrays:
         if array.size <= _SMALL:
@@ -309,7 +307,7 @@ def _joined(start: bytes, arrays: Iterable[np.ndarray]) -> Iterator[Buffer]:
 
 
 class _CommWire(Wire):
-    """On a comm, which carries whole objects and deserialises them by itself."""
+    """A wire on a comm that carries whole objects."""
 
     def __init__(self, comm: Comm) -> None:
         self._comm = comm
@@ -332,7 +330,7 @@ class _CommWire(Wire):
                 self._n_written += 1
                 self._frames.task_done()
         finally:
-            self._comm.abort()  # whoever reads finds out
+            self._comm.abort()  # which ends the reader
 
     def _put(self, frame: list[Any]) -> None:
         if self._writing.done():
@@ -380,7 +378,7 @@ class _CommWire(Wire):
 
     def close(self) -> None:
         self._writing.cancel()
-        # what it has raised is reported elsewhere
+        # its exception is reported elsewhere
         self._writing.add_done_callback(lambda task: task.cancelled() or task.exception())
         self._comm.abort()
 
@@ -394,7 +392,6 @@ async def listen(endpoint: Endpoint, serve: Serve, args: Mapping[str, Any]) -> L
 
     Parameters
     ----------
-    endpoint : Endpoint
     serve : callable
         Serves the wire of each connection to its end.
     args : mapping
@@ -403,7 +400,7 @@ async def listen(endpoint: Endpoint, serve: Serve, args: Mapping[str, Any]) -> L
     Raises
     ------
     CommError
-        There is no such host here, no port is free, or Dask's configuration lacks certificates, or wants encryption.
+        There is no such host here, no port is free, or the TLS configuration of Dask is incomplete.
     """
 
     async def handle(comm: Comm) -> None:
@@ -434,7 +431,7 @@ async def listen(endpoint: Endpoint, serve: Serve, args: Mapping[str, Any]) -> L
 
 
 def _check_port(host: str, port: int) -> None:
-    """Raise OSError where nobody can listen: tornado leaves a socket open where it finds that out."""
+    """Raise `OSError` if a port cannot be opened, where tornado would leave a socket open."""
     socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
 
 
@@ -456,8 +453,6 @@ async def connect(address: str, timeout_s: float, args: Mapping[str, Any]) -> Wi
 
     Parameters
     ----------
-    address : str
-    timeout_s : float
     args : mapping
         Of ``distributed.Security.get_connection_args``.
 
@@ -466,11 +461,11 @@ async def connect(address: str, timeout_s: float, args: Mapping[str, Any]) -> Wi
     RefusedError
         The certificates of both ends do not fit.
     OSError
-        Nobody listens there, or the connection breaks.
+        The address does not answer, or the connection breaks.
     """
     try:
         return _wire_of(await core.connect(place_of(address), timeout=timeout_s, **args))
-    except OSError as error:  # after many attempts; the causes below are of the last one
+    except OSError as error:  # after many attempts; its causes are of the last one
         causes = [error.__cause__, getattr(error.__cause__, "__cause__", None)]
         reason = [error, *(each for each in causes if isinstance(each, OSError) and str(each))][-1]
         if isinstance(reason, ssl.SSLError) and not isinstance(reason, ssl.SSLEOFError):

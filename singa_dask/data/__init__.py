@@ -1,7 +1,6 @@
 """Records, from a URL to the batches of a worker.
 
-Each room imports only rooms to its right: convert > loading > sampler > order > random > stores > codecs > types.
-This package imports none of them.
+Each package imports only packages to its right: convert > loading > sampler > order > random > stores > codecs > types.
 """
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Orders of the records of an epoch, as pure functions of a seed: in full, or shuffled within windows of blocks."""
+"""Orders of the records of an epoch, full or shuffled within windows, as functions of a seed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class GroupRecords:
 
     @classmethod
     def steps_per_epoch(cls, n: int, batch_size: int, n_groups: int, last_batch: LastBatch) -> Fraction:
-        """Return in how many batches groups together read each of ``n`` records once."""
+        """Return how many batches it takes all groups together to read each of ``n`` records once."""
         groups = (cls([n], batch_size, group, n_groups, 0, last_batch) for group in range(n_groups))
         return Fraction(max(group.period for group in groups), batch_size)
 
@@ -96,11 +96,11 @@ class FullOrder:
         self._last = (-1, np.empty(0, np.int64))
 
     def ids(self, positions: Ids) -> Ids:
-        """Return the records at positions of the infinite sequence, which must ascend; of the same shape."""
+        """Return the records at ascending positions of the infinite sequence, in the shape of ``positions``."""
         flat = positions.reshape(-1)
         period = self._records.period
         first, last = int(flat[0]) // period, int(flat[-1]) // period
-        # where each epoch begins: computing an epoch for each position would take longer than reading the record
+        # the epoch is computed for each boundary: for each position it would take longer than reading the record
         ends = np.searchsorted(flat, np.arange(first, last + 2) * period).tolist()
         parts = []
         for epoch, (low, high) in enumerate(pairwise(ends), first):
@@ -111,7 +111,7 @@ class FullOrder:
         return np.concatenate(parts).reshape(positions.shape)
 
     def _permutation(self, epoch: int) -> Ids:
-        """Return all records in the order of an epoch; the last one is kept."""
+        """Return all records in the order of an epoch; the latest order is kept."""
         known, order = self._last
         if known != epoch:
             order = permutation(self._records.count, self._seed, "full", epoch)
@@ -121,7 +121,7 @@ class FullOrder:
 
 
 def keep_runs(order: Ids, runs: Ids) -> Ids:
-    """Return an order of blocks in which those of a run follow each other, from where its first one was.
+    """Return an order in which the blocks of a run are adjacent, at the place of the first of them.
 
     Parameters
     ----------
@@ -146,9 +146,7 @@ class BlockOrder:
         A divisor of the batch size.
     window : int
         Number of blocks that the group mixes at a time, over all streams.
-    assignment : (n_blocks,) int64, optional
-        Order in which blocks are assigned to the streams. Default: random by ``seed``.
-    runs : (n_blocks,) int64, optional
+    assignment, runs : (n_blocks,) int64, optional
         See `Sampler`.
 
     Attributes
@@ -199,7 +197,7 @@ class BlockOrder:
         return ids[:, low - streams.start * width :][:, : high - low]
 
     def _run(self, stream: int, item: int) -> tuple[int, Ids]:
-        """Return the items of a stream's epoch that are in the same window as an item: the first one, and records."""
+        """Return the window of a stream's epoch that contains an item: its first item, and its records."""
         kept = self._run_of.get(stream)
         if kept is not None and kept[0] <= item < kept[0] + len(kept[1]):
             return kept
@@ -209,7 +207,7 @@ class BlockOrder:
         offset = (item - self._supplied(stream, epoch)) % int(self._pieces(stream, epoch)[1][-1])
         start, window = self._window(stream, epoch, offset)
         begin = item - (offset - start)
-        # another thread may replace what is kept
+        # another thread may replace the entry
         run = self._run_of[stream] = begin, window[: self._supplied(stream, epoch + 1) - begin]
         return run
 
@@ -236,7 +234,7 @@ class BlockOrder:
         return int(ends[window * self.blocks_per_window] - sizes[0]), ids
 
     def _pieces(self, stream: int, epoch: int) -> tuple[Ids, Ids]:
-        """Return the shuffled pieces of blocks of a stream's epoch as (first, end), and their cumulative lengths."""
+        """Return the shuffled (first, end) pieces of blocks of a stream's epoch, and their cumulative lengths."""
         kept = self._pieces_of.get(stream)
         if kept is None or kept[0] != epoch:
             pieces = self._cut(*self.span(stream, epoch))

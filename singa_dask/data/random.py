@@ -1,4 +1,4 @@
-"""Random numbers of a seed and a purpose: permutations, draws and skips, the same in every version of NumPy.
+"""Random permutations and numbers of a seed and a purpose, the same in every version of NumPy.
 
 Only the raw output of Philox is used, which NumPy guarantees not to change.
 """
@@ -17,7 +17,7 @@ MIN_PACKED = 64
 
 
 class _Philox(threading.local):
-    """A generator of this thread: to make one takes longer than to draw some numbers."""
+    """A generator for each thread: creating one takes longer than drawing some numbers."""
 
     def __init__(self) -> None:
         self.bits: Any = np.random.Philox(0)
@@ -30,7 +30,7 @@ _PHILOX = _Philox()
 def _raw(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[np.uint64]:
     bits, state = _PHILOX.bits, _PHILOX.state
     state["state"]["key"][:] = seed & (1 << 64) - 1, zlib.crc32(purpose.encode())
-    # the first word is the counter of the draws; the others identify what they are for
+    # the first word counts the draws; the others identify their purpose
     state["state"]["counter"][:] = (0, *numbers, 0, 0, 0)[:4]
     bits.state = state
     return np.asarray(bits.random_raw(n), np.uint64)
@@ -41,10 +41,9 @@ def permutation(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[n
 
     Parameters
     ----------
-    n : int
-    seed : int
+    n, seed : int
     purpose : str
-        Purpose of the permutation; those of different purposes are independent.
+        Permutations for different purposes are independent.
     numbers : up to three ints, not negative
         E.g. epoch, stream and window.
 
@@ -81,5 +80,5 @@ def draw(n: int, seed: int, purpose: str, *numbers: int) -> int:
 
 
 def random_skip(seed: int, layer: str, group: int, max_skip: int) -> int:
-    """Return the number of records that an input layer skips at the start, uniformly from 0 to ``max_skip``."""
+    """Return how many records an input layer skips at the start, uniformly from 0 to ``max_skip``."""
     return draw(max_skip + 1, seed, f"skip {layer}", group)

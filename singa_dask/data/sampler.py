@@ -1,7 +1,7 @@
 """Sampler: the records of batch t of a worker group, as a pure function of a few integers.
 
-There is no state except a cache of the windows in use: any step of any epoch can be computed, for any number of
-workers, with the same result. So a cursor is a few integers, and a resumed or resized run reads the same records.
+Any step of any epoch can be computed, for any number of workers, with the same result. Therefore a cursor is a few
+integers, and a resumed or resized run reads the same records.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Shuffle = Literal["none", "block", "full"]
 
 # divisible by 1, 2, 3, 4, 6, 8, 12, 16 and 24 workers
 CANONICAL_STREAMS = 48
-# what messages call the facts of a cursor that are no keys of a job
+# names in messages of the entries of a cursor that are not keys of a job
 CALLED = {
     "fingerprint": "the version of the data",
     "deal": "the order of blocks by hosts",
     "version": "the way in which worker groups share records",
     "skip": "the number of records skipped at the start",
 }
-# omitted from cursors, so that older cursors without these keys remain valid
+# values that cursors omit, so that older cursors without these keys remain valid
 _PLAIN = {"last_batch": "wrap", "deal": ""}
 MAX_STEPS = 64
 
@@ -75,10 +75,10 @@ class Sampler:
     shares : sequence of int
         Proportions in which the workers share a batch; equal if empty.
     span : (int, int), optional
-        First record, and the one after the last, in place of those of the group; not for ``block``.
-    apart : bool
-        For ``none``, and a number of records that is whole batches: each worker reads a part of the records, not of
-        each batch. So each block is read by one worker, and a batch has other records for each number of workers.
+        First record, and the record after the last, instead of the group's; not for ``block``.
+    consecutive : bool
+        For ``none`` and a whole number of batches: whether each worker reads consecutive records instead of a part of
+        each batch. Then a block is read by one worker, and the records of a batch depend on the number of workers.
 
     Attributes
     ----------
@@ -98,10 +98,10 @@ class Sampler:
     -----
     Shuffling by blocks: each of the C streams supplies B / C consecutive rows of every batch. The blocks are
     concatenated in the order of the assignment. In each epoch this sequence is divided into C spans, one per stream, as
-    long as the rows that the stream supplies in that epoch. So every record is read once per epoch, and a block is read
-    by one stream, or by two if a boundary of spans is within it. A stream reads its blocks in random order, and
-    shuffles records within windows of blocks. Unless ``last_batch`` is ``wrap``, the spans are the same in all epochs,
-    with about equal lengths; a stream drops the end of its span, or starts again at its beginning.
+    long as the rows that the stream supplies in that epoch. Therefore every record is read once per epoch. One stream
+    reads a block, or two if it contains a boundary of spans. A stream reads its blocks in random order, and shuffles
+    records within windows of blocks. Unless ``last_batch`` is ``wrap``, the spans have about equal lengths and are the
+    same in all epochs; a stream drops the end of its span, or starts again at its beginning.
     """
 
     def __init__(
@@ -122,9 +122,9 @@ class Sampler:
         last_batch: LastBatch = "wrap",
         shares: Sequence[int] = (),
         span: tuple[int, int] | None = None,
-        apart: bool = False,
+        consecutive: bool = False,
     ) -> None:
-        self._apart = apart
+        self._consecutive = consecutive
         self.batch_size, self.shuffle, self.seed, self._shares = batch_size, shuffle, seed, shares
         self.fingerprint, self.last_batch, self.n_groups = fingerprint, last_batch, n_groups
         if not streams:
@@ -137,7 +137,7 @@ class Sampler:
         self._records = GroupRecords(sizes, batch_size, group, n_groups, skip, last_batch, span)
         self.start, self.count = self._records.start, self._records.count
         self.period, self.skip = self._records.period, self._records.skip
-        # where step 0 begins: changed if a run goes on with another batch size
+        # changed if a run continues with another batch size
         self.first_row = self.skip
         self.window = window
         order = None if assignment is None else np.asarray(assignment, np.int64)
@@ -160,7 +160,7 @@ class Sampler:
         low, high = self.bounds(n_workers)[worker : worker + 2]
         if self.shuffle == "block":
             return self._block.rows(step, n_steps, low, high)
-        if self._apart:
+        if self._consecutive:
             n_batches, n = self.count // self.batch_size, high - low
             part: Ids = np.arange(step, step + n_steps)[:, None] % n_batches * n + np.arange(n)
             return part + (self.start + low * n_batches)
@@ -179,13 +179,13 @@ class Sampler:
         low, high = self.bounds(n_workers)[worker : worker + 2]
         first = self.first_row + step * self.batch_size
         epoch = (first + low) // self.period
-        if (first + high - 1) // self.period == epoch:  # as nearly always: without a division for each row
+        if (first + high - 1) // self.period == epoch:  # the usual case needs no division for each row
             return np.full(high - low, epoch, np.int64)
         rows: Ids = np.arange(first + low, first + high, dtype=np.int64)
         return rows // self.period
 
     def block_rows(self, worker: int = 0, n_workers: int = 1) -> Ids:
-        """Return the number of rows of each block that a worker reads in its first epoch (``full``: on average).
+        """Return the rows of each block that a worker reads in its first epoch (``full``: on average).
 
         Returns
         -------
@@ -196,7 +196,7 @@ class Sampler:
         if self.shuffle == "block":
             return self._block.block_rows(low, high)
         starts = self._records.starts.clip(self.start, self.start + self.count) - self.start
-        if self._apart:
+        if self._consecutive:
             n_batches = self.count // self.batch_size
             return np.diff(starts.clip(low * n_batches, high * n_batches))
         if self.shuffle == "full":
@@ -208,12 +208,12 @@ class Sampler:
         return rows + np.histogram(again, starts)[0] if len(again) else rows
 
     def spans(self, n_workers: int = 1) -> list[tuple[int, int, int]]:
-        """Return which worker reads which span of the assigned blocks in the first epoch of a block order.
+        """Return the spans of the assigned blocks that workers read in the first epoch of a block order.
 
         Returns
         -------
         list of (worker, low, high)
-            One per stream, in order, measured in records. A stream shared by workers is assigned to its main reader.
+            One per stream, in order, measured in records. A stream that workers share belongs to its main reader.
         """
         bounds, width = self.bounds(n_workers), self._block.width
         owners = (bisect(bounds, stream * width + width // 2) - 1 for stream in range(self._block.streams))
@@ -248,8 +248,8 @@ class Sampler:
     def seek(self, cursor: Mapping[str, Any]) -> int:
         """Return the step that a cursor refers to.
 
-        If its batches were of another size, that step begins with the next record of the epoch; in an order by blocks,
-        which depends on the size, after as many records.
+        If its batches had another size, that step begins with the next record of the epoch. In an order by blocks,
+        which depends on the batch size, it begins after as many records.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Types shared by the rooms of `data`: arrays by name, fields of a record, blocks of a store."""
+"""Types shared by the packages of `data`: arrays by name, fields of a record, blocks of a store."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Field:
 
 
 class RecordRun(NamedTuple):
-    """Consecutive records of a file of a table: their place, and the number of the first line or record."""
+    """Consecutive records of a table file: byte range, and number of the first line or record."""
 
     offset: int
     length: int
@@ -64,15 +64,15 @@ class RecordRun(NamedTuple):
 
 
 class FileSum(NamedTuple):
-    """A file of a store, as its manifest has it.
+    """A file of a store, as its manifest describes it.
 
     Attributes
     ----------
     name : str
-        Relative to the directory that the store is in.
+        Relative to the directory of the store.
     n_bytes : int
     crc : int
-        CRC32C of what is in no block: headers, an index. Of a file that is read as a whole, of all.
+        CRC32C of the bytes outside all blocks, such as headers; of the whole file if it is read as a whole.
     """
 
     name: str
@@ -90,15 +90,15 @@ class TableColumn:
     kind : str
         Type in the file, e.g. ``double``, ``string``.
     field : str
-        Field of the records that has its values; empty if the column is not read.
+        Field of the records that contains its values; empty if the column is not read.
     index : int
-        Index of its value in that field, flattened.
+        Index of its value in the flattened field.
     categories : tuple of str
         The text of each value, if the values of the records are indices of categories.
     missing : str
-        What becomes of missing values, e.g. ``error``, ``mean``.
+        Treatment of missing values, e.g. ``error``, ``mean``.
     is_index : bool
-        Whether it numbers or names the rows, as the index of pandas or Dask does: no feature unless it is named.
+        Whether it numbers or names the rows, as the index of pandas or Dask does. It is a feature only if it is named.
     """
 
     name: str

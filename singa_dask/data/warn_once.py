@@ -1,4 +1,4 @@
-"""Warnings about data that are logged once in a process, however often the records are opened."""
+"""Warnings about data, each logged once in a process."""
 
 from __future__ import annotations
 

@@ -279,14 +279,14 @@ def find_scaling(layer: StoreInput) -> Scaling | None:
     DataError
         The net has another scaling than its job says.
     """
-    known, name, shape = layer.context.class_names, layer.conf_name, layer.features[0].shape[1:]
+    known, name, shape = layer.context.class_names.known, layer.conf_name, layer.features[0].shape[1:]
     if not layer.store_conf.standardise:
         if name in known.scalings and not layer.traits.reads_beside:
             raise DataError(
                 f"layer {name}: the net was trained on standardised records. Set standardise: true in store_conf."
             )
         return None
-    scaling = known.scaling_of(name)
+    scaling = layer.context.class_names.scaling_of(name)
     if scaling is None:
         trained = f"only of {', '.join(known.scalings)}" if known.scalings else "none: it was trained without"
         raise DataError(
@@ -619,7 +619,7 @@ class StoreInput(StoreReader):
             last_batch=conf.last_batch,
             shares=context.shares if self.site.batch_shard.count > 1 else (),
             span=self.span,
-            apart=self.apart,
+            consecutive=self.apart,
         )
 
     def read_statistics(self) -> None:

@@ -31,4 +31,4 @@ class InputContext(Context):
     reader_bytes: int | None = None
 
     def classes_of(self, layer: str) -> tuple[str, ...]:
-        return self.class_names.by_layer.get(layer, ())
+        return self.class_names.known.class_names.get(layer, ())

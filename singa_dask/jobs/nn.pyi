@@ -49,10 +49,10 @@ def Activation(
     activation_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = f(x), value by value; f is ``activation_conf.type``: RELU, SIGMOID, TANH or STANH.  With
-    ``share_src_blobs`` it computes in the memory of its source if the source does not need its output again. The
-    numbers are the same. (SINGA loses the incoming gradient there.) In training a BatchNorm, a Convolution or an
-    Add computes the ReLU that reads it, in the memory of both."""
+    r"""y = f(x), elementwise; f is ``activation_conf.type``: RELU, SIGMOID, TANH or STANH.  With ``share_src_blobs``
+    it computes in the memory of its source if that layer does not read its output again, with the same results.
+    (SINGA loses the incoming gradient.) In training a BatchNorm, a Convolution or an Add computes a ReLU behind
+    it."""
 CudnnActivation = Activation
 
 def AdaptivePooling(
@@ -64,9 +64,8 @@ def AdaptivePooling(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""y (N, C, OH, OW) = the mean of each of OH OW windows of x (N, C, H, W), or its largest value: ``pool``.
-    Window i reaches down from row floor(i H / OH) to before row ceil((i + 1) H / OH), and to the right likewise,
-    so that images of any size give ``height`` OH and ``width`` OW. Neighbours share a row where OH does not
-    divide H.
+    Window i has the rows from floor(i H / OH) to ceil((i + 1) H / OH) - 1, and columns likewise, so that images
+    of any size give ``height`` OH and ``width`` OW. Neighbouring windows share a row if OH does not divide H.
 
     height: Height of the output.
 
@@ -77,8 +76,8 @@ def AdaptivePooling(
 def Add(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = x1 + x2 + ..., of two or more sources of one shape. The gradient of each source is that of y.  The
-    shortcut connection of He et al. (2016), "Deep residual learning for image recognition"."""
+    r"""y = x1 + x2 + ..., of two or more sources of one shape. Each source has the gradient of y.  The shortcut
+    connection of He et al. (2016), "Deep residual learning for image recognition"."""
 
 def ArgSort(
     *,
@@ -99,10 +98,10 @@ def BatchNorm(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""y = scale (x - m) / sqrt(v + epsilon) + shift for each channel of x (N, C, H, W), or each column of x (N, C).
-    In training m and v are mean and variance of the worker's batch, over all rows and pixels; in tests the
-    running ones: ``mean = momentum mean + (1 - momentum) m``, and the variance likewise. A batch of images (N, H,
-    W) has one channel. Params, each (C,), with initial values: scale (1), shift (0), mean (0), variance (1). The
-    updater does not change mean and variance; several workers average them.
+    In training m and v are mean and variance of the worker's batch, over all rows and pixels; in tests they are
+    running averages, ``mean = momentum mean + (1 - momentum) m``, and the variance likewise. A batch of images
+    (N, H, W) has one channel. Params, each (C,), with initial values: scale (1), shift (0), mean (0), variance
+    (1). The updater does not change mean and variance; several workers average them.
 
     momentum: Decay rate of the running mean and variance.
 
@@ -234,65 +233,64 @@ def CSVInput(
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
-    size is decoded at a half, a quarter or an eighth of its own, and scaled from there; values differ by about
-    0.4 of 255 on average.
+    size is decoded at a half, a quarter or an eighth of its size, and then scaled; values differ by about 0.4 of
+    255 on average.
 
-    channels: Read image files as grey (1) or colour (3), for the same stores.
+    channels: Channels of image files, for the same stores: grey (1) or colour (3).
 
-    separator: Characters that separate the values of a CSV line, each of them; of a table with named columns one.
-    Excel's first line ``sep=;`` counts more.
+    separator: Characters that each separate values of a CSV line; one character for a table with named columns.
+    Excel's first line ``sep=;`` takes precedence.
 
-    has_label: Whether a CSV line starts with its label; of a table with named columns, whether label, target and
+    has_label: Whether a CSV line starts with its label; for a table with named columns, whether label, target and
     weight are read.
 
-    features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
-    default all columns of numbers but label, target and weight. A column of vectors, lists of numbers of one
-    length, is as many values; by default vectors are features of a table that has no columns of numbers.
+    features: Columns of a table that a record consists of: names or patterns, e.g. ``pixel*``. By default all
+    columns of numbers except label, target and weight. A column of vectors, lists of numbers of one length, gives
+    as many values; by default vectors are features of a table without columns of numbers.
 
     label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
-    columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
-    label nor target are given, the only one called label, labels, y, class, target or targets.
+    columns are several labels of a record, each with its own classes, for LabelInput layers. If features, label
+    and target are not given, the only column called label, labels, y, class, target or targets.
 
     target: Columns of a table with numbers to predict, the values of a TargetInput layer.
 
     weight: Column of a table with the weight of each record in training, the values of a WeightInput layer:
     numbers from 0 on.
 
-    missing: Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error,
-    skip (leave the record out), mean (replace those of features by their mean in the training data), or a number
-    that replaces those of features.
+    missing: Treatment of missing values, which are nulls, NaN, and in CSV empty fields and pandas' names for
+    them: error, skip (leave the record out), mean (replace those of features by their mean in the training data),
+    or a number that replaces those of features.
 
     unlabelled: Records of a table without a label or target: error, or skip (leave the record out).
 
-    categories: Columns of a table whose values are names, and these names in order; if there are none, those of
-    the training data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a
-    country NA in CSV.
+    categories: Columns of a table whose values are names, and these names in order; if the list is empty, the
+    sorted names in the training data. The name ``''`` stands for missing values. A listed name is not a missing
+    value, e.g. a country NA in CSV.
 
-    encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+    encoding: Whether a feature among categories becomes a value 0 or 1 for each name, or the index of its name.
 
-    unknown: A value of a feature among categories that is none of them: error, or ignore (it becomes zeros, which
-    needs ``one_hot``).
+    unknown: Treatment of unknown categories of a feature: error, or ignore (read them as zeros, which needs
+    ``one_hot``).
 
-    texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
-    vocabulary is learned from the training data, and kept in checkpoints.
+    texts: Columns of a table whose values are texts, and their encoding: ``{text: {length: 64}}``. The vocabulary
+    is learned from the training data, and kept in checkpoints.
 
-    numbers: Columns of a table whose numbers are texts, and how these are written: ``{price: {thousands: ",",
-    unit: "$"}}``. Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
+    numbers: Columns of a table whose numbers are texts, and their form: ``{price: {thousands: ",", unit: "$"}}``.
+    Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
 
-    na_values: Words that mean a missing value in all columns of a table but texts, such as unknown. One that is
-    listed in ``categories`` is a name there.
+    na_values: Words that mean a missing value, such as unknown, in all columns of a table except texts. A word
+    that ``categories`` lists is a name there.
 
-    lags: Earlier values of columns of a time series, which are made of the records before: ``{columns: load, n:
-    3}`` adds load_lag1 to load_lag3 to a table that lacks them.
+    lags: Earlier values of columns of a time series, taken from preceding records: ``{columns: load, n: 3}`` adds
+    load_lag1 to load_lag3 to a table that lacks them.
 
-    header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
-    columns of a table are called 1, 2, ... by their positions.
+    header: Whether a CSV file begins with a line of column names; detected if not given. If false, the columns of
+    a table are called 1, 2, ... by position.
 
-    quotes: Whether fields of a CSV table may be in double quotes. If it is false, a quote is a character of its
-    field. If it is not given, quoted texts of several lines are refused where each of their lines could be a
-    record.
+    quotes: Whether fields of a CSV table may be in double quotes. If false, a quote is a character of its field.
+    If not given, quoted texts of several lines are refused where each of their lines could be a record.
 
-    charset: Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
+    charset: Encoding of a CSV table, by Python's name, such as latin-1; it must extend ASCII."""
 
 def CSVOutput(
     *,
@@ -417,65 +415,64 @@ def CSVOutput(
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
-    size is decoded at a half, a quarter or an eighth of its own, and scaled from there; values differ by about
-    0.4 of 255 on average.
+    size is decoded at a half, a quarter or an eighth of its size, and then scaled; values differ by about 0.4 of
+    255 on average.
 
-    channels: Read image files as grey (1) or colour (3), for the same stores.
+    channels: Channels of image files, for the same stores: grey (1) or colour (3).
 
-    separator: Characters that separate the values of a CSV line, each of them; of a table with named columns one.
-    Excel's first line ``sep=;`` counts more.
+    separator: Characters that each separate values of a CSV line; one character for a table with named columns.
+    Excel's first line ``sep=;`` takes precedence.
 
-    has_label: Whether a CSV line starts with its label; of a table with named columns, whether label, target and
+    has_label: Whether a CSV line starts with its label; for a table with named columns, whether label, target and
     weight are read.
 
-    features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
-    default all columns of numbers but label, target and weight. A column of vectors, lists of numbers of one
-    length, is as many values; by default vectors are features of a table that has no columns of numbers.
+    features: Columns of a table that a record consists of: names or patterns, e.g. ``pixel*``. By default all
+    columns of numbers except label, target and weight. A column of vectors, lists of numbers of one length, gives
+    as many values; by default vectors are features of a table without columns of numbers.
 
     label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
-    columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
-    label nor target are given, the only one called label, labels, y, class, target or targets.
+    columns are several labels of a record, each with its own classes, for LabelInput layers. If features, label
+    and target are not given, the only column called label, labels, y, class, target or targets.
 
     target: Columns of a table with numbers to predict, the values of a TargetInput layer.
 
     weight: Column of a table with the weight of each record in training, the values of a WeightInput layer:
     numbers from 0 on.
 
-    missing: Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error,
-    skip (leave the record out), mean (replace those of features by their mean in the training data), or a number
-    that replaces those of features.
+    missing: Treatment of missing values, which are nulls, NaN, and in CSV empty fields and pandas' names for
+    them: error, skip (leave the record out), mean (replace those of features by their mean in the training data),
+    or a number that replaces those of features.
 
     unlabelled: Records of a table without a label or target: error, or skip (leave the record out).
 
-    categories: Columns of a table whose values are names, and these names in order; if there are none, those of
-    the training data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a
-    country NA in CSV.
+    categories: Columns of a table whose values are names, and these names in order; if the list is empty, the
+    sorted names in the training data. The name ``''`` stands for missing values. A listed name is not a missing
+    value, e.g. a country NA in CSV.
 
-    encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+    encoding: Whether a feature among categories becomes a value 0 or 1 for each name, or the index of its name.
 
-    unknown: A value of a feature among categories that is none of them: error, or ignore (it becomes zeros, which
-    needs ``one_hot``).
+    unknown: Treatment of unknown categories of a feature: error, or ignore (read them as zeros, which needs
+    ``one_hot``).
 
-    texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
-    vocabulary is learned from the training data, and kept in checkpoints.
+    texts: Columns of a table whose values are texts, and their encoding: ``{text: {length: 64}}``. The vocabulary
+    is learned from the training data, and kept in checkpoints.
 
-    numbers: Columns of a table whose numbers are texts, and how these are written: ``{price: {thousands: ",",
-    unit: "$"}}``. Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
+    numbers: Columns of a table whose numbers are texts, and their form: ``{price: {thousands: ",", unit: "$"}}``.
+    Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
 
-    na_values: Words that mean a missing value in all columns of a table but texts, such as unknown. One that is
-    listed in ``categories`` is a name there.
+    na_values: Words that mean a missing value, such as unknown, in all columns of a table except texts. A word
+    that ``categories`` lists is a name there.
 
-    lags: Earlier values of columns of a time series, which are made of the records before: ``{columns: load, n:
-    3}`` adds load_lag1 to load_lag3 to a table that lacks them.
+    lags: Earlier values of columns of a time series, taken from preceding records: ``{columns: load, n: 3}`` adds
+    load_lag1 to load_lag3 to a table that lacks them.
 
-    header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
-    columns of a table are called 1, 2, ... by their positions.
+    header: Whether a CSV file begins with a line of column names; detected if not given. If false, the columns of
+    a table are called 1, 2, ... by position.
 
-    quotes: Whether fields of a CSV table may be in double quotes. If it is false, a quote is a character of its
-    field. If it is not given, quoted texts of several lines are refused where each of their lines could be a
-    record.
+    quotes: Whether fields of a CSV table may be in double quotes. If false, a quote is a character of its field.
+    If not given, quoted texts of several lines are refused where each of their lines could be a record.
 
-    charset: Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
+    charset: Encoding of a CSV table, by Python's name, such as latin-1; it must extend ASCII."""
 
 def CharRNN(
     *,
@@ -519,11 +516,10 @@ def CharRNNOutput(
 def ClassToken(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y ((T + 1) N, D) = rows x (T N, D) of T time steps, with a learnt row before them that all sequences share.
-    The layer, and those that read it, have ``unroll_len: T + 1``. Params: token (D,), at first normal with
-    standard deviation 0.02. A TimePooling with ``pool: FIRST`` takes what has become of the token. Where a
-    PaddingMask leaves padding out, records begin with a number for the token, which an Embedding learns, and need
-    no ClassToken."""
+    r"""y ((T + 1) N, D) = a learned row, shared by all sequences, before the rows x (T N, D) of T time steps.  The
+    layer and its readers have ``unroll_len: T + 1``. Params: token (D,), at first normal with standard deviation
+    0.02. A TimePooling with ``pool: FIRST`` returns its final value. With a PaddingMask, begin records with a
+    number for the token, which an Embedding learns, instead of using a ClassToken."""
 
 def Concate(
     *,
@@ -532,8 +528,8 @@ def Concate(
     concate_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Joins its sources along axis ``concate_dim``, 0 being the batch; labels too, where that is the batch.  In an
-    unrolled net the batches of each time step are joined.
+    r"""Joins its sources along axis ``concate_dim``; 0 is the batch, and joins labels too.  In an unrolled net the
+    batches of each time step are joined.
 
     concate_dim: Axis along which the sources are joined; 0 is the batch.
 
@@ -549,7 +545,7 @@ def ContrastiveLoss(
     Caffe.  Sources: x1 and x2, (N, ...) taken as (N, D), and s (N, 1), e.g. a TargetInput: 1 if both are alike, 0
     if not.
 
-    margin: Distance from which records that differ cost nothing."""
+    margin: Distance beyond which different records have no loss."""
 
 def ConvTranspose(
     num_filters: int,
@@ -572,11 +568,11 @@ def ConvTranspose(
     convtranspose_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y[n, f, i s + k d - pad, j s + l d - pad] += W[c, f, k, l] x[n, c, i, j], from y = b: a convolution turned
-    round.  Here s is ``stride``, d ``dilation``. x (N, C, H, W); y (N, F, OH, OW) with OH = (H - 1) s + d (kernel
-    - 1) + 1 - 2 pad + output_pad, and the width likewise; W (C, F kernel_y kernel_x) with columns in the order f,
-    k, l; b (F,). It computes the gradient of a `Convolution` of y with respect to its input. With ``groups`` G,
-    channels and filters are cut into G parts, and W has F / G filters.
+    r"""y[n, f, i s + k d - pad, j s + l d - pad] += W[c, f, k, l] x[n, c, i, j], from y = b.  Here s is ``stride``, d
+    ``dilation``. x (N, C, H, W); y (N, F, OH, OW) with OH = (H - 1) s + d (kernel - 1) + 1 - 2 pad + output_pad,
+    and the width likewise; W (C, F kernel_y kernel_x) with columns in the order f, k, l; b (F,). It computes the
+    gradient of a `Convolution` of y with respect to its input. With ``groups`` G, channels and filters are
+    divided into G groups, and W has F / G filters.
 
     kernel: Height and width of the window.
 
@@ -604,12 +600,13 @@ def ConvTranspose(
 
     dilation_y: Distance of neighbouring pixels of the window down.
 
-    groups: Cut channels and filters into so many parts; each part of the filters sees its part of the channels
-    alone. As many as channels make the convolution depthwise.
+    groups: Groups of channels and filters; filters see the channels of their group. A group for each channel
+    makes the convolution depthwise.
 
     bias_term: Whether each filter has a bias.
 
-    output_pad: Rows and columns more of the output, below and to the right; less than the stride or the dilation."""
+    output_pad: Additional rows below and columns to the right of the output; less than the stride or the
+    dilation."""
 Deconvolution = ConvTranspose
 
 def Convolution(
@@ -636,8 +633,8 @@ def Convolution(
     r"""y[n, f, i, j] = b[f] + sum_{c, k, l} W[f, c, k, l] x[n, c, i s + k d - pad, j s + l d - pad].  Here s is
     ``stride``, d ``dilation``. x (N, C, H, W) is 0 outside; y (N, F, OH, OW); W (F, C kernel_y kernel_x) with
     columns in the order c, k, l; b (F,). The kernel is not flipped. ``bias_term: false`` leaves b out. With
-    ``groups`` G, filters and channels are cut into G parts, each part of the filters sees its part of the
-    channels, and W has C / G channels; with G = C the convolution is depthwise.
+    ``groups`` G, filters and channels are divided into G groups, filters see the channels of their group, and W
+    has C / G channels; with G = C the convolution is depthwise.
 
     kernel: Height and width of the window.
 
@@ -665,8 +662,8 @@ def Convolution(
 
     dilation_y: Distance of neighbouring pixels of the window down.
 
-    groups: Cut channels and filters into so many parts; each part of the filters sees its part of the channels
-    alone. As many as channels make the convolution depthwise.
+    groups: Groups of channels and filters; filters see the channels of their group. A group for each channel
+    makes the convolution depthwise.
 
     bias_term: Whether each filter has a bias.
 
@@ -693,8 +690,8 @@ def Dummy(
     dummy_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Stands for any layer in tests: ``input`` draws data, ``output`` gradients from U[0, 1); else both are copied.
-    ``dummy_conf.shape`` is that of the whole group's batch.
+    r"""Stands in for any layer in tests: ``input`` draws data, ``output`` gradients from U[0, 1); else both are
+    copied.  ``dummy_conf.shape`` is the shape of the whole group's batch.
 
     input: Make random data of the shape.
 
@@ -710,8 +707,8 @@ def Embedding(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""Rows of a table (vocab_size, feature_dim), selected by the source: (rows, feature_dim).  -1 is padding, a row
-    of zeros, as SINGA documents it. The gradient of a row of the table is the sum over all rows of the output
-    that were taken from it. (SINGA's loses some.)
+    of zeros, as in SINGA's documents. The gradient of a row of the table is the sum over all rows of the output
+    that were taken from it. (SINGA loses some of them.)
 
     vocab_size: Rows of the table.
 
@@ -730,7 +727,7 @@ def GELU(
     gelu_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = x (1 + erf(x / sqrt(2))) / 2, or with ``approximate: tanh`` its approximation, value by value.  The
+    r"""y = x (1 + erf(x / sqrt(2))) / 2, or with ``approximate: tanh`` its approximation, elementwise.  The
     approximation is x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. After Hendrycks and Gimpel (2016).
 
     approximate: Compute the error function exactly, or by a tanh."""
@@ -749,14 +746,13 @@ def GRU(
 
     dim_hidden: Units of the hidden state.
 
-    bias_term: Whether there are biases; none, as in SINGA, where the layer lists all its weights and nothing
+    bias_term: Whether there are biases. As in SINGA, there are none if the layer lists its weights and nothing
     else.
 
-    reverse: Read the time steps from the last one to the first. Two layers, one of them reversed, and a Concate
-    of both along axis 1 are a bidirectional layer.
+    reverse: Read the time steps from the last to the first. For a bidirectional layer, join two layers, one of
+    them reversed, by a Concate along axis 1.
 
-    carry_state: Begin each batch with the state at the end of the batch before, where it goes on with the same
-    stream."""
+    carry_state: Start each batch with the last state of the previous batch, if it continues the same stream."""
 
 def GlobalPooling(
     *,
@@ -765,7 +761,7 @@ def GlobalPooling(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""y (N, C) = the mean of each channel of x (N, C, H, W) over its pixels, or its largest value: ``pool`` AVG or
-    MAX.  Of equal largest values the first, by rows, gets the gradient. The mean is that of Lin et al. (2014).
+    MAX.  Of equal largest values the first, by rows, gets the gradient. After Lin et al. (2014).
 
     pool: Take the mean of all pixels, or the largest value."""
 
@@ -830,8 +826,8 @@ def InnerProduct(
     innerproduct_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = x W^T + b: x (N, ...) taken as (N, D), images in the order C, H, W; W (H, D), b (H,), y (N, H).
-    ``transpose`` makes it y = x W + b with W (D, H). ``bias_term: false`` leaves b out, which SINGA ignores.
+    r"""y = x W^T + b: x (N, ...) as rows (N, D), images in the order C, H, W; W (H, D), b (H,), y (N, H).  With
+    ``transpose`` y = x W + b and W (D, H). ``bias_term: false``, which SINGA ignores, leaves b out.
 
     num_output: Number of output features.
 
@@ -872,19 +868,18 @@ def LSTM(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""Long short-term memory: c' = f c + i g, h' = o tanh(c').  i = sigmoid(x W_i^T + h U_i^T + b_i), likewise f and
-    o; g = tanh(x W_g^T + h U_g^T + b_g). The cell c begins as the state h does, but at zeros where h comes from
-    another layer.
+    o; g = tanh(x W_g^T + h U_g^T + b_g). The cell c starts like the state h, but at zeros if h comes from another
+    layer.
 
     dim_hidden: Units of the hidden state.
 
-    bias_term: Whether there are biases; none, as in SINGA, where the layer lists all its weights and nothing
+    bias_term: Whether there are biases. As in SINGA, there are none if the layer lists its weights and nothing
     else.
 
-    reverse: Read the time steps from the last one to the first. Two layers, one of them reversed, and a Concate
-    of both along axis 1 are a bidirectional layer.
+    reverse: Read the time steps from the last to the first. For a bidirectional layer, join two layers, one of
+    them reversed, by a Concate along axis 1.
 
-    carry_state: Begin each batch with the state at the end of the batch before, where it goes on with the same
-    stream."""
+    carry_state: Start each batch with the last state of the previous batch, if it continues the same stream."""
 
 def LabelInput(
     column: str,
@@ -918,7 +913,7 @@ def LeakyReLU(
     activation_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = x where positive, else ``negative_slope`` x, value by value. After Maas et al. (2013).
+    r"""y = x where positive, else ``negative_slope`` x, elementwise. After Maas et al. (2013).
 
     negative_slope: Slope below zero."""
 
@@ -933,29 +928,28 @@ def MultiHeadAttention(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""y = concat_h(softmax(Q_h K_h^T / sqrt(d)) V_h) W_o^T + b_o, with [Q K V] = x W_i^T + b_i and d = D /
-    num_heads.  x and y (T N, D) are rows of T time steps, those of the first step first; a sequence reads itself.
+    num_heads.  x and y (T N, D) are rows of T time steps, the first step first; a sequence attends to itself.
     Params: qkv_weight W_i (3 D, D), the rows of queries, keys, values; output_weight W_o (D, D); qkv_bias (3 D,);
-    output_bias (D,). With ``causal`` a query reads the keys of its own and earlier time steps.  A second source
-    (S N, D) gives keys and values of S time steps in place of x: cross-attention. A PaddingMask as last source
-    says which keys are no padding; the others have weight 0. A query that has no key to read gets b_o.
+    output_bias (D,). With ``causal`` a query reads the keys of its own and earlier time steps.  For cross-
+    attention, a second source (S N, D) gives keys and values of S time steps. A PaddingMask as last source gives
+    keys of padding the weight 0. A query without keys gets b_o.
 
-    num_heads: Heads, each with its part of the features; divides their number.
+    num_heads: Number of heads, which divides the number of features.
 
-    causal: Whether a time step reads itself and earlier ones only.
+    causal: Whether a time step attends to itself and earlier ones only.
 
     bias_term: Whether biases are added to queries, keys, values and output.
 
-    rotary_base: Rotate queries and keys by their time steps (RoPE): pair i of the d features of a head, i and i +
-    d / 2, by t rotary_base^(-2 i / d); usually 10000. When not given nothing is rotated.
+    rotary_base: Rotate queries and keys by their time steps t (RoPE): features i and i + d / 2 of the d features
+    of a head by the angle t rotary_base^(-2 i / d); usually 10000. By default nothing is rotated.
 
-    carry_state: Also read the time steps of the batches before, as far as they are of the same stream; causal,
-    not in training."""
+    carry_state: Attend to time steps of earlier batches of the same stream, too. Needs causal; not for training."""
 
 def Multiply(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = x1 x2 ..., value by value, of two or more sources of one shape.  The gradient of a source is that of y
-    times the product of the other sources."""
+    r"""y = x1 x2 ..., elementwise, of two or more sources of one shape.  The gradient of a source is the gradient of
+    y times the other sources."""
 
 def OneHot(
     *,
@@ -964,7 +958,7 @@ def OneHot(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""One-hot rows: zeros with a one in the column that the source gives, (rows, vocab_size).  If no layer reads the
-    rows, only the columns are passed on.
+    rows, only the columns are computed.
 
     vocab_size: Length of a one-hot row."""
 
@@ -975,13 +969,13 @@ def PaddingMask(
     paddingmask_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Which time steps are no padding: (rows, 1) bool, true where the number of the source is not ``padding``.  With
-    ``lengths`` the source has the length of each sequence, (N, 1), and the time steps before that are true.
-    Layers that read it beside their source leave padding out: MultiHeadAttention, TimePooling, GRU, LSTM and RNN.
+    r"""Marks time steps that are not padding: (rows, 1) bool, true if the number of the source is not ``padding``.
+    With ``lengths`` the source has the length of each sequence, (N, 1), and earlier time steps are true. Layers
+    that read the mask as an additional source ignore padding: MultiHeadAttention, TimePooling, GRU, LSTM and RNN.
 
-    padding: The number that stands for padding.
+    padding: The number of padding.
 
-    lengths: Whether the source has the length of each sequence, one a row, in place of the numbers of its time
+    lengths: Whether the source has the length of each sequence, one a row, instead of the numbers of its time
     steps."""
 
 def PixelSoftmaxLoss(
@@ -1034,9 +1028,9 @@ def Pooling(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""y (N, C, OH, OW) = the largest value of each window of x (N, C, H, W), or their mean: ``pool`` MAX or AVG.
-    Padding never is the largest; of equal values the first, by rows, gets the gradient, or all do (``ties``). A
-    mean is the sum of the window's pixels over kernel_y kernel_x, or over the number of its pixels that are in
-    the image where ``count_include_pad`` is false, as it is for CudnnPool by itself.
+    Padding is never the largest. Of equal values the first, by rows, gets the gradient, or all do (``ties``). A
+    mean is the sum of the window's pixels over kernel_y kernel_x, or over the number of its pixels inside the
+    image if ``count_include_pad`` is false, the default of CudnnPool.
 
     kernel: Height and width of the window.
 
@@ -1058,10 +1052,9 @@ def Pooling(
 
     pool: Take the largest value of a window, or the mean.
 
-    ties: Which of equal largest values of a window get its gradient: the first, by rows, or each, as SINGA's
-    kPooling.
+    ties: Which of equal largest values of a window get the gradient: the first, or all, as in SINGA's kPooling.
 
-    count_include_pad: Whether padding counts in a mean; when not given it does, but for CudnnPool."""
+    count_include_pad: Whether padding counts in a mean; by default yes, except for CudnnPool."""
 CPooling = Pooling
 CudnnPool = Pooling
 
@@ -1075,9 +1068,9 @@ def PositionalEmbedding(
     r"""y = x + table[t], where x (T N, D) are rows of T time steps, and t is the time step of a row.  The table is a
     param (max_length, D), at first normal with standard deviation 0.02.
 
-    max_length: Positions that have a row: the most time steps of a sequence.
+    max_length: Number of positions: the most time steps of a sequence.
 
-    carry_state: Go on counting where the batch before has stopped, if it is of the same stream; not in training."""
+    carry_state: Continue the positions of the previous batch of the same stream. Not for training."""
 
 def RBMHid(
     hdim: int,
@@ -1088,15 +1081,15 @@ def RBMHid(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""The hidden units: probabilities sigmoid(v W^T + c) of the visible ones v (N, D), or means v W^T + c.  The
-    source is the RBMVis. Params: W (H, D), shared from the RBMVis or shared by it, and c (H,). The gradient of W
-    is all at the RBMVis; this layer's own stays 0, but as a param that shares it counts: unless one of the two
-    says ``share_gradient: sum``, W learns from half of it, as in SINGA.
+    source is the RBMVis. Params: W (H, D), shared from the RBMVis or shared by it, and c (H,). The RBMVis
+    computes the gradient of W. This layer adds 0 to it but counts as a sharer, so that W learns from half of the
+    gradient, as in SINGA, unless one of the two has ``share_gradient: sum``.
 
-    hdim: Hidden units; both layers say it.
+    hdim: Number of hidden units; set it in both layers.
 
     bias_term: Whether there is a bias.
 
-    gaussian: Whether the layer's own units are Gaussian: linear, with unit variance, instead of Bernoulli."""
+    gaussian: Whether the units of this layer are Gaussian, linear with unit variance, instead of Bernoulli."""
 
 def RBMVis(
     hdim: int,
@@ -1109,16 +1102,16 @@ def RBMVis(
     r"""The visible units v: records x (N, ...) taken as (N, D), images in the order C, H, W; and their
     reconstruction.  ``srclayers`` are the layer of the records and the RBMHid. Params: W (H, D), H being
     ``rbm_conf.hdim``, and b (D,). A reconstruction is sigmoid(h W + b), of Gaussian units h W + b, where h is a
-    sample of the hidden units: 1 with their probability, or Gaussian with their mean and variance 1. It is not
-    sampled itself. The gradient of W is (h-^T v- - h+^T v+) / N: what the model makes (-), less what the records
-    make (+).  The figure "squared_error" is the mean over records of sum (x - v)^2, v being the first
+    sample of the hidden units: 1 with their probability, or Gaussian with their mean and variance 1. The
+    reconstruction is not sampled. The gradient of W is (h-^T v- - h+^T v+) / N, of the model (-) and of the
+    records (+).  The metric "squared_error" is the mean over records of sum (x - v)^2, v being the first
     reconstruction of x.
 
-    hdim: Hidden units; both layers say it.
+    hdim: Number of hidden units; set it in both layers.
 
     bias_term: Whether there is a bias.
 
-    gaussian: Whether the layer's own units are Gaussian: linear, with unit variance, instead of Bernoulli."""
+    gaussian: Whether the units of this layer are Gaussian, linear with unit variance, instead of Bernoulli."""
 
 def RMSNorm(
     *,
@@ -1145,14 +1138,13 @@ def RNN(
 
     dim_hidden: Units of the hidden state.
 
-    bias_term: Whether there are biases; none, as in SINGA, where the layer lists all its weights and nothing
+    bias_term: Whether there are biases. As in SINGA, there are none if the layer lists its weights and nothing
     else.
 
-    reverse: Read the time steps from the last one to the first. Two layers, one of them reversed, and a Concate
-    of both along axis 1 are a bidirectional layer.
+    reverse: Read the time steps from the last to the first. For a bidirectional layer, join two layers, one of
+    them reversed, by a Concate along axis 1.
 
-    carry_state: Begin each batch with the state at the end of the batch before, where it goes on with the same
-    stream.
+    carry_state: Start each batch with the last state of the previous batch, if it continues the same stream.
 
     activation: The function of the sum."""
 
@@ -1182,7 +1174,7 @@ def RNNDummy(
 def RNNLabel(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Labels of the time steps: the number that the source has for the next step."""
+    r"""Labels of time steps: the number of the source at the next step."""
 
 def ReLU(
     *,
@@ -1318,65 +1310,64 @@ def RecordInput(
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
-    size is decoded at a half, a quarter or an eighth of its own, and scaled from there; values differ by about
-    0.4 of 255 on average.
+    size is decoded at a half, a quarter or an eighth of its size, and then scaled; values differ by about 0.4 of
+    255 on average.
 
-    channels: Read image files as grey (1) or colour (3), for the same stores.
+    channels: Channels of image files, for the same stores: grey (1) or colour (3).
 
-    separator: Characters that separate the values of a CSV line, each of them; of a table with named columns one.
-    Excel's first line ``sep=;`` counts more.
+    separator: Characters that each separate values of a CSV line; one character for a table with named columns.
+    Excel's first line ``sep=;`` takes precedence.
 
-    has_label: Whether a CSV line starts with its label; of a table with named columns, whether label, target and
+    has_label: Whether a CSV line starts with its label; for a table with named columns, whether label, target and
     weight are read.
 
-    features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
-    default all columns of numbers but label, target and weight. A column of vectors, lists of numbers of one
-    length, is as many values; by default vectors are features of a table that has no columns of numbers.
+    features: Columns of a table that a record consists of: names or patterns, e.g. ``pixel*``. By default all
+    columns of numbers except label, target and weight. A column of vectors, lists of numbers of one length, gives
+    as many values; by default vectors are features of a table without columns of numbers.
 
     label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
-    columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
-    label nor target are given, the only one called label, labels, y, class, target or targets.
+    columns are several labels of a record, each with its own classes, for LabelInput layers. If features, label
+    and target are not given, the only column called label, labels, y, class, target or targets.
 
     target: Columns of a table with numbers to predict, the values of a TargetInput layer.
 
     weight: Column of a table with the weight of each record in training, the values of a WeightInput layer:
     numbers from 0 on.
 
-    missing: Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error,
-    skip (leave the record out), mean (replace those of features by their mean in the training data), or a number
-    that replaces those of features.
+    missing: Treatment of missing values, which are nulls, NaN, and in CSV empty fields and pandas' names for
+    them: error, skip (leave the record out), mean (replace those of features by their mean in the training data),
+    or a number that replaces those of features.
 
     unlabelled: Records of a table without a label or target: error, or skip (leave the record out).
 
-    categories: Columns of a table whose values are names, and these names in order; if there are none, those of
-    the training data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a
-    country NA in CSV.
+    categories: Columns of a table whose values are names, and these names in order; if the list is empty, the
+    sorted names in the training data. The name ``''`` stands for missing values. A listed name is not a missing
+    value, e.g. a country NA in CSV.
 
-    encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+    encoding: Whether a feature among categories becomes a value 0 or 1 for each name, or the index of its name.
 
-    unknown: A value of a feature among categories that is none of them: error, or ignore (it becomes zeros, which
-    needs ``one_hot``).
+    unknown: Treatment of unknown categories of a feature: error, or ignore (read them as zeros, which needs
+    ``one_hot``).
 
-    texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
-    vocabulary is learned from the training data, and kept in checkpoints.
+    texts: Columns of a table whose values are texts, and their encoding: ``{text: {length: 64}}``. The vocabulary
+    is learned from the training data, and kept in checkpoints.
 
-    numbers: Columns of a table whose numbers are texts, and how these are written: ``{price: {thousands: ",",
-    unit: "$"}}``. Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
+    numbers: Columns of a table whose numbers are texts, and their form: ``{price: {thousands: ",", unit: "$"}}``.
+    Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
 
-    na_values: Words that mean a missing value in all columns of a table but texts, such as unknown. One that is
-    listed in ``categories`` is a name there.
+    na_values: Words that mean a missing value, such as unknown, in all columns of a table except texts. A word
+    that ``categories`` lists is a name there.
 
-    lags: Earlier values of columns of a time series, which are made of the records before: ``{columns: load, n:
-    3}`` adds load_lag1 to load_lag3 to a table that lacks them.
+    lags: Earlier values of columns of a time series, taken from preceding records: ``{columns: load, n: 3}`` adds
+    load_lag1 to load_lag3 to a table that lacks them.
 
-    header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
-    columns of a table are called 1, 2, ... by their positions.
+    header: Whether a CSV file begins with a line of column names; detected if not given. If false, the columns of
+    a table are called 1, 2, ... by position.
 
-    quotes: Whether fields of a CSV table may be in double quotes. If it is false, a quote is a character of its
-    field. If it is not given, quoted texts of several lines are refused where each of their lines could be a
-    record.
+    quotes: Whether fields of a CSV table may be in double quotes. If false, a quote is a character of its field.
+    If not given, quoted texts of several lines are refused where each of their lines could be a record.
 
-    charset: Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
+    charset: Encoding of a CSV table, by Python's name, such as latin-1; it must extend ASCII."""
 
 def RecordOutput(
     *,
@@ -1502,65 +1493,64 @@ def RecordOutput(
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
-    size is decoded at a half, a quarter or an eighth of its own, and scaled from there; values differ by about
-    0.4 of 255 on average.
+    size is decoded at a half, a quarter or an eighth of its size, and then scaled; values differ by about 0.4 of
+    255 on average.
 
-    channels: Read image files as grey (1) or colour (3), for the same stores.
+    channels: Channels of image files, for the same stores: grey (1) or colour (3).
 
-    separator: Characters that separate the values of a CSV line, each of them; of a table with named columns one.
-    Excel's first line ``sep=;`` counts more.
+    separator: Characters that each separate values of a CSV line; one character for a table with named columns.
+    Excel's first line ``sep=;`` takes precedence.
 
-    has_label: Whether a CSV line starts with its label; of a table with named columns, whether label, target and
+    has_label: Whether a CSV line starts with its label; for a table with named columns, whether label, target and
     weight are read.
 
-    features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
-    default all columns of numbers but label, target and weight. A column of vectors, lists of numbers of one
-    length, is as many values; by default vectors are features of a table that has no columns of numbers.
+    features: Columns of a table that a record consists of: names or patterns, e.g. ``pixel*``. By default all
+    columns of numbers except label, target and weight. A column of vectors, lists of numbers of one length, gives
+    as many values; by default vectors are features of a table without columns of numbers.
 
     label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
-    columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
-    label nor target are given, the only one called label, labels, y, class, target or targets.
+    columns are several labels of a record, each with its own classes, for LabelInput layers. If features, label
+    and target are not given, the only column called label, labels, y, class, target or targets.
 
     target: Columns of a table with numbers to predict, the values of a TargetInput layer.
 
     weight: Column of a table with the weight of each record in training, the values of a WeightInput layer:
     numbers from 0 on.
 
-    missing: Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error,
-    skip (leave the record out), mean (replace those of features by their mean in the training data), or a number
-    that replaces those of features.
+    missing: Treatment of missing values, which are nulls, NaN, and in CSV empty fields and pandas' names for
+    them: error, skip (leave the record out), mean (replace those of features by their mean in the training data),
+    or a number that replaces those of features.
 
     unlabelled: Records of a table without a label or target: error, or skip (leave the record out).
 
-    categories: Columns of a table whose values are names, and these names in order; if there are none, those of
-    the training data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a
-    country NA in CSV.
+    categories: Columns of a table whose values are names, and these names in order; if the list is empty, the
+    sorted names in the training data. The name ``''`` stands for missing values. A listed name is not a missing
+    value, e.g. a country NA in CSV.
 
-    encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+    encoding: Whether a feature among categories becomes a value 0 or 1 for each name, or the index of its name.
 
-    unknown: A value of a feature among categories that is none of them: error, or ignore (it becomes zeros, which
-    needs ``one_hot``).
+    unknown: Treatment of unknown categories of a feature: error, or ignore (read them as zeros, which needs
+    ``one_hot``).
 
-    texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
-    vocabulary is learned from the training data, and kept in checkpoints.
+    texts: Columns of a table whose values are texts, and their encoding: ``{text: {length: 64}}``. The vocabulary
+    is learned from the training data, and kept in checkpoints.
 
-    numbers: Columns of a table whose numbers are texts, and how these are written: ``{price: {thousands: ",",
-    unit: "$"}}``. Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
+    numbers: Columns of a table whose numbers are texts, and their form: ``{price: {thousands: ",", unit: "$"}}``.
+    Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
 
-    na_values: Words that mean a missing value in all columns of a table but texts, such as unknown. One that is
-    listed in ``categories`` is a name there.
+    na_values: Words that mean a missing value, such as unknown, in all columns of a table except texts. A word
+    that ``categories`` lists is a name there.
 
-    lags: Earlier values of columns of a time series, which are made of the records before: ``{columns: load, n:
-    3}`` adds load_lag1 to load_lag3 to a table that lacks them.
+    lags: Earlier values of columns of a time series, taken from preceding records: ``{columns: load, n: 3}`` adds
+    load_lag1 to load_lag3 to a table that lacks them.
 
-    header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
-    columns of a table are called 1, 2, ... by their positions.
+    header: Whether a CSV file begins with a line of column names; detected if not given. If false, the columns of
+    a table are called 1, 2, ... by position.
 
-    quotes: Whether fields of a CSV table may be in double quotes. If it is false, a quote is a character of its
-    field. If it is not given, quoted texts of several lines are refused where each of their lines could be a
-    record.
+    quotes: Whether fields of a CSV table may be in double quotes. If false, a quote is a character of its field.
+    If not given, quoted texts of several lines are refused where each of their lines could be a record.
 
-    charset: Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
+    charset: Encoding of a CSV table, by Python's name, such as latin-1; it must extend ASCII."""
 
 def Reshape(
     shape: int | Sequence[int],
@@ -1568,9 +1558,9 @@ def Reshape(
     reshape_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y (N, ``shape``) = the values of x (N, ...) in their order; that of images is C, H, W.
+    r"""y (N, ``shape``) = the values of x (N, ...) in their order, C, H, W for images.
 
-    shape: Lengths of the axes of a record; one of them may be -1, which is then what is left."""
+    shape: Lengths of the axes of a record; one of them may be -1, which is inferred."""
 
 def STanh(
     *,
@@ -1598,7 +1588,7 @@ def Sampling(
 def SiLU(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = x sigmoid(x), value by value; Hendrycks and Gimpel (2016), also known as swish."""
+    r"""y = x sigmoid(x), elementwise; Hendrycks and Gimpel (2016), also known as swish."""
 
 def Sigmoid(
     *,
@@ -1625,11 +1615,10 @@ def Slice(
     slice_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""Cuts its source in ``num_slices`` pieces along axis ``slice_dim``, one for each consumer; 0 is the batch.
-    Pieces are as equal as possible. Pieces of the batch are views: nothing is copied. In an unrolled net the
-    batch of each time step is cut.
+    r"""Slices its source in ``num_slices`` nearly equal pieces along axis ``slice_dim``, one for each consumer.  Axis
+    0 is the batch, in an unrolled net the batch of each time step. Pieces of the batch are views, not copies.
 
-    slice_dim: Axis along which the source is cut; 0 is the batch.
+    slice_dim: Axis along which the source is sliced; 0 is the batch.
 
     num_slices: Number of pieces."""
 
@@ -1639,11 +1628,12 @@ def Softmax(
     softmax_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = exp(x) / sum exp(x), of each record x (N, ...) taken as a row: y (N, D).  ``num_softmax_per_instance`` n
-    cuts each row in n equal parts, each with a softmax of its own. Of images (N, C, H, W) n is 1, or H W: then
-    the softmax is over the channels at each pixel, and y is (N, C, H, W). The gradient is y (gy - sum(gy y)).
+    r"""y = exp(x) / sum exp(x), of each record x (N, ...) taken as a row: y (N, D).  With
+    ``num_softmax_per_instance`` n each of n equal parts of a row has its own softmax. For images (N, C, H, W) n
+    is 1, or H W for a softmax over the channels of each pixel; then y is (N, C, H, W). The gradient is y (gy -
+    sum(gy y)).
 
-    num_softmax_per_instance: Softmaxes over equal parts of a row; of images 1, or as many as they have pixels:
+    num_softmax_per_instance: Softmaxes over equal parts of a row. For images 1, or the number of pixels for one
     over the channels of each."""
 CudnnSoftmax = Softmax
 
@@ -1709,8 +1699,7 @@ def Stack(
 ) -> dict[str, Any]:
     r"""y (N, T, D) = rows x (T N, D) of T time steps as one record of each sequence. The layer has ``unroll_len: 1``.
 
-    images: Make images of D channels, height 1 and width T, (N, D, 1, T), for a Convolution or Pooling over time:
-    with kernel_y 1."""
+    images: Make images (N, D, 1, T) with D channels, for a Convolution or Pooling over time with kernel_y 1."""
 
 def Tanh(
     *,
@@ -1740,8 +1729,8 @@ def TimePooling(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""y (N, D) = the mean of the time steps of x (T N, D), their largest values, the first or the last one:
-    ``pool``.  The layer has ``unroll_len: 1``. A PaddingMask as second source leaves padding out; a sequence that
-    is nothing else gives zeros. Of equal largest values the first gets the gradient.
+    ``pool``.  The layer has ``unroll_len: 1``. A PaddingMask as second source leaves padding out; a sequence of
+    padding gives zeros. Of equal largest values the first gets the gradient.
 
     pool: Take the mean of the time steps, the largest value of each feature, the first or the last time step."""
 
@@ -1751,9 +1740,9 @@ def Transpose(
     transpose_conf: Mapping[str, Any] = ...,
     **common: Unpack[Common],
 ) -> dict[str, Any]:
-    r"""y = x with two axes, ``axes``, in each other's place.
+    r"""y = x with two axes, ``axes``, exchanged.
 
-    axes: The two axes that change places; 0, the batch, is none of them."""
+    axes: The two axes to exchange, from 1 on; 0 is the batch."""
 
 def TripletLoss(
     *,
@@ -1762,9 +1751,9 @@ def TripletLoss(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""Loss = mean of max(0, d(a, p) - d(a, n) + margin), d(x, y) = ||x - y + 1e-6||: PyTorch's TripletMarginLoss.
-    Sources: anchors a, positive records p, like them, and negative ones n, unlike them: (N, ...) taken as (N, D).
+    Sources: anchors a, similar records p, and different records n, each (N, ...) taken as (N, D).
 
-    margin: By how much the negative record is to be farther away than the positive one."""
+    margin: How much farther away the negative record should be than the positive one."""
 
 def Unstack(
     **common: Unpack[Common],
@@ -1780,13 +1769,13 @@ def Upsample(
     **common: Unpack[Common],
 ) -> dict[str, Any]:
     r"""y (N, C, factor H, factor W) = images x (N, C, H, W), ``factor`` times as high and wide: ``mode``.  NEAREST
-    repeats each pixel. BILINEAR takes for pixel i of y the place (i + 1/2) / factor - 1/2 of x, and its value by
-    a line between the two nearest pixels, down and to the right.
+    repeats each pixel. BILINEAR interpolates x at (i + 1/2) / factor - 1/2 for pixel i of y, linearly between the
+    two nearest pixels, on both axes.
 
     factor: How many times as high and as wide images become.
 
-    mode: Repeat each pixel, or draw lines between the centres of pixels; before the first and after the last one
-    values stay the same."""
+    mode: Repeat each pixel, or interpolate linearly between the centres of pixels; values are constant beyond the
+    outermost centres."""
 
 def WeightInput(
     *,
@@ -1914,62 +1903,61 @@ def WeightInput(
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
-    size is decoded at a half, a quarter or an eighth of its own, and scaled from there; values differ by about
-    0.4 of 255 on average.
+    size is decoded at a half, a quarter or an eighth of its size, and then scaled; values differ by about 0.4 of
+    255 on average.
 
-    channels: Read image files as grey (1) or colour (3), for the same stores.
+    channels: Channels of image files, for the same stores: grey (1) or colour (3).
 
-    separator: Characters that separate the values of a CSV line, each of them; of a table with named columns one.
-    Excel's first line ``sep=;`` counts more.
+    separator: Characters that each separate values of a CSV line; one character for a table with named columns.
+    Excel's first line ``sep=;`` takes precedence.
 
-    has_label: Whether a CSV line starts with its label; of a table with named columns, whether label, target and
+    has_label: Whether a CSV line starts with its label; for a table with named columns, whether label, target and
     weight are read.
 
-    features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
-    default all columns of numbers but label, target and weight. A column of vectors, lists of numbers of one
-    length, is as many values; by default vectors are features of a table that has no columns of numbers.
+    features: Columns of a table that a record consists of: names or patterns, e.g. ``pixel*``. By default all
+    columns of numbers except label, target and weight. A column of vectors, lists of numbers of one length, gives
+    as many values; by default vectors are features of a table without columns of numbers.
 
     label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
-    columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
-    label nor target are given, the only one called label, labels, y, class, target or targets.
+    columns are several labels of a record, each with its own classes, for LabelInput layers. If features, label
+    and target are not given, the only column called label, labels, y, class, target or targets.
 
     target: Columns of a table with numbers to predict, the values of a TargetInput layer.
 
     weight: Column of a table with the weight of each record in training, the values of a WeightInput layer:
     numbers from 0 on.
 
-    missing: Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error,
-    skip (leave the record out), mean (replace those of features by their mean in the training data), or a number
-    that replaces those of features.
+    missing: Treatment of missing values, which are nulls, NaN, and in CSV empty fields and pandas' names for
+    them: error, skip (leave the record out), mean (replace those of features by their mean in the training data),
+    or a number that replaces those of features.
 
     unlabelled: Records of a table without a label or target: error, or skip (leave the record out).
 
-    categories: Columns of a table whose values are names, and these names in order; if there are none, those of
-    the training data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a
-    country NA in CSV.
+    categories: Columns of a table whose values are names, and these names in order; if the list is empty, the
+    sorted names in the training data. The name ``''`` stands for missing values. A listed name is not a missing
+    value, e.g. a country NA in CSV.
 
-    encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+    encoding: Whether a feature among categories becomes a value 0 or 1 for each name, or the index of its name.
 
-    unknown: A value of a feature among categories that is none of them: error, or ignore (it becomes zeros, which
-    needs ``one_hot``).
+    unknown: Treatment of unknown categories of a feature: error, or ignore (read them as zeros, which needs
+    ``one_hot``).
 
-    texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
-    vocabulary is learned from the training data, and kept in checkpoints.
+    texts: Columns of a table whose values are texts, and their encoding: ``{text: {length: 64}}``. The vocabulary
+    is learned from the training data, and kept in checkpoints.
 
-    numbers: Columns of a table whose numbers are texts, and how these are written: ``{price: {thousands: ",",
-    unit: "$"}}``. Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
+    numbers: Columns of a table whose numbers are texts, and their form: ``{price: {thousands: ",", unit: "$"}}``.
+    Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers.
 
-    na_values: Words that mean a missing value in all columns of a table but texts, such as unknown. One that is
-    listed in ``categories`` is a name there.
+    na_values: Words that mean a missing value, such as unknown, in all columns of a table except texts. A word
+    that ``categories`` lists is a name there.
 
-    lags: Earlier values of columns of a time series, which are made of the records before: ``{columns: load, n:
-    3}`` adds load_lag1 to load_lag3 to a table that lacks them.
+    lags: Earlier values of columns of a time series, taken from preceding records: ``{columns: load, n: 3}`` adds
+    load_lag1 to load_lag3 to a table that lacks them.
 
-    header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
-    columns of a table are called 1, 2, ... by their positions.
+    header: Whether a CSV file begins with a line of column names; detected if not given. If false, the columns of
+    a table are called 1, 2, ... by position.
 
-    quotes: Whether fields of a CSV table may be in double quotes. If it is false, a quote is a character of its
-    field. If it is not given, quoted texts of several lines are refused where each of their lines could be a
-    record.
+    quotes: Whether fields of a CSV table may be in double quotes. If false, a quote is a character of its field.
+    If not given, quoted texts of several lines are refused where each of their lines could be a record.
 
-    charset: Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
+    charset: Encoding of a CSV table, by Python's name, such as latin-1; it must extend ASCII."""

@@ -15,11 +15,12 @@ from singa_dask.jobs.job import Job, as_job
 from singa_dask.jobs.job_checks import check, complete
 from singa_dask.planner.costs import MeasuredCosts
 from singa_dask.planner.failures import lost_time, state_bytes
-from singa_dask.planner.links import imagined_cluster, measure_cluster, read_what_if
+from singa_dask.planner.links import measure_cluster
 from singa_dask.planner.model import Cluster
 from singa_dask.planner.report import Plan
 from singa_dask.planner.search import Candidate, search
 from singa_dask.planner.simulation import MAX_PROCESSES, simulate
+from singa_dask.planner.what_if import imagined_cluster, read_what_if
 from singa_dask.runtime.job.client.checks import absent_records
 from singa_dask.runtime.planning.job_plan import JobPlan
 

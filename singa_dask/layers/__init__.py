@@ -3,9 +3,9 @@
 A new layer is a class in a file of this directory, and its name below: the file is imported when a job names it.
 
 The contract of all layers
-    `base`: the class `Layer`. `traits`: what a type of layer states. `feature`: what layers hand each other. `fused`:
-    what they compute for their neighbours. `param`: their weights. `metrics`: what they measure. `context`: what a net
-    tells them. `feedback`, `forwarding`: layers that close a cycle, and layers that pass on what they read.
+    `base`: the class `Layer`. `traits`: what a type of layer declares. `feature`: the outputs of layers. `param`: their
+    weights. `fused`: their neighbours' work that they do. `metrics`: sums of what they measure. `context`: what all
+    layers of a net share. `feedback`, `forwarding`: layers that close a cycle, and layers that pass on their sources.
 What several families share
     `window`: windows that move over images. `fused_params`: params of gates in one array. `contiguous`: arrays in C
     order.

@@ -1,7 +1,6 @@
-"""Activation layers: a function of each value.
+"""Activation layers: elementwise functions, after SINGA's src/neuralnet/neuron_layer/.
 
-Formulas after SINGA's src/neuralnet/neuron_layer/. Most gradients are computed from the output, `OfSource` ones from
-the input.
+Most gradients are computed from the output; layers that extend `OfSource` compute it from the source.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ class ReLUConf(Conf):
 
 
 class Kernels:
-    """The kernels of a function of single values, and of its gradient, with options of both."""
+    """The kernels of an elementwise function and of its gradient, with their options."""
 
     def __init__(self, function: str, **options: Any) -> None:
         self._name, self._options = function.lower(), options
 
     @property
     def is_relu(self) -> bool:
-        """Whether it is the ReLU, with no slope below zero."""
+        """Whether it is the ReLU without a slope below zero."""
         return self._name == "relu" and not self._options.get("negative_slope")
 
     def forward(self, ops: Ops, x: Array, out: Array) -> None:
@@ -46,23 +45,23 @@ class Kernels:
         getattr(ops, self._name)(x, out=out, **self._options)
 
     def backward(self, ops: Ops, values: Array, gy: Array, out: Array) -> None:
-        """Compute the gradient of the source, from ``values`` of the output or the source, as the kernel wants them."""
+        """Compute the gradient of the source, from ``values`` of the output or the source, as the kernel requires."""
         getattr(ops, f"{self._name}_grad")(values, gy, out=out, **self._options)
 
 
 @LAYERS.register("Activation", "CudnnActivation")
 class Activation(Layer):
-    """y = f(x), value by value; f is ``activation_conf.type``: RELU, SIGMOID, TANH or STANH.
+    """y = f(x), elementwise; f is ``activation_conf.type``: RELU, SIGMOID, TANH or STANH.
 
-    With ``share_src_blobs`` it computes in the memory of its source if the source does not need its output again. The
-    numbers are the same. (SINGA loses the incoming gradient there.) In training a BatchNorm, a Convolution or an Add
-    computes the ReLU that reads it, in the memory of both.
+    With ``share_src_blobs`` it computes in the memory of its source if that layer does not read its output again, with
+    the same results. (SINGA loses the incoming gradient.) In training a BatchNorm, a Convolution or an Add computes a
+    ReLU behind it.
     """
 
     block: ClassVar[type[Conf] | None] = ActivationConf
     speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
     function: ClassVar[str] = ""
-    """The function, if the block does not say it."""
+    """The function, if the block does not set it."""
 
     def setup(self) -> None:
         self.kernels = self.find_kernels()
@@ -124,7 +123,7 @@ class STanh(Activation):
 
 
 class OfSource(Layer):
-    """y = f(x), value by value, with a gradient that is computed from x."""
+    """Base of y = f(x), elementwise, with a gradient that is computed from x."""
 
     speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
     function: ClassVar[str]
@@ -147,14 +146,14 @@ class OfSource(Layer):
 
 
 class Elementwise(OfSource):
-    """y = f(x), value by value, by formulas of f and its derivative, of which each device makes a fused kernel.
+    """Base of y = f(x), elementwise, by formulas of f and its derivative, compiled to a fused kernel.
 
     Attributes
     ----------
     value, derivative : str
         f(x) and f'(x): Python expressions of ``x``, numbers, ``+ - * /``, ``** 2``, and the functions ``exp``, ``log``,
-        ``sqrt``, ``tanh``, ``sigmoid``, ``abs``, ``max`` and ``min``; after assignments to names of your own, which
-        semicolons end. Numbers are those of the features' dtype, so say 1 - x, not 1e9 + x - 1e9.
+        ``sqrt``, ``tanh``, ``sigmoid``, ``abs``, ``max`` and ``min``; after assignments to your own names, which end
+        with semicolons. Numbers are rounded to the dtype of features.
     """
 
     speed = OfSource.speed
@@ -167,7 +166,7 @@ class Elementwise(OfSource):
 
 @LAYERS.register()
 class SiLU(OfSource):
-    """y = x sigmoid(x), value by value; Hendrycks and Gimpel (2016), also known as swish."""
+    """y = x sigmoid(x), elementwise; Hendrycks and Gimpel (2016), also known as swish."""
 
     function = "silu"
 
@@ -181,7 +180,7 @@ class GELUConf(Conf):
 
 @LAYERS.register()
 class GELU(OfSource):
-    """y = x (1 + erf(x / sqrt(2))) / 2, or with ``approximate: tanh`` its approximation, value by value.
+    """y = x (1 + erf(x / sqrt(2))) / 2, or with ``approximate: tanh`` its approximation, elementwise.
 
     The approximation is x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. After Hendrycks and Gimpel (2016).
     """
@@ -202,7 +201,7 @@ class LeakyReLUConf(Conf):
 
 @LAYERS.register()
 class LeakyReLU(Activation):
-    """y = x where positive, else ``negative_slope`` x, value by value. After Maas et al. (2013)."""
+    """y = x where positive, else ``negative_slope`` x, elementwise. After Maas et al. (2013)."""
 
     block = LeakyReLUConf
     speed = Activation.speed

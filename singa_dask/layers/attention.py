@@ -1,4 +1,4 @@
-"""MultiHeadAttention: each time step reads the other time steps, or the time steps of another sequence."""
+"""MultiHeadAttention: each time step attends to the other time steps, or to another sequence."""
 
 from __future__ import annotations
 
@@ -23,28 +23,27 @@ class MultiHeadAttentionConf(Conf):
     """``multiheadattention_conf``."""
 
     num_heads: Size
-    """Heads, each with its part of the features; divides their number."""
+    """Number of heads, which divides the number of features."""
     causal: bool = False
-    """Whether a time step reads itself and earlier ones only."""
+    """Whether a time step attends to itself and earlier ones only."""
     bias_term: bool = True
     """Whether biases are added to queries, keys, values and output."""
     rotary_base: float | None = Field(default=None, gt=1)
-    """Rotate queries and keys by their time steps (RoPE): pair i of the d features of a head, i and i + d / 2, by t
-    rotary_base^(-2 i / d); usually 10000. When not given nothing is rotated."""
+    """Rotate queries and keys by their time steps t (RoPE): features i and i + d / 2 of the d features of a head by the
+    angle t rotary_base^(-2 i / d); usually 10000. By default nothing is rotated."""
     carry_state: bool = False
-    """Also read the time steps of the batches before, as far as they are of the same stream; causal, not in training.
-    """
+    """Attend to time steps of earlier batches of the same stream, too. Needs causal; not for training."""
 
 
 class _Projection(NamedTuple):
-    """A product of a source with some ``rows`` of the params, which makes some of queries, keys and values."""
+    """A product of a source with some ``rows`` of the params: queries, keys and values, or a part of these."""
 
     source: Feature
     rows: slice
     product: Buffer
 
 
-# Added to scores of padding: exp of it is 0 beside that of any score.
+# Added to scores of padding, whose exponential becomes 0.
 HIDDEN = -1e30
 
 
@@ -52,17 +51,17 @@ HIDDEN = -1e30
 class MultiHeadAttention(Layer):
     """y = concat_h(softmax(Q_h K_h^T / sqrt(d)) V_h) W_o^T + b_o, with [Q K V] = x W_i^T + b_i and d = D / num_heads.
 
-    x and y (T N, D) are rows of T time steps, those of the first step first; a sequence reads itself. Params:
+    x and y (T N, D) are rows of T time steps, the first step first; a sequence attends to itself. Params:
     qkv_weight W_i (3 D, D), the rows of queries, keys, values; output_weight W_o (D, D); qkv_bias (3 D,);
     output_bias (D,). With ``causal`` a query reads the keys of its own and earlier time steps.
 
-    A second source (S N, D) gives keys and values of S time steps in place of x: cross-attention. A PaddingMask as last
-    source says which keys are no padding; the others have weight 0. A query that has no key to read gets b_o.
+    For cross-attention, a second source (S N, D) gives keys and values of S time steps. A PaddingMask as last source
+    gives keys of padding the weight 0. A query without keys gets b_o.
 
     Notes
     -----
     After Vaswani et al. (2017), "Attention is all you need"; ``rotary_base`` after Su et al. (2021), "RoFormer". With
-    ``carry_state`` keys and values are kept, so that a net that writes computes one time step at a time.
+    ``carry_state`` keys and values are kept, so that text is generated one time step at a time.
     """
 
     block = MultiHeadAttentionConf
@@ -98,10 +97,10 @@ class MultiHeadAttention(Layer):
         dtype = self.context.dtype
         self.attended = self.buffer("attended", shape, dtype)
         self.room: tuple[Array, ...] | None = None
-        # in rows, as memory of four axes would be laid out as that of images
+        # as rows, since memory of four axes would have the layout of images
         self.weights = self.buffer("weights", (n_rows * self.n_heads, self.n_keys), dtype)
         if self.mask is not None:
-            # 1 where a key is no padding, and what is added to scores
+            # factors of weights and offsets of scores, for padding
             self.seen, self.offsets = (
                 self.buffer(name, (self.n_sequences, self.n_keys), dtype) for name in ("seen", "offsets")
             )
@@ -114,19 +113,19 @@ class MultiHeadAttention(Layer):
         return _Projection(source, rows, self.buffer(name, shape, self.context.dtype))
 
     def _check(self, shape: tuple[int, ...]) -> None:
-        """Refuse what cannot be computed."""
+        """Raise ConfigError for unsupported options and sources."""
         site, key = self.site, "multiheadattention_conf"
         check_axes(self, "rows", 2)
         if shape[1] % self.n_heads:
             message = f"expected a number that divides the {shape[1]} features, got {self.n_heads}."
             raise ConfigError(Problem((key, "num_heads"), message))
         if self.carries and not self.causal:
-            raise ConfigError(Problem((key, "carry_state"), "later batches are read by none before. Say causal: true."))
+            raise ConfigError(Problem((key, "carry_state"), "it needs causal: true, as later batches are not known."))
         if self.carries and self.context.phase & Phase.TRAIN:
-            message = "time steps are carried from batch to batch only where nothing is trained. Say false."
+            message = "time steps are not carried from batch to batch in training. Set false."
             raise ConfigError(Problem((key, "carry_state"), message))
         if self.carries and (self.memory is not None or self.mask is not None):
-            message = "time steps are carried from batch to batch only where x is the one source. Say false."
+            message = "time steps are carried from batch to batch only if there is one source. Set false."
             raise ConfigError(Problem((key, "carry_state"), message))
         if self.rotary_base is not None and (self.memory is not None or shape[1] // self.n_heads % 2):
             message = "time steps of two sequences have no distance. Leave it out."
@@ -135,11 +134,11 @@ class MultiHeadAttention(Layer):
             raise ConfigError(Problem((key, "rotary_base"), message))
         check_all_steps(self)
         if self.n_keys == 1 and not self.carries:
-            message = "there is one time step, which has no other one to read. Say unroll_len."
+            message = "there is only one time step. Set unroll_len."
             raise ConfigError(Problem(("unroll_len",) if self.memory is None else ("srclayers", 1), message))
         wanted = (shape[0] // site.n_steps * self.n_keys, shape[1])
         if self.memory is not None and self.memory.shape != wanted:
-            message = f"keys and values are made of {self.memory.shape}, expected {wanted}, as wide as queries are."
+            message = f"keys and values are made of {self.memory.shape}, expected {wanted}, as wide as the queries."
             raise ConfigError(Problem(("srclayers", 1), message))
 
     def heads(self, *arrays: Array) -> list[Array]:
@@ -164,14 +163,14 @@ class MultiHeadAttention(Layer):
             self.set_angles(self.rotary_base, 0)
 
     def set_angles(self, base: float, first: int) -> None:
-        """Set the angles of the time steps from ``first`` on."""
+        """Set the angles of time steps from ``first`` on."""
         powers = base ** -np.linspace(0, 1, self.cos.shape[1], endpoint=False)
         angles = np.arange(first, first + self.n_steps)[:, None] * powers
         self.ops.copy(np.cos(angles), out=self.cos.data)
         self.ops.copy(np.sin(angles), out=self.sin.data)
 
     def rotate(self, heads: Array, back: bool = False) -> None:
-        """Rotate queries or keys (N, H, T, d) in place by the angles of their time steps, or ``back`` by these."""
+        """Rotate queries or keys (N, H, T, d) in place by the angles of their time steps, or ``back``."""
         ops, width = self.ops, self.cos.shape[1]
         one, other = heads[..., :width], heads[..., width:]
         parts = [ops.scratch(f"rotated {k}", (one.size,), one.dtype).reshape(one.shape) for k in range(2)]
@@ -202,7 +201,7 @@ class MultiHeadAttention(Layer):
             ops.add(weights, self.offsets.data[:, None, None], out=weights)
         ops.masked_softmax(weights, out=weights, causal=self.causal, first=first)
         if self.mask is not None:
-            # where all keys are padding, too
+            # also if all keys are padding
             ops.multiply(weights, self.seen.data[:, None, None], out=weights)
         ops.batch_matmul(weights, values, out=self.heads(self.attended.data)[0])
         output_bias = None if self.output_bias is None else self.output_bias.data
@@ -212,7 +211,7 @@ class MultiHeadAttention(Layer):
             ops.linear_add(self.attended.data, self.output_weight.data, output_bias, added.data, out=y)
 
     def remembered(self, keys: Array, values: Array) -> tuple[Array, Array]:
-        """Keep keys and values; return all that have been kept since the stream of records has started."""
+        """Append keys and values to the state; return all since the stream of records started."""
         before = None if self.context.stream_start else self.state
         n_before = 0 if before is None else before[0].shape[2]
         n_steps = n_before + self.n_steps
@@ -246,7 +245,7 @@ class MultiHeadAttention(Layer):
                 ops.linear_grad_input(grad, weight.data[rows], out=source.grad)
 
     def through_heads(self, g_attended: Array, out: list[Array]) -> None:
-        """Compute the gradients of queries, keys and values from that of what the heads give, all (N, H, T, d)."""
+        """Compute the gradients of queries, keys and values from those of the heads' outputs, all (N, H, T, d)."""
         ops, rows = self.ops, self.weights.data
         queries, keys, values = self.heads(*(product.data for *_, product in self.projections))
         g_rows = ops.scratch("attention weights", rows.shape, rows.dtype)

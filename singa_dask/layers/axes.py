@@ -1,4 +1,4 @@
-"""Layers that give the same values other axes: Reshape, Transpose, Stack and Unstack."""
+"""Layers that rearrange the axes of values: Reshape, Transpose, Stack and Unstack."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class ReshapeConf(Conf):
     """``reshape_conf``."""
 
     shape: Many[int]
-    """Lengths of the axes of a record; one of them may be -1, which is then what is left."""
+    """Lengths of the axes of a record; one of them may be -1, which is inferred."""
 
 
 @LAYERS.register()
 class Reshape(Layer):
-    """y (N, ``shape``) = the values of x (N, ...) in their order; that of images is C, H, W."""
+    """y (N, ``shape``) = the values of x (N, ...) in their order, C, H, W for images."""
 
     block = ReshapeConf
     speed = Speed(time_foldable=True, capturable=True, reads_gradients=True)
@@ -51,12 +51,12 @@ class Reshape(Layer):
 
 
 class Moved(Layer):
-    """What layers share whose output is a view of their source with other axes, copied."""
+    """Base of layers whose output is a copy of their source with other axes."""
 
     speed = Speed(time_foldable=True, capturable=True, reads_gradients=True)
 
     def view(self, x: Array) -> Array:
-        """Return values in the shape of the source in the order of the output, a view."""
+        """Return a view of values in the shape of the source with the axes of the output."""
         raise NotImplementedError
 
     def forward(self, phase: Phase) -> None:
@@ -73,12 +73,12 @@ class TransposeConf(Conf):
     """``transpose_conf``."""
 
     axes: Many[Size]
-    """The two axes that change places; 0, the batch, is none of them."""
+    """The two axes to exchange, from 1 on; 0 is the batch."""
 
 
 @LAYERS.register()
 class Transpose(Moved):
-    """y = x with two axes, ``axes``, in each other's place."""
+    """y = x with two axes, ``axes``, exchanged."""
 
     block = TransposeConf
     speed = Moved.speed
@@ -99,8 +99,7 @@ class StackConf(Conf):
     """``stack_conf``."""
 
     images: bool = False
-    """Make images of D channels, height 1 and width T, (N, D, 1, T), for a Convolution or Pooling over time: with
-    kernel_y 1."""
+    """Make images (N, D, 1, T) with D channels, for a Convolution or Pooling over time with kernel_y 1."""
 
 
 @LAYERS.register()

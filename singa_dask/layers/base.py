@@ -1,4 +1,4 @@
-"""Layer: the contract of every layer, with its place in a net and the memory that it declares.
+"""Layer: the contract of every layer, its place in a net, and the memory that it declares.
 
 An author writes `Layer.setup`, `Layer.forward` and `Layer.backward`. They never have to check how many sources there
 are, allocate memory or touch a device.
@@ -29,7 +29,7 @@ from singa_dask.registry import Registry
 
 @dataclass(frozen=True)
 class ShardIndex:
-    """Part ``index`` of ``count`` parts."""
+    """Shard ``index`` of ``count``."""
 
     index: int = 0
     count: int = 1
@@ -40,7 +40,7 @@ WHOLE = ShardIndex()
 
 @dataclass(frozen=True)
 class LayerSite:
-    """Where one instance of a layer stands in a net. The net makes it; it never changes.
+    """The place of one instance of a layer in a net, set by the net.
 
     Attributes
     ----------
@@ -53,11 +53,11 @@ class LayerSite:
     first_step, n_steps : int
         Time steps that it computes; the rows of the first step come first.
     prototype : Layer or None
-        For a later copy in an unrolled net: the copy of step 0, whose params it uses.
+        For later copies in an unrolled net: the copy of step 0, whose params they use.
     peer : int
         For a bridge: the worker at the other end.
     channel : str
-        For a bridge: what both ends call it.
+        For a bridge: its name, the same at both ends.
     """
 
     layer: str
@@ -74,18 +74,18 @@ When: TypeAlias = Literal["always", "training", "backward"]
 
 
 class Buffer:
-    """Memory that a layer keeps between its verbs.
+    """Memory of a layer that `Layer.forward` and `Layer.backward` share.
 
     Attributes
     ----------
     shape : tuple of int
     dtype : dtype
     when : {"always", "training", "backward"}
-        Whether it is needed in every net, in training nets, or where the layer has gradients.
+        Needed in every net, in training nets, or if the layer has gradients.
     make : callable
         (shape, dtype) returns the memory.
     data : ndarray
-        The memory; RuntimeError where it is not needed, see `data_if_needed`.
+        The memory; RuntimeError if it is not needed, see `data_if_needed`.
     """
 
     def __init__(self, shape: Sequence[int], dtype: DType, when: When, make: Callable[..., Array]) -> None:
@@ -102,17 +102,19 @@ class Buffer:
     @property
     def data(self) -> Array:
         if self._data is None:
-            raise RuntimeError(f"buffer {self.shape}: it has no memory, as it is for {self.when}. See Layer.buffer.")
+            raise RuntimeError(
+                f"buffer {self.shape}: it has no memory, as it is only for {self.when}. See Layer.buffer."
+            )
         return self._data
 
     @property
     def data_if_needed(self) -> Array | None:
-        """`data`, None where it is not needed."""
+        """`data`, or None if it is not needed."""
         return self._data
 
 
-# SINGA's names of the verbs, which a class may use instead.
-VERBS = {"compute_feature": "forward", "compute_gradient": "backward"}
+# SINGA's names of methods, which a class may use instead.
+SINGA_NAMES = {"compute_feature": "forward", "compute_gradient": "backward"}
 
 
 LAYERS: Registry[Layer] = Registry("layer type")
@@ -124,37 +126,37 @@ class Layer:
     Attributes
     ----------
     traits : Traits
-        What the type is.
+        What the type declares.
     speed : Speed
-        What its code permits, so that nets compute faster. A subclass that overrides a method states it anew.
+        Optimisations that its code permits. A subclass that overrides a method declares it again.
     block : type of Conf or None
-        The block of the job file that the type reads, if any.
+        The type's block of the job file, if any.
     conf : LayerConf
         The layer as the job describes it.
     name, conf_name : str
-        Of this instance in the net, ``<step>#<layer>`` for a copy of an unrolled one, and of the layer in the job.
+        Name of this instance, ``<step>#<layer>`` for a copy in an unrolled net; and of the layer in the job.
     site : LayerSite
-        What the net knows about this instance.
+        Its place in the net.
     context : Context
-        What all layers of the net share.
+        Shared by all layers of the net.
     ops : Ops
-        Kernels of the device; the net gives them before `setup`.
+        Kernels of the device, set before `setup`.
     sources : list of Feature
-        What the layer reads.
+        The outputs that the layer reads.
     features : list of Feature
-        Its outputs: one, unless each consumer gets its own.
+        Its outputs: one, or one for each consumer.
     params : list of Param
     metrics : Metrics
         Sums over the batches.
     learns : bool
         Whether gradients pass through this layer; the net decides.
     fused : Fused
-        What it computes for its neighbours; the net decides.
+        Work of its neighbours that it does; the net decides.
 
     Notes
     -----
-    Features, gradients and params are arrays of the device: NumPy functions that compute value by value accept them
-    on a GPU too. Features of integers, and labels, are always NumPy arrays.
+    Features, gradients and params are arrays of the device; elementwise NumPy functions accept them on a GPU too.
+    Labels and features of integers are always NumPy arrays.
     """
 
     traits: Traits = Traits()
@@ -164,23 +166,23 @@ class Layer:
     metrics: Metrics
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Define verbs by SINGA's names too, and check that a class with code of its own says what that permits.
+        """Accept SINGA's names of methods, and check that a class that overrides methods declares its own ``speed``.
 
         Raises
         ------
         TypeError
-            The class defines a verb by both of its names; a trait stands beside ``traits``, where nothing reads it; or
-            the class overrides a method, which may make the ``speed`` that it inherits wrong.
+            The class defines a method under both names; sets a trait outside of ``traits``; or overrides a method of a
+            class with a ``speed``, but has none of its own.
         """
         super().__init_subclass__(**kwargs)
         own = vars(cls)
-        for singa, verb in VERBS.items():
-            if singa in own and verb in own:
-                raise TypeError(f"{cls.__name__} defines {verb}() and {singa}(), which mean the same. Define one.")
+        for singa, method in SINGA_NAMES.items():
+            if singa in own and method in own:
+                raise TypeError(f"{cls.__name__} defines {method}() and {singa}(), which mean the same. Define one.")
             if singa in own:
-                setattr(cls, verb, own[singa])
-            elif verb in own:
-                setattr(cls, singa, own[verb])
+                setattr(cls, method, own[singa])
+            elif method in own:
+                setattr(cls, singa, own[method])
         for kind in (Traits, Speed):
             for name in (field.name for field in fields(kind) if field.name in own):
                 line = f"{kind.__name__.lower()} = {kind.__name__}({name}=...)"
@@ -218,10 +220,10 @@ class Layer:
         ConfigError
             With a path relative to the layer.
         """
-        raise TypeError(f"{type(self).__name__} does not say its shapes: it has no setup()")
+        raise TypeError(f"{type(self).__name__} has no setup() to declare its outputs")
 
     def prepare(self, phase: Phase) -> None:
-        """Do what the host has to do before `forward`. The net calls it in every forward pass; no layer calls it."""
+        """Do the host's work before `forward`, such as drawing. The net calls it in every forward pass."""
 
     def forward(self, phase: Phase) -> None:
         """Compute ``features[*].data`` from ``sources[*].data``. Also called ``compute_feature``, as in SINGA."""
@@ -230,12 +232,12 @@ class Layer:
     def backward(self, phase: Phase) -> None:
         """Compute the gradients of params and sources from ``features[*].grad``. Also called ``compute_gradient``.
 
-        Gradients are overwritten. A type that `accumulates` adds those of params where `Phase.accumulates`. A layer
-        without this method is refused where something that it reads learns.
+        Overwrites gradients; if `Phase.accumulates`, a type that `accumulates` adds to the gradients of params. A layer
+        without this method is refused if its params, or layers before it, learn.
         """
 
     def attach(self) -> None:
-        """Make outputs use other memory than their own, once that is allocated."""
+        """Bind outputs to other memory than their own. Called once, after the net has allocated memory."""
 
     # -- declarations, for setup ----------------------------------------------------------------------
 
@@ -254,10 +256,10 @@ class Layer:
         Parameters
         ----------
         shape : sequence of int
-            Batch first. A layer that is `feature_parallel` one-to-all gives the shape with all features, on axis 1; the
-            output has those that this instance computes.
+            Batch first. A layer that is `feature_parallel` one-to-all passes the shape with all features, on axis 1;
+            the output has the features that this instance computes.
         dtype : dtype, optional
-            That of features if not given.
+            By default `Context.dtype`.
         requires_grad, overwritable, own_data, own_grad
             See `Feature`.
 
@@ -271,7 +273,7 @@ class Layer:
         if shard.count > 1 and self.speed.feature_parallel is Connection.ONE_TO_ALL:
             n_rows, total, *rest = shape
             if total < shard.count:
-                message = f"{total} features cannot be shared by {shard.count} workers. Say 0, or -1."
+                message = f"{total} features cannot be shared by {shard.count} workers. Use 0 or -1."
                 raise ConfigError(Problem(("partition_dim",), message))
             span = Span.of(total, shard.index, shard.count)
             shape = (n_rows, span.size, *rest)
@@ -286,29 +288,34 @@ class Layer:
         value: float | None = None,
         initial: InitConf | Callable[[tuple[int, ...]], InitConf] | None = None,
         running_statistic: bool = False,
+        requires_grad: bool = True,
         axis: int = 0,
     ) -> Param:
-        """Add the next param of those that the traits name. The job may leave it out or unnamed.
+        """Add the next param that the traits name. The job need not describe or name it.
 
-        Where options leave a param out, as ``bias_term: false`` does, set the attribute of its name to None.
+        If options leave a param out, as ``bias_term: false`` does, set the attribute of its name to None instead.
 
         Parameters
         ----------
         shape : sequence of int
-            Of the part that this instance computes with.
+            Shape of the shard that this instance has.
         value : float, optional
-            Initial values, where the job says nothing.
+            Initial values, if the job sets none.
         initial : InitConf or callable, optional
-            How to draw initial values, where neither the job nor a checkpoint has any; or a function that returns it
-            for the shape of the whole param.
+            How to draw initial values that neither the job nor a checkpoint has; or a function that returns it for the
+            shape of the whole param.
         running_statistic : bool
             See `Param`.
+        requires_grad : bool
+            False if the gradient is always 0: it gets no memory and is not sent. The param still counts as a sharer.
         axis : int
-            Axis of the output features, along which a part is taken.
+            Axis of the output features, along which the param is sharded.
         """
         index = len(self.params)
         if index == len(self.traits.params):
-            raise TypeError(f"{type(self).__name__} adds a param that its traits do not name. Say Traits(params=...).")
+            raise TypeError(
+                f"{type(self).__name__} adds a param that its traits do not name. Write Traits(params=...)."
+            )
         if self.site.prototype is not None:
             param = self.site.prototype.params[index]
         else:
@@ -319,6 +326,7 @@ class Layer:
             part = self.site.feature_shard
             shard = ParamShard(part.index, axis, self.features[0].span) if part.count > 1 else None
             param = Param(name, shape, conf, self.context.param_dtype, running_statistic, shard)
+            param.is_idle = not requires_grad
             param.initial = initial(param.whole_shape) if callable(initial) else initial
         if param.shape != tuple(shape):
             step = self.site.first_step
@@ -337,22 +345,22 @@ class Layer:
         zeros: bool = False,
         make: Callable[..., Array] | None = None,
     ) -> Buffer:
-        """Declare memory of the layer's own: its ``data`` is there once the net is allocated.
+        """Declare memory of the layer's own. Its ``data`` exists once the net is allocated.
 
         Parameters
         ----------
         name : str
             Unique in the layer.
         shape : sequence of int
-            Four axes are those of images, (N, C, H, W).
+            Four axes are laid out as images, (N, C, H, W).
         dtype : dtype, optional
-            That of params if not given.
+            By default `Context.param_dtype`.
         when : {"always", "training", "backward"}
-            Needed in every net, in training nets, or where the layer has gradients; elsewhere ``data`` is None.
+            Needed in every net, in training nets, or if the layer has gradients; otherwise it is not allocated.
         zeros : bool
             Start with zeros instead of arbitrary values.
         make : callable, optional
-            (shape, dtype) returns the memory, where a kernel wants memory of its own kind.
+            (shape, dtype) returns the memory, if a kernel needs a special one.
         """
         make = make or (self.ops.zeros if zeros else self.ops.features)
         buffer = Buffer(shape, self.context.param_dtype if dtype is None else dtype, when, make)
@@ -361,7 +369,7 @@ class Layer:
 
     @property
     def state(self) -> tuple[Array, ...] | None:
-        """What the layer keeps from one batch to the next, in every copy of it; None before the first batch."""
+        """Arrays kept from one batch to the next, shared by all copies; None before the first batch."""
         return self.context.states.get(self.conf_name)
 
     @state.setter
@@ -371,7 +379,7 @@ class Layer:
     # -- helpers, for forward and backward ----------------------------------------------------------------
 
     def rows(self, source: int = 0) -> Array:
-        """Return the data of a source as (N, D), one row a record, the values of images in the order C, H, W."""
+        """Return the data of a source as rows (N, D), values of images in the order C, H, W."""
         data = self.sources[source].data
         if data.ndim == 2:
             return data
@@ -385,18 +393,18 @@ class Layer:
 
     @contextmanager
     def grad_rows(self, source: int = 0) -> Iterator[Array]:
-        """Yield memory (N, D) for the gradient of a source, in the order of `rows`."""
+        """Yield memory (N, D) to write the gradient of a source to, in the order of `rows`."""
         grad = self.sources[source].output_grad
         with contiguous_out(self.ops, grad, "grad rows") as memory:
             yield memory if memory.ndim == 2 else memory.reshape(len(grad), -1)
 
     def random_key(self, *more: int | str) -> tuple[int | str, ...]:
-        """Return the address of this layer's random numbers at this step."""
+        """Return the key of this layer's random numbers at this step; ``more`` tells several draws apart."""
         context = self.context
         return (context.seed, self.conf_name, context.group, int(context.phase), context.step, *more)
 
     def first_row(self, n_rows: int) -> int:
-        """Return the row of the group's batch at which this layer's ``n_rows`` start."""
+        """Return the row of the whole group's batch at which the ``n_rows`` of this worker start."""
         shares, index = self.context.shares, self.site.batch_shard.index
         return n_rows * sum(shares[:index]) // shares[index] if shares else index * n_rows
 
@@ -406,13 +414,13 @@ class Layer:
         Raises
         ------
         DataError
-            There are none; or ``n_classes`` is given, and one is not in [0, n_classes).
+            There are none; or ``n_classes`` is given and a label is not in [0, n_classes).
         """
         labels = self.sources[source].records.labels
         if labels is None:
-            hint = f" Does {self.conf.type} state that it consumes them? See Traits.consumes."
+            hint = f" Does {self.conf.type} declare that it consumes them? See Traits.consumes."
             hint = "" if "labels" in self.sources[source].consumed_as else hint
-            raise DataError(f"layer {self.name}: source {self.conf.srclayers[source]!r} has no labels.{hint}")
+            raise data_error(self, f"source {self.conf.srclayers[source]!r} has no labels.{hint}")
         if n_classes is not None:
             check_labels(self, source, labels, n_classes)
         return labels
@@ -420,16 +428,15 @@ class Layer:
     def add_metric(
         self, name: str, total: Scalar | None, count: float | None = None, *, scale: float = 1.0, n: float = 1.0
     ) -> None:
-        """Add to a metric, which is shown as total / count.
+        """Add ``scale * total / n`` to a metric, which is shown as its sum / count.
 
         Parameters
         ----------
         name : str
-        total : float, or what a kernel has returned, which stays on a GPU; None adds to the count alone
+        total : float, or a kernel's result, which stays on a GPU; or None to add to the count alone
         count : float
-            How many the layer has summed itself, e.g. words. Without it, total / n is a mean of the rows of the batch.
+            How many values, e.g. words, total is the sum of. By default total / n is a mean over the batch.
         scale, n : float
-            ``scale * total / n`` is added.
         """
         self.metrics.add(name, total, count, scale, n)
 
@@ -440,7 +447,7 @@ class Layer:
         return self.metrics.take()
 
     def check_source(self) -> None:
-        """Compare the files that the layer reads, if any, with what the job says about them.
+        """Check that the files that the layer reads, if any, are as the job describes them.
 
         Raises
         ------
@@ -453,7 +460,7 @@ class Layer:
 
 
 def append_output(layer: Layer, feature: Feature, span: Span | None = None) -> None:
-    """Add an output that the layer has made itself; see `Layer.add_output`."""
+    """Add an output that the layer made itself; see `Layer.add_output`."""
     feature.n_steps = layer.site.n_steps
     if layer.site.feature_shard.count > 1:
         feature.span = span or layer.sources[0].span
@@ -466,7 +473,7 @@ def check_axes(layer: Layer, expected: str, *counts: int) -> None:
     Raises
     ------
     ConfigError
-        It has others; or no channels, where the features of images are to be shared by workers.
+        It does not; or images without channels are to be partitioned by features.
     """
     shape = layer.sources[0].shape
     if len(shape) not in counts:
@@ -474,16 +481,21 @@ def check_axes(layer: Layer, expected: str, *counts: int) -> None:
         raise ConfigError(Problem(("srclayers",), message))
     one_to_one = layer.speed.feature_parallel is Connection.ONE_TO_ONE
     if layer.site.feature_shard.count > 1 and len(shape) == 3 and one_to_one:
-        raise ConfigError(Problem(("partition_dim",), "images without channels have no features to share. Say 0."))
+        raise ConfigError(Problem(("partition_dim",), "images without channels have no features to share. Use 0."))
+
+
+def data_error(layer: Layer, message: str) -> DataError:
+    """Return the error that a layer raises for records that it cannot use."""
+    return DataError(f"layer {layer.name}: {message}")
 
 
 def check_labels(layer: Layer, source: int, labels: Array, n_classes: int) -> None:
-    """Check that labels of a source are in [0, n_classes); DataError if one is not."""
-    # as an unsigned number a negative one is large
+    """Check that labels of a source are in [0, n_classes); raise DataError if not."""
+    # negative numbers are large as unsigned ones
     if np.maximum.reduce(labels.view(f"u{labels.itemsize}"), axis=None) >= n_classes:
         wrong = labels[(labels < 0) | (labels >= n_classes)][0]
         bounds = f"from {layer.conf.srclayers[source]!r} must be 0 to {n_classes - 1}, for {n_classes} classes"
-        raise DataError(f"layer {layer.name}: label {wrong} is out of range. Labels {bounds}.")
+        raise data_error(layer, f"label {wrong} is out of range. Labels {bounds}.")
 
 
 def check_all_steps(layer: Layer) -> None:
@@ -497,27 +509,21 @@ def check_all_steps(layer: Layer) -> None:
     if layer.name.startswith(f"{layer.site.first_step}#"):
         message = (
             "the layer needs all time steps at once, but here they are computed one by one. It must not be in a cycle "
-            "or be cut by features, and must read the same time steps of a source that has as many: unroll_conn_type "
-            "OneToOne, no shift."
+            "or partitioned by features, and its sources need as many time steps, connected by unroll_conn_type "
+            "OneToOne without shift."
         )
         raise ConfigError(Problem(("srclayers",), message))
 
 
 def split_mask(layer: Layer, most: int, masked: int = 0) -> tuple[list[Feature], Feature | None]:
-    """Return the sources of a layer that are no padding mask, and the mask if there is one: bool, (T N, 1).
+    """Return the sources of a layer apart from its padding mask, and the mask, bool (T N, 1), or None.
 
-    Parameters
-    ----------
-    layer : Layer
-    most : int
-        Most sources beside the mask.
-    masked : int
-        Which of these has the rows that the mask is of.
+    At most ``most`` sources are allowed beside the mask, which is for source ``masked`` of these.
 
     Raises
     ------
     ConfigError
-        There are others, or the mask is not of these rows.
+        There are others, or the mask has another number of rows.
     """
     sources = [source for source in layer.sources if source.dtype != bool]
     masks = [k for k, source in enumerate(layer.sources) if source.dtype == bool]
@@ -534,5 +540,5 @@ def split_mask(layer: Layer, most: int, masked: int = 0) -> tuple[list[Feature],
 
 
 def key_at(key: Sequence[int | str], step: int) -> tuple[int | str, ...]:
-    """Return what `Layer.random_key` returns at another step."""
+    """Return a key of `Layer.random_key` for another step."""
     return (*key[:4], step, *key[5:])

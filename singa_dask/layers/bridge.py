@@ -1,4 +1,4 @@
-"""BridgeSrc and BridgeDst: both ends of an edge of the net that leads from one worker of a group to another."""
+"""BridgeSrc and BridgeDst: the ends of an edge between layers on two workers of a group."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import numpy as np
 
 from singa_dask.conf import Phase
 from singa_dask.layers.base import LAYERS
-from singa_dask.layers.feature import RecordIds
+from singa_dask.layers.feature import RecordIds, on_host
 from singa_dask.layers.forwarding import Forwarding
 from singa_dask.layers.traits import Consumed
 from singa_dask.ops.contract import Array
 
 IN_FLIGHT = 2
-"""Most batches that are on a bridge, or wait at its other end, if no gradient confirms that one was read."""
+"""Most batches in flight on a bridge, if no gradient confirms that one was read."""
 
 CARRIED: dict[str, Consumed] = {
     "labels": "labels",
@@ -21,19 +21,19 @@ CARRIED: dict[str, Consumed] = {
     "partner_labels": "labels",
     "shares": "labels",
 }
-"""What is sent beside data and gradients, and how consumers refer to it."""
+"""Columns of `RecordIds` that are sent, and their names in `Feature.consumed_as`."""
 
 SIZES = {"labels": np.dtype(np.int32).itemsize, "ids": 2 * np.dtype(np.int64).itemsize}
 STREAM_START = "stream start"
 
 
 class Bridge(Forwarding):
-    """What both ends share.
+    """Base of both ends.
 
     Attributes
     ----------
     takes_gradient : bool
-        Whether the consumer of this end writes a gradient to it.
+        Whether the consumer of this end writes a gradient.
     """
 
     takes_gradient = False
@@ -44,27 +44,27 @@ class Bridge(Forwarding):
         self.add_output(source.shape, dtype=source.dtype, **how).span = source.span
 
     def key(self, what: str) -> str:
-        """Return the name of what goes over this bridge."""
+        """Return the key of a message over this bridge."""
         return f"{int(self.context.phase)} {what} {self.site.channel}"
 
     def arrived(self, phase: Phase) -> bool:
-        """Tell whether a pass through this layer would not wait for another worker."""
+        """Tell whether this layer can run without waiting for another worker."""
         raise NotImplementedError
 
     def plain(self, values: Array) -> Array:
-        """Return contiguous values in host memory, images as (N, H, W, C)."""
+        """Return values as a contiguous host array, images as (N, H, W, C)."""
         ordered = values.transpose(0, 2, 3, 1) if values.ndim == 4 else values
         return np.ascontiguousarray(self.ops.to_host(ordered))
 
 
 @LAYERS.register(hidden=True)
 class BridgeSrc(Bridge):
-    """Sends what its source has computed, and takes the gradient that comes back."""
+    """Sends the data of its source, and receives the gradient."""
 
     n_sent = 0
 
     def bytes_per_step(self) -> tuple[int, int]:
-        """Return how many bytes a step sends to the other end, and how many bytes of gradients come back."""
+        """Return the bytes that a step sends to the other end, and the bytes of gradients back."""
         feature, (n_rows, *_) = self.features[0], self.features[0].shape
         n_bytes = n_rows * feature.size * feature.dtype.itemsize
         n_more = n_rows * sum(SIZES.get(name, 0) for name in feature.consumed_as)
@@ -79,7 +79,7 @@ class BridgeSrc(Bridge):
         if self.context.stream_start:
             sent[STREAM_START] = np.ones(1, np.int32)
         if not self.features[0].requires_grad:
-            # nothing that comes back says that the other end has read them
+            # copies, as no gradient will confirm that the other end has read them
             sent = {name: np.array(values) for name, values in sent.items()}
             if self.n_sent >= IN_FLIGHT:
                 self.context.bridges.receive(self.key("taken"))
@@ -97,7 +97,7 @@ class BridgeSrc(Bridge):
 
 @LAYERS.register(hidden=True)
 class BridgeDst(Bridge):
-    """Gives what the other end has sent, and sends its gradient back."""
+    """Outputs the data that the other end has sent, and sends the gradient back."""
 
     takes_gradient = True
 
@@ -108,7 +108,7 @@ class BridgeDst(Bridge):
         feature, received = self.features[0], self.context.bridges.receive(self.key("data"))
         if "data" in received:
             data = _images(received["data"])
-            feature.data = data if feature.on_host else self.ops.from_host(data)
+            feature.data = data if on_host(feature) else self.ops.from_host(data)
         if not feature.requires_grad:
             self.context.bridges.send(self.site.peer, self.key("taken"), (), ())
         feature.records = RecordIds(**{name: received.get(name) for name in CARRIED}).stored(self.ops)
@@ -120,5 +120,5 @@ class BridgeDst(Bridge):
 
 
 def _images(values: Array) -> Array:
-    """Return images as (N, C, H, W), of what `Bridge.plain` returned."""
+    """Return images (N, C, H, W), given a result of `Bridge.plain`."""
     return values.transpose(0, 3, 1, 2) if values.ndim == 4 else values

@@ -1,4 +1,4 @@
-"""Layers that combine several sources value by value: Add, as at the end of a residual block, and Multiply."""
+"""Add and Multiply: elementwise sums and products of several sources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Kernel: TypeAlias = Callable[[Array, Array, Array], None]
 
 
 class Combined(Layer):
-    """Several sources of one shape, combined by one kernel, two at a time."""
+    """Base of layers that combine sources of one shape by one kernel, two at a time."""
 
     traits = Traits(n_sources=(2, None))
     speed = Speed(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
@@ -28,7 +28,7 @@ class Combined(Layer):
         self.add_output(shapes[0], overwritable=True)
 
     def combine(self, kernel: Kernel, values: Sequence[Array], out: Array, last: Kernel | None = None) -> None:
-        """Write to ``out`` what a kernel makes of two or more arrays; ``last`` takes the last one in its place."""
+        """Combine two or more arrays by a kernel, the last one by ``last`` if given."""
         total, *others, end = values
         for value in others:
             kernel(total, value, out)
@@ -38,12 +38,12 @@ class Combined(Layer):
 
 @LAYERS.register()
 class Add(Combined):
-    """y = x1 + x2 + ..., of two or more sources of one shape. The gradient of each source is that of y.
+    """y = x1 + x2 + ..., of two or more sources of one shape. Each source has the gradient of y.
 
     The shortcut connection of He et al. (2016), "Deep residual learning for image recognition".
     """
 
-    # it writes to the gradient of its output only where that is a ReLU, which shares it with nobody
+    # it writes to the gradient of its output only if that is a fused ReLU, whose gradient is not shared
     speed = Combined.speed.replace(reads_gradients=True, fuses=("relu", "pass_grad"))
 
     def forward(self, phase: Phase) -> None:
@@ -61,9 +61,9 @@ class Add(Combined):
 
 @LAYERS.register()
 class Multiply(Combined):
-    """y = x1 x2 ..., value by value, of two or more sources of one shape.
+    """y = x1 x2 ..., elementwise, of two or more sources of one shape.
 
-    The gradient of a source is that of y times the product of the other sources.
+    The gradient of a source is the gradient of y times the other sources.
     """
 
     speed = Combined.speed

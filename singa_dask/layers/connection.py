@@ -1,4 +1,4 @@
-"""Connection layers hand on what they read: Split, Slice and Concate, which a net also inserts by itself."""
+"""Connection layers pass on their sources: Split, Slice and Concate. Nets also insert them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Count, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS
-from singa_dask.layers.feature import Feature, RecordIds, Span
+from singa_dask.layers.feature import Feature, RecordIds, Span, on_host
 from singa_dask.layers.forwarding import Forwarding
 from singa_dask.layers.traits import Speed
 from singa_dask.ops.contract import Array
@@ -34,7 +34,7 @@ class SliceConf(Conf):
     aliases: ClassVar[Mapping[str, str]] = {"slice_num": "num_slices"}
 
     slice_dim: Count = 0
-    """Axis along which the source is cut; 0 is the batch."""
+    """Axis along which the source is sliced; 0 is the batch."""
     num_slices: Size = 1
     """Number of pieces."""
 
@@ -95,21 +95,20 @@ class Split(Forwarding):
 
 
 def _by_steps(values: Array, n_steps: int) -> Array:
-    """Return a view (T, N, ...) of the rows of several time steps; of one step the values as they are."""
+    """Return a view (T, N, ...) of the rows of several time steps; the values unchanged for one."""
     return values if n_steps == 1 else values.reshape(n_steps, -1, *values.shape[1:])
 
 
 def _stretch(values: Array, axis: int, n_steps: int, start: int, stop: int) -> Array:
-    """Return a view of a stretch of an axis; of the batch of each of several time steps."""
+    """Return a view of a span of an axis, or of the batch of each of several time steps."""
     return _by_steps(values, n_steps)[(slice(None),) * (axis if n_steps == 1 else 1) + (slice(start, stop),)]
 
 
 @LAYERS.register()
 class Slice(Forwarding):
-    """Cuts its source in ``num_slices`` pieces along axis ``slice_dim``, one for each consumer; 0 is the batch.
+    """Slices its source in ``num_slices`` nearly equal pieces along axis ``slice_dim``, one for each consumer.
 
-    Pieces are as equal as possible. Pieces of the batch are views: nothing is copied. In an unrolled
-    net the batch of each time step is cut.
+    Axis 0 is the batch, in an unrolled net the batch of each time step. Pieces of the batch are views, not copies.
     """
 
     block = SliceConf
@@ -118,7 +117,7 @@ class Slice(Forwarding):
     def setup(self) -> None:
         source, block = self.sources[0], self.conf.block(SliceConf)
         shape, self.axis, n_slices = source.shape, block.slice_dim, block.num_slices
-        # not where it is the steps themselves that are cut apart
+        # 1 also if the time steps themselves are sliced
         self.steps = self.site.n_steps if source.n_steps == self.site.n_steps and not self.axis else 1
         if self.axis >= len(shape):
             raise ConfigError(Problem(("slice_conf", "slice_dim"), f"expected an axis of {shape}, got {self.axis}."))
@@ -141,7 +140,7 @@ class Slice(Forwarding):
 
     @property
     def copies(self) -> bool:
-        """Whether a piece has memory of its own."""
+        """Whether pieces have memory of their own."""
         return self.axis > 0 or self.steps > 1
 
     def piece(self, values: Array, k: int) -> Array:
@@ -185,7 +184,7 @@ class Slice(Forwarding):
 
 @LAYERS.register()
 class Concate(Forwarding):
-    """Joins its sources along axis ``concate_dim``, 0 being the batch; labels too, where that is the batch.
+    """Joins its sources along axis ``concate_dim``; 0 is the batch, and joins labels too.
 
     In an unrolled net the batches of each time step are joined.
     """
@@ -197,7 +196,7 @@ class Concate(Forwarding):
     def setup(self) -> None:
         self.axis = self.conf.block(ConcateConf).concate_dim
         shapes = [source.shape for source in self.sources]
-        # not where it is the steps themselves that are joined
+        # 1 also if the time steps themselves are joined
         n_steps = {source.n_steps for source in self.sources}
         self.steps = self.site.n_steps if n_steps == {self.site.n_steps} and not self.axis else 1
         if self.axis >= len(shapes[0]):
@@ -206,9 +205,9 @@ class Concate(Forwarding):
         others = {(*shape[: self.axis], *shape[self.axis + 1 :]) for shape in shapes}
         if len(others) > 1:
             listed = ", ".join(map(str, shapes))
-            message = f"the sources have shapes {listed}: they may differ in axis {self.axis} only."
+            message = f"the sources have shapes {listed}, but may differ in axis {self.axis} only."
             raise ConfigError(Problem(("srclayers",), message))
-        if len({source.dtype if source.on_host else None for source in self.sources}) > 1:
+        if len({source.dtype if on_host(source) else None for source in self.sources}) > 1:
             listed = ", ".join(str(source.dtype) for source in self.sources)
             raise ConfigError(Problem(("srclayers",), f"the sources have values of {listed}. Expected one type."))
         size = sum(shape[self.axis] for shape in shapes)
@@ -221,7 +220,7 @@ class Concate(Forwarding):
             output.span = self.sources[0].span
 
     def pieces(self, values: Array) -> Iterator[tuple[Feature, Array]]:
-        """Yield each source and a view of its place in values of the output."""
+        """Yield each source and the view of its part of the output's values."""
         start = 0
         for source in self.sources:
             stop = start + source.shape[self.axis] // self.steps
@@ -230,13 +229,13 @@ class Concate(Forwarding):
 
     def prepare(self, phase: Phase) -> None:
         parts, feature = [source.records for source in self.sources], self.features[0]
-        # of joined features those of the first source that has some
+        # joined features have the records of the first source with any
         feature.records = RecordIds.first(parts) if self.axis else RecordIds.join(parts, self._join).stored(self.ops)
-        if feature.on_host:
+        if on_host(feature):
             self._copy()
 
     def forward(self, phase: Phase) -> None:
-        if not self.features[0].on_host:
+        if not on_host(self.features[0]):
             self._copy()
 
     def _copy(self) -> None:

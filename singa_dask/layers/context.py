@@ -14,51 +14,51 @@ from singa_dask.ops.contract import Array
 
 
 class Exchange(Protocol):
-    """How the bridges of one worker reach those of the others."""
+    """How bridges send arrays to the other workers of the group."""
 
     def send(self, worker: int, key: str, arrays: Sequence[Array], names: Sequence[str]) -> None:
-        """Hand arrays to another worker of the group; returns at once."""
+        """Send arrays to another worker of the group, without waiting."""
 
     def receive(self, key: str) -> dict[str, Array]:
-        """Return the oldest arrays with a key, by name; waits for them."""
+        """Wait for the oldest arrays with a key, and return them by name."""
 
     def has(self, key: str) -> bool:
         """Tell whether `receive` would not wait."""
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until something has arrived that makes a condition true; ``what`` says what, for people."""
+        """Wait until arrivals make a condition true; ``what`` describes the wait in messages."""
 
 
 @dataclass
 class Context:
-    """What all layers of one net share: who computes it, with which seed, and at which step.
+    """What all layers of one net share: its worker, seed and step.
 
     Attributes
     ----------
     phase : Phase
         TRAIN, VALIDATION or TEST: the phase that the net was built for.
     seed : int
-        The job's seed; every random number is a function of it, of a name and of the step.
+        The job's seed; every random number is a function of the seed, a name and the step.
     dtype : dtype
         Of features and their gradients.
     worker, n_workers : int
         Place in the worker group; a batch is split over the group by rows.
     shares : tuple of int
-        Proportions in which the workers of the group share a batch; empty where the parts are equal.
+        Proportions in which the workers of the group divide a batch; empty if the parts are equal.
     group, n_groups : int
-        The worker group; groups read disjoint shares of the records.
+        The worker group; groups read disjoint parts of the records.
     step : int
         Set by whoever runs the net, before each pass.
     states : dict of str to tuple of ndarray
-        What layers, by name, keep from one batch to the next: hidden states, Gibbs chains.
+        `Layer.state` by the name of the layer.
     exchange : Exchange or None
-        How layers on this worker reach those on other workers of the group, where a net is partitioned so.
+        How bridges reach the other workers of the group, in a partitioned net.
     stream_start : bool
-        Whether the batch begins its stream of records anew, so that a state of the batch before does not belong to it.
+        Whether the batch starts a new stream of records, so that layers must ignore their state.
     cancellation : Cancellation
-        Where threads wait for versions of the params, and where layers see that the job has ended; of the unit.
+        Where the threads of the unit wait for params, and see that the job has ended.
     frozen : bool
-        Whether the params keep their values from the first pass on, so that what a layer has made of them stays good.
+        Whether params never change after the first pass, so that layers may keep what they derived from them.
     """
 
     phase: Phase = Phase.TRAIN
@@ -78,21 +78,21 @@ class Context:
 
     @property
     def bridges(self) -> Exchange:
-        """`exchange`; RuntimeError where the net is not partitioned over workers."""
+        """`exchange`; RuntimeError if the net is not partitioned over workers."""
         if self.exchange is None:
             raise RuntimeError(f"worker {self.worker}: it has no exchange. Expected one in a partitioned net.")
         return self.exchange
 
     @property
     def weight(self) -> float:
-        """How much the mean over this worker's rows counts in the average over the workers of the group."""
+        """Weight of this worker's mean in the average over the workers of the group; 1 if all have equal parts."""
         return self.shares[self.worker] * self.n_workers / sum(self.shares) if self.shares else 1.0
 
     @property
     def param_dtype(self) -> np.dtype[Any]:
-        """Type of what has to be exact: params, their gradients, statistics, losses; float32 with bfloat16."""
+        """Dtype of params, their gradients, statistics and losses: float32 if `dtype` is bfloat16, else `dtype`."""
         return np.promote_types(self.dtype, np.float32)
 
     def classes_of(self, layer: str) -> tuple[str, ...]:
-        """Return the names of the classes that an input layer reads; empty where they are not known."""
+        """Return the class names of an input layer; empty if they are not known."""
         return ()

@@ -1,4 +1,4 @@
-"""Arrays in C order, for kernels that take no others."""
+"""Copies of arrays in C order, for kernels that need it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from singa_dask.ops.contract import Array, Ops
 
 
 def contiguous(ops: Ops, values: Array, name: str) -> Array:
-    """Return an array in C order: itself, or a copy that is valid until the next call with this name."""
+    """Return an array in C order: the array itself, or a copy that is valid until the next call with this name."""
     if values.flags.c_contiguous:
         return values
     memory = _scratch(ops, values, name)
@@ -19,7 +19,7 @@ def contiguous(ops: Ops, values: Array, name: str) -> Array:
 
 @contextmanager
 def contiguous_out(ops: Ops, out: Array, name: str) -> Iterator[Array]:
-    """Yield memory in C order for what is to be written to ``out``: itself, or memory that is then copied there."""
+    """Yield memory in C order to write to: ``out`` itself, or a buffer that is copied to ``out`` at the end."""
     memory = out if out.flags.c_contiguous else _scratch(ops, out, name)
     yield memory
     if memory is not out:
@@ -27,5 +27,5 @@ def contiguous_out(ops: Ops, out: Array, name: str) -> Iterator[Array]:
 
 
 def _scratch(ops: Ops, values: Array, name: str) -> Array:
-    # of one axis, as memory of four axes would be laid out as that of images
+    # scratch memory of four axes would have the layout of images
     return ops.scratch(name, (values.size,), values.dtype).reshape(values.shape)

@@ -27,17 +27,17 @@ class Convolution(Windowed):
 
     Here s is ``stride``, d ``dilation``. x (N, C, H, W) is 0 outside; y (N, F, OH, OW); W (F, C kernel_y kernel_x) with
     columns in the order c, k, l; b (F,). The kernel is not flipped. ``bias_term: false`` leaves b out. With ``groups``
-    G, filters and channels are cut into G parts, each part of the filters sees its part of the channels, and W has
-    C / G channels; with G = C the convolution is depthwise.
+    G, filters and channels are divided into G groups, filters see the channels of their group, and W has C / G
+    channels; with G = C the convolution is depthwise.
 
     Notes
     -----
-    Of SINGA's three the first takes the sizes of x for both axes; here all honour both.
+    SINGA's kConvolution uses the sizes of x for both axes; here all types use both sizes.
     """
 
     block = ConvolutionConf
     traits = Windowed.traits.replace(params=("weight", "bias"))
-    # it writes to the gradient of its output only where that is a ReLU, which shares it with nobody
+    # it writes to the gradient of its output only if that is a fused ReLU, whose gradient is not shared
     speed = Windowed.speed.replace(
         capturable=True,
         accumulates=True,
@@ -56,10 +56,10 @@ class Convolution(Windowed):
         first, last = (edge * block.groups / block.num_filters for edge in span[:2])
         if block.groups > 1 and not (first.is_integer() and last.is_integer()):
             count = self.site.feature_shard.count
-            message = f"{block.groups} groups of filters cannot be shared by {count} workers. Say 0, or -1."
+            message = f"{block.groups} groups of filters cannot be shared by {count} workers. Use 0 or -1."
             raise ConfigError(Problem(("partition_dim",), message))
         self.groups = int(last - first) if block.groups > 1 else 1
-        # those that the filters of this instance see
+        # the channels that the filters of this instance see
         self.channels = slice(int(first) * size, int(last) * size) if block.groups > 1 else slice(0, n_channels)
         self.shape = (span.size, size, *self.kernel)
         area = self.kernel[0] * self.kernel[1]
@@ -87,7 +87,7 @@ class Convolution(Windowed):
 
 
 def check_groups(name: str, block: FilterConf, n_channels: int) -> None:
-    """Raise ConfigError where channels or filters cannot be cut into the groups of a block."""
+    """Raise ConfigError if channels or filters cannot be divided into the groups of a block."""
     for n, what in ((n_channels, "channels that it reads"), (block.num_filters, "filters")):
         if n % block.groups:
             message = f"expected a divisor of the number of {what}, {n}, got {block.groups}."
@@ -98,17 +98,17 @@ class ConvTransposeConf(FilterConf):
     """``convtranspose_conf``."""
 
     output_pad: Count = 0
-    """Rows and columns more of the output, below and to the right; less than the stride or the dilation."""
+    """Additional rows below and columns to the right of the output; less than the stride or the dilation."""
 
 
 @LAYERS.register("ConvTranspose", "Deconvolution")
 class ConvTranspose(Windowed):
-    """y[n, f, i s + k d - pad, j s + l d - pad] += W[c, f, k, l] x[n, c, i, j], from y = b: a convolution turned round.
+    """y[n, f, i s + k d - pad, j s + l d - pad] += W[c, f, k, l] x[n, c, i, j], from y = b.
 
     Here s is ``stride``, d ``dilation``. x (N, C, H, W); y (N, F, OH, OW) with
     OH = (H - 1) s + d (kernel - 1) + 1 - 2 pad + output_pad, and the width likewise; W (C, F kernel_y kernel_x) with
     columns in the order f, k, l; b (F,). It computes the gradient of a `Convolution` of y with respect to its input.
-    With ``groups`` G, channels and filters are cut into G parts, and W has F / G filters.
+    With ``groups`` G, channels and filters are divided into G groups, and W has F / G filters.
 
     Notes
     -----
@@ -133,7 +133,7 @@ class ConvTranspose(Windowed):
                 raise ConfigError(Problem(("convtranspose_conf", "output_pad"), message))
             places.append((size - 1) * self.stride[axis] + self.reach[axis] - 2 * self.pad[axis] + self.output_pad)
             if places[axis] < 1:
-                message = f"expected less, as nothing is left of the output, got {self.pad[axis]}."
+                message = f"expected less, as the output would be empty, got {self.pad[axis]}."
                 raise ConfigError(Problem(("convtranspose_conf", block.key("pad", axis)), message))
         self.add_output((n_rows, block.num_filters, *places))
         n_filters, area = block.num_filters // self.groups, self.kernel[0] * self.kernel[1]
@@ -142,7 +142,7 @@ class ConvTranspose(Windowed):
             (n_channels, n_filters * area), initial=lambda whole: glorot(n_channels * area // self.groups, whole[1])
         )
         self.bias = self.add_param((block.num_filters,), initial=ZEROS) if block.bias_term else None
-        # means over pixels of the gradient, for that of the bias
+        # means over pixels of the gradient, for the gradient of the bias
         self.means = self.buffer("means", (n_rows, block.num_filters), self.context.dtype, when="backward")
 
     def forward(self, phase: Phase) -> None:

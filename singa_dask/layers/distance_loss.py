@@ -1,4 +1,4 @@
-"""Losses of distances between records, for nets that learn where to place them, by params that they share."""
+"""Losses of distances between records, for nets with shared params that learn an embedding of them."""
 
 from __future__ import annotations
 
@@ -7,32 +7,31 @@ import numpy as np
 from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Positive
-from singa_dask.errors import DataError
-from singa_dask.layers.base import LAYERS
+from singa_dask.layers.base import LAYERS, data_error
 from singa_dask.layers.loss import Loss
 from singa_dask.ops.contract import Array
 
 
 class DistanceLoss(Loss):
-    """What losses of distances share: differences of sources, and the loss of each row as the output, (N, 1)."""
+    """Base of the losses of distances. Their output is the loss of each row, (N, 1)."""
 
     traits = Loss.traits.replace(n_sources=(3, 3))
     speed = Loss.speed.replace(capturable=False)
 
     def add_losses(self, losses: Array) -> None:
-        """Write the losses of rows, (N,), and add their mean to the metric; none is below 0."""
+        """Write the losses of rows, (N,), all at least 0, and add their mean to the metric."""
         self.features[0].data[...] = losses[:, None]
         self.add_metric("loss", self.ops.sum_squares(np.sqrt(losses)), n=len(losses))
 
     def write_grad(self, source: int, difference: Array, sign: float) -> None:
-        """Write a gradient of the mean over the rows: ``sign`` times what is in a difference."""
+        """Write the gradient of a source, of the mean over rows: ``sign`` times a difference (N, D)."""
         if self.sources[source].grad is not None:
             with self.grad_rows(source) as gx:
                 self.ops.multiply(difference, sign * self.site.n_steps / len(difference), out=gx)
 
 
 def _norms(difference: Array) -> Array:
-    """Return the Euclidean norm of each row, (N,); it is never so small that a margin divided by it is infinite."""
+    """Return the Euclidean norm of each row, (N,), bounded below so that a margin divided by it stays finite."""
     least = np.sqrt(np.finfo(difference.dtype).tiny)
     norms: Array = np.maximum(np.sqrt(np.sum(difference * difference, axis=1)), least)
     return norms
@@ -42,7 +41,7 @@ class ContrastiveLossConf(Conf):
     """``contrastiveloss_conf``."""
 
     margin: Positive = 1.0
-    """Distance from which records that differ cost nothing."""
+    """Distance beyond which different records have no loss."""
 
 
 @LAYERS.register()
@@ -65,9 +64,7 @@ class ContrastiveLoss(DistanceLoss):
         alike = self.sources[2].data
         if isinstance(alike, np.ndarray) and not ((alike == 0) | (alike == 1)).all():
             source = self.conf.srclayers[2]
-            raise DataError(
-                f"layer {self.name}: {source!r} has values beside 0 and 1. Expected 1 where both are alike."
-            )
+            raise data_error(self, f"{source!r} has values beside 0 and 1. Expected 1 where both are alike.")
 
     def forward(self, phase: Phase) -> None:
         difference = self.difference.data
@@ -86,14 +83,14 @@ class TripletLossConf(Conf):
     """``tripletloss_conf``."""
 
     margin: Positive = 1.0
-    """By how much the negative record is to be farther away than the positive one."""
+    """How much farther away the negative record should be than the positive one."""
 
 
 @LAYERS.register()
 class TripletLoss(DistanceLoss):
     """Loss = mean of max(0, d(a, p) - d(a, n) + margin), d(x, y) = ||x - y + 1e-6||: PyTorch's TripletMarginLoss.
 
-    Sources: anchors a, positive records p, like them, and negative ones n, unlike them: (N, ...) taken as (N, D).
+    Sources: anchors a, similar records p, and different records n, each (N, ...) taken as (N, D).
     """
 
     speed = DistanceLoss.speed

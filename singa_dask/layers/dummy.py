@@ -1,4 +1,4 @@
-"""Dummy: a layer that takes the place of any other in a test."""
+"""Dummy: a layer that stands in for any other in a test."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class DummyConf(Conf):
 
 @LAYERS.register()
 class Dummy(Layer):
-    """Stands for any layer in tests: ``input`` draws data, ``output`` gradients from U[0, 1); else both are copied.
+    """Stands in for any layer in tests: ``input`` draws data, ``output`` gradients from U[0, 1); else both are copied.
 
-    ``dummy_conf.shape`` is that of the whole group's batch.
+    ``dummy_conf.shape`` is the shape of the whole group's batch.
     """
 
     block = DummyConf

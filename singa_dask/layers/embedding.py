@@ -1,4 +1,4 @@
-"""Layers that read the numbers of words or characters: one-hot rows, embeddings, labels of the next step."""
+"""Layers that read numbers of words or characters: one-hot rows, embeddings, labels of the next step."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from singa_dask.conf import InitConf, LayerConf, Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import Count, Size
-from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.base import LAYERS, Layer, check_axes
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.base import LAYERS, Layer, check_axes, data_error
 from singa_dask.layers.feature import RecordIds
 from singa_dask.layers.traits import Connection, Speed, Traits
 from singa_dask.ops.contract import Array
@@ -36,9 +36,9 @@ INITIAL = InitConf(type="Uniform", low=-0.05, high=0.05)
 
 
 class Numbers(Layer):
-    """What layers that read numbers share.
+    """Base of layers that read numbers.
 
-    A time step reads its own column of a source that is not unrolled and has several columns; a single one is shared.
+    From a source that is not unrolled a time step reads its own column, or the single column that all share.
     """
 
     traits = Traits(steps="columns")
@@ -59,7 +59,7 @@ class Numbers(Layer):
         self.n_numbers = source.shape[0] * self.site.n_steps // source.n_steps
 
     def numbers(self) -> Array:
-        """Return the numbers of all rows, those of the first time step first: (rows,) int64."""
+        """Return the numbers of all rows, the first time step first: (rows,) int64."""
         data = self.ops.to_host(self.rows())
         if self.own_columns:
             first = self.site.first_step + self.ahead
@@ -69,23 +69,18 @@ class Numbers(Layer):
         return np.tile(numbers, self.site.n_steps) if is_shared else numbers
 
     def check(self, numbers: Array, least: int, n: int) -> None:
-        """Refuse numbers that are not in [``least``, ``n``).
-
-        Raises
-        ------
-        DataError
-            One is not.
-        """
+        """Raise DataError unless all numbers are in [``least``, ``n``)."""
         if numbers.min() < least or numbers.max() >= n:
             wrong = numbers[(numbers < least) | (numbers >= n)][0]
-            raise DataError(
-                f"layer {self.name}: {wrong} is out of range. Numbers from {self.conf.srclayers[0]!r} must be "
-                f"{least} to {n - 1}, as vocab_size is {n}."
+            raise data_error(
+                self,
+                f"{wrong} is out of range. Numbers from {self.conf.srclayers[0]!r} must be "
+                f"{least} to {n - 1}, as vocab_size is {n}.",
             )
 
 
 def _vocab_size(block: OneHotConf | EmbeddingConf, conf: LayerConf, key: str) -> int:
-    """Return the size of the vocabulary, which the job has to say."""
+    """Return the size of the vocabulary, which the job has to set."""
     if not block.vocab_size:
         raise ConfigError(Problem((key, "vocab_size"), f"{conf.type} needs it: how many numbers there are."))
     return block.vocab_size
@@ -95,7 +90,7 @@ def _vocab_size(block: OneHotConf | EmbeddingConf, conf: LayerConf, key: str) ->
 class OneHot(Numbers):
     """One-hot rows: zeros with a one in the column that the source gives, (rows, vocab_size).
 
-    If no layer reads the rows, only the columns are passed on.
+    If no layer reads the rows, only the columns are computed.
     """
 
     block = OneHotConf
@@ -121,8 +116,8 @@ class OneHot(Numbers):
 class Embedding(Numbers):
     """Rows of a table (vocab_size, feature_dim), selected by the source: (rows, feature_dim).
 
-    -1 is padding, a row of zeros, as SINGA documents it. The gradient of a row of the table is the sum over all rows of
-    the output that were taken from it. (SINGA's loses some.)
+    -1 is padding, a row of zeros, as in SINGA's documents. The gradient of a row of the table is the sum over all rows
+    of the output that were taken from it. (SINGA loses some of them.)
     """
 
     block = EmbeddingConf
@@ -156,7 +151,7 @@ class Embedding(Numbers):
 
 @LAYERS.register()
 class RNNLabel(Numbers):
-    """Labels of the time steps: the number that the source has for the next step."""
+    """Labels of time steps: the number of the source at the next step."""
 
     speed = Numbers.speed
     ahead = 1
@@ -183,9 +178,9 @@ class PositionalEmbeddingConf(Conf):
     """``positionalembedding_conf``."""
 
     max_length: Size
-    """Positions that have a row: the most time steps of a sequence."""
+    """Number of positions: the most time steps of a sequence."""
     carry_state: bool = False
-    """Go on counting where the batch before has stopped, if it is of the same stream; not in training."""
+    """Continue the positions of the previous batch of the same stream. Not for training."""
 
 
 @LAYERS.register()
@@ -196,7 +191,7 @@ class PositionalEmbedding(Layer):
 
     Notes
     -----
-    The learnt positions that Vaswani et al. (2017) mention, as in GPT.
+    The learned positions that Vaswani et al. (2017) mention, as in GPT.
     """
 
     block = PositionalEmbeddingConf
@@ -218,7 +213,7 @@ class PositionalEmbedding(Layer):
             message = f"expected at least {n_steps}, the time steps, got {block.max_length}."
             raise ConfigError(Problem(("positionalembedding_conf", "max_length"), message))
         if block.carry_state and self.context.phase & Phase.TRAIN:
-            message = "positions are carried from batch to batch only where nothing is trained. Say false."
+            message = "positions are not carried from batch to batch in training. Set false."
             raise ConfigError(Problem(("positionalembedding_conf", "carry_state"), message))
         self.max_length, self.carries = block.max_length, block.carry_state
         self.add_output(shape, overwritable=True)
@@ -228,7 +223,7 @@ class PositionalEmbedding(Layer):
         self.index = self.positions_from(self.site.first_step)
 
     def positions_from(self, first: int, before: Array | None = None) -> Array:
-        """Return the position of each row, from that of the first one; ``before`` is memory for reuse."""
+        """Return the position of each row, given the first one; reuses the memory of ``before``."""
         positions = np.arange(first, first + self.site.n_steps)
         n_rows = self.features[0].shape[0] // self.site.n_steps
         return self.ops.row_index(np.repeat(positions, n_rows), self.max_length, before)
@@ -238,9 +233,10 @@ class PositionalEmbedding(Layer):
             return
         position = 0 if self.state is None or self.context.stream_start else int(self.state[0])
         if position + self.site.n_steps > self.max_length:
-            raise DataError(
-                f"layer {self.name}: there is no position {position}. Expected at most {self.max_length} time steps, "
-                "as positionalembedding_conf.max_length says."
+            raise data_error(
+                self,
+                f"there is no position {position}. Expected at most {self.max_length} time steps, "
+                "as positionalembedding_conf.max_length says.",
             )
         self.index = self.positions_from(position, self.index)
         self.state = (np.array(position + self.site.n_steps),)

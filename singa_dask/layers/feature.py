@@ -1,4 +1,4 @@
-"""Feature: what a layer hands to a consumer, with what is known of the records in its rows."""
+"""Feature: an output of a layer, with labels and ids of the records in its rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from singa_dask.ops.contract import Array, DType, Ops
 
 
 class Span(NamedTuple):
-    """The part [start, stop) of ``total`` items."""
+    """Items [start, stop) of ``total``."""
 
     start: int
     stop: int
@@ -22,7 +22,7 @@ class Span(NamedTuple):
 
     @classmethod
     def of(cls, total: int, index: int, count: int) -> Span:
-        """Return one of ``count`` parts that are as equal as possible."""
+        """Return part ``index`` of ``count`` nearly equal parts."""
         return cls(index * total // count, (index + 1) * total // count, total)
 
     @property
@@ -33,7 +33,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class RecordIds:
-    """What is known of the records in the rows of a batch, beside their data.
+    """Labels, ids and epochs of the records in the rows of a batch.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class RecordIds:
     ids, epochs : ndarray, shape (N,), int64, or None
         Number of each record in its store, and the epoch in which it is read.
     partner_labels : ndarray, shape (N,), int32, or None
-        Where rows are mixed of two records, labels of those with the smaller shares; ``labels`` are of the others.
+        For rows that mix two records: the label of the one with the smaller share; ``labels`` has the other.
     shares : ndarray, shape (N,), float64, or None
         The larger shares, from 0.5 to 1.
     """
@@ -53,24 +53,24 @@ class RecordIds:
     shares: Array | None = None
 
     def slice(self, take: Callable[[Array], Array]) -> RecordIds:
-        """Return the records of some rows: ``take`` returns these of an array (N,)."""
+        """Return the columns of some rows; ``take`` selects these rows of an array (N,)."""
         return RecordIds(*(None if values is None else take(values) for values in self._values()))
 
     @classmethod
     def join(cls, parts: Sequence[RecordIds], join: Callable[[list[Array]], Array]) -> RecordIds:
-        """Return the records of several batches: ``join`` joins arrays (N,). What one part lacks, the result lacks."""
+        """Join several batches; ``join`` joins arrays (N,). Columns that one part lacks are left out."""
         columns = zip(*(part._values() for part in parts), strict=True)
         known = ([values for values in column if values is not None] for column in columns)
         return cls(*(join(column) if len(column) == len(parts) else None for column in known))
 
     @classmethod
     def first(cls, parts: Sequence[RecordIds]) -> RecordIds:
-        """Return of each kind what the first of several descriptions of the same rows has."""
+        """Merge several descriptions of the same rows: each column is from the first that has it."""
         columns = zip(*(part._values() for part in parts), strict=True)
         return cls(*(next((values for values in column if values is not None), None) for column in columns))
 
     def stored(self, ops: Ops) -> RecordIds:
-        """Return them with the labels in memory where kernels read them."""
+        """Return a copy whose labels are in memory where kernels read them."""
         return self if self.labels is None else replace(self, labels=ops.labels(self.labels))
 
     def _values(self) -> tuple[Array | None, ...]:
@@ -78,14 +78,14 @@ class RecordIds:
 
 
 class Raw(NamedTuple):
-    """Records as a store has them, for a consumer that normalises them itself.
+    """Records as stored, for a consumer that normalises them itself.
 
     Attributes
     ----------
     values : ndarray, shape (N, ...), uint8 or float32
         Valid until the next batch is computed.
     mean, std : ndarray of one record's shape, a number, or None
-        What is subtracted, and what then divides.
+        Subtract the mean, then divide by std.
     """
 
     values: Array
@@ -94,38 +94,38 @@ class Raw(NamedTuple):
 
 
 class Feature:
-    """What a layer hands to one consumer: ``data`` forward, ``grad`` backward.
+    """An output of a layer for one consumer: ``data`` forward, ``grad`` backward.
 
     Attributes
     ----------
     shape : tuple of int
-        Batch first; that of images is (N, C, H, W), whatever their order in memory.
+        Batch first; images are (N, C, H, W), whatever their order in memory.
     data : ndarray, shape ``shape``
-        Written by the layer that owns this feature, ``data[...] = values``; an array of the device, except that
-        integers are in host memory. RuntimeError where it has no memory; see `has_data`.
+        Written by the layer that owns this feature, ``data[...] = values``. An array of the device; integers are in
+        host memory. RuntimeError if it has no memory; see `has_data`.
     grad : ndarray, shape ``shape``, or None
-        Overwritten by the one consumer, ``grad[...] = values``; None where no gradient is needed.
+        Overwritten by the consumer, ``grad[...] = values``; None if no gradient is needed.
     requires_grad : bool
-        A loss reaches back through here to something that learns; the net decides.
+        Whether the net needs the gradient: on a path from a loss back to params.
     overwritable : bool
-        The layer never reads ``data`` again, so that its one consumer may compute in the same memory.
+        Whether the consumer may compute in the memory of ``data``: ``backward`` does not read it.
     own_data : bool or "consumed"
-        The layer's base allocates ``data``: always, never, or unless all consumers read another form of it.
+        Whether the net allocates ``data``: always, never, or unless all consumers read another form of it.
     own_grad : bool
-        The layer's base allocates ``grad`` where it is required.
+        Whether the net allocates ``grad`` if it is required.
     records : RecordIds
-        Labels, ids and epochs of the rows, as far as the layer has them.
+        Labels, ids and epochs of the rows, as far as they are known.
     raw : Raw or None
-        In place of ``data`` where all who read the records take them as stored.
+        In place of ``data`` if all consumers take records as stored.
     one_hot_index : ndarray, shape (rows,), integers, or None
-        Column of the one in each one-hot row, beside ``data`` or, where nobody reads that, in place of it.
+        Column of the one in each one-hot row; replaces ``data`` if no consumer reads that.
     n_steps : int
-        Time steps whose rows lie one after the other, those of the first step first.
+        Number of time steps in the rows; rows of the first step come first.
     span : Span
-        Which features these are, along axis 1, of those of the layer: all, unless it is partitioned by features.
+        Which features of the layer these are, along axis 1: all, unless it is partitioned by features.
     consumed_as : set of str
-        What the consumers read: "data", "labels", "ids" (and epochs), "raw", "one_hot_index"; "nothing" if none does.
-        "data" of an output without a consumer, once the net is wired.
+        What the consumers read: "data", "labels", "ids" (and epochs), "raw", "one_hot_index", or "nothing". Once the
+        net is wired, "data" if there is no consumer.
     """
 
     def __init__(
@@ -155,14 +155,14 @@ class Feature:
     @property
     def data(self) -> Array:
         if self._data is None:
-            hint = "In setup() none has. Does its reader state that it consumes data? See Traits."
+            hint = "In setup() no feature has any. Does its reader declare that it consumes data? See Traits."
             raise RuntimeError(f"feature {self.shape}: it has no data. {hint}")
         return self._data
 
     @data.setter
     def data(self, values: Array | None) -> None:
         if self.own_data and self._data is not None and values is not self._data:
-            raise TypeError("data = ... has no effect on those who read it. Write into its memory: data[...] = ...")
+            raise TypeError("data = ... does not reach the layers that read it. Write into its memory: data[...] = ...")
         self._data = values
 
     @property
@@ -178,18 +178,18 @@ class Feature:
     def grad(self, values: Array | None) -> None:
         if values is not self._grad and (self._grad is not None or not self.requires_grad):
             what = (
-                "This source needs none: write where grad is not None."
+                "This source needs no gradient: write only if grad is not None."
                 if self._grad is None
                 else "Write into its memory: grad[...] = ..."
             )
-            raise TypeError(f"grad = ... has no effect on the layer that reads it. {what}")
+            raise TypeError(f"grad = ... does not reach the layer that reads it. {what}")
         self._grad = values
 
     @property
     def output_grad(self) -> Array:
-        """`grad`, for the layer that owns this feature; RuntimeError where there is none."""
+        """`grad`, for the layer that owns this feature; RuntimeError if there is none."""
         if self.grad is None:
-            raise RuntimeError(f"feature {self.shape}: it has no gradient. Expected one, where a layer goes back.")
+            raise RuntimeError(f"feature {self.shape}: it has no gradient. Expected one in a backward pass.")
         return self.grad
 
     def allocate(self, name: str, make: Callable[..., Array]) -> None:
@@ -197,11 +197,11 @@ class Feature:
         setattr(self, name, make(self.shape, self.dtype))
 
     @property
-    def on_host(self) -> bool:
-        """Whether ``data`` is in host memory wherever the net is computed: integers, which say what is to be read."""
-        return self.dtype.kind in "iub"
-
-    @property
     def size(self) -> int:
-        """Values of one record."""
+        """Number of values of a record."""
         return math.prod(self.shape[1:])
+
+
+def on_host(feature: Feature) -> bool:
+    """Tell whether the data of a feature is in host memory also on a GPU: integers, such as indices, are."""
+    return feature.dtype.kind in "iub"

@@ -1,4 +1,4 @@
-"""Feedback: a mixin of layers that close a cycle of the net."""
+"""Feedback: a mixin for layers that close a cycle of the net."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from singa_dask.layers.feature import Feature
 
 
 class Feedback:
-    """Mixin of a layer that closes a cycle of the net. Its feedback edges do not order the layers."""
+    """Mixin for a layer that closes a cycle of the net. Its feedback edges do not order the layers."""
 
     @classmethod
     def feedback_sources(cls, conf: LayerConf) -> list[str]:
-        """Return the names of the layers whose outputs of an earlier pass are read, beside ``srclayers``."""
+        """Return the names of further layers, beside ``srclayers``, whose outputs of an earlier pass it reads."""
         return []
 
     def bind_feedback(self, source: Feature) -> None:
-        """Take the feature of a feedback edge, once all layers are wired.
+        """Connect the feature of a feedback edge, once all layers are wired.
 
         Raises
         ------

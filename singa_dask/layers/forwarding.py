@@ -1,4 +1,4 @@
-"""Forwarding: a layer that passes on what it reads."""
+"""Forwarding: base of the layers that pass on their sources."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from singa_dask.layers.traits import Consumed, Traits
 
 
 class Forwarding(Layer):
-    """A layer that passes on what it reads. It consumes of its sources what its readers do.
+    """Base of the layers that pass on their sources. A source is consumed as the readers consume the outputs.
 
     Attributes
     ----------
     forwards : frozenset of str
-        What its outputs have unchanged, of what readers can consume.
+        What can be consumed of its outputs just as of its sources.
     outputs_key : str
-        Key of the block that says how many outputs there are, one for each reader; empty if all share one.
+        Key of the block with the number of outputs, one for each reader; empty if all readers share one.
     """
 
     traits = Traits(role="connection", takes_mask=True)

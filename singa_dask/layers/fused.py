@@ -1,4 +1,4 @@
-"""Fused: what an instance of a layer computes for its neighbours, in its own kernels."""
+"""Fused: which work of its neighbours a layer does in its own kernels."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from singa_dask.layers.feature import Feature
 
 @dataclass
 class Fused:
-    """What an instance of a layer computes for its neighbours; `singa_dask.net.fuse` decides, by `Speed.fuses`.
+    """Which work of its neighbours a layer does. `singa_dask.net.fuse` sets it, as `Speed.fuses` permits.
 
     Attributes
     ----------
     relu : bool
-        "relu": output 0 is to be the ReLU of what the layer computes.
+        "relu": apply a ReLU to output 0.
     masks_output : bool
-        "relu" too: the gradient of output 0 is still to be set to 0 where the output is.
+        "relu" too: set the gradient of output 0 to 0 where the output is 0, before using it.
     masks_source : bool
-        "relu_grad": the gradient of source 0 is to be 0 where the source is.
+        "relu_grad": set the gradient of source 0 to 0 where the source is 0.
     added : Feature or None
-        "add": what is to be added to output 0.
+        "add": a feature to add to output 0.
     added_grad : Feature or None
-        "add_grad": the feature whose gradient is to be added to that of source 0.
+        "add_grad": a feature whose gradient is added to the gradient of source 0.
     shared : tuple of Feature
-        "pass_grad": sources whose ``grad`` is that of output 0, the same array.
+        "pass_grad": sources whose ``grad`` is the same array as that of output 0.
     idle : tuple of str
-        Verbs of the layer that do nothing, as its neighbours do their work.
+        Methods of this layer that do nothing, as a neighbour does their work.
     """
 
     relu: bool = False

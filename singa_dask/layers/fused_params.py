@@ -1,4 +1,4 @@
-"""FusedParams: the params of several gates next to each other in memory, for one matrix product."""
+"""FusedParams: the params of several gates in one array, for one matrix product."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Sequence
 from singa_dask.layers.param import Param
 from singa_dask.ops.contract import Array, DType, Ops
 
-# Rows a power of two apart share few lines of a cache; those of matrices are set apart by this many values more.
+# Padding of rows, as rows a power of two apart would share few cache lines.
 GAP = 32
 
 
 def padded_matrix(ops: Ops, shape: Sequence[int], dtype: DType) -> Array:
-    """Return uninitialised memory of two axes whose rows are padded."""
+    """Return an uninitialised matrix with padded rows."""
     return ops.empty((shape[0], shape[1] + GAP), dtype)[:, : shape[1]]
 
 
 class FusedParams:
-    """The params of several gates next to each other in one array, copied once a batch at the first use.
+    """The params of several gates side by side in one array, copied once a batch on first use.
 
     Parameters
     ----------
     params : sequence of Param
         Weights (D, V) or biases (D,), in their order in the array.
     biases : sequence of Param, optional
-        If given, even empty, the array is transposed, (V, gates D), and these are added to each row.
+        If not None, the array is transposed, (V, gates D), and these biases, if any, are added to each row.
     """
 
     def __init__(self, params: Sequence[Param], biases: Sequence[Param] | None = None) -> None:

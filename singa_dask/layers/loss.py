@@ -17,8 +17,8 @@ from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field, Many, NonNegative, Positive, Size
-from singa_dask.errors import ConfigError, DataError, Problem, listed
-from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes, check_labels
+from singa_dask.errors import ConfigError, Problem, listed
+from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes, check_labels, data_error
 from singa_dask.layers.contiguous import contiguous, contiguous_out
 from singa_dask.layers.feature import RecordIds
 from singa_dask.layers.traits import Speed, Traits
@@ -212,9 +212,10 @@ class SoftmaxLoss(Loss):
         self._is_compared, source = True, self.conf.srclayers[1]
         names = self.context.classes_of(source)
         if len(names) > self.n_classes and self.ignored is None:
-            raise DataError(
-                f"layer {self.name}: {len(names)} classes from {source!r}, {listed(names, MAX_SHOWN)}, but scores for "
-                f"{self.n_classes}. Give the layer of the scores num_output: {len(names)}."
+            raise data_error(
+                self,
+                f"{len(names)} classes from {source!r}, {listed(names, MAX_SHOWN)}, but scores for "
+                f"{self.n_classes}. Give the layer of the scores num_output: {len(names)}.",
             )
 
     def _prepare_mixed(self, records: RecordIds) -> None:
@@ -239,7 +240,7 @@ class SoftmaxLoss(Loss):
 
     def _key(self, worker: int) -> str:
         """Return the name of what a worker sends to the others."""
-        return f"sums of step {self.site.first_step} of {self.conf_name} of worker {worker}"
+        return f"sums of step {self.site.first_step} of {self.site.layer} of worker {worker}"
 
     def _normalisation(self) -> float:
         """Return what the mean over N rows is multiplied with to be that over the rows of the group that count."""
@@ -340,7 +341,7 @@ class PixelSoftmaxLoss(SoftmaxLoss):
             labels: Array = values.astype(np.int32)
         if (wrong := values != labels).any():
             source = self.conf.srclayers[1]
-            raise DataError(f"layer {self.name}: label {values[wrong][0]:g} from {source!r}. Expected integers.")
+            raise data_error(self, f"label {values[wrong][0]:g} from {source!r}. Expected integers.")
         return labels
 
     def rows(self, source: int = 0) -> Array:
@@ -455,7 +456,7 @@ class SigmoidCrossEntropyLoss(Loss):
         if isinstance(targets, np.ndarray) and not (targets.min() >= 0 and targets.max() <= 1):
             wrong = float(targets[~((targets >= 0) & (targets <= 1))][0])
             source = self.conf.srclayers[1]
-            raise DataError(f"layer {self.name}: target {wrong:g} from {source!r}. Expected 0, 1 or a value between.")
+            raise data_error(self, f"target {wrong:g} from {source!r}. Expected 0, 1 or a value between.")
 
     def forward(self, phase: Phase) -> None:
         x, t = self.rows(0), self.rows(1)

@@ -1,4 +1,4 @@
-"""Metrics: what a layer measures of its batches, summed on the device until it is taken."""
+"""Metrics: sums of what a layer measures in its batches, kept on the device until they are taken."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Totals = Mapping[str, tuple[float, float]]
 
 
 def add_totals(parts: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, tuple[float, float]]:
-    """Return (sum, count) of each metric over batches, or workers, in their order."""
+    """Return (sum, count) of each metric over several batches or workers."""
     totals: dict[str, tuple[float, float]] = {}
     for part in parts:
         for name, (total, count) in part.items():
@@ -22,24 +22,19 @@ def add_totals(parts: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, tupl
 
 
 class Metrics:
-    """Sums of metrics by name: numbers on a CPU; on a GPU they stay there, so that a step need not wait for them.
-
-    Parameters
-    ----------
-    ops : Ops
-        Kernels of the device.
+    """Sums of metrics by name. On a GPU they stay on the device, so that a step need not wait for them.
 
     Attributes
     ----------
     counts : dict of str to float
-        What each sum is divided by where it is shown.
+        What each sum is divided by when it is shown.
     own_counts : set of str
-        Metrics that are no means of batches: the layer counts what it sums, e.g. words.
+        Metrics that are not means over rows: the layer counts what it sums, e.g. words.
     """
 
     def __init__(self, ops: Ops) -> None:
         self.ops = ops
-        # by name, and by what their sum is multiplied with and divided by: done once, when they are taken
+        # by (name, scale, n); `take` multiplies by scale and divides by n
         self._totals: dict[tuple[str, float, float], Scalar] = {}
         self.counts: dict[str, float] = {}
         self.own_counts: set[str] = set()
@@ -66,24 +61,24 @@ class Metrics:
             name, scale, n = key
             if name in sums:
                 sums[name] += scale * self._number(total) / n
-            # in place where it lies on a GPU: kernels that are repeated go on adding there
+            # in place on a GPU, as captured kernels go on adding there
             self._totals[key] = self.ops.reset(total)
         taken = {name: (total, self.counts[name]) for name, total in sums.items()}
         self.counts.clear()
         return taken
 
     def state(self) -> dict[str, Any]:
-        """Return the sums since the last `take` as plain values, for `restore`; waits for a GPU."""
+        """Return the sums since the last `take` as plain values, for `restore`. Waits for a GPU."""
         totals = [[*key, self._number(total)] for key, total in self._totals.items()]
         return {"totals": totals, "counts": dict(self.counts)} if self.counts else {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue sums that `state` has returned."""
+        """Continue the sums that `state` returned."""
         self._totals = {(name, scale, n): total for name, scale, n, total in state["totals"]}
         self.counts = dict(state["counts"])
 
     def totals(self, wait: bool = True) -> Iterator[tuple[str, float]]:
-        """Yield each name with an unscaled sum; without ``wait`` that of some steps ago, if a GPU is behind."""
+        """Yield each name with its unscaled sum; without ``wait`` the sum may be some steps old on a GPU."""
         for (name, *_), total in self._totals.items():
             number = self._number(total) if wait else self.ops.poll(total)
             if number is not None:

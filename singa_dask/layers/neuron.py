@@ -31,7 +31,7 @@ class SoftmaxConf(Conf):
     """``softmax_conf`` (SINGA's SoftmaxProto)."""
 
     num_softmax_per_instance: Size = 1
-    """Softmaxes over equal parts of a row; of images 1, or as many as they have pixels: over the channels of each."""
+    """Softmaxes over equal parts of a row. For images 1, or the number of pixels for one over the channels of each."""
 
 
 class DropoutConf(Conf):
@@ -44,7 +44,7 @@ class DropoutConf(Conf):
 def linear_gradients(
     ops: Ops, x: Array, gy: Array, gw: Array, gb: Array | None, transpose: bool = False, accumulate: bool = False
 ) -> None:
-    """Compute the gradients of the params of `Ops.linear`, in one kernel where a device prefers that."""
+    """Compute the gradients of the params of `Ops.linear`, in one kernel if the device prefers large ones."""
     if gb is not None and ops.prefers_large_kernels:
         ops.linear_grad_params(x, gy, gw, gb, transpose, accumulate)
         return
@@ -55,9 +55,9 @@ def linear_gradients(
 
 @LAYERS.register()
 class InnerProduct(Layer):
-    """y = x W^T + b: x (N, ...) taken as (N, D), images in the order C, H, W; W (H, D), b (H,), y (N, H).
+    """y = x W^T + b: x (N, ...) as rows (N, D), images in the order C, H, W; W (H, D), b (H,), y (N, H).
 
-    ``transpose`` makes it y = x W + b with W (D, H). ``bias_term: false`` leaves b out, which SINGA ignores.
+    With ``transpose`` y = x W + b and W (D, H). ``bias_term: false``, which SINGA ignores, leaves b out.
     """
 
     block = InnerProductConf
@@ -102,13 +102,13 @@ class InnerProduct(Layer):
 class Softmax(Layer):
     """y = exp(x) / sum exp(x), of each record x (N, ...) taken as a row: y (N, D).
 
-    ``num_softmax_per_instance`` n cuts each row in n equal parts, each with a softmax of its own. Of images
-    (N, C, H, W) n is 1, or H W: then the softmax is over the channels at each pixel, and y is (N, C, H, W). The
-    gradient is y (gy - sum(gy y)).
+    With ``num_softmax_per_instance`` n each of n equal parts of a row has its own softmax. For images (N, C, H, W) n is
+    1, or H W for a softmax over the channels of each pixel; then y is (N, C, H, W). The gradient is
+    y (gy - sum(gy y)).
 
     Notes
     -----
-    SINGA has no gradient for it on a CPU, and ignores the number.
+    SINGA has no gradient of it on a CPU, and ignores the number.
     """
 
     block = SoftmaxConf
@@ -162,7 +162,7 @@ class Dropout(Layer):
 
     def setup(self) -> None:
         self.keep = 1 - self.conf.block(DropoutConf).dropout_ratio
-        # the output of other nets is that of the source, which others may read too
+        # otherwise the output is the source's data, which other layers may read too
         self.drops = bool(self.context.phase & Phase.TRAIN)
         self.y = self.add_output(self.sources[0].shape, overwritable=self.drops, own_data=self.drops)
         self.mask = self.buffer("mask", self.y.shape, when="training")
@@ -183,7 +183,7 @@ class Dropout(Layer):
         self.ops.multiply(x, self.mask.data, out=self.y.data)
 
     def draw(self, key: tuple[int | str, ...], mask: Array) -> None:
-        """Draw the mask of a time step; a part of the features takes its part of the mask of all features."""
+        """Draw the mask of a time step; a shard of the features has its part of the whole mask."""
         span, first_row = self.features[0].span, self.first_row(len(mask))
         if span.size == span.total:
             self.ops.dropout_mask(key, self.keep, out=mask, first_row=first_row)

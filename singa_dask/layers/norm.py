@@ -87,16 +87,16 @@ class LRN(Layer):
 class BatchNorm(Layer):
     """y = scale (x - m) / sqrt(v + epsilon) + shift for each channel of x (N, C, H, W), or each column of x (N, C).
 
-    In training m and v are mean and variance of the worker's batch, over all rows and pixels; in tests the running
-    ones: ``mean = momentum mean + (1 - momentum) m``, and the variance
-    likewise. A batch of images (N, H, W) has one channel. Params, each (C,), with initial values: scale (1), shift (0),
-    mean (0), variance (1). The updater does not change mean and variance; several workers average them.
+    In training m and v are mean and variance of the worker's batch, over all rows and pixels; in tests they are running
+    averages, ``mean = momentum mean + (1 - momentum) m``, and the variance likewise. A batch of images (N, H, W) has
+    one channel. Params, each (C,), with initial values: scale (1), shift (0), mean (0), variance (1). The updater does
+    not change mean and variance; several workers average them.
 
     Notes
     -----
-    After Ioffe and Szegedy (2015), with the variance that divides by the number of values throughout. Gradients are as
-    those of LayerNorm, with means over a channel. SINGA's BM does nothing on a CPU; its CudnnBM keeps the last batch
-    only and lets its updater change what it keeps.
+    After Ioffe and Szegedy (2015), but the variance always divides by the number of values. Gradients are as in
+    LayerNorm, with means over a channel. SINGA's BM does nothing on a CPU; its CudnnBM keeps the statistics of the last
+    batch only, and its updater changes them.
     """
 
     block = BMConf
@@ -138,11 +138,11 @@ class BatchNorm(Layer):
 
     @property
     def has_one_value(self) -> bool:
-        """Whether a channel has one value in a batch: normalised it is zero, and the output the shift."""
+        """Whether each channel has a single value in a batch, which always normalises to zero."""
         return math.prod(self.sources[0].shape) == self.mean.shape[0]
 
     def channels(self, x: Array) -> Array:
-        """Return rows (N, C) as they are, all else as images."""
+        """Return rows (N, C) unchanged, other values as images."""
         return x if self.rows_of_values else as_images(x)
 
 
@@ -163,8 +163,8 @@ class GroupNorm(Layer):
 
     Notes
     -----
-    After Wu and He (2018), with their 32 groups unless the job says otherwise. One group is layer normalisation of
-    images, as many as channels instance normalisation. Gradients are as those of LayerNorm, with means over a group.
+    After Wu and He (2018), by default with their 32 groups. One group is layer normalisation of images; one group for
+    each channel is instance normalisation. Gradients are as in LayerNorm, with means over a group.
     """
 
     block = GroupNormConf
@@ -221,7 +221,7 @@ class RMSNorm(Layer):
 
     def setup(self) -> None:
         shape = self.sources[0].shape
-        check_axes(self, "rows. Say GroupNorm for images", 2)
+        check_axes(self, "rows. Use GroupNorm for images", 2)
         self.epsilon = self.conf.block(RMSNormConf).epsilon
         self.add_output(shape, overwritable=True)
         self.scale = self.add_param(shape[1:], value=1)
@@ -268,7 +268,7 @@ class LayerNorm(Layer):
 
     Notes
     -----
-    After Ba et al. (2016), whose gain and bias these are. The variance divides by D. In NumPy, with columns
+    After Ba et al. (2016), who call the params gain and bias. The variance divides by D. In NumPy, with columns
     s = sqrt(v + epsilon) and rows n = (x - m) / s, g = scale * gy, the gradients are ``(gy * n).sum(0)`` of scale,
     ``gy.sum(0)`` of shift and ``(g - g.mean(1) - n * (g * n).mean(1)) / s`` of x, the means as columns.
     """
@@ -279,7 +279,7 @@ class LayerNorm(Layer):
 
     def setup(self) -> None:
         shape = self.sources[0].shape
-        check_axes(self, "rows. Say GroupNorm for images", 2)
+        check_axes(self, "rows. Use GroupNorm for images", 2)
         self.epsilon = self.conf.block(LayerNormConf).epsilon
         self.add_output(shape, overwritable=True)
         self.scale, self.shift = (self.add_param(shape[1:], value=value) for value in (1, 0))

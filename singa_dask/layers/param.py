@@ -1,4 +1,4 @@
-"""Param: an array of weights of a layer, with what its initial values are drawn from."""
+"""Param: an array of weights of a layer, and the distributions of initial values."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ ORTHOGONAL = InitConf(type="Orthogonal")
 
 def glorot(fan_in: int, fan_out: int) -> InitConf:
     """Return the uniform distribution of Glorot and Bengio (2010): within sqrt(6 / (fan_in + fan_out)) of zero."""
-    # as many digits as float32 has, and as a person likes to read
+    # few digits, as job files show it
     bound = float(f"{math.sqrt(6 / (fan_in + fan_out)):.6g}")
     return InitConf(type="Uniform", low=-bound, high=bound)
 
 
 class ParamShard(NamedTuple):
-    """Which part of a logical param a partition of a layer has: a stretch of one axis."""
+    """The part of a logical param that a partition of a layer has: a span of one axis."""
 
     part: int
     axis: int
     span: Span
 
     def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the shape of the whole, of a part of ``shape``."""
+        """Return the shape of the whole param, given the shape of this part."""
         return (*shape[: self.axis], self.span.total, *shape[self.axis + 1 :])
 
     def of(self, values: Array) -> Array:
-        """Return this part of the whole's values, a view."""
+        """Return a view of this part of the whole param's values."""
         part: Array = values[(slice(None),) * self.axis + (slice(self.span.start, self.span.stop),)]
         return part
 
@@ -54,31 +54,31 @@ class Param:
     dtype : dtype
         float32 in training, float64 in gradient checks.
     running_statistic : bool
-        Not trained: ``grad`` is what the values are too large by, and an update is ``data -= grad / n_sharers``,
-        whatever the job's updater. So the workers of a group keep one average, which is in checkpoints like weights.
+        Not trained: ``grad`` holds the amount to subtract, and an update is ``data -= grad / n_sharers``, whatever the
+        job's updater. So the workers of a group keep one average, saved in checkpoints like weights.
     shard : ParamShard, optional
-        Which part of a logical param it is, where the layer is partitioned by features.
+        Which part of a logical param it is, if the layer is partitioned by features.
 
     Attributes
     ----------
     view : ParamShard or None
-        In place of ``shard`` where this process keeps the whole param, as others see other parts of it.
+        Replaces ``shard`` if this process keeps the whole param, because layers use different parts of it.
     grad : ndarray, shape ``shape``
-        Gradient of this sharer alone; RuntimeError where it has none, see `has_grad`.
+        Gradient of this sharer alone; RuntimeError if it has none, see `has_grad`.
     memory : ndarray, shape `memory_shape`
-        What ``grad`` lies in.
+        The array that ``grad`` is a view of.
     initial : InitConf or None
-        How to draw initial values that neither the job nor a checkpoint has; None if they have to.
+        How to draw initial values that neither the job nor a checkpoint has; None if one of them must.
     is_idle : bool
-        Its gradient is always 0, so it has none; it counts among the sharers all the same.
+        Its gradient is always 0 and has no memory; it still counts as a sharer.
     owner : Param
-        The param whose values these are; itself when it is not shared.
+        The param whose values it uses; itself if it is not shared.
     version : int
-        Updates that the values have seen; -1 before they are initialised. The owner's counts.
+        Number of updates of the values; -1 before they are initialised. Only the owner's is used.
     last_version : int
         `version` when the gradient was last sent.
     cancellation : Cancellation
-        Where to wait for versions; all params of a net use one. The owner's counts.
+        Where to wait for versions; shared by all params of a net. Only the owner's is used.
     """
 
     def __init__(
@@ -109,11 +109,11 @@ class Param:
 
     @property
     def key(self) -> str:
-        """Name of this part of the param: what servers know it by."""
+        """Name of this part of the param on the servers."""
         return self.key_of(self.name)
 
     def key_of(self, owner: str) -> str:
-        """Return what servers know this part of the values of an owner by."""
+        """Return the name on the servers of this part of an owner's values."""
         return owner if self.shard is None else f"{owner}@{self.shard.part}"
 
     @property
@@ -124,34 +124,31 @@ class Param:
 
     @property
     def memory_shape(self) -> tuple[int, ...]:
-        """Shape of what is kept and sent: that of the part, or of the whole where that is kept."""
+        """Shape of the array that is kept and sent: of the part, or of the whole param if that is kept."""
         return self.shape if self.view is None else self.whole_shape
 
     @property
     def size(self) -> int:
-        """Number of values that are kept and sent."""
+        """Number of values of the array that is kept and sent."""
         return math.prod(self.memory_shape)
 
     @property
     def values(self) -> Array:
-        """All values that are kept, shape `memory_shape`: the owner's memory, which units of one process may share.
-
-        RuntimeError where it has none yet; see `has_data`.
-        """
+        """The owner's values, shape `memory_shape`, which units of one process may share; see `has_data`."""
         values = self.owner._data
         if values is None:
-            raise RuntimeError(f"param {self.name!r}: it has no values. Expected some to be given or drawn first.")
+            raise RuntimeError(f"param {self.name!r}: it has no values. Expected them to be set or drawn first.")
         # A sharer may see the same values in another shape, as SINGA allows.
         return values if values.shape == self.memory_shape else values.reshape(self.memory_shape)
 
     @property
     def has_data(self) -> bool:
-        """Whether it has `values`."""
+        """Whether there are `values`."""
         return self.owner._data is not None
 
     @property
     def data(self) -> Array:
-        """What the layer computes with, shape ``shape``: `values`, or a part of them."""
+        """The values that the layer uses, shape ``shape``: `values`, or a part of them."""
         return self.values if self.view is None else self.view.of(self.values)
 
     @data.setter
@@ -160,17 +157,17 @@ class Param:
 
     @classmethod
     def part_of(cls, owner: Param, like: Param) -> Param:
-        """Return a param that keeps, where its owner is not, the part of the owner's values that ``like`` has."""
+        """Return a param that keeps the same part of the owner's values as ``like``, on a worker without the owner."""
         shape = like.shape if like.shard else owner.whole_shape
         return cls(owner.name, shape, owner.conf, owner.dtype, owner.running_statistic, like.shard)
 
     def keep_whole(self) -> None:
-        """Keep the whole param and compute with a part of it."""
+        """Keep the whole param, and use a part of it."""
         self.view, self.shard = self.shard, None
 
     @property
     def has_grad(self) -> bool:
-        """Whether it has a gradient: it does where it is trained, and does not idle."""
+        """Whether it has a gradient: it is trained and not `is_idle`."""
         return self._grad is not None
 
     @property
@@ -182,10 +179,10 @@ class Param:
     @grad.setter
     def grad(self, values: Array) -> None:
         if values is not self._grad:
-            raise TypeError("grad = ... is never sent. Write into its memory: grad[...] = ...")
+            raise TypeError("grad = ... would not be sent. Write into its memory: grad[...] = ...")
 
     def swap_grad(self, values: Array) -> Array:
-        """Move the gradient to other memory; return the memory it was in."""
+        """Let the gradient use other memory; return its memory before."""
         before, self._grad = self.grad, values
         return before
 
@@ -202,25 +199,25 @@ class Param:
             self._grad = self._memory if self.view is None else self.view.of(self._memory)
 
     def share(self, owner: Param) -> None:
-        """Use the values of ``owner``; the gradient stays this param's own."""
+        """Use the values of ``owner``, with a gradient of its own."""
         self.owner = owner.owner
 
     def wait(self, version: int) -> None:
-        """Block until the values have seen ``version`` updates.
+        """Wait until the values have had ``version`` updates.
 
         Raises
         ------
         Aborted
-            The job ended meanwhile.
+            The job ended.
         """
         owner = self.owner
         if owner.version >= version:
             return
-        what = "update" if version else "first values"
+        what = "update" if version else "initial values"
         owner.cancellation.wait(lambda: owner.version >= version, f"{what} of param {owner.name}")
 
     def publish(self, version: int) -> None:
-        """Say that the values have now seen ``version`` updates."""
+        """Wake threads that wait for ``version`` updates of the values."""
         owner = self.owner
         with owner.cancellation.condition:
             owner.version = max(version, owner.version)

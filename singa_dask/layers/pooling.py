@@ -21,9 +21,9 @@ class PoolingConf(WindowConf):
     pool: Annotated[Literal["MAX", "AVG"], choice()] = "MAX"
     """Take the largest value of a window, or the mean."""
     ties: Literal["first", "all"] = "first"
-    """Which of equal largest values of a window get its gradient: the first, by rows, or each, as SINGA's kPooling."""
+    """Which of equal largest values of a window get the gradient: the first, or all, as in SINGA's kPooling."""
     count_include_pad: bool | None = None
-    """Whether padding counts in a mean; when not given it does, but for CudnnPool."""
+    """Whether padding counts in a mean; by default yes, except for CudnnPool."""
     stride_x: Size = 2
     """Step of the window to the right."""
     stride_y: Size = 2
@@ -34,14 +34,14 @@ class PoolingConf(WindowConf):
 class Pooling(Windowed):
     """y (N, C, OH, OW) = the largest value of each window of x (N, C, H, W), or their mean: ``pool`` MAX or AVG.
 
-    Padding never is the largest; of equal values the first, by rows, gets the gradient, or all do (``ties``). A mean
-    is the sum of the window's pixels over kernel_y kernel_x, or over the number of its pixels that are in the image
-    where ``count_include_pad`` is false, as it is for CudnnPool by itself.
+    Padding is never the largest. Of equal values the first, by rows, gets the gradient, or all do (``ties``). A mean is
+    the sum of the window's pixels over kernel_y kernel_x, or over the number of its pixels inside the image if
+    ``count_include_pad`` is false, the default of CudnnPool.
 
     Notes
     -----
-    SINGA's kPooling takes no notice of ``pad`` and gives the gradient to all of equal values, as its job files do here
-    (``ties: all``); its kCPooling mixes up the axes.
+    SINGA's kPooling ignores ``pad`` and gives the gradient to all equal values, as ``ties: all`` does; its kCPooling
+    confuses the axes.
     """
 
     block = PoolingConf
@@ -57,7 +57,9 @@ class Pooling(Windowed):
                 raise ConfigError(Problem(("pooling_conf", block.key("pad", axis)), message))
         self.takes_mean, self.all_ties = block.pool == "AVG", block.ties == "all"
         if self.all_ties and self.context.dtype != self.context.param_dtype:
-            raise ConfigError(Problem(("pooling_conf", "ties"), "all is not for precision bf16; expected first."))
+            raise ConfigError(
+                Problem(("pooling_conf", "ties"), "all is not supported in precision bf16. Expected first.")
+            )
         counts = block.count_include_pad
         self.count_pad = self.conf.type != "CudnnPool" if counts is None else counts
         self.y = self.add_output((n_rows, n_channels, *places), overwritable=not self.all_ties)
@@ -103,7 +105,7 @@ class GlobalPoolingConf(Conf):
 class GlobalPooling(Layer):
     """y (N, C) = the mean of each channel of x (N, C, H, W) over its pixels, or its largest value: ``pool`` AVG or MAX.
 
-    Of equal largest values the first, by rows, gets the gradient. The mean is that of Lin et al. (2014).
+    Of equal largest values the first, by rows, gets the gradient. After Lin et al. (2014).
     """
 
     block = GlobalPoolingConf
@@ -153,8 +155,8 @@ class AdaptivePoolingConf(Conf):
 class AdaptivePooling(Layer):
     """y (N, C, OH, OW) = the mean of each of OH OW windows of x (N, C, H, W), or its largest value: ``pool``.
 
-    Window i reaches down from row floor(i H / OH) to before row ceil((i + 1) H / OH), and to the right likewise, so
-    that images of any size give ``height`` OH and ``width`` OW. Neighbours share a row where OH does not divide H.
+    Window i has the rows from floor(i H / OH) to ceil((i + 1) H / OH) - 1, and columns likewise, so that images of any
+    size give ``height`` OH and ``width`` OW. Neighbouring windows share a row if OH does not divide H.
     """
 
     block = AdaptivePoolingConf
@@ -169,7 +171,7 @@ class AdaptivePooling(Layer):
                 message = f"expected at most {size}, the {key} of an image, got {n}."
                 raise ConfigError(Problem(("adaptivepooling_conf", key), message))
         self.add_output((n_rows, n_channels, *wanted), overwritable=True)
-        # (pixels of x, windows of y, kernel): all windows at once where they have one size and share no pixels
+        # (pixels of x, windows of y, kernel); all windows at once if they have one size and share no pixels
         self.cells: list[tuple[Any, Any, tuple[int, int]]] = []
         if not any(size % n for size, n in zip(sizes, wanted, strict=True)):
             self.cells = [(..., ..., (sizes[0] // wanted[0], sizes[1] // wanted[1]))]

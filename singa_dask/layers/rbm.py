@@ -1,8 +1,8 @@
 """The two layers of a restricted Boltzmann machine (RBM), which contrastive divergence trains.
 
 After Hinton, "Training products of experts by minimizing contrastive divergence" (2002), and SINGA's
-src/neuralnet/neuron_layer/rbm.cc: all statistics are of probabilities, or of means of Gaussian units; only what drives
-a reconstruction is a sample, of the hidden units.
+src/neuralnet/neuron_layer/rbm.cc: all statistics are of probabilities, or of means of Gaussian units; only
+reconstructions start from samples, of the hidden units.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class RBMConf(Conf):
     """``rbm_conf``, in the visible and in the hidden layer (SINGA's RBMProto)."""
 
     hdim: Size
-    """Hidden units; both layers say it."""
+    """Number of hidden units; set it in both layers."""
     bias_term: bool = True
     """Whether there is a bias."""
     gaussian: bool = False
-    """Whether the layer's own units are Gaussian: linear, with unit variance, instead of Bernoulli."""
+    """Whether the units of this layer are Gaussian, linear with unit variance, instead of Bernoulli."""
 
 
 # After Hinton, "A practical guide to training restricted Boltzmann machines" (2010).
@@ -37,16 +37,16 @@ INITIAL = InitConf(type="Gaussian", std=0.01)
 
 
 class Units(Feature):
-    """What one layer of an RBM hands to the other: the states of its units, twice.
+    """The states of the units of one layer of an RBM, given the records and given the model.
 
     Attributes
     ----------
     data : ndarray, shape (N, D)
-        At the records: those themselves, or probabilities (means of Gaussian units) given them.
+        The records, or the probabilities (means of Gaussian units) given them.
     model : ndarray, shape (N, D)
-        The same after Gibbs sampling: as the model has them.
+        The same after Gibbs sampling.
     both : Buffer, shape (2 N, D)
-        ``data``, then ``model``, which are views of it.
+        ``data`` and ``model`` are its halves.
     gaussian : bool
         Whether units are linear with unit variance, instead of Bernoulli.
     weight : Param
@@ -63,15 +63,15 @@ class Units(Feature):
 
 
 class _RBMLayer(Layer):
-    """What the two layers have in common."""
+    """Base of the two layers."""
 
     block = RBMConf
     traits = Traits(params=("weight", "bias"), role="unsupervised")
 
-    def add_units(self, n_rows: int, n_units: int, n_visible: int) -> None:
-        """Add output and params."""
+    def add_units(self, n_rows: int, n_units: int, n_visible: int, *, requires_grad: bool = True) -> None:
+        """Add output and params; ``requires_grad`` is of the weight."""
         block, dtype = self.conf.block(RBMConf), self.context.dtype
-        self.weight = self.add_param((block.hdim, n_visible), initial=INITIAL)
+        self.weight = self.add_param((block.hdim, n_visible), initial=INITIAL, requires_grad=requires_grad)
         self.bias = self.add_param((n_units,), initial=ZEROS) if block.bias_term else None
         both = self.buffer("both", (2 * n_rows, n_units), dtype)
         self.units = Units((n_rows, n_units), dtype, block.gaussian, self.weight, both)
@@ -82,14 +82,14 @@ class _RBMLayer(Layer):
         units.data, units.model = units.both.data[:n_rows], units.both.data[n_rows:]
 
     def drive(self, x: Array, out: Array, transpose: bool = False) -> None:
-        """Compute the probabilities, or the means, of the units given those of the other layer."""
+        """Compute the probabilities, or means, of the units given the other layer's units."""
         bias = None if self.bias is None else self.bias.data
         self.ops.linear(x, self.weight.data, bias, out=out, transpose=transpose)
         if not self.units.gaussian:
             self.ops.sigmoid(out, out=out)
 
     def backward(self, phase: Phase) -> None:
-        """Compute that of the bias: mean of ``model`` less mean of ``data``."""
+        """Compute the gradient of the bias: mean of ``model`` minus mean of ``data``."""
         if self.bias is None:
             return
         grad, units, ops = self.bias.grad, self.units, self.ops
@@ -105,14 +105,14 @@ class RBMVis(Feedback, _RBMLayer):
 
     ``srclayers`` are the layer of the records and the RBMHid. Params: W (H, D), H being ``rbm_conf.hdim``, and b (D,).
     A reconstruction is sigmoid(h W + b), of Gaussian units h W + b, where h is a sample of the hidden units: 1 with
-    their probability, or Gaussian with their mean and variance 1. It is not sampled itself. The gradient of W is
-    (h-^T v- - h+^T v+) / N: what the model makes (-), less what the records make (+).
+    their probability, or Gaussian with their mean and variance 1. The reconstruction is not sampled. The gradient of W
+    is (h-^T v- - h+^T v+) / N, of the model (-) and of the records (+).
 
-    The figure "squared_error" is the mean over records of sum (x - v)^2, v being the first reconstruction of x.
+    The metric "squared_error" is the mean over records of sum (x - v)^2, v being the first reconstruction of x.
 
     Notes
     -----
-    SINGA has no Gaussian visible units, and prints half the error, or less.
+    SINGA has no Gaussian visible units, and prints half of this error or less.
     """
 
     traits = _RBMLayer.traits.replace(n_sources=(1, 2))
@@ -120,7 +120,7 @@ class RBMVis(Feedback, _RBMLayer):
 
     def setup(self) -> None:
         if len(self.sources) != 1 or len(self.conf.srclayers) != 2:
-            message = f"{self.conf.type} reads two layers: that of the records, then an RBMHid that reads it in turn."
+            message = f"{self.conf.type} reads two layers: the records, and an RBMHid that reads this layer."
             raise ConfigError(Problem(("srclayers",), message))
         n_rows, n_visible = self.sources[0].shape[0], self.sources[0].size
         self.add_units(n_rows, n_visible, n_visible)
@@ -128,7 +128,7 @@ class RBMVis(Feedback, _RBMLayer):
 
     def bind_feedback(self, source: Feature) -> None:
         if not isinstance(source, Units):
-            message = f"expected an RBMHid, {self.conf.srclayers[1]!r} is none."
+            message = f"expected an RBMHid, but {self.conf.srclayers[1]!r} is not one."
             raise ConfigError(Problem(("srclayers", 1), message))
         self.hidden = source
         shape, dtype = source.shape, source.dtype
@@ -137,7 +137,7 @@ class RBMVis(Feedback, _RBMLayer):
         self.signed = self.buffer("signed", (2 * shape[0], *shape[1:]), dtype, when="backward")
 
     def forward(self, phase: Phase) -> None:
-        """Take the records; with `Phase.NEGATIVE` reconstruct, with `Phase.TEST` too from them."""
+        """Copy the records; or with `Phase.NEGATIVE` reconstruct, in tests from the records' hidden units."""
         if not phase & Phase.NEGATIVE:
             self.n_samples = 0
             self.ops.copy(self.rows(), out=self.units.data)
@@ -173,9 +173,9 @@ class RBMVis(Feedback, _RBMLayer):
 class RBMHid(_RBMLayer):
     """The hidden units: probabilities sigmoid(v W^T + c) of the visible ones v (N, D), or means v W^T + c.
 
-    The source is the RBMVis. Params: W (H, D), shared from the RBMVis or shared by it, and c (H,). The gradient of W is
-    all at the RBMVis; this layer's own stays 0, but as a param that shares it counts: unless one of the two says
-    ``share_gradient: sum``, W learns from half of it, as in SINGA.
+    The source is the RBMVis. Params: W (H, D), shared from the RBMVis or shared by it, and c (H,). The RBMVis
+    computes the gradient of W. This layer adds 0 to it but counts as a sharer, so that W learns from half of the
+    gradient, as in SINGA, unless one of the two has ``share_gradient: sum``.
     """
 
     def setup(self) -> None:
@@ -183,8 +183,7 @@ class RBMHid(_RBMLayer):
             message = f"{self.conf.type} reads an RBMVis, not {self.conf.srclayers[0]!r}."
             raise ConfigError(Problem(("srclayers",), message))
         self.visible = self.sources[0]
-        self.add_units(self.visible.shape[0], self.conf.block(RBMConf).hdim, self.visible.size)
-        self.weight.is_idle = True
+        self.add_units(self.visible.shape[0], self.conf.block(RBMConf).hdim, self.visible.size, requires_grad=False)
 
     def forward(self, phase: Phase) -> None:
         """Compute the units' probabilities given the records; with `Phase.NEGATIVE` given the reconstruction."""

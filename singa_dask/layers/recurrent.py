@@ -21,24 +21,24 @@ from singa_dask.ops.contract import Array
 
 
 class RecurrentConf(Conf):
-    """What the blocks of the recurrent layers share."""
+    """Base of the blocks of recurrent layers."""
 
     dim_hidden: Size
     """Units of the hidden state."""
     bias_term: bool = True
-    """Whether there are biases; none, as in SINGA, where the layer lists all its weights and nothing else."""
+    """Whether there are biases. As in SINGA, there are none if the layer lists its weights and nothing else."""
     reverse: bool = False
-    """Read the time steps from the last one to the first. Two layers, one of them reversed, and a Concate of both along
-    axis 1 are a bidirectional layer."""
+    """Read the time steps from the last to the first. For a bidirectional layer, join two layers, one of them reversed,
+    by a Concate along axis 1."""
     carry_state: bool = False
-    """Begin each batch with the state at the end of the batch before, where it goes on with the same stream."""
+    """Start each batch with the last state of the previous batch, if it continues the same stream."""
 
 
 Own = TypeVar("Own", bound="Recurrent")
 
 
 class _TimeStep(NamedTuple):
-    """Where a time step is: its rows, and those of the states before and after it in memory."""
+    """The rows of a time step, and the rows in memory of the states before and after it."""
 
     rows: slice
     before: slice
@@ -46,28 +46,28 @@ class _TimeStep(NamedTuple):
 
 
 class Recurrent(Layer):
-    """What recurrent layers share: sources x (T N, ...) and perhaps the first state (N, D); output (T N, D).
+    """Base of recurrent layers. Sources: x (T N, ...), optionally the first state (N, D). Output: (T N, D).
 
-    Where a PaddingMask, a further source, says that a time step is padding, the state stays what it was. So the last
-    output is the state after the last step that is no padding, and a layer with ``reverse`` begins there.
+    A PaddingMask may be a further source. The state does not change in time steps of padding, so the last output is the
+    state after the last other step, and a layer with ``reverse`` starts there.
 
-    Without a source for it the first state is zeros, or with ``carry_state`` the last one of the batch before, whose
-    gradient ends here. Params are a W (D, V), a U (D, D) and a b (D,) for each gate: all W, all U, all b. There are
-    no b with ``bias_term: false``, nor, as in SINGA, where the job lists just the W and the U.
+    By default the first state is zeros, or with ``carry_state`` the last state of the previous batch, which gets no
+    gradient. Params are a W (D, V), a U (D, D) and a b (D,) for each gate: all W, all U, all b. There are no b with
+    ``bias_term: false``, or if the job lists just the W and the U, as in SINGA.
 
-    A part of the units, ``own``, has its rows of all params; it computes one time step, from the whole state before.
+    A shard of the units, ``own``, has its rows of all params, and computes single time steps from whole states.
 
     Attributes
     ----------
     gates : tuple of str
         In the order of their params.
     input_order, state_order : tuple of int
-        Places in ``gates`` of what comes from the input, and of what comes from the state, as they lie side by side.
+        Order of ``gates`` in memory, for products with the input and with the state.
     n_kept : int
-        Arrays (T N, D) that a step leaves to its gradient, side by side: first those that come from the input, last
-        those that come from the state. Gradients take their places.
+        Number of arrays (T N, D) that a step keeps side by side for its gradient: first products with the input, last
+        products with the state. Gradients overwrite them.
     skips : bool
-        Whether the state also gets on by another way than its matrix product.
+        Whether the next state depends on the state other than by its matrix product.
     """
 
     traits = Traits(n_sources=(1, 3), consumes=("one_hot_index",), takes_mask=True, steps="recurrent")
@@ -95,14 +95,14 @@ class Recurrent(Layer):
             "w": FusedParams(by_input[0]),
             "table": FusedParams(by_input[0], by_input[1] if self.biases else []),
             "u": FusedParams(by_state),
-            # in each time step, where a product is faster with weights that lie as it takes them
+            # on CPUs products in each time step are faster with transposed weights
             "u transposed": FusedParams(by_state, []),
         }
         if self.biases:
             self.fused_params["b"] = FusedParams(by_input[1])
 
     def _add_params(self, block: RecurrentConf) -> None:
-        """Add the params; at first a W is Glorot's, a U orthogonal, a b 0, but 1 for the forget gate of an LSTM."""
+        """Add the params. Initial values: W Glorot, U orthogonal, b 0, or 1 for the forget gate of an LSTM."""
         n_gates, n_inputs = len(self.gates), self.sources[0].size
         self.weights = [
             self.add_param((self.dim, n_inputs), initial=lambda whole: glorot(*whole)) for _ in range(n_gates)
@@ -113,10 +113,10 @@ class Recurrent(Layer):
             self.add_param((self.dim,), initial=ONES if gate == "f" else ZEROS)
             for gate in (self.gates if has_biases else ())
         ]
-        self.traits = self.traits.replace(params=self.traits.params[: len(self.params)])
+        self.traits = self.traits.replace(params=self.traits.params[: n_gates * (3 if has_biases else 2)])
 
     def _add_buffers(self) -> None:
-        """Declare the states: the first one, and after it the output; and what the gradient needs."""
+        """Declare memory for the first state and the output, and for the gradient."""
         n_rows, dtype = self.sources[0].shape[0], self.context.dtype
         self.state_memory = self.buffer("states", (n_rows + self.n_rows, self.dim), dtype)
         self.before_memory: Buffer | None = None
@@ -126,7 +126,7 @@ class Recurrent(Layer):
             "kept", (n_rows, self.n_kept * self.dim), dtype, make=partial(padded_matrix, self.ops)
         )
         if self.mask is not None:
-            # 1 where a row is none of padding, or is one
+            # 1 for rows that are not padding, and for rows that are
             self.valid, self.padding = (self.buffer(name, (n_rows,), dtype) for name in ("valid", "padding"))
 
     def attach(self) -> None:
@@ -142,18 +142,20 @@ class Recurrent(Layer):
         self.before = self.before_memory.data if self.before_memory else late if self.reverse else early
 
     def _check(self) -> None:
-        """Refuse what cannot be computed."""
+        """Raise ConfigError for unsupported options and sources."""
         conf = self.conf
         if self.context.dtype != self.context.param_dtype:
-            message = f"{conf.type} does not compute in bf16. Say precision: float32, or float64."
+            message = f"{conf.type} does not compute in bf16. Use precision: float32 or float64."
             raise ConfigError(Problem(("type",), message))
         if self.carries and self.site.feature_shard.count > 1:
-            message = f"{conf.type} with carry_state cannot be cut by features. Say 0 or -1, or leave out carry_state."
+            message = (
+                f"{conf.type} with carry_state cannot be partitioned by features. Use 0 or -1, or remove carry_state."
+            )
             raise ConfigError(Problem(("partition_dim",), message))
         if self.reverse:
             check_all_steps(self)
         if self.reverse and self.carries:
-            message = "the last time step comes first, so that no batch goes on with one before. Say false."
+            message = "with reverse no batch continues the previous one. Set false."
             raise ConfigError(Problem((self.block.block_key, "carry_state"), message))
         if self.first_state is None:
             return
@@ -162,10 +164,10 @@ class Recurrent(Layer):
             message = f"the first state is {self.first_state.shape}, expected {wanted}."
             raise ConfigError(Problem(("srclayers", place), message))
         if self.carries and not self.site.first_step:
-            message = f"the first state is that of {conf.srclayers[place]!r}. Leave that out, or carry_state."
+            message = f"{conf.srclayers[place]!r} gives the first state. Remove that source, or carry_state."
             raise ConfigError(Problem(("srclayers", place), message))
 
-    # -- what a type of layer says -----------------------------------------------------------------------
+    # -- defined by each type -----------------------------------------------------------------------
 
     def step(self, xw: Array, hu: Array, at: _TimeStep) -> None:
         """Compute a step: from ``states[at.before]`` to ``states[at.after]``, with ``kept[at.rows]`` for its gradient.
@@ -173,19 +175,19 @@ class Recurrent(Layer):
         Parameters
         ----------
         xw, hu : (N, gates D)
-            What comes from the input, biases included, and from the state; ``xw`` may be columns of ``kept[at.rows]``.
+            Products with the input, plus biases, and with the state; ``xw`` may be columns of ``kept[at.rows]``.
         at : _TimeStep
         """
         raise TypeError(f"{type(self).__name__} has no step()")
 
     def step_grad(self, gy: Array, gh: Array, at: _TimeStep) -> None:
-        """Put the gradients of a time step in the places of ``kept[at.rows]``.
+        """Overwrite ``kept[at.rows]`` with the gradients of a time step.
 
         Parameters
         ----------
         gy, gh : (N, D)
-            The sum of both is the gradient of ``states[at.after]``. To ``gh`` is written what gets to the state before
-            without its matrix product; anything where nothing does.
+            Their sum is the gradient of ``states[at.after]``. Written to ``gh``: the gradient of the state before,
+            except through its matrix product, if it `skips`.
         at : _TimeStep
         """
         raise TypeError(f"{type(self).__name__} has no step_grad()")
@@ -194,11 +196,11 @@ class Recurrent(Layer):
 
     @property
     def first(self: Own) -> Own:
-        """The copy of the first time step, where there is one for each, else this layer."""
+        """The copy of the first time step; this layer if there are no copies."""
         return cast(Own, self.site.prototype or self)
 
     def weights_of(self, key: str) -> Array:
-        """Return params of all gates side by side."""
+        """Return the params of all gates side by side."""
         return self.first.fused_params[key].value(self.ops)
 
     def columns(self, order: Sequence[int], gate: int, values: Array) -> Array:
@@ -238,7 +240,7 @@ class Recurrent(Layer):
             self.state = tuple(values[self.steps[-1].after] for values in self.memories)
 
     def from_input(self, out: Array) -> None:
-        """Compute what the input gives to the gates in all time steps."""
+        """Compute the products with the input in all time steps."""
         index = self.sources[0].one_hot_index
         if index is None:
             self.x = self.rows()
@@ -247,7 +249,7 @@ class Recurrent(Layer):
             self.ops.take_rows(self.weights_of("table"), index, out=out)
 
     def looked_up(self, index: Array, rows: slice) -> Array:
-        """Return what the input gives to the gates in one time step, valid until the next one."""
+        """Return the products with a one-hot input in one time step, valid until the next call."""
         table = self.weights_of("table")
         out = self.ops.scratch("input products", (self.n_rows, table.shape[1]), self.kept.dtype)
         self.ops.take_rows(table, index[rows], out=out)
@@ -272,10 +274,10 @@ class Recurrent(Layer):
 
     @property
     def memories(self) -> list[Array]:
-        """What goes on from step to step: the states, (T N + N, D) in all."""
+        """Arrays (T N + N, D) of values that pass from step to step."""
         return [self.states]
 
-    # -- back ------------------------------------------------------------------------------------------------
+    # -- backward ------------------------------------------------------------------------------------------------
 
     def backward(self, phase: Phase) -> None:
         self.through_time(phase)
@@ -315,14 +317,14 @@ class Recurrent(Layer):
                         ops.add(own, more, out=own)
 
     def hold_back(self, grad: Array, at: _TimeStep, name: str) -> Array:
-        """Set the gradient after a step to 0 where that is padding; return what it was there, that before the step."""
+        """Set the gradient after a step to 0 for padding, and return its values there, as they skip the step."""
         held = self.ops.scratch(name, grad.shape, grad.dtype)
         self.ops.scale_rows(grad, self.padding.data[at.rows], out=held)
         self.ops.scale_rows(grad, self.valid.data[at.rows], out=grad)
         return held
 
     def grad_of_input_params(self, by_input: Array, phase: Phase) -> None:
-        """Compute the gradients of the weights on the input, and of the biases, which are looked up with them."""
+        """Compute the gradients of W and b."""
         ops, index = self.ops, self.sources[0].one_hot_index
         rows = by_input
         if index is not None:
@@ -416,8 +418,8 @@ class LSTMConf(RecurrentConf):
 class LSTM(Recurrent):
     """Long short-term memory: c' = f c + i g, h' = o tanh(c').
 
-    i = sigmoid(x W_i^T + h U_i^T + b_i), likewise f and o; g = tanh(x W_g^T + h U_g^T + b_g). The cell c begins as the
-    state h does, but at zeros where h comes from another layer.
+    i = sigmoid(x W_i^T + h U_i^T + b_i), likewise f and o; g = tanh(x W_g^T + h U_g^T + b_g). The cell c starts like
+    the state h, but at zeros if h comes from another layer.
     """
 
     block = LSTMConf
@@ -445,7 +447,7 @@ class LSTM(Recurrent):
             self.ops.copy(self.first.last_cell, out=before)
         else:
             self.take_over(before, 1)
-        # copies hand on the state as any layer does, and the cell by the first of them
+        # copies pass on the state as their output, and the cell by the first copy
         self.first.last_cell = self.cells[self.steps[-1].after]
 
     @property

@@ -9,9 +9,9 @@ import numpy as np
 from singa_dask.conf import Phase
 from singa_dask.conf.base import Conf
 from singa_dask.conf.kinds import choice
-from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.attention import HIDDEN
-from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, check_axes, split_mask
+from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, check_axes, data_error, split_mask
 from singa_dask.layers.embedding import INITIAL_PLACES, Numbers
 from singa_dask.layers.traits import Speed, Traits
 from singa_dask.layers.window import PAD, STRIDE
@@ -22,17 +22,17 @@ class PaddingMaskConf(Conf):
     """``paddingmask_conf``."""
 
     padding: int = -1
-    """The number that stands for padding."""
+    """The number of padding."""
     lengths: bool = False
-    """Whether the source has the length of each sequence, one a row, in place of the numbers of its time steps."""
+    """Whether the source has the length of each sequence, one a row, instead of the numbers of its time steps."""
 
 
 @LAYERS.register()
 class PaddingMask(Numbers):
-    """Which time steps are no padding: (rows, 1) bool, true where the number of the source is not ``padding``.
+    """Marks time steps that are not padding: (rows, 1) bool, true if the number of the source is not ``padding``.
 
-    With ``lengths`` the source has the length of each sequence, (N, 1), and the time steps before that are true.
-    Layers that read it beside their source leave padding out: MultiHeadAttention, TimePooling, GRU, LSTM and RNN.
+    With ``lengths`` the source has the length of each sequence, (N, 1), and earlier time steps are true. Layers that
+    read the mask as an additional source ignore padding: MultiHeadAttention, TimePooling, GRU, LSTM and RNN.
     """
 
     block = PaddingMaskConf
@@ -55,9 +55,10 @@ class PaddingMask(Numbers):
         if self.takes_lengths:
             if numbers.min() < 0 or numbers.max() > n_steps:
                 wrong = numbers[(numbers < 0) | (numbers > n_steps)][0]
-                raise DataError(
-                    f"layer {self.name}: length {wrong} from {self.conf.srclayers[0]!r} is out of range. Expected 0 to "
-                    f"{n_steps}, the time steps."
+                raise data_error(
+                    self,
+                    f"length {wrong} from {self.conf.srclayers[0]!r} is out of range. Expected 0 to "
+                    f"{n_steps}, the time steps.",
                 )
             valid = np.repeat(np.arange(n_steps), len(numbers) // n_steps) < numbers
         self.features[0].data[...] = valid[:, None]
@@ -67,7 +68,7 @@ class PaddingMask(Numbers):
 
 
 def time_steps(layer: Layer) -> int:
-    """Return how many time steps the source of a layer has that makes one record of a sequence.
+    """Return the number of time steps of the source, for a layer that makes one record of each sequence.
 
     Raises
     ------
@@ -76,7 +77,7 @@ def time_steps(layer: Layer) -> int:
     """
     check_axes(layer, "rows", 2)
     if layer.site.n_steps > 1:
-        message = f"{layer.conf.type} makes one record of all time steps. Say 1, here and in the layers that read it."
+        message = f"{layer.conf.type} makes one record of all time steps. Set 1, here and in the layers that read it."
         raise ConfigError(Problem(("unroll_len",), message))
     n_steps = layer.sources[0].n_steps
     if n_steps == 1:
@@ -96,7 +97,7 @@ class TimePoolingConf(Conf):
 class TimePooling(Layer):
     """y (N, D) = the mean of the time steps of x (T N, D), their largest values, the first or the last one: ``pool``.
 
-    The layer has ``unroll_len: 1``. A PaddingMask as second source leaves padding out; a sequence that is nothing else
+    The layer has ``unroll_len: 1``. A PaddingMask as second source leaves padding out; a sequence of padding
     gives zeros. Of equal largest values the first gets the gradient.
     """
 
@@ -109,7 +110,7 @@ class TimePooling(Layer):
         _, self.mask = split_mask(self, 1)
         n_rows, width, dtype = self.sources[0].shape[0] // self.n_steps, self.sources[0].shape[1], self.context.dtype
         self.add_output((n_rows, width))
-        # what each time step counts; of MAX what is added to it
+        # factors of time steps; offsets for MAX
         self.weights = self.buffer("weights", (n_rows, self.n_steps), dtype)
         self.where: Buffer | None = None
         if self.pool == "MAX":
@@ -127,7 +128,7 @@ class TimePooling(Layer):
             self.weigh(self.mask.data.reshape(self.n_steps, -1).T)
 
     def weigh(self, valid: Array) -> None:
-        """Set the weights of time steps, of which some are valid, (N, T) bool."""
+        """Set the weights of time steps; ``valid`` (N, T) is false for padding."""
         if self.pool == "MAX":
             weights = np.where(valid, 0, np.float64(HIDDEN))
             self.ops.copy(np.any(valid, axis=1).astype(np.float32), out=self.has_steps.data)
@@ -173,11 +174,11 @@ class TimePooling(Layer):
 
 @LAYERS.register()
 class ClassToken(Layer):
-    """y ((T + 1) N, D) = rows x (T N, D) of T time steps, with a learnt row before them that all sequences share.
+    """y ((T + 1) N, D) = a learned row, shared by all sequences, before the rows x (T N, D) of T time steps.
 
-    The layer, and those that read it, have ``unroll_len: T + 1``. Params: token (D,), at first normal with
-    standard deviation 0.02. A TimePooling with ``pool: FIRST`` takes what has become of the token. Where a PaddingMask
-    leaves padding out, records begin with a number for the token, which an Embedding learns, and need no ClassToken.
+    The layer and its readers have ``unroll_len: T + 1``. Params: token (D,), at first normal with standard deviation
+    0.02. A TimePooling with ``pool: FIRST`` returns its final value. With a PaddingMask, begin records with a number
+    for the token, which an Embedding learns, instead of using a ClassToken.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""What a type of layer states about itself: what it is, by `Traits`, and what its code permits, by `Speed`."""
+"""Traits and Speed: what a type of layer declares about itself, and which optimisations its code permits."""
 
 from __future__ import annotations
 
@@ -19,37 +19,36 @@ class Connection(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """What a type of layer is, as its author decides. Subclasses inherit it; what buys speed is `Speed`.
+    """What a type of layer declares about itself. Subclasses inherit it.
 
     Attributes
     ----------
     n_sources : tuple of int and (int or None)
-        Fewest and most source layers; None is no upper bound.
+        Fewest and most source layers; None means no upper bound.
     params : tuple of str
         Names of the params, in the order in which `Layer.setup` adds them and a job lists them.
     consumes : tuple of str, or of tuples of str
-        What the layer reads of each source: "data", "labels", "ids" (and epochs), "raw" or "one_hot_index"; "data" of
-        those not listed. In a partitioned net nothing else is sent. "raw" and "one_hot_index" may be missing, and
-        ``data`` is there instead.
+        What the layer reads of each source: "data", "labels", "ids" (and epochs), "raw" or "one_hot_index"; by default
+        "data". A partitioned net sends nothing else. "raw" and "one_hot_index" may be missing; then ``data`` is there.
     metrics : tuple of str
-        Metrics that the layer adds, so that all workers of a group name them alike.
+        Metrics that the layer adds, so that all workers of a group use the same names.
     role : {"", "input", "loss", "output", "unsupervised", "connection"}
-        Records enter here; gradients start here; results leave here and there are no gradients; the layer is trained
-        without a loss, as those of an RBM are, and its outputs have no gradients; or it is a `Forwarding` one.
+        "input": records enter here. "loss": gradients start here. "output": results leave here, without gradients.
+        "unsupervised": trained without a loss, e.g. an RBM; outputs have no gradients. "connection": a `Forwarding`.
     predicts : {"", "classes", "labels", "values"}
-        What a loss compares with its second source: probabilities of classes that exclude each other, which are its
-        output, as of a Softmax of its first source; probabilities of labels that do not, as of a Sigmoid; or the
-        values of its first source. A layer with "classes" that is no loss has such probabilities.
+        What a loss compares with its second source. "classes": its output, probabilities of exclusive classes, as a
+        Softmax of its first source. "labels": its output, independent probabilities, as a Sigmoid. "values": its first
+        source. A layer with "classes" that is not a loss outputs class probabilities.
     reads_beside : {"", "targets", "labels", "weights"}
-        What an input layer reads of the records of another one, which reads their features.
+        For an input layer that reads no features, but this field of the records of another input layer.
     mixes_labels : bool
-        Of rows that are mixed of two records a loss reads both labels, see `RecordIds`.
+        Whether a loss reads both labels of rows that are mixed from two records, see `RecordIds`.
     steps : {"own", "recurrent", "columns", "all", "memory"}
-        What a time step reads: the same time step of its sources; also the previous one of the layer itself, as its
-        last source; its own column of a source that is not unrolled; all time steps of its sources, which may be more
-        or fewer than those of the layer, as `Feature.n_steps` says; or all of those after the first source.
+        What a time step reads. "own": the same time step of its sources. "recurrent": also the layer's previous time
+        step, as the last source. "columns": its own column of a source that is not unrolled. "all": all time steps of
+        its sources, `Feature.n_steps`. "memory": all time steps of the sources after the first.
     takes_mask : bool
-        A source beside the others may be a PaddingMask: bool, (T N, 1), true where a row is no padding.
+        Whether one more source may be a PaddingMask: bool, (T N, 1), true where a row is not padding.
     """
 
     n_sources: tuple[int, int | None] = (1, 1)
@@ -75,35 +74,34 @@ class Traits:
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """What the code of a type of layer permits. The defaults are right for every layer.
+    """Which optimisations the code of a type of layer permits. The defaults are right for every layer.
 
-    A class that overrides a method states it anew, as its own code may not permit what that of its base does.
-    `singa_dask.testing` examines what is stated.
+    A class that overrides a method declares it again, as its code may permit less. `singa_dask.testing` checks it.
 
     Attributes
     ----------
     time_foldable : bool
-        No row depends on another one. An unrolled net then computes all time steps in one call, as more rows.
+        No row depends on another. An unrolled net then computes all time steps in one call, as more rows.
     feature_parallel : Connection or None
-        The layer can compute a part of its output features, `Feature.span`, from those features of its source
-        (one-to-one) or from all of them (one-to-all). So it can be partitioned by features.
+        The layer can be partitioned by features: it can compute some output features, `Feature.span`, from the same
+        features of its source (one-to-one) or from all of them (one-to-all).
     capturable : bool
         `Layer.forward` and `Layer.backward` only call kernels, always the same ones on the same arrays. A GPU then
-        replays them without the host, and a CPU those of our own layers. Work of the host belongs in `Layer.prepare`.
+        replays them without the host; a CPU does so for built-in layers. Host work belongs in `Layer.prepare`.
     reads_on_host : bool
-        `Layer.prepare` reads the data of the sources on the host. Steps of a net are then captured only if these are
-        not `capturable`, so that they come before all that is replayed.
+        `Layer.prepare` reads the data of the sources on the host. Steps of a net are then captured only if the layers
+        of that data are not `capturable`, so that they run before all that is replayed.
     accumulates : bool
-        `Layer.backward` adds to the gradients of params where `Phase.accumulates`. Without it the net gives each later
-        copy of the layer memory of its own and adds the gradients itself.
+        `Layer.backward` adds to the gradients of params if `Phase.accumulates`. Without it the net keeps the gradients
+        of each further copy apart and adds them itself.
     reads_gradients : bool
-        `Layer.backward` does not write to the gradients of its outputs. A layer that passes gradients on unchanged, as
-        `Add` does, then lets several features have the same one.
+        `Layer.backward` does not write to the gradients of its outputs, so that a layer such as `Add` can give several
+        features the same gradient array.
     fuses : tuple of {"relu", "relu_grad", "add", "add_grad", "pass_grad"}
-        What the layer computes for its neighbours in its own kernels, where `Layer.fused` says so: writes the ReLU of
-        its output and takes the gradient of that; sets the gradient of its source, a ReLU, to 0 where the source is;
-        adds a feature to its output; adds a gradient to that of its source. With "pass_grad" the gradient of all
-        sources is that of the output: `Layer.backward` copies it only where source and output have different arrays.
+        What the layer can compute for its neighbours; `Layer.fused` says what it has to. "relu": the ReLU of its
+        output, and its gradient. "relu_grad": the gradient of a ReLU that is its source. "add": adds a feature to its
+        output. "add_grad": adds a gradient to the gradient of its source. "pass_grad": all sources may share the
+        gradient array of the output; `Layer.backward` copies it to the others.
     """
 
     time_foldable: bool = False

@@ -23,16 +23,16 @@ class UpsampleConf(Conf):
     factor: Size = 2
     """How many times as high and as wide images become."""
     mode: Annotated[Literal["NEAREST", "BILINEAR"], choice()] = "NEAREST"
-    """Repeat each pixel, or draw lines between the centres of pixels; before the first and after the last one values
-    stay the same."""
+    """Repeat each pixel, or interpolate linearly between the centres of pixels; values are constant beyond the
+    outermost centres."""
 
 
 @LAYERS.register()
 class Upsample(Layer):
     """y (N, C, factor H, factor W) = images x (N, C, H, W), ``factor`` times as high and wide: ``mode``.
 
-    NEAREST repeats each pixel. BILINEAR takes for pixel i of y the place (i + 1/2) / factor - 1/2 of x, and its value
-    by a line between the two nearest pixels, down and to the right.
+    NEAREST repeats each pixel. BILINEAR interpolates x at (i + 1/2) / factor - 1/2 for pixel i of y, linearly between
+    the two nearest pixels, on both axes.
     """
 
     block = UpsampleConf
@@ -44,7 +44,7 @@ class Upsample(Layer):
         n_rows, n_channels, height, width = image_shape(self)
         self.add_output((n_rows, n_channels, height * block.factor, width * block.factor), overwritable=True)
         if self.takes_lines:
-            # a transposed convolution of the images with their edges repeated once
+            # a transposed convolution of images with repeated edges
             size = 2 * block.factor - block.factor % 2
             self.pad = ((block.factor + size) // 2,) * 2
             line = 1 - np.abs(np.arange(size) - (size - 1) / 2) / block.factor
@@ -57,7 +57,7 @@ class Upsample(Layer):
         return memory
 
     def _phases(self, y: Array) -> Iterator[Array]:
-        """Yield the pixels of y that repeat one pixel of x each, by their place in it."""
+        """Yield views of y, each with one of the copies of every pixel of x."""
         for i, j in np.ndindex(*self.window):
             yield y[:, :, i :: self.window[0], j :: self.window[1]]
 
@@ -93,8 +93,8 @@ _ALL, _INSIDE = slice(None), slice(1, -1)
 EDGES = [
     ((_ALL, _ALL, slice(1), _INSIDE), (_ALL, _ALL, slice(1, 2), _INSIDE)),
     ((_ALL, _ALL, slice(-1, None), _INSIDE), (_ALL, _ALL, slice(-2, -1), _INSIDE)),
-    # columns last: they have the corners
+    # columns last, as they include the corners
     ((_ALL, _ALL, _ALL, slice(1)), (_ALL, _ALL, _ALL, slice(1, 2))),
     ((_ALL, _ALL, _ALL, slice(-1, None)), (_ALL, _ALL, _ALL, slice(-2, -1))),
 ]
-"""The edges of images that have one pixel more on each side, and the pixels beside each edge, which it repeats."""
+"""The edges of images that were padded by one pixel, and the neighbouring pixels that they repeat."""

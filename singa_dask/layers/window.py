@@ -1,9 +1,9 @@
 """Windows that move over images: the keys and the checks that convolution and pooling share.
 
 Images are (N, C, H, W), or (N, H, W) with one channel. A window has ``kernel``, ``stride`` and ``pad``, one number for
-both axes or one for each (``kernel_x`` for widths, ``kernel_y`` for heights); it takes
-floor((H + 2 pad - kernel) / stride) + 1 places down, and so to the right. With ``dilation`` d the pixels of a window
-are d apart, and it reaches over d (kernel - 1) + 1 pixels.
+both axes or one for each (``kernel_x`` for widths, ``kernel_y`` for heights). It has
+floor((H + 2 pad - kernel) / stride) + 1 places vertically, and likewise horizontally. With ``dilation`` d the pixels of
+a window are d apart, and it spans d (kernel - 1) + 1 pixels.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ STRIDE, PAD = (1, 1), (0, 0)
 
 
 class WindowConf(Conf):
-    """A window that moves over images: one number for both axes where it is given, else one for each.
+    """A window that moves over images.
 
-    ``kernel``, ``pad`` and ``stride`` rule over the keys that end in ``_x`` and ``_y``.
+    ``kernel``, ``pad`` and ``stride`` override the keys of each axis, which end in ``_x`` and ``_y``.
     """
 
     kernel: Size | None = None
@@ -48,7 +48,7 @@ class WindowConf(Conf):
         return getattr(self, self.key(of, 0)), getattr(self, self.key(of, 1))
 
     def key(self, of: str, axis: int) -> str:
-        """Return the key that rules over an axis, 0 for height, 1 for width."""
+        """Return the key that sets an axis, 0 for height, 1 for width."""
         return of if getattr(self, of) is not None else f"{of}_{'yx'[axis]}"
 
 
@@ -64,8 +64,8 @@ class FilterConf(WindowConf):
     dilation_y: Size = 1
     """Distance of neighbouring pixels of the window down."""
     groups: Size = 1
-    """Cut channels and filters into so many parts; each part of the filters sees its part of the channels alone. As
-    many as channels make the convolution depthwise."""
+    """Groups of channels and filters; filters see the channels of their group. A group for each channel makes the
+    convolution depthwise."""
     bias_term: bool = True
     """Whether each filter has a bias."""
 
@@ -78,17 +78,17 @@ def image_shape(layer: Layer) -> tuple[int, int, int, int]:
 
 
 def as_images(x: Array) -> Array:
-    """Return images (N, C, H, W); those that come as (N, H, W) have one channel."""
+    """Return images (N, C, H, W); images (N, H, W) have one channel."""
     return x if x.ndim == 4 else x[:, None]
 
 
 class Windowed(Layer):
-    """What layers with a window share: its size, and the checks of it."""
+    """Base of layers with a window, with its size and checks."""
 
     speed = Speed(time_foldable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def set_window(self, block: WindowConf, name: str, sizes: tuple[int, int]) -> tuple[int, int]:
-        """Take the window of a block; return how many places it takes on images of (height, width).
+        """Set the window of a block; return how many places it has on images of (height, width).
 
         Raises
         ------
@@ -110,7 +110,7 @@ class Windowed(Layer):
         return down, right
 
     def take_window(self, block: WindowConf) -> None:
-        """Take the sizes of the window of a block; ``reach`` is how many pixels it reaches over."""
+        """Set the sizes of the window of a block; ``reach`` is the number of pixels that it spans."""
         self.kernel, self.stride, self.pad = block.sizes("kernel"), block.sizes("stride"), block.sizes("pad")
         self.dilation = block.sizes("dilation") if isinstance(block, FilterConf) else UNDILATED
         down, right = ((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))

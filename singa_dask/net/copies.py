@@ -1,4 +1,4 @@
-"""Copies: adds up the gradients of the copies of each layer in an unrolled net."""
+"""Copies: sums the gradients of the copies of each layer in an unrolled net."""
 
 from __future__ import annotations
 
@@ -9,23 +9,17 @@ from functools import partial
 from singa_dask.conf import Phase
 from singa_dask.layers import Layer, Param
 from singa_dask.net.memory import Allocation
-from singa_dask.net.replay import Run, run_verb
+from singa_dask.net.replay import Run, run_method
 from singa_dask.ops.contract import Array, Ops
 
 
 class Copies:
-    """Runs layers backward, so that the gradients of the copies of each layer are summed.
-
-    Parameters
-    ----------
-    layers : sequence of Layer
-        Those of one worker, in the order of a forward pass.
-    readers : mapping of Layer to sequence of Layer
+    """Runs layers backward, and sums the gradients of the copies of each layer.
 
     Attributes
     ----------
     before : dict of Layer to list of Layer
-        For each layer that learns, those that go backward before it: its readers, and the copy before it.
+        For each layer that learns, the layers that run backward before it: its readers and the previous copy.
     """
 
     def __init__(self, layers: Sequence[Layer], readers: Mapping[Layer, Sequence[Layer]]) -> None:
@@ -41,15 +35,15 @@ class Copies:
         self._n_copies = Counter(layer.conf_name for layer in self.before)
 
     def is_last(self, layer: Layer) -> bool:
-        """Tell whether no other copy follows in the backward pass."""
+        """Tell whether no other copy of a layer follows in the backward pass."""
         return self._last.get(layer.conf_name, layer) is layer
 
     def adds(self, layer: Layer) -> bool:
-        """Tell whether the gradients of a layer are added to those of a copy that went backward before it."""
+        """Tell whether the gradients of a layer are added to the gradients of a previous copy."""
         return layer in self._adding
 
     def memory(self, ops: Ops) -> Iterator[tuple[Layer, Allocation]]:
-        """Yield memory for the gradients of one copy, which all copies of a layer use that do not add them."""
+        """Yield memory for the gradients of one copy, for layers that do not add gradients themselves."""
         for layer in self._adding:
             for param in () if layer.speed.accumulates else layer.params:
                 if not param.is_idle:
@@ -65,11 +59,11 @@ class Copies:
         for _, memory in self.memory(ops):
             memory.allocate()
 
-    def backward(self, layer: Layer, phase: Phase, run: Run = run_verb) -> None:
-        """Run a layer backward; the gradients of a later copy are added to those of the copies before it."""
+    def backward(self, layer: Layer, phase: Phase, run: Run = run_method) -> None:
+        """Run a layer backward, adding its gradients to the gradients of previous copies."""
         if layer not in self._adding:
             for param in layer.params:
-                if param.view is not None:  # other layers have added the rest to the same memory
+                if param.view is not None:  # other layers add other parts in the same memory
                     layer.ops.multiply(param.memory, 0, out=param.memory)
             run(layer, phase, "backward")
         elif layer.speed.accumulates:
@@ -82,7 +76,7 @@ class Copies:
                 layer.ops.multiply(param.grad, 1 / n_copies, out=param.grad)
 
     def _add_own_gradients(self, layer: Layer, phase: Phase, run: Run) -> None:
-        """Compute the gradients of a layer's params in memory of their own, then add them."""
+        """Compute the gradients of a layer's params in other memory, then add them."""
         params = [param for param in layer.params if param.has_grad]
         sums = [param.swap_grad(self._own_grads[param]) for param in params]
         try:

@@ -1,7 +1,7 @@
-"""Watch layers for ``debug: true`` and for the exam: a layer has to overwrite its own arrays, and no others.
+"""Check for ``debug: true`` and for `singa_dask.testing` that layers overwrite their own arrays, and no others.
 
-Arrays that a layer has to overwrite are filled with a number that no layer computes. Where this number is still
-there, or something was added to it, the layer has not overwritten the array.
+Arrays that a layer has to overwrite are first filled with a number that no layer computes. If it is still there
+afterwards, or something was added to it, the layer has not overwritten the array.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from singa_dask.conf import Phase
 from singa_dask.errors import PartError
 from singa_dask.layers import Layer
+from singa_dask.layers.feature import on_host
 from singa_dask.layers.forwarding import Forwarding
 from singa_dask.ops.contract import Array
 
@@ -21,17 +22,17 @@ Named = list[tuple[str, Array]]
 
 
 def watch_forward(layer: Layer, phase: Phase) -> None:
-    """Run `Layer.prepare` and `Layer.forward`.
+    """Run `Layer.prepare` and `Layer.forward`, and check what they write.
 
     Raises
     ------
     PartError
-        The layer does not write all of its outputs, or writes into its sources.
+        The layer does not write all of its outputs, or writes to its sources.
     """
     outputs = [
         (f"output {k}", feature.data)
         for k, feature in enumerate(layer.features)
-        if feature.own_data is True and "data" in feature.consumed_as and not feature.on_host
+        if feature.own_data is True and "data" in feature.consumed_as and not on_host(feature)
     ]
     kept = _source_data(layer)
     _fill(outputs)
@@ -41,21 +42,14 @@ def watch_forward(layer: Layer, phase: Phase) -> None:
 
 
 def watch_backward(layer: Layer, phase: Phase, backward: Callable[[Layer, Phase], None], adds: bool) -> None:
-    """Run a layer backward.
+    """Run a layer backward, and check what it writes.
 
-    Parameters
-    ----------
-    layer : Layer
-    phase : Phase
-    backward : callable
-        Does it.
-    adds : bool
-        It adds the gradients of params to those of other copies of the layer.
+    ``backward`` runs the layer; with ``adds`` the gradients of params are added to those of other copies of the layer.
 
     Raises
     ------
     PartError
-        The layer does not overwrite its gradients, writes into its sources, or states a trait that is false.
+        The layer does not overwrite its gradients, writes to its sources, or declares something false.
     """
     gradients = [] if adds else param_gradients(layer)
     if not isinstance(layer, Forwarding):
@@ -73,24 +67,24 @@ def watch_backward(layer: Layer, phase: Phase, backward: Callable[[Layer, Phase]
     _check(layer, "backward", gradients, kept, "grad[...] = values")
     if not adds:
         check_overwritable(layer, phase)
-    elif layer.speed.accumulates and layer.traits.steps != "recurrent":  # whose backward uses up what forward has kept
+    elif layer.speed.accumulates and layer.traits.steps != "recurrent":  # whose backward overwrites its buffers
         check_accumulates(layer, phase, before)
 
 
 def check_accumulates(layer: Layer, phase: Phase, before: Sequence[Array]) -> None:
-    """Check that gradients of params are those ``before`` with others added, which are computed once more alone."""
+    """Check that a layer has added its gradients of params to those ``before``; runs it backward once more."""
     sums = [_copy(layer, grad) for _, grad in param_gradients(layer)]
     layer.backward(phase)
     for (name, grad), total, earlier in zip(param_gradients(layer), sums, before, strict=True):
         wanted = earlier + _copy(layer, grad)
         if not np.allclose(total, wanted, rtol=0, atol=np.finfo(grad.dtype).eps ** 0.5 * np.abs(wanted).max(initial=0)):
-            what = f"its speed accumulates is false: {name} is not added to what was there."
-            raise PartError(f"{layer.conf.type}: {what} Do so if phase.accumulates, or take it out.")
+            what = f"Speed(accumulates=True) is false: {name} is not added to its earlier values."
+            raise PartError(f"{layer.conf.type}: {what} Add if phase.accumulates, or remove accumulates.")
         grad[...] = layer.ops.from_host(total.astype(grad.dtype))
 
 
 def check_overwritable(layer: Layer, phase: Phase) -> None:
-    """Check that gradients are the same after outputs that may be overwritten have been."""
+    """Check that gradients are the same after overwriting the outputs that are ``overwritable``."""
     outputs = [feature.data for feature in layer.features if feature.overwritable and feature.has_data]
     if not outputs:
         return
@@ -107,7 +101,7 @@ def check_overwritable(layer: Layer, phase: Phase) -> None:
 
 
 def param_gradients(layer: Layer) -> Named:
-    """Return the gradients of params, with what they are called."""
+    """Return the gradients of params, with names for messages."""
     return [(f"the gradient of param {param.name!r}", param.grad) for param in layer.params if param.has_grad]
 
 
@@ -117,7 +111,7 @@ def _source_gradients(layer: Layer) -> Named:
 
 
 def _source_data(layer: Layer) -> list[tuple[str, Array, Array]]:
-    """Return the data and labels of sources, with copies, but for data in whose memory the layer computes."""
+    """Return data and labels of sources, with copies, except data in whose memory the layer computes."""
     in_place = not all(feature.own_data for feature in layer.features)
     read: Named = []
     for name, source in zip(layer.conf.srclayers, layer.sources, strict=False):
@@ -138,13 +132,13 @@ def _fill(arrays: Named) -> None:
         array[...] = FILL
 
 
-def _check(layer: Layer, verb: str, own: Named, kept: list[tuple[str, Array, Array]], remedy: str) -> None:
-    """Check that a layer has overwritten its own, and not changed what it only reads."""
+def _check(layer: Layer, method: str, own: Named, kept: list[tuple[str, Array, Array]], remedy: str) -> None:
+    """Check that a layer has overwritten its own arrays, and not changed arrays that it reads."""
     for name, data, values in kept:
         if not np.array_equal(_copy(layer, data), values, equal_nan=True):
-            what = f"{verb}() writes into {name}, which others read."
+            what = f"{method}() writes into {name}, which others read."
             raise PartError(f"{layer.conf.type}: {what} Write to outputs, or to memory from self.buffer().")
     for name, array in own:
         if (np.abs(_copy(layer, array)) > FILL / 1024).any():
-            what = f"{verb}() does not overwrite {name}: some of it is not written, or added to what was there."
+            what = f"{method}() does not overwrite {name}: some of it is not written, or added to earlier values."
             raise PartError(f"{layer.conf.type}: {what} Write all of it, {remedy}.")

@@ -1,8 +1,7 @@
-"""Fuse layers of a training net: a layer computes what its neighbour would, in the same kernels and the same memory.
+"""Fuse layers of a training net: one layer does the work of a neighbour in the same kernels and memory.
 
-No bit changes. A type of layer says by `Speed.fuses` what it can compute for its neighbours, and finds in `Layer.fused`
-what it is to compute. The neighbour keeps its place in the net; those of its verbs that have nothing left to do are
-replaced by one that does nothing.
+No bit changes. `Speed.fuses` lists what a type of layer can do for its neighbours, and `Layer.fused` what an instance
+has to do. The neighbour stays in the net, but its methods without work are replaced by one that does nothing.
 """
 
 from __future__ import annotations
@@ -18,14 +17,10 @@ from singa_dask.layers.connection import Split
 
 
 def fuse(layers: Sequence[Layer], with_sums: bool) -> None:
-    """Fuse layers of a net whose gradients have been decided, before its memory is allocated.
+    """Fuse layers of a net, after `find_gradients` and before memory is allocated.
 
-    Parameters
-    ----------
-    layers : sequence of Layer
-        In the order of a forward pass; backward is the reverse.
-    with_sums : bool
-        Fuse additions too, a kernel less for each. Not for a partitioned net, nor for one whose outputs are looked at.
+    ``layers`` are in the order of a forward pass. ``with_sums`` fuses additions too, which saves a kernel each: not for
+    partitioned nets, nor for nets whose outputs are inspected.
     """
     owners = {feature: layer for layer in layers for feature in layer.features}
     readers = {source: layer for layer in layers for source in layer.sources}
@@ -48,7 +43,7 @@ def fuse(layers: Sequence[Layer], with_sums: bool) -> None:
 
 
 def bind_shared_gradients(layers: Sequence[Layer]) -> None:
-    """Give sources the gradient of the output that they share, once memory is allocated."""
+    """Bind gradients of sources that share the gradient of an output, once memory is allocated."""
     for layer in reversed(layers):
         for source in layer.fused.shared:
             source.grad = layer.features[0].grad
@@ -60,7 +55,7 @@ def is_relu(layer: Layer) -> bool:
 
 
 def _join_only_gradient(split: Split) -> None:
-    """Let the one reader of a Split with a gradient write to that of the source."""
+    """Let the only reader of a Split with a gradient write to the gradient of the source."""
     wanted = [feature for feature in split.features if feature.requires_grad]
     if len(wanted) == 1:
         wanted[0].own_grad = False
@@ -68,7 +63,7 @@ def _join_only_gradient(split: Split) -> None:
 
 
 def _share_gradients(layer: Layer, owners: Mapping[Feature, Layer]) -> None:
-    """Let sources share the gradient of the output, where the layers that own them only read it."""
+    """Let sources share the gradient of the output if their layers only read it."""
     for source in layer.sources:
         is_read_only = source in owners and owners[source].speed.reads_gradients
         if is_read_only and source.requires_grad and source.own_grad and source.dtype == layer.features[0].dtype:
@@ -77,7 +72,7 @@ def _share_gradients(layer: Layer, owners: Mapping[Feature, Layer]) -> None:
 
 
 def _fuse_relu(relu: Layer, below: Layer, reader: Layer | None) -> None:
-    """Let the layer before a ReLU compute it, and that layer or the reader its gradient."""
+    """Let the layer before a ReLU compute it, and that layer or the reader compute its gradient."""
     source, output = relu.sources[0], relu.features[0]
     source.overwritable = output.own_data = output.own_grad = False
     below.fused.relu = True
@@ -89,7 +84,7 @@ def _fuse_relu(relu: Layer, below: Layer, reader: Layer | None) -> None:
 
 
 def _fuse_sum(add: Add, first: Feature, last: Feature, owner: Layer) -> None:
-    """Let the layer that owns the last source of an Add compute the sum, which is then the output of both."""
+    """Let the layer of the last source of an Add compute the sum, as the output of both."""
     if "add" in owner.speed.fuses and first.dtype == last.dtype:
         owner.fused.added = first
         add.features[0].own_data = False
@@ -97,24 +92,24 @@ def _fuse_sum(add: Add, first: Feature, last: Feature, owner: Layer) -> None:
 
 
 def _fuse_sum_of_gradients(split: Split, wanted: Sequence[Feature], readers: Mapping[Feature, Layer]) -> None:
-    """Let the reader of a Split that goes backward last add the gradient of the other one to its own."""
+    """Let the last of two readers of a Split to run backward add the gradient of the other."""
     if len(wanted) == 2 and wanted[0].own_grad and "add_grad" in readers[wanted[0]].speed.fuses:
         readers[wanted[0]].fused.added_grad = wanted[1]
         wanted[0].own_grad = False
         _relieve(split, "backward", attach=partial(_join, wanted[0], split.sources[0], "grad"))
 
 
-def _relieve(layer: Layer, *verbs: str, attach: Callable[[], None]) -> None:
-    """Replace verbs of a layer whose work its neighbours do, and how its outputs get memory."""
-    layer.fused.idle = verbs
-    vars(layer).update(dict.fromkeys(verbs, _nothing), attach=attach)
+def _relieve(layer: Layer, *methods: str, attach: Callable[[], None]) -> None:
+    """Replace methods of a layer whose work a neighbour does, and its `Layer.attach`."""
+    layer.fused.idle = methods
+    vars(layer).update(dict.fromkeys(methods, _nothing), attach=attach)
 
 
 def _nothing(phase: Phase) -> None:
-    """Do nothing: a neighbour does."""
+    """Do nothing, as a neighbour does the work."""
 
 
 def _join(feature: Feature, other: Feature, *names: str) -> None:
-    """Give a feature the ``data`` or ``grad`` of another one."""
+    """Let a feature have the ``data`` or ``grad`` of another one."""
     for name in names:
         setattr(feature, name, getattr(other, name))

@@ -11,7 +11,7 @@ from singa_dask.net.nodes import Node
 
 
 def find_gradients(layers: Sequence[Layer], phase: Phase) -> None:
-    """Decide which features and layers have gradients: between something that learns and a loss."""
+    """Decide which features and layers have gradients: those between params and a loss."""
     if not phase & Phase.TRAIN:
         for layer in layers:
             for feature in layer.features:
@@ -33,13 +33,13 @@ def find_gradients(layers: Sequence[Layer], phase: Phase) -> None:
 
 
 def check_backward(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> Iterator[Problem]:
-    """Yield a problem for each layer that gradients have to pass, or that has params to learn, without `backward`."""
+    """Yield a problem for each layer without `backward` whose params, or layers before it, need gradients."""
     for node in nodes:
         layer = layers[node.name]
         if layer.learns and type(layer).backward is Layer.backward:
             what = "its params" if layer.params else f"what comes before it, {layer.conf.srclayers[0]!r},"
             message = (
-                f"{layer.conf.type} has no backward(), so that {what} would never learn. Write backward(); or, if no "
-                "gradient is to pass, say add_output(..., requires_grad=False)."
+                f"{layer.conf.type} has no backward(), so {what} would never learn. Write backward(), or "
+                "add_output(..., requires_grad=False) to stop gradients here."
             )
             yield node.problem(message, ("type",))

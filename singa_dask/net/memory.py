@@ -1,4 +1,4 @@
-"""Memory of layers: what each of them needs, and its allocation."""
+"""Allocate the memory of layers."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ import numpy as np
 
 from singa_dask.conf import Phase
 from singa_dask.layers import Layer
+from singa_dask.layers.feature import on_host
 
 
 class Allocation(NamedTuple):
-    """Memory that is to be allocated.
+    """Memory to allocate.
 
     Attributes
     ----------
     owner : object
-        What it belongs to. The memory of one owner is allocated once, though several layers may ask for it.
+        Memory of one owner is allocated once, though several layers may need it.
     shape : tuple of int
     dtype : dtype
     allocate : callable
-        Allocates it, unless the owner has it.
+        Allocates it, unless the owner already has it.
     """
 
     owner: object
@@ -33,19 +34,19 @@ class Allocation(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes that it takes."""
+        """Its size in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def memory_of(layer: Layer) -> Iterator[Allocation]:
-    """Yield what a layer needs: outputs, buffers, gradients of outputs and params."""
+    """Yield the memory that a layer needs: outputs, buffers, gradients of outputs and params."""
     ops = layer.ops
     for feature in layer.features:
         wanted = feature.own_data
         if wanted == "consumed":
             wanted = "data" in feature.consumed_as or feature.consumed_as.isdisjoint(("raw", "one_hot_index"))
         if wanted:
-            make = np.zeros if feature.on_host else ops.features
+            make = np.zeros if on_host(feature) else ops.features
             yield Allocation(feature, feature.shape, feature.dtype, partial(feature.allocate, "data", make))
         if feature.requires_grad and feature.own_grad:
             allocate = partial(feature.allocate, "grad", ops.features)
@@ -60,7 +61,7 @@ def memory_of(layer: Layer) -> Iterator[Allocation]:
 
 
 def allocate(layer: Layer) -> None:
-    """Allocate `memory_of` a layer, once for each net."""
+    """Allocate `memory_of` a layer, then call `Layer.attach`."""
     for memory in memory_of(layer):
         memory.allocate()
     layer.attach()

@@ -1,4 +1,4 @@
-"""Which layers may read a batch whose records are mixed."""
+"""Check which layers read a batch whose records are mixed by mixup or cutmix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from singa_dask.net.nodes import Node
 
 
 def check_mixing(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> Iterator[Problem]:
-    """Yield a problem for each layer that takes records for what they are, in a net that mixes them of two."""
+    """Yield a problem for each layer that cannot read mixed records, if the net mixes them."""
     readers = [(node, layer) for node in nodes if isinstance(layer := layers[node.name], StoreReader)]
     mixing = next((layer for _, layer in readers if any(layer.mixing)), None)
     if mixing is None:
@@ -19,13 +19,13 @@ def check_mixing(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> Iterator
     name = mixing.conf_name
     for node, layer in readers:
         if layer.mixing != mixing.mixing:
-            message = f"{name!r} mixes records, and what this layer reads would not belong to them. Give both the same "
+            message = f"{name!r} mixes records, which would not fit the records of this layer. Give both the same "
             yield node.problem(f"{message}mixup and cutmix in augment.", ("store_conf", "augment"))
     for node in nodes:
         layer, traits = layers[node.name], layers[node.name].traits
         message = f"{name!r} mixes records, by mixup or cutmix in augment, and {layer.conf.type} "
         if traits.steps == "columns":
-            yield node.problem(f"{message}reads whole numbers. Leave them out.", ("type",))
+            yield node.problem(f"{message}reads integers. Remove both.", ("type",))
         if traits.role == "loss" and not traits.mixes_labels and any("labels" in each for each in traits.consumes):
             wanted = "Expected a SoftmaxLoss without ignore_index, class_weights and focal_gamma."
-            yield node.problem(f"{message}reads one label of each. {wanted}", ("type",))
+            yield node.problem(f"{message}reads one label of each record. {wanted}", ("type",))

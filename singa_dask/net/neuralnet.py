@@ -32,24 +32,24 @@ from singa_dask.registry import suggest
 
 
 class NeuralNet:
-    """One phase's net; `make_net` makes it.
+    """The net of one phase; `make_net` builds it.
 
     Attributes
     ----------
     context : InputContext
         Shared with all layers; set ``context.step`` before each pass.
     layers : list of Layer
-        The layers of this worker, sources before consumers, with Splits and what partitioning has inserted.
+        The layers of this worker, sources before readers, including inserted ones.
     all_layers : list of Layer
-        The layers of all workers of the group if the net is partitioned, else the same.
+        The layers of all workers of the group if the net is partitioned, else ``layers``.
     sources, readers : dict of Layer to list of Layer
-        The layers of this worker that one of them reads, and those that read it.
+        The layers of this worker that each layer reads, and that read it.
     params : list of Param
         Of ``layers``, in their order.
     owners : list of Param
-        The params that are kept and sent for this worker, each once; others use their values.
+        The params that this worker keeps and sends, each once; other params use their values.
     logical : dict of str to LogicalParam
-        What the servers of the whole group keep, by name, in the order of all layers.
+        The params of the whole group on the servers, by name, in the order of all layers.
     shared_params : Params
         The params with their owners.
     cancellation : Cancellation
@@ -57,10 +57,10 @@ class NeuralNet:
     ops : Ops
         Kernels that compute it.
     on_layer : callable or None
-        Called after each pass of a layer with the layer, ``"forward"`` or ``"backward"``, and when it began, a value of
+        Called after each pass of a layer with the layer, ``"forward"`` or ``"backward"``, and its start in
         ``time.monotonic_ns``.
     is_watched : bool
-        Check in each pass that layers keep their contract; PartError if one does not.
+        Check in each pass that layers keep their contract; raises PartError if one does not.
     """
 
     def __init__(self, context: InputContext, ops: Ops, wiring: Wiring, params: Params) -> None:
@@ -85,11 +85,11 @@ class NeuralNet:
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether workers of the group have different layers, or different parts of them."""
+        """Whether workers of the group have different layers or parts of layers."""
         return self.nodes[0].worker is not None
 
     def leave_out(self, layers: Iterable[Layer]) -> None:
-        """Compute without some layers, which no other one needs, and their params."""
+        """Drop some layers that no other layer needs, and their params."""
         left = set(layers)
         self.layers[:] = [layer for layer in self.layers if layer not in left]
         wanted = {param.owner for param in self.params}
@@ -98,24 +98,24 @@ class NeuralNet:
     # -- memory -------------------------------------------------------------------------------------
 
     def allocate(self) -> None:
-        """Allocate features and gradients; the values of params are given by whoever keeps them."""
+        """Allocate features and gradients, but not the values of params; see `allocate_params`."""
         for layer in self.layers:
             allocate(layer)
         bind_shared_gradients(self.layers)
         self._copies.allocate(self.ops)
 
     def allocate_params(self) -> None:
-        """Allocate the values of the params that have none, for a net that runs alone."""
+        """Allocate the values of params that have none, for a net without servers."""
         for param in self.owners:
             if not param.has_data:
                 param.data = self.ops.zeros(param.memory_shape, param.dtype)
 
     def memory_bytes(self) -> int:
-        """Return how many bytes `allocate` and `allocate_params` take on the device: features, gradients and params."""
+        """Return the bytes that `allocate` and `allocate_params` take on the device."""
         return sum(self.memory_of_layers().values())
 
     def memory_of_layers(self) -> dict[str, int]:
-        """Return the bytes of `memory_bytes` for each layer of the job that this worker has; what they share once."""
+        """Return `memory_bytes` by layer of the job, counting shared memory once."""
         n_bytes: dict[str, int] = dict.fromkeys((layer.conf_name for layer in self.layers), 0)
         counted: set[object] = set()
         memories = [(layer, memory) for layer in self.layers for memory in memory_of(layer)]
@@ -125,12 +125,12 @@ class NeuralNet:
                 n_bytes[layer.conf_name] += memory.n_bytes
         home = {param.owner: layer.conf_name for layer in reversed(self.layers) for param in layer.params}
         for owner in self.owners:
-            # an owner may be a part that no layer of this worker has made
+            # no layer of this worker may have this part
             name = home.get(owner, owner.name)
             n_bytes[name] = n_bytes.get(name, 0) + owner.size * owner.dtype.itemsize
         return n_bytes
 
-    # -- what others ask ------------------------------------------------------------------------------
+    # -- properties ------------------------------------------------------------------------------
 
     @property
     def params(self) -> list[Param]:
@@ -143,33 +143,33 @@ class NeuralNet:
 
     @property
     def n_params(self) -> int:
-        """Number of values that are learnt, shared ones once, by this net or the one that it has them from."""
+        """Number of trainable values, counting shared ones once, including those shared from another net."""
         learnt = {**self.logical, **self.shared_params.shared}.values()
         return sum(kept.param.size for kept in learnt if not kept.owner.running_statistic)
 
     def n_shares(self, key: str) -> int:
-        """Return by what the sum of the whole group's gradients for what is kept under a name is divided."""
+        """Return the divisor that turns the group's summed gradient of a logical param into its mean."""
         kept = self.logical[key]
         if kept.owner.running_statistic:
             return self.n_gradients(key)
-        # averaged over those that share it, where it is so, and over the workers, unless the gradients of the parts
-        # of a batch add up to that of the batch
+        # the mean over layers that share it, unless it says sum; and over workers, unless the net is partitioned, where
+        # the gradients of the parts of a batch add up to the gradient of the batch
         n_users = len(kept.users) if self.is_partitioned else kept.n_gradients
         return max(1 if kept.summed else n_users, 1) * (1 if self.is_partitioned else self.context.n_workers)
 
     def n_gradients(self, key: str) -> int:
-        """Return how many gradients for what is kept under a name the whole group has in a step."""
+        """Return how many gradients of a logical param the whole group has in a step."""
         return self.logical[key].n_gradients * (1 if self.is_partitioned else self.context.n_workers)
 
     def sharers(self, owner: Param) -> list[Param]:
-        """Return the params that add a gradient to ``owner``'s, itself among them."""
+        """Return the params whose gradients add up to the gradient of ``owner``, itself among them."""
         learning = dict.fromkeys(param for layer in self.layers if layer.learns for param in layer.params)
         return [param for param in learning if param.owner is owner.owner]
 
     def in_turn(self, phase: Phase) -> Iterator[Layer]:
-        """Yield the layers of this worker in the order of a pass, backward only those that learn.
+        """Yield the layers of this worker in the order of a pass; in a backward pass only layers that learn.
 
-        Each is computed before the next one is asked for. Layers that wait for another worker come later.
+        Compute each layer before taking the next one. Layers that wait for another worker come later.
         """
         back = bool(phase & Phase.BACKWARD)
         layers = [layer for layer in reversed(self.layers) if layer.learns] if back else self.layers
@@ -177,7 +177,7 @@ class NeuralNet:
             yield from layers
             return
         if not back:
-            # until a layer here, or a bridge from where there is one, says so
+            # an input layer or a bridge sets it
             self.context.stream_start = False
         before = self._copies.before if back else self.sources
 
@@ -192,7 +192,7 @@ class NeuralNet:
         yield from ready_order(layers, before, arrived, wait)
 
     def forward(self, layer: Layer, phase: Phase) -> None:
-        """Run a layer forward: `Layer.prepare`, then `Layer.forward`; `Aborted` if the job has ended."""
+        """Run `Layer.prepare` and `Layer.forward`; raise `Aborted` if the job has ended."""
         if self.cancellation.reason:
             self.cancellation.check()
         start = time.monotonic_ns() if self.on_layer else 0
@@ -205,9 +205,9 @@ class NeuralNet:
             self.on_layer(layer, "forward", start)
 
     def backward(self, layer: Layer, phase: Phase) -> None:
-        """Run a layer backward; the gradients of a later copy are added to those of the copies before it.
+        """Run `Layer.backward`, and add the gradients of copies of a layer; raise `Aborted` if the job has ended.
 
-        The gradient of a running statistic is averaged over the copies. `Aborted` if the job has ended.
+        The gradient of a running statistic is averaged over the copies.
         """
         if self.cancellation.reason:
             self.cancellation.check()
@@ -220,11 +220,11 @@ class NeuralNet:
             self.on_layer(layer, "backward", start)
 
     def gradients_complete(self, layer: Layer) -> bool:
-        """Tell whether no other copy of a layer follows it in the backward pass."""
+        """Tell whether no other copy of a layer follows in the backward pass."""
         return self._copies.is_last(layer)
 
     def name2layer(self, name: str) -> Layer:
-        """Return the layer of a name (SINGA's word for it)."""
+        """Return the layer of a name; the method is called as in SINGA."""
         return self._layers[name]
 
     def param(self, name: str) -> Param:
@@ -232,17 +232,17 @@ class NeuralNet:
         return self.shared_params.by_name[name]
 
     def param_path(self, name: str) -> tuple[str | int, ...]:
-        """Return where the job describes a param, for an error."""
+        """Return the place in the job of a param, for an error."""
         paths = [
             node.problem("", ("param", k)).path for param, node, k in self.shared_params.located() if param.name == name
         ]
         return paths[0]
 
     def take_metrics(self, weight: float = 1.0) -> Totals:
-        """Return (sum, count) of each metric since the last call, and start anew.
+        """Return (sum, count) of each metric since the last call.
 
-        The copies of a layer in an unrolled net share one metric. A metric that several layers have, also on
-        other workers, is called ``<layer>.<metric>``. Sums and counts of means of a batch are multiplied by ``weight``.
+        Copies of a layer share one metric. If several layers of the group have a metric, it is called
+        ``<layer>.<metric>``. Sums and counts of means over a batch are multiplied by ``weight``.
         """
         taken: dict[str, dict[str, tuple[float, float]]] = {}
         for layer in self.layers:
@@ -251,7 +251,7 @@ class NeuralNet:
         for layer in self.all_layers:
             names.setdefault(layer.conf_name, set()).update(layer.traits.metrics)
         times = Counter(name for of_layer in names.values() for name in of_layer)
-        # a layer that computes a part of the batch weighs as much as that
+        # a part of a batch counts by its size
         weights = {
             layer.conf_name: weight * (self.context.weight if layer.site.batch_shard.count > 1 else 1.0)
             for layer in self.layers
@@ -265,22 +265,19 @@ class NeuralNet:
         }
 
     def metrics_state(self) -> dict[str, Any]:
-        """Return the sums of metrics since `take_metrics`, by layer, as plain values; empty if there are none."""
+        """Return the sums of metrics since `take_metrics` as plain values, by layer; empty if there are none."""
         return {layer.name: state for layer in self.layers if (state := layer.metrics.state())}
 
     def restore_metrics(self, state: Mapping[str, Any]) -> None:
-        """Continue the sums that `metrics_state` has returned."""
+        """Continue the sums that `metrics_state` returned."""
         for layer in self.layers:
             if layer.name in state:
                 layer.metrics.restore(state[layer.name])
 
     def check_sources(self, without: Collection[int] = ()) -> None:
-        """Compare what input layers read with what the job says of it, before anything runs.
+        """Check that the files that input layers read are as the job describes them.
 
-        Parameters
-        ----------
-        without : collection of int
-            Places in the job of layers that are left out.
+        ``without`` are places in the job of layers to skip.
 
         Raises
         ------
@@ -288,7 +285,7 @@ class NeuralNet:
             All problems at once, with paths from the top of the job.
         """
         problems: list[Problem] = []
-        # one part of each: all of them read the same store
+        # one part of each layer, as all read the same store
         parts = {layer.conf_name: layer for layer in reversed(self.all_layers)}
         for layer in reversed(parts.values()):
             if self._node_of[layer.name].index in without:
@@ -301,33 +298,33 @@ class NeuralNet:
             raise ConfigError(problems)
 
     def cursors(self) -> dict[str, dict[str, Any]]:
-        """Return where each input layer of this worker stands in its records, the same for all parts of it."""
+        """Return the position of each input layer of this worker in its records, the same for all its parts."""
         cursors = {layer.conf_name: layer.cursor() for layer in self.inputs}
         return {name: cursor for name, cursor in cursors.items() if cursor is not None}
 
     def seek(self, cursors: Mapping[str, Mapping[str, Any]]) -> None:
-        """Put the input layers of this worker where `cursors` says; one that it does not name stays.
+        """Move the input layers of this worker to positions of `cursors`; layers without one stay.
 
         Raises
         ------
         CheckpointError
-            It names a layer that this net lacks.
+            A position is of a layer that this net lacks.
         """
         known = {layer.conf_name for layer in self.all_layers}
         for name, cursor in cursors.items():
             if name not in known:
-                raise CheckpointError(f"no input layer {name!r} in this net to go on from. {suggest(name, known)}")
+                raise CheckpointError(f"this net has no input layer {name!r} to continue. {suggest(name, known)}")
             for layer in self.inputs:
                 if layer.conf_name == name:
                     layer.seek(cursor)
 
     def advance(self, n_batches: int) -> None:
-        """Skip some batches of every input layer of this worker, without reading them; may be negative."""
+        """Skip batches of all input layers of this worker without reading them; negative goes back."""
         for layer in self.inputs:
             layer.advance(n_batches)
 
     def close(self) -> None:
-        """Close what layers hold open, all of them even if one fails."""
+        """Close all layers, even if one fails."""
         failed: list[Exception] = []
         for layer in self.layers:
             try:
@@ -338,12 +335,12 @@ class NeuralNet:
             raise failed[0]
 
     def layers_of_job(self) -> list[tuple[Layer, int]]:
-        """Return the layers with params and their places in the job; one of the copies, or parts, of each."""
+        """Return the layers with params and their places in the job, one copy or part of each."""
         layers = {self._node_of[layer.name].index: layer for layer in reversed(self.all_layers) if layer.params}
         return [(layer, index) for index, layer in sorted(layers.items())]
 
     def unread_layers(self) -> list[Node]:
-        """Return the layers of the job that no other one reads, in their order there: a node of each."""
+        """Return a node of each layer of the job that no other layer reads, in the order of the job."""
         owner = {feature: layer.conf_name for layer in self.all_layers for feature in layer.features}
         edges = {(layer.conf_name, owner[source]) for layer in self.all_layers for source in layer.sources}
         read = {source for reader, source in edges if reader != source}
@@ -353,7 +350,7 @@ class NeuralNet:
         return sorted(nodes.values(), key=lambda node: node.index)
 
     def describe(self) -> str:
-        """Return a table of the layers: worker, where they differ, name, type, sources, shape, params."""
+        """Return a table of the layers: worker if partitioned, name, type, sources, shape, params."""
         hidden = 0 if self.is_partitioned else 1
         rows = [("worker", "layer", "type", "reads", "shape", "params")[hidden:]]
         for layer, node in zip(self.all_layers, self.nodes, strict=True):
@@ -384,12 +381,11 @@ def make_net(job: JobConf, context: InputContext, ops: Ops, share_from: NeuralNe
     ----------
     job : JobConf
     context : InputContext
-        Phase, place in the group, seed, precision. ``shares`` is set here, unless it is given: for a batch that the
-        workers share in other parts than the job says.
+        Phase, place in the group, seed, precision. ``shares`` is taken from the job unless it is set.
     ops : Ops
         Kernels that compute the net.
     share_from : NeuralNet, optional
-        Net whose params of the same names this one uses: the training net, for a test or validation net.
+        Net whose params of the same names are used: the training net, for a test or validation net.
 
     Raises
     ------
@@ -413,7 +409,7 @@ def make_net(job: JobConf, context: InputContext, ops: Ops, share_from: NeuralNe
     if problems := list(dict.fromkeys(wrong)):
         raise ConfigError(problems)
     params.assign_owners()
-    # the outputs of nets that are not trained can be looked at; those of sums not even in training, if it is debugged
+    # other nets are not fused, as callers read their outputs; nor are sums of nets that are debugged
     if context.phase & Phase.TRAIN:
         fuse(wiring.layers, with_sums=ops.prefers_large_kernels and nodes[0].worker is None and not job.debug)
     return NeuralNet(context, ops, wiring, params)

@@ -1,4 +1,4 @@
-"""Nodes of a plan: a node is one layer to be built, of the job or inserted by the net."""
+"""Nodes of a plan: each is a layer to build, of the job or inserted by the net."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Path: TypeAlias = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class NodeOutput:
-    """An output of a node, as a reader of it refers to it.
+    """An output of a node, as readers refer to it.
 
     Attributes
     ----------
     node : str
         Name of the node.
     index : int or None
-        Which output, of a node that has one for each reader. None: the only one, or one that is not chosen yet.
+        Which output, if the node has one for each reader; None if there is one, or none is chosen yet.
     """
 
     node: str
@@ -34,36 +34,36 @@ class NodeOutput:
 
 @dataclass(frozen=True)
 class Node:
-    """One layer to be built.
+    """A layer to build.
 
     Attributes
     ----------
     conf : LayerConf
-        Its name is that of the node, unique in the plan.
+        Its name is unique in the plan.
     index : int
-        Place in the job's list of the layer that this one comes from: where an error points.
+        Place in the job's list of the layer that it is made for: errors point there.
     sources : tuple of NodeOutput
-        What it reads, in order.
+        The outputs that it reads, in order.
     layer : str
-        Name in the job of the layer that this one comes from.
+        Name in the job of the layer that it is made for.
     first_step, n_steps : int
         Time steps that it computes.
     n_outputs : int
         Number of outputs, one for each reader; 0 if there is one that all readers share.
     feedback : tuple of NodeOutput
-        What it reads of an earlier pass.
+        Outputs of an earlier pass that it reads.
     worker : int or None
-        Who computes it; None is each worker of the group, by records.
+        The worker that computes it; None: each worker of the group, by records.
     partition_dim, part, n_parts : int
-        The axis along which the layer is cut, -1 for none; and which part of how many it is.
+        The axis along which the layer is partitioned, or -1; and which part of how many it is.
     peer : int
         For a bridge: the worker at the other end.
     channel : str
-        For a bridge: what both ends call it.
+        For a bridge: its name, the same at both ends.
     inherits_partition : bool
-        It is partitioned as what it reads is, whatever the job says.
+        It is partitioned as its source is.
     inserted : bool
-        Partitioning has inserted it for the layer at ``index``: what is wrong with it is how that one is partitioned.
+        Inserted by partitioning for the layer at ``index``: its errors are about ``partition_dim`` there.
     """
 
     conf: LayerConf
@@ -90,17 +90,17 @@ class Node:
 
     @property
     def cls(self) -> type[Layer]:
-        """Class of the layer; ConfigError if nobody knows its type."""
+        """Class of the layer; ConfigError if the type is unknown."""
         return LAYERS.find(self.conf.type)
 
     @property
     def traits(self) -> Traits:
-        """What the class states."""
+        """Traits of the class."""
         return self.cls.traits
 
     @property
     def connection(self) -> Connection:
-        """How the layer depends on its sources, where that makes a difference."""
+        """How the layer depends on the features of its sources."""
         return self.cls.speed.feature_parallel or Connection.ONE_TO_ONE
 
     def reads_all_steps(self, source: int) -> bool:
@@ -123,48 +123,52 @@ class Node:
 
     @property
     def source_names(self) -> tuple[str, ...]:
-        """Names of what it reads, for people."""
+        """Names of its sources, for messages."""
         return tuple(map(str, self.sources))
 
     def located(self, error: ConfigError) -> list[Problem]:
-        """Return the problems with this layer with their paths from the top of the job."""
+        """Return problems of this layer with paths from the top of the job."""
         if not self.inserted:
             return [self.problem(problem.message, problem.path) for problem in error.problems]
-        messages = [f"what it reads cannot be shared by the workers: {problem.message}" for problem in error.problems]
-        return [self.problem(f"{message} Say another partition_dim.", ("partition_dim",)) for message in messages]
+        messages = [
+            f"its sources cannot be partitioned among the workers: {problem.message}" for problem in error.problems
+        ]
+        return [self.problem(f"{message} Set another partition_dim.", ("partition_dim",)) for message in messages]
 
     def problem(self, message: str, keys: Path = ()) -> Problem:
-        """Say what is wrong at a key of this layer."""
+        """Return a problem at a key of this layer."""
         return Problem(("neuralnet", "layer", self.index, *keys), message)
 
 
-def _node(kind: str, name: str, sources: Sequence[NodeOutput], index: int, block: dict[str, Any], **facts: Any) -> Node:
+def _node(
+    kind: str, name: str, sources: Sequence[NodeOutput], index: int, block: dict[str, Any], **attributes: Any
+) -> Node:
     conf = {"name": name, "type": kind, "srclayers": [source.node for source in sources], **block}
-    return Node(LayerConf.model_validate(conf), index, tuple(sources), **{"layer": name, **facts})
+    return Node(LayerConf.model_validate(conf), index, tuple(sources), **{"layer": name, **attributes})
 
 
-def slice_node(name: str, source: NodeOutput, index: int, axis: int, n_slices: int, **facts: Any) -> Node:
-    """Return a Slice that cuts an output in pieces along an axis; ``facts`` are more attributes of the `Node`."""
+def slice_node(name: str, source: NodeOutput, index: int, axis: int, n_slices: int, **attributes: Any) -> Node:
+    """Return a Slice that cuts an output in pieces along an axis; ``attributes`` are more attributes of the `Node`."""
     block = {"slice_conf": {"slice_dim": axis, "num_slices": n_slices}}
-    return _node("Slice", name, (source,), index, block, n_outputs=n_slices, **facts)
+    return _node("Slice", name, (source,), index, block, n_outputs=n_slices, **attributes)
 
 
-def concate_node(name: str, sources: Sequence[NodeOutput], index: int, axis: int, **facts: Any) -> Node:
-    """Return a Concate that joins outputs along an axis; ``facts`` as of `slice_node`."""
-    return _node("Concate", name, sources, index, {"concate_conf": {"concate_dim": axis}}, **facts)
+def concate_node(name: str, sources: Sequence[NodeOutput], index: int, axis: int, **attributes: Any) -> Node:
+    """Return a Concate that joins outputs along an axis; ``attributes`` as of `slice_node`."""
+    return _node("Concate", name, sources, index, {"concate_conf": {"concate_dim": axis}}, **attributes)
 
 
-def split_node(source: NodeOutput, index: int, n_splits: int, **facts: Any) -> Node:
-    """Return a Split that gives each of several readers an output of its own; ``facts`` as of `slice_node`."""
+def split_node(source: NodeOutput, index: int, n_splits: int, **attributes: Any) -> Node:
+    """Return a Split that gives each of several readers an output of its own; ``attributes`` as of `slice_node`."""
     block = {"split_conf": {"num_splits": n_splits}}
-    return _node("Split", f"split({source})", (source,), index, block, n_outputs=n_splits, **facts)
+    return _node("Split", f"split({source})", (source,), index, block, n_outputs=n_splits, **attributes)
 
 
-def bridge_nodes(source: NodeOutput, index: int, worker: int, other: int, **facts: Any) -> tuple[Node, Node]:
-    """Return both ends of a bridge that leads an output from one worker to another; ``facts`` as of `slice_node`."""
+def bridge_nodes(source: NodeOutput, index: int, worker: int, other: int, **attributes: Any) -> tuple[Node, Node]:
+    """Return both ends of a bridge that sends an output to another worker; ``attributes`` as of `slice_node`."""
     channel = f"{source}@{worker}->{other}"
     names = f"bridge_src({channel})", f"bridge_dst({channel})"
-    start = _node("BridgeSrc", names[0], (source,), index, {}, worker=worker, peer=other, channel=channel, **facts)
+    start = _node("BridgeSrc", names[0], (source,), index, {}, worker=worker, peer=other, channel=channel, **attributes)
     end_source = (NodeOutput(names[0]),)
-    end = _node("BridgeDst", names[1], end_source, index, {}, worker=other, peer=worker, channel=channel, **facts)
+    end = _node("BridgeDst", names[1], end_source, index, {}, worker=other, peer=worker, channel=channel, **attributes)
     return start, end

@@ -1,4 +1,4 @@
-"""The order of a net's nodes: sources before their readers."""
+"""Orders of nodes and layers: sources before their readers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ T = TypeVar("T", bound=Hashable)
 
 
 def topological_order(nodes: Sequence[Node]) -> list[Node]:
-    """Order nodes so that sources come first, else as they are listed.
+    """Return nodes with sources before readers, otherwise in the given order.
 
     Raises
     ------
     ConfigError
-        Some wait for each other.
+        Some nodes form a cycle.
     """
     by_name = {node.name: node for node in nodes}
     before = {node.name: [source.node for source in node.sources] for node in nodes}
@@ -37,20 +37,20 @@ def ready_order(
     is_ready: Callable[[T], bool],
     wait: Callable[[Callable[[], bool], Sequence[T]], None],
 ) -> Iterator[T]:
-    """Yield each item after those before it; one that is not ready gives way to others.
+    """Yield each item after the items before it; items that are not ready come later.
 
-    Of those that can come next the first of the list comes. So the workers of a group never wait for each other in a
-    cycle: what comes first in the whole net waits for nobody. Items in a cycle, and those after them, do not come.
+    Of several possible items the first of the list is next. So the workers of a group never wait for each other in a
+    cycle: the first item of the whole net waits for no other. Items in a cycle, and items after them, are left out.
 
     Parameters
     ----------
     items : sequence
-        Each is done before the next one is asked for.
+        The caller finishes each one before it takes the next.
     before : mapping of item to sequence of items
     is_ready : callable
-        (item) -> whether what it waits for, beside the items before it, is there.
+        (item) -> whether everything else that it waits for has arrived.
     wait : callable
-        (condition, items that are not ready) returns once the condition holds, which only another thread can change.
+        (condition, items that are not ready) returns once another thread has made the condition true.
     """
     place = {item: i for i, item in enumerate(items)}
     open_edges = {item: {place[other] for other in before[item] if other in place} for item in items}
@@ -77,7 +77,7 @@ def _next(
     is_ready: Callable[[T], bool],
     wait: Callable[[Callable[[], bool], Sequence[T]], None],
 ) -> int:
-    """Take the first item that is ready off the lists."""
+    """Remove and return the first item that is ready."""
     while True:
         for i in [i for i in waiting if is_ready(items[i])]:
             waiting.remove(i)

@@ -1,4 +1,4 @@
-"""Params: the params of a net by name, with those that layers or nets share."""
+"""Params: the params of a net by name, and how layers and nets share them."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from singa_dask.registry import suggest
 
 @dataclass
 class LogicalParam:
-    """What the servers keep of a param, or of a part of one, for a whole worker group.
+    """A param, or a part of one, that the servers keep for a whole worker group.
 
     Attributes
     ----------
     owner : Param
-        Whose values and settings it has.
+        Has its values and settings.
     param : Param
-        One that computes with it: its shape and part.
+        One of the params that use it: has its shape and part.
     n_gradients : int
-        Gradients for it in one step of this worker, or of the whole group where the net is partitioned.
+        Number of its gradients in a step of this worker, or of the whole group if the net is partitioned.
     users : set of str
-        Layers that these come from.
+        Layers with these gradients.
     summed : bool
-        Whether the gradients of layers that share it are summed, and not averaged.
+        Whether the gradients of layers that share it are summed, not averaged.
     holder : int
-        The first worker of the group that has it.
+        The first worker of the group with it.
     workers : set of int
-        All that have it, where the net is partitioned.
+        All workers with it, if the net is partitioned.
     """
 
     owner: Param
@@ -45,17 +45,12 @@ class LogicalParam:
 
 
 def whole_params(logical: Mapping[str, LogicalParam]) -> list[Param]:
-    """Return the owners of all that servers keep, each once."""
+    """Return the owners of logical params, each once."""
     return list({kept.owner.name: kept.owner for kept in logical.values()}.values())
 
 
 class Params:
-    """The params of one net, those of all workers of the group where it is partitioned.
-
-    Parameters
-    ----------
-    wiring : Wiring
-        The layers.
+    """The params of one net, of all workers of the group if it is partitioned.
 
     Attributes
     ----------
@@ -66,7 +61,7 @@ class Params:
     logical : dict of str to LogicalParam
         See `NeuralNet`.
     shared : dict of str to LogicalParam
-        Those of another net whose values this one uses.
+        Logical params of another net whose values this net uses.
     """
 
     def __init__(self, wiring: Wiring) -> None:
@@ -89,7 +84,7 @@ class Params:
         layers: dict[str, str] = {}
         for param, node, k in self.located():
             if layers.setdefault(param.name, node.layer) != node.layer:
-                message = f"a second param {param.name!r}. Rename one; to use its values say share_from."
+                message = f"a second param {param.name!r}. Rename one, or use its values by share_from."
                 problems.append(node.problem(message, ("param", k, "name")))
             self.by_name.setdefault(param.name, param)
         return problems
@@ -138,7 +133,7 @@ class Params:
             if found is None:
                 message = f"the training net has no param {param.name!r}. {suggest(param.name, other.by_name)}"
                 if param.name in other.by_name:
-                    message = f"the training net has {param.name!r} on another worker. Say the same location there."
+                    message = f"the training net has {param.name!r} on another worker. Set the same location there."
                 problems.append(node.problem(message, ("param", k, "name")))
                 continue
             if found.view is not None:
@@ -152,7 +147,7 @@ class Params:
         return problems
 
     def assign_owners(self) -> None:
-        """Decide what is kept and sent of each param: its parts, or the whole if layers need different parts of it."""
+        """Decide whether parts of each param are kept and sent, or the whole, if layers use different parts."""
         learning = {param for layer in self.wiring.all_layers if layer.learns for param in layer.params}
         for name in [param.name for param, _, _ in self.located() if not param.conf.share_from]:
             family, owner = self._families.pop(name, []), self.by_name[name]
@@ -173,7 +168,7 @@ class Params:
                     self._assign(param, owner)
 
     def _assign(self, param: Param, owner: Param) -> None:
-        """Make a param of this worker use what is kept here of its owner."""
+        """Make a param of this worker use the values of its owner that are kept here."""
         key = param.key_of(owner.name)
         kept = next((owned for owned in self.owners if owned.key == key), None)
         if kept is None:

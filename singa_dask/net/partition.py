@@ -1,8 +1,8 @@
 """Partition a net among the workers of a group, after SINGA's NeuralNet::AddPartitionConnectionLayers.
 
-A layer is cut by records (``partition_dim`` 0), by features (1), or not at all (-1, on worker 0 or at its
-``location``). Where a reader needs something else than what its source has, Slice and Concate are put between, and
-where the two are on different workers a pair of bridges.
+A layer is partitioned by records (``partition_dim`` 0), by features (1), or not at all (-1: on worker 0 or at its
+``location``). If a reader needs other parts than its source has, Slice and Concate are inserted between them, and a
+pair of bridges if they are on different workers.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ WHOLE = -1
 
 
 class Resharding(NamedTuple):
-    """How the parts of a source reach the parts of a reader.
+    """How the parts of a source are sent to the parts of a reader.
 
     Attributes
     ----------
     slice_dim : int or None
-        Axis along which each part of the source is cut, a piece for each part of the reader; None sends it whole.
+        Axis along which each part of the source is sliced, a piece for each part of the reader; None sends it whole.
     concate_dim : int or None
-        Axis along which a part of the reader joins what comes from the parts of the source; None where one comes.
+        Axis along which a part of the reader joins pieces of the parts of the source; None if there is one piece.
     """
 
     slice_dim: int | None
@@ -37,8 +37,8 @@ class Resharding(NamedTuple):
 
 DIRECT = Resharding(None, None)
 
-# (partition_dim of the source, of the reader, how the reader depends on its source); whole parts that go to several
-# readers are SINGA's Split
+# By (partition_dim of the source, of the reader, how the reader depends on its source). Parts that are sent whole to
+# several readers are SINGA's Split.
 TABLE = {
     (0, 0, ONE): DIRECT,
     (1, 1, ONE): DIRECT,
@@ -63,25 +63,19 @@ TABLE = {
 
 
 def cut_by_features(nodes: Sequence[Node], partition_dim: int = 0) -> set[str]:
-    """Return the names of the layers of which each worker of a group has some features; see `partition`."""
+    """Return the names of the layers that are partitioned by features; see `partition`."""
     return {node.name for node in nodes if _Plan.of(node, partition_dim).dim == 1}
 
 
 def partition(nodes: Sequence[Node], n_workers: int, partition_dim: int = 0) -> list[Node]:
-    """Return the nodes of all workers of a group, or the same nodes where each worker has all layers by records.
+    """Return the nodes of all workers of a group, or the given nodes if all are partitioned by records.
 
-    Parameters
-    ----------
-    nodes : sequence of Node
-        Sources before readers.
-    n_workers : int
-    partition_dim : int
-        Of layers that do not say.
+    Nodes and result have sources before readers. ``partition_dim`` is for layers that do not set it.
 
     Raises
     ------
     ConfigError
-        A location is not that of a worker.
+        A location is not a worker of the group.
     """
     if n_workers == 1:
         return list(nodes)
@@ -102,16 +96,15 @@ def partition(nodes: Sequence[Node], n_workers: int, partition_dim: int = 0) -> 
 
 
 class _Plan(NamedTuple):
-    """How a layer is cut.
+    """How a layer is partitioned.
 
     Attributes
     ----------
     dim : int
     location : int
-        The worker of a layer that is not cut.
+        The worker of a layer that is not partitioned.
     copied : bool
-        Every worker has the whole layer: one that reads records, or numbers in them, where these would be cut by
-        features.
+        Every worker has the whole layer: it reads records, or integers in them, which are not partitioned by features.
     """
 
     dim: int
@@ -120,7 +113,7 @@ class _Plan(NamedTuple):
 
     @classmethod
     def of(cls, node: Node, default: int) -> _Plan:
-        """Read a node."""
+        """Return the plan of a node."""
         kind, parallel, conf = node.traits, node.cls.speed.feature_parallel, node.conf
         dim = default if conf.partition_dim is None else conf.partition_dim
         if conf.location is not None or dim == WHOLE:
@@ -133,14 +126,14 @@ class _Plan(NamedTuple):
 
 
 class _Partitioner:
-    """Makes the nodes of all workers, connections where they are first needed."""
+    """Makes the nodes of all workers, inserting connections where they are first needed."""
 
     def __init__(self, plans: dict[str, _Plan], n_workers: int) -> None:
         self.plans = plans
         self.n_workers = n_workers
         self.originals: dict[str, Node] = {}
         self.placed: dict[str, Node] = {}
-        # outputs whose whole data a worker has, because one of its layers needs it
+        # whole outputs that a worker has, as one of its layers needs them
         self.materialised: set[tuple[NodeOutput, int]] = set()
 
     def nodes(self, nodes: Sequence[Node]) -> list[Node]:
@@ -148,7 +141,7 @@ class _Partitioner:
         self.originals = {node.name: node for node in nodes}
         before_losses: set[NodeOutput] = set()
         for node in reversed(nodes):
-            # without a gradient it costs less to send a piece than the whole
+            # sending pieces costs less if there are no gradients
             if node.traits.role == "loss" or not before_losses.isdisjoint(node.outputs):
                 before_losses.update(node.sources)
                 taken = self._taken_whole(node)
@@ -163,7 +156,7 @@ class _Partitioner:
         return [plan.location] if plan.dim == WHOLE and not plan.copied else range(self.n_workers)
 
     def _taken_whole(self, node: Node) -> list[NodeOutput]:
-        """Return the sources whose data each part of a layer needs as a whole."""
+        """Return the sources that each part of a layer needs whole."""
         connection, ours = node.connection, self.plans[node.name].dim
         taken = []
         for k, output in enumerate(node.sources):
@@ -190,17 +183,16 @@ class _Partitioner:
         )
 
     def _at(self, output: NodeOutput, worker: int) -> NodeOutput:
-        """Return the output of the part that a worker computes."""
+        """Return the output of the part on a worker."""
         plan = self.plans[output.node]
         return output if plan.dim == WHOLE and not plan.copied else replace(output, node=f"{output.node}@{worker}")
 
     # -- edges ---------------------------------------------------------------------------------------
 
     def _localise(self, output: NodeOutput, reader: Node, part: int, worker: int) -> NodeOutput:
-        """Return what a part of a reader reads, on its worker."""
+        """Return the output on a reader's worker that has what a part of the reader needs."""
         ours, theirs = self.plans[reader.name], self.plans[output.node]
         connection = reader.connection
-        # a whole layer on each worker needs all of its source
         way = TABLE[theirs.dim, ours.dim, connection]
         if theirs.copied:
             return self._cut(output, self._at(output, worker), way.slice_dim, reader, worker, part)
@@ -213,7 +205,7 @@ class _Partitioner:
         return self._collect(output, way, reader, part, worker)
 
     def _collect(self, output: NodeOutput, way: Resharding, reader: Node, part: int, worker: int) -> NodeOutput:
-        """Return the output in which a worker joins the pieces that a part of a reader needs."""
+        """Return the output that joins the pieces that a part of a reader needs."""
         pieces = []
         for at in self._workers(self.originals[output.node]):
             piece = self._cut(output, self._at(output, at), way.slice_dim, reader, at, part)
@@ -223,34 +215,34 @@ class _Partitioner:
         what = str(output) if way.slice_dim is None else f"slice({output},{way.slice_dim})->{part}"
         name = f"concate({what})@{worker}"
         if name not in self.placed:
-            facts = self._facts(output) | {"worker": worker}
-            self._add(concate_node(name, pieces, reader.index, way.concate_dim, **facts))
+            attributes = self._attributes(output) | {"worker": worker}
+            self._add(concate_node(name, pieces, reader.index, way.concate_dim, **attributes))
         return NodeOutput(name)
 
     def _cut(
         self, of: NodeOutput, output: NodeOutput, axis: int | None, reader: Node, worker: int, part: int
     ) -> NodeOutput:
-        """Return a piece of an output, cut along an axis for the parts of its readers."""
+        """Return the piece of an output, sliced along an axis, for one part of its readers."""
         if axis is None:
             return output
         name = f"slice({output},{axis})"
         if name not in self.placed:
-            facts = self._facts(of) | {"worker": worker}
-            self._add(slice_node(name, output, reader.index, axis, self.n_workers, **facts))
+            attributes = self._attributes(of) | {"worker": worker}
+            self._add(slice_node(name, output, reader.index, axis, self.n_workers, **attributes))
         return NodeOutput(name, part)
 
     def _bridge(self, of: NodeOutput, output: NodeOutput, worker: int, other: int, reader: Node) -> NodeOutput:
-        """Return an output on another worker."""
+        """Return an output, sent to another worker if need be."""
         if worker == other:
             return output
-        start, end = bridge_nodes(output, reader.index, worker, other, **self._facts(of))
+        start, end = bridge_nodes(output, reader.index, worker, other, **self._attributes(of))
         if start.name not in self.placed:
             self._add(start)
             self._add(end)
         return NodeOutput(end.name)
 
-    def _facts(self, of: NodeOutput) -> dict[str, Any]:
-        """Return the attributes of all nodes that are inserted after an output."""
+    def _attributes(self, of: NodeOutput) -> dict[str, Any]:
+        """Return the attributes of nodes that are inserted behind an output."""
         source = self.originals[of.node]
         steps = {"first_step": source.first_step, "n_steps": source.n_steps}
         return {**steps, "partition_dim": WHOLE, "inserted": True}

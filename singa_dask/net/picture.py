@@ -1,4 +1,4 @@
-"""A net as a picture: boxes and edges, written as text for Graphviz's ``dot`` or in SINGA's form of JSON."""
+"""Picture: a net as boxes and edges, written for Graphviz's ``dot`` or as SINGA's JSON."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from singa_dask.net.nodes import Node
 from singa_dask.shown import by_shape, plural
 
 SMALL = {"BridgeDst": "", "BridgeSrc": "", "Concate": "joined", "Slice": "cut", "Split": "split"}
-"""Types that only pass on, and what is written on those that partitioning has put in."""
+"""Types that only pass on their sources, and the labels of those that partitioning inserted."""
 
 AXES = {0: "records", 1: "features"}
 FILLS = ("#a6cee3", "#fdbf6f", "#b2df8a", "#fb9a99", "#cab2d6", "#ffff99", "#e0c8a0", "#9fdfd2")
 PAPERS = ("#eff6fa", "#fff7ec", "#f2faec", "#fff0f0", "#f6f2f9", "#fffff0", "#f9f4ec", "#edf9f7")
 LINES = ("#1f78b4", "#d96f00", "#2c8a24", "#d01a1c", "#6a3d9a", "#8f8a00", "#8a5a2b", "#0f8a78")
-"""Colours of the workers of a group, in turn: of boxes, of frames around them, and of what they send."""
+"""Colours of the workers of a group, in turn: of boxes, of frames around them, and of edges."""
 
 GRAPH = 'labelloc=t, fontname="Helvetica,Arial,sans-serif", newrank=true, ranksep=0.3, nodesep=0.15'
 NODES = (
@@ -39,15 +39,15 @@ class Box:
     Attributes
     ----------
     name, kind : str
-        Of the layer, and of its type.
+        Of the layer and its type.
     shape : tuple of int
         Of its first output; empty where it has none.
     n_steps : int
-        Time steps that it computes, whose rows lie one after the other.
+        Time steps that it computes.
     notes : tuple of str
-        What else is to be said: along which axis it cuts or joins, each param with its shape.
+        Further lines: the axis of a Slice or Concate, and each param with its shape.
     worker : int or None
-        Who has it; None is each worker of the group.
+        The worker that has it; None: each worker of the group.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Box:
 
     @property
     def is_small(self) -> bool:
-        """Whether it only passes on, and is drawn so."""
+        """Whether it only passes on its sources, and is drawn small."""
         return self.kind in SMALL
 
     @property
@@ -69,23 +69,23 @@ class Box:
 
     @property
     def shown_shape(self) -> str:
-        """The shape as people write it, that of one time step where there are several."""
+        """The shape as text, of one time step if there are several."""
         steps = f"{self.n_steps} steps of " if self.n_steps > 1 else ""
         return steps + by_shape((*(n // self.n_steps for n in self.shape[:1]), *self.shape[1:]))
 
 
 @dataclass(frozen=True)
 class Edge:
-    """What a layer reads.
+    """An output that a layer reads.
 
     Attributes
     ----------
     source, target : int
-        Places in the list of boxes.
+        Indices of boxes.
     forward, back : int
-        Bytes in one step, of an edge that leads to another worker.
+        Bytes in one step, of an edge to another worker.
     is_feedback : bool
-        What is read was computed in an earlier pass.
+        The output is of an earlier pass.
     """
 
     source: int
@@ -96,7 +96,7 @@ class Edge:
 
     @property
     def shown_bytes(self) -> str:
-        """The bytes of both directions as people write them."""
+        """The bytes of both directions as text."""
         return f"{self.forward + self.back:,} B"
 
 
@@ -109,10 +109,10 @@ class Picture:
     title : tuple of str
         Lines.
     boxes : tuple of Box
-        Sources before readers; of all workers, where the net is partitioned.
+        Sources before readers; of all workers if the net is partitioned.
     edges : tuple of Edge
     frame : str
-        What is written around boxes that no single worker has; empty for none.
+        Label of a frame around boxes that each worker has; empty for none.
     """
 
     title: tuple[str, ...]
@@ -122,7 +122,7 @@ class Picture:
 
     @classmethod
     def of(cls, net: NeuralNet, title: str) -> Picture:
-        """Describe a net that has been built."""
+        """Return the picture of a net."""
         nodes = list(zip(net.nodes, net.all_layers, strict=True))
         places = {node.name: i for i, node in enumerate(net.nodes)}
         boxes = tuple(_box(node, layer) for node, layer in nodes)
@@ -142,7 +142,7 @@ class Picture:
     # -- SINGA's JSON -----------------------------------------------------------------------------
 
     def json(self) -> dict[str, Any]:
-        """Return the object that SINGA writes as ``train_net.json``: all boxes, bridges among them."""
+        """Return the object that SINGA writes as ``train_net.json``, with all boxes, including bridges."""
         nodes = [
             {
                 "id": box.name,
@@ -165,9 +165,9 @@ class Picture:
     # -- Graphviz ---------------------------------------------------------------------------------
 
     def dot(self) -> str:
-        """Return the text that ``dot`` draws: a frame around each worker, each bridge an edge.
+        """Return the text for ``dot``: a frame around each worker, and each bridge as an edge.
 
-        Bytes stand on the edge, or in the box where several bridges lead to it.
+        Bytes are written on the edge, or in the box if several bridges lead to it.
         """
         arrows = list(self._arrows())
         arrivals: dict[int, list[_Arrow]] = {}
@@ -187,7 +187,7 @@ class Picture:
         return "\n".join([*lines, "}", ""])
 
     def _arrows(self) -> Iterator[_Arrow]:
-        """Yield the edges; one that comes to a bridge leads on to whoever reads its other end."""
+        """Yield the edges; an edge to a bridge leads on to the reader of its other end."""
         leads_to = {edge.source: edge for edge in self.edges if self.boxes[edge.source].is_bridge}
         for edge in self.edges:
             if not self.boxes[edge.source].is_bridge:
@@ -196,7 +196,7 @@ class Picture:
                 yield _Arrow(edge.source, target, self.boxes[edge.source].worker, bridge, edge.is_feedback)
 
     def _drawn(self, worker: int | None, arrivals: Mapping[int, Sequence[_Arrow]]) -> Iterator[str]:
-        """Yield the boxes of a worker; bridges are edges."""
+        """Yield the boxes of a worker without bridges."""
         boxes = [(i, box) for i, box in enumerate(self.boxes) if box.worker == worker and not box.is_bridge]
         drawn = [(box.name.split("."), f"  n{i} [{_look(box, arrivals.get(i, ()))}]") for i, box in boxes]
         return _in_blocks(drawn, f"cluster_{worker or 0}")
@@ -213,7 +213,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class _Arrow:
-    """An edge as it is drawn: over a bridge, where it leads to another worker."""
+    """An edge as it is drawn, across a bridge if it leads to another worker."""
 
     source: int
     target: int
@@ -234,7 +234,7 @@ def _box(node: Node, layer: Layer) -> Box:
 
 
 def _axis(layer: Slice | Concate) -> str:
-    """Return along what a layer cuts or joins."""
+    """Return the name of the axis of a layer."""
     if layer.axis == 0 and any(source.n_steps != layer.site.n_steps for source in layer.sources):
         return "steps"
     return AXES.get(layer.axis, f"axis {layer.axis}")
@@ -268,7 +268,7 @@ def _colour(colours: Sequence[str], worker: int | None) -> str:
 
 
 def _coloured(bridge: Edge, worker: int | None) -> str:
-    """Return the bytes that go over a bridge, in the colour of the sender."""
+    """Return the bytes of a bridge in the colour of the sender."""
     return f'<font color="{_colour(LINES, worker)}">{bridge.shown_bytes}</font>'
 
 
@@ -282,7 +282,7 @@ def _quoted(value: str) -> str:
 
 
 def _rows(rows: Iterable[str]) -> str:
-    """Return a label of several rows; ``dot`` leaves too little between lines of text."""
+    """Return a label of several rows, as ``dot`` sets lines of plain text too close."""
     cells = "".join(f"<tr><td>{row}</td></tr>" for row in rows if row)
     return f'<<table border="0" cellborder="0" cellspacing="0" cellpadding="1">{cells}</table>>'
 
@@ -298,7 +298,7 @@ def _framed(label: str, worker: int | None, lines: Iterable[str]) -> list[str]:
 
 
 def _in_blocks(drawn: Sequence[tuple[list[str], str]], frame: str, depth: int = 0) -> Iterator[str]:
-    """Yield boxes, given with the parts of their names; those of one block are in a frame of their own."""
+    """Yield boxes, given with the parts of their names, with a frame around the boxes of each block."""
     of_part: dict[str, list[tuple[list[str], str]]] = {}
     for number, (parts, line) in enumerate(drawn):
         of_part.setdefault(parts[depth] if len(parts) > depth + 1 else f".{number}", []).append((parts, line))
@@ -314,7 +314,7 @@ def _in_blocks(drawn: Sequence[tuple[list[str], str]], frame: str, depth: int = 
 
 
 def _look(box: Box, arrivals: Sequence[_Arrow]) -> str:
-    """Return the attributes of a box, with the bytes of bridges that lead to it."""
+    """Return the attributes of a box, including the bytes of bridges that lead to it."""
     rows = [
         *(_small(box) if box.is_small else _large(box)),
         " + ".join(_coloured(arrow.bridge, arrow.worker) for arrow in arrivals if arrow.bridge),
@@ -330,7 +330,7 @@ def _large(box: Box) -> list[str]:
 
 
 def _small(box: Box) -> list[str]:
-    """Write a layer that passes on: its name only where the job has given one."""
+    """Return the rows of a layer that only passes on, with its name if the job has set one."""
     said = SMALL[box.kind] if "(" in box.name else box.name
     shape = [box.shown_shape] if box.kind == "Concate" else []
     return [_text(" ".join([said, *box.notes])), *map(_text, shape)]

@@ -1,7 +1,7 @@
-"""From a job's list of layers to the list that is built: each step takes a list of nodes and returns one.
+"""Plan a net: from a job's list of layers to the list of nodes that is built.
 
-A step knows names and types, no shapes: those come when the layers are made. The job's own wiring (names,
-sources, cycles) was checked with the job. `unroll` and `partition` are steps with a module of their own.
+Each step takes a list of nodes and returns one. It uses names and types of layers, but no shapes, which are known once
+the layers are made. Names, sources and cycles in the job are checked before. `unroll` and `partition` are steps, too.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from singa_dask.registry import suggest
 
 
 def plan(net: NetConf, phase: Phase, n_workers: int = 1) -> list[Node]:
-    """Return the layers of one phase's net, sources before consumers; those of all workers where it is partitioned.
+    """Return the nodes of one phase's net, sources before readers; of all workers if it is partitioned.
 
     Raises
     ------
     ConfigError
-        There are none, some have types that nobody knows, they wait for each other, or they read time steps that
-        are not there.
+        There are no layers, types are unknown, layers form a cycle, or they read time steps that do not exist.
     """
     nodes = cut_feedback_edges(check_types(layers_in_phase(net.layer, phase)))
     by_features = cut_by_features(nodes, net.partition_dim) if n_workers > 1 else ()
@@ -40,7 +39,7 @@ def plan(net: NetConf, phase: Phase, n_workers: int = 1) -> list[Node]:
 
 
 def layers_in_phase(layers: Sequence[LayerConf], phase: Phase) -> list[Node]:
-    """Return a node for each layer that a phase's net has."""
+    """Return a node for each layer in a phase's net."""
     kept = [
         Node(conf, i, tuple(map(NodeOutput, conf.srclayers)), conf.name)
         for i, conf in enumerate(layers)
@@ -53,13 +52,11 @@ def layers_in_phase(layers: Sequence[LayerConf], phase: Phase) -> list[Node]:
 
 
 def check_types(nodes: Sequence[Node]) -> list[Node]:
-    """Refuse types that nobody knows, or that a job does not name, all at once; find out how many outputs each has."""
+    """Set the number of outputs of each node; raise ConfigError for types that are unknown or internal."""
     problems, known = [], []
     for node in nodes:
         if LAYERS.is_hidden(node.conf.type):
-            message = (
-                f"{node.conf.type} is inserted where an edge leads to another worker. Say location of its readers."
-            )
+            message = f"{node.conf.type} is inserted for edges to another worker. Set location of the readers instead."
             problems.append(node.problem(message, ("type",)))
         try:
             block, key = node.cls.block, outputs_key(node)
@@ -73,18 +70,18 @@ def check_types(nodes: Sequence[Node]) -> list[Node]:
 
 
 def outputs_key(node: Node) -> tuple[str, ...]:
-    """Return block and key of the job that say how many outputs a layer has; empty if all its readers share one."""
+    """Return block and key of the number of outputs of a layer; empty if all its readers share one."""
     if issubclass(node.cls, Forwarding) and node.cls.outputs_key and node.cls.block:
         return node.cls.block.block_key, node.cls.outputs_key
     return ()
 
 
 def cut_feedback_edges(nodes: Sequence[Node]) -> list[Node]:
-    """Take out the edges that lead back: a layer computed later, whose output of an earlier pass is read."""
+    """Make edges that close a cycle feedback edges, which read the output of an earlier pass."""
     sources = {node.name: [source.node for source in node.sources] for node in nodes}
     cut, problems = [], []
     for node in nodes:
-        # the two layers of an RBM read each other; the visible one has another source before
+        # the two layers of an RBM read each other; the visible one reads records first
         back = [
             source for source in node.sources[1:]
             if node.traits.role == "unsupervised" and node.name in sources.get(source.node, ())
@@ -104,7 +101,7 @@ def cut_feedback_edges(nodes: Sequence[Node]) -> list[Node]:
 
 
 def choose_outputs(nodes: Sequence[Node]) -> list[Node]:
-    """Give each reader of a node with an output for each its own, in their order.
+    """Give each reader its own output, in order, of nodes that have one for each reader.
 
     Raises
     ------
@@ -134,7 +131,7 @@ def choose_outputs(nodes: Sequence[Node]) -> list[Node]:
 
 
 def add_splits(nodes: Sequence[Node]) -> list[Node]:
-    """Put ``split(<name>)`` after each output that several layers read and that does not serve several itself."""
+    """Put ``split(<name>)`` after each output that several layers read, if these need outputs of their own."""
     readers = Counter(source for node in nodes for source in node.sources)
     several = [node for node in nodes if node.needs_split or node.n_outputs]
     split = {output for node in several for output in node.outputs if readers[output] > 1}
@@ -142,10 +139,10 @@ def add_splits(nodes: Sequence[Node]) -> list[Node]:
     for node in nodes:
         sources = tuple(NodeOutput(f"split({source})") if source in split else source for source in node.sources)
         planned.append(replace(node, sources=sources))
-        facts: dict[str, Any] = {"first_step": node.first_step, "n_steps": node.n_steps}
+        attributes: dict[str, Any] = {"first_step": node.first_step, "n_steps": node.n_steps}
         if node.worker is not None:
-            facts |= {"worker": node.worker, "partition_dim": -1}
+            attributes |= {"worker": node.worker, "partition_dim": -1}
         planned += [
-            split_node(output, node.index, readers[output], **facts) for output in node.outputs if output in split
+            split_node(output, node.index, readers[output], **attributes) for output in node.outputs if output in split
         ]
     return planned

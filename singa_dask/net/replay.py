@@ -1,4 +1,4 @@
-"""Replay of layers on the CPU: the kernels of a pass are captured once and called again without the layer's code."""
+"""Replay layers on the CPU: kernels of a pass are captured once, then called again without the layer's code."""
 
 from __future__ import annotations
 
@@ -12,52 +12,46 @@ from singa_dask.conf import Phase
 from singa_dask.layers import Layer
 from singa_dask.ops.contract import Ops
 
-# The first passes allocate scratch memory and make primitives.
+# The first passes allocate scratch memory and prepare primitives.
 FIRST_PASSES = 2
-# Gives up after so many captures in a row, where arguments differ from step to step.
+# Captures in a row with different arguments after which a layer is no longer captured.
 MAX_CAPTURES = 8
-# Captures anew after so many passes in a row that found something else; one may be the start of another text.
+# Passes in a row with other arrays after which a layer is captured anew; a single one may be the start of a stream.
 MAX_MISSES = 2
 
-# What gives memory or facts, and computes nothing.
+# Methods that return memory or facts, and compute nothing.
 NO_KERNELS = {"scratch", "empty", "zeros", "features", "address"}
 
 
-# Runs a verb of a layer, by its name.
+# Runs "forward" or "backward" of a layer.
 Run: TypeAlias = Callable[[Layer, Phase, str], None]
 
 
-def run_verb(layer: Layer, phase: Phase, verb: str) -> None:
+def run_method(layer: Layer, phase: Phase, name: str) -> None:
     """Run `Layer.forward` or `Layer.backward`."""
-    getattr(layer, verb)(phase)
+    getattr(layer, name)(phase)
 
 
 class Replays:
-    """Runs layers; on a CPU it replays those that are `capturable` and our own. A GPU captures whole steps.
+    """Runs layers; on a CPU it replays built-in layers that are `capturable`. A GPU captures whole steps instead.
 
-    Two passes in a row have to call the same kernels with the same arguments, arrays in the same memory. Later passes
-    call these kernels again, as long as what the layer reads and writes is where it was. What layers do on the host is
-    in `Layer.prepare`, which is not part of this.
-
-    Parameters
-    ----------
-    ops : Ops
-        Kernels that compute the net.
+    A layer is replayed after two passes in a row that call the same kernels with the same arguments, as long as its
+    arrays stay in the same memory. `Layer.prepare` is never replayed.
     """
 
     def __init__(self, ops: Ops) -> None:
         self._passes: dict[tuple[Layer, str, int], _Pass | None] = {}
         self._possible = ops.device == "cpu"
 
-    def run(self, layer: Layer, phase: Phase, verb: str) -> None:
-        """Run ``layer.forward`` or ``layer.backward``, or replay it."""
-        key = (layer, verb, phase.value)
+    def run(self, layer: Layer, phase: Phase, name: str) -> None:
+        """Run or replay ``layer.forward`` or ``layer.backward``."""
+        key = (layer, name, phase.value)
         try:
             known = self._passes[key]
         except KeyError:
-            known = self._passes[key] = _Pass(layer, verb) if self._possible and is_replayable(layer) else None
+            known = self._passes[key] = _Pass(layer, name) if self._possible and is_replayable(layer) else None
         if known is None:
-            run_verb(layer, phase, verb)
+            run_method(layer, phase, name)
         elif not known.replay():
             known.run(phase)
             if known.n_captures > MAX_CAPTURES:
@@ -65,9 +59,9 @@ class Replays:
 
 
 def is_replayable(layer: Layer) -> bool:
-    """Tell whether a layer says that it only calls kernels, and is one of ours, which call them by ``self.ops``.
+    """Tell whether a layer is `capturable` and built-in, as these call kernels only by ``self.ops``.
 
-    The copies of a recurrent layer, one for each time step, leave states to each other.
+    Copies of a recurrent layer, one for each time step, pass states to each other and are not replayed.
     """
     is_copy = layer.traits.steps == "recurrent" and layer.name != layer.conf_name
     is_ours = type(layer).__module__.startswith("singa_dask.layers.")
@@ -80,21 +74,21 @@ class _Pass:
     Attributes
     ----------
     n_captures : int
-        How often its kernels were captured since two captures were the same.
+        Number of captures since two captures were the same.
     """
 
-    def __init__(self, layer: Layer, verb: str) -> None:
-        self._layer, self._name, self._verb = layer, verb, getattr(layer, verb)
+    def __init__(self, layer: Layer, name: str) -> None:
+        self._layer, self._name, self._method = layer, name, getattr(layer, name)
         self._n_passes = self._n_misses = self.n_captures = 0
         self._captured: Capture | None = None
         self._kernels: list[Callable[[], Any]] | None = None
-        # where the layer finds what it reads and writes, and what was there
+        # (attributes, name, value) of arrays that the layer reads and writes
         self._held: list[tuple[Mapping[str, Any], str, Any]] = []
         self._own: list[Any] = []
         self._conditions: object = None
 
     def replay(self) -> bool:
-        """Call the kernels again; returns False if they are not known, or the layer holds something else now."""
+        """Call the kernels again; return False if there are none, or arrays of the layer have changed."""
         if self._kernels is None:
             return False
         self._n_misses = 0 if self._is_valid() else self._n_misses + 1
@@ -118,16 +112,16 @@ class _Pass:
         return self._layer.ops.conditions() == self._conditions
 
     def run(self, phase: Phase) -> None:
-        """Run the layer, and capture the kernels that it calls."""
+        """Run the layer, and capture its kernels unless these are the first passes."""
         self._n_passes += 1
         if self._n_passes <= FIRST_PASSES or self._kernels is not None:
-            self._verb(phase)
+            self._method(phase)
             return
         layer, ops, before, self._captured = self._layer, self._layer.ops, self._captured, None
         self.n_captures += 1
         captured = layer.ops = Capture(ops)  # type: ignore[assignment]
         try:
-            self._verb(phase)
+            self._method(phase)
         finally:
             layer.ops = ops
         if before is None or not captured.repeats(before):
@@ -135,18 +129,18 @@ class _Pass:
             return
         self._kernels, self._conditions, self.n_captures = captured.bound(), ops.conditions(), 0
         self._held = [(attributes, key, attributes.get(key)) for attributes, key in places(layer, self._name)]
-        # what `prepare` leaves to the kernels, and a forward pass to the one back
+        # `prepare` and `forward` may set attributes that later methods read
         is_alone = self._name == "forward" and type(layer).prepare is Layer.prepare
         self._own = [] if is_alone else list(vars(layer).values())
 
 
-# What a layer consumes of a source that can be another object in each step.
+# Attributes of a source that may be another object in each step.
 CHANGING = {"raw": "raw", "one_hot_index": "one_hot_index", "labels": "records", "ids": "records"}
 
 
-def places(layer: Layer, verb: str) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yield where a pass of a layer finds what it reads and writes: attributes by name."""
-    context, names = layer.context, ("_data",) if verb == "forward" else ("_data", "_grad")
+def places(layer: Layer, method: str) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yield (attributes, name) of everything that a pass of a layer reads and writes."""
+    context, names = layer.context, ("_data",) if method == "forward" else ("_data", "_grad")
     yield from ((vars(context), "stream_start"), (vars(context), "frozen"), (vars(context), "states"))
     yield context.states, layer.conf_name
     for k, source in enumerate(layer.sources):
@@ -156,12 +150,12 @@ def places(layer: Layer, verb: str) -> Iterator[tuple[Mapping[str, Any], str]]:
         yield from ((vars(feature), name) for name in names)
     for param in layer.params:
         yield vars(param.owner), "_data"
-        if verb == "backward":
+        if method == "backward":
             yield vars(param), "_grad"
 
 
 class Capture:
-    """Kernels that note each call: what a layer has as ``ops`` while its kernels are captured."""
+    """Stands in for ``layer.ops`` and records each call of a kernel."""
 
     def __init__(self, ops: Ops) -> None:
         self._ops = ops
@@ -175,7 +169,7 @@ class Capture:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             result = found(*args, **kwargs)
-            # a number that the layer goes on with
+            # the layer may use the returned number
             self._is_void |= result is not None
             self._calls.append((name, args, kwargs))
             return result
@@ -183,7 +177,7 @@ class Capture:
         return call
 
     def repeats(self, before: Capture) -> bool:
-        """Tell whether these are the calls of another capture, with the same arguments."""
+        """Tell whether another capture has the same calls with the same arguments."""
         if self._is_void or len(self._calls) != len(before._calls):
             return False
         return all(

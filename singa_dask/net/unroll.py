@@ -1,7 +1,7 @@
 """Unroll a net over its time steps, after SINGA's NeuralNet::Unrolling.
 
-`unroll` gives a copy of each layer for each time step, ``<step>#<name>``, and their edges; `merge` puts the copies of
-a layer together again where all steps can be computed at once, which costs one call in place of many.
+`unroll` makes a copy of each layer for each time step, ``<step>#<name>``, and connects them. `merge` merges the copies
+of a layer again if one call can compute all time steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from singa_dask.net.nodes import Node, NodeOutput, concate_node, slice_node
 
 
 class _Edge(NamedTuple):
-    """How the time steps of a source are connected to those of a layer."""
+    """How time steps of a source are connected to the time steps of a layer."""
 
     source: str
     kind: str
@@ -24,18 +24,14 @@ class _Edge(NamedTuple):
 
 
 def unroll(nodes: Sequence[Node], unroll_len: int = 1) -> list[Node]:
-    """Return a copy of each layer for each of its time steps, next to each other, named ``<step>#<layer>``.
+    """Return a copy of each layer for each of its time steps, one after the other, named ``<step>#<layer>``.
 
-    Parameters
-    ----------
-    nodes : sequence of Node
-    unroll_len : int
-        Of layers that do not say; layers that read records have one step unless they say otherwise.
+    ``unroll_len`` is for layers that do not set it, except layers that read records, which have one step by default.
 
     Raises
     ------
     ConfigError
-        A layer reads steps that its source does not have; or records are to be read more than once.
+        A layer reads steps that its source does not have, or records would be read more than once.
     """
     lengths = {node.name: _length(node, unroll_len) for node in nodes}
     if set(lengths.values()) == {1}:
@@ -45,7 +41,7 @@ def unroll(nodes: Sequence[Node], unroll_len: int = 1) -> list[Node]:
     for node in nodes:
         if lengths[node.name] > 1 and _reads_records(node):
             message = (
-                "records are read once, for all steps. Say unroll_len: 1, and OneToAll in the layers that read it."
+                "records are read once, for all steps. Set unroll_len: 1, and OneToAll in the layers that read it."
             )
             problems.append(node.problem(message, ("unroll_len",)))
             continue
@@ -70,7 +66,7 @@ def _reads_records(node: Node) -> bool:
 
 
 def _edges(node: Node, lengths: Mapping[str, int]) -> list[_Edge]:
-    """Read how each source of a layer is connected."""
+    """Return how each source of a layer is connected."""
     conf, edges = node.conf, []
     custom = iter(conf.unroll_steps)
     for k, source in enumerate(output.node for output in node.sources):
@@ -89,7 +85,7 @@ def _copy(node: Node, edges: Sequence[_Edge], lengths: Mapping[str, int], step: 
             if not 0 <= other < lengths[edge.source]:
                 message = (
                     f"step {step} would read step {other} of {edge.source!r}, which has {lengths[edge.source]}. "
-                    "Say unroll_conn_type: OneToAll to read all of them."
+                    "Set unroll_conn_type: OneToAll to read all of them."
                 )
                 raise ConfigError(node.problem(message, ("srclayers", k)))
             sources.append(_copy_of(edge.source, other))
@@ -126,16 +122,12 @@ def _steps_read(node: Node, k: int, edge: _Edge, lengths: Mapping[str, int], ste
 def merge(copies: Sequence[Node], by_features: Collection[str] = ()) -> list[Node]:
     """Merge the copies of a layer if one call can compute all steps; merged layers have the name of the layer.
 
-    That is so where the type says so (`Speed.time_foldable`), no step waits for a layer that waits for another step
-    of it, and every step reads the same step of its sources. Rows of merged layers are those of the first step, then
-    those of the next; Concate and Slice lead from copies to rows and back.
+    Layers ``by_features`` are partitioned by features: a recurrent one of them is not merged, as each step needs the
+    outputs of all workers for the step before.
 
-    Parameters
-    ----------
-    copies : sequence of Node
-    by_features : collection of str
-        Layers of which each worker computes some features: a step of a recurrent one needs what all workers have
-        computed in the step before.
+    The type has to be `Speed.time_foldable`, no step may depend on another step of the layer through other layers, and
+    each step has to read the same step of its sources. Rows of the first step come first in merged layers. Concate and
+    Slice are inserted between copies and merged layers.
     """
     groups: dict[str, list[Node]] = {}
     for copy in copies:
@@ -144,7 +136,7 @@ def merge(copies: Sequence[Node], by_features: Collection[str] = ()) -> list[Nod
 
 
 class _Merger:
-    """Merges copies, and keeps the Slices and Concates that this needs."""
+    """Merges copies, and inserts Slices and Concates."""
 
     def __init__(self, groups: Mapping[str, Sequence[Node]], by_features: Collection[str]) -> None:
         self.groups = groups
@@ -185,7 +177,7 @@ class _Merger:
         return edge.kind == "FirstToLast" and node.traits.steps == "recurrent" and k > 0
 
     def _waits_for_itself(self, name: str) -> bool:
-        """Tell whether a layer is in a cycle through other layers, at any step."""
+        """Tell whether a layer is in a cycle with other layers, at any step."""
         seen: set[str] = set()
         waiting = [edge.source for edge in self.edges[name]]
         while waiting:
@@ -223,7 +215,7 @@ class _Merger:
         return copy.renamed(name, sources=sources, feedback=feedback)
 
     def _rows(self, name: str) -> NodeOutput:
-        """Return the output with the rows of all steps of a layer."""
+        """Return the output with the rows of all time steps of a layer."""
         if name in self.merged:
             return NodeOutput(name)
         copies = self.groups[name]
@@ -235,7 +227,7 @@ class _Merger:
         return NodeOutput(self.concates[name].name)
 
     def _step(self, output: NodeOutput) -> NodeOutput:
-        """Return the output with the rows of one step of a layer."""
+        """Return the output with the rows of one time step of a layer."""
         copy = self.copies[output.node]
         name, n_steps = copy.layer, self.lengths[copy.layer]
         if n_steps == 1:

@@ -16,27 +16,19 @@ from singa_dask.ops.contract import Ops
 
 
 class Wiring:
-    """Makes and connects the layers of a net. Layers after one that failed are skipped.
-
-    Parameters
-    ----------
-    nodes : sequence of Node
-        Sources before readers.
-    context : Context
-    ops : Ops
-        Kernels that compute the net.
+    """Makes and connects the layers of a net. Layers behind a failed one are skipped.
 
     Attributes
     ----------
     problems : list of Problem
-        What is wrong, with paths from the top of the job.
+        All mistakes, with paths from the top of the job.
     layers, all_layers : list of Layer
-        Those of this worker, and those of all workers, in the order of ``nodes``.
+        The layers of this worker, and of all workers, in the order of ``nodes``.
     by_name : dict of str to Layer
     node_of : dict of str to Node
-        By the name of the layer.
+        Nodes by the names of their layers.
     sources, readers : dict of Layer to list of Layer
-        The layers of this worker that one of them reads, and those that read it.
+        The layers of this worker that each layer reads, and that read it.
     """
 
     def __init__(self, nodes: Sequence[Node], context: Context, ops: Ops) -> None:
@@ -60,7 +52,7 @@ class Wiring:
         return node.worker is None or node.worker == self.context.worker
 
     def _add(self, node: Node) -> list[Problem]:
-        """Make the layer of a node and connect it to its sources."""
+        """Make the layer of a node, connect it to its sources, and return its mistakes."""
         if any(source.node not in self.by_name for source in node.sources):
             return []
         layer = self._make(node)
@@ -112,7 +104,7 @@ class Wiring:
 
 
 def wire(layer: Layer, sources: Sequence[Feature], ops: Ops) -> None:
-    """Check the number of sources and params of a layer, then `Layer.setup` and what it has added.
+    """Connect a layer to its sources and run `Layer.setup`; check numbers of sources and params.
 
     Raises
     ------
@@ -136,14 +128,14 @@ def wire(layer: Layer, sources: Sequence[Feature], ops: Ops) -> None:
     if message := _mistake(layer):
         raise ConfigError(Problem(("type",), f"{kind}: {message}"))
     if len(layer.conf.param) > (index := len(layer.params)):
-        message = f"there is no {traits.params[index]!r} to describe. Does the layer say bias_term: false?"
+        message = f"there is no {traits.params[index]!r} to describe. Does the layer have bias_term: false?"
         raise ConfigError(Problem(("param", index), message))
     for i, source in enumerate(layer.sources if traits.role != "connection" else ()):
         source.consumed_as |= traits.consumed(i)
 
 
 def _mistake(layer: Layer) -> str:
-    """Return what is wrong with what `Layer.setup` has added; empty if nothing is."""
+    """Return the mistake in what `Layer.setup` added, or an empty text."""
     message = ""
     for name in layer.traits.params[len(layer.params) :]:
         if getattr(layer, name, layer) is not None:
@@ -155,10 +147,10 @@ def _mistake(layer: Layer) -> str:
 
 
 def pass_on_reads(layers: Sequence[Layer]) -> None:
-    """Make layers that forward their source consume what their consumers do; data if they cannot forward it."""
+    """Make `Forwarding` layers consume what their readers do, or data if they cannot forward it."""
     for layer in reversed(layers):
         forwards = layer.forwards if isinstance(layer, Forwarding) else frozenset[Consumed]()
-        # an output that nothing reads is computed, but of several pieces only those that are read
+        # an unread output is computed, unless other outputs of the layer are read
         unread: Consumed = "nothing" if forwards and any(each.consumed_as for each in layer.features) else "data"
         for feature in layer.features:
             feature.consumed_as = feature.consumed_as or {unread}

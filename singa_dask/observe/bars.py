@@ -1,4 +1,4 @@
-"""Bars of a job on a terminal, and below a cell of a notebook."""
+"""Progress bars of a job on a terminal, and below a cell of a notebook."""
 
 from __future__ import annotations
 
@@ -24,23 +24,24 @@ from singa_dask.observe.progress import LinesProgress
 from singa_dask.shown import shown
 
 MAX_ROWS = 8
-"""With more worker groups than this, one row stands for all of them."""
+"""With more worker groups, one row shows all of them."""
 BAR_WIDTHS = (5, 30)
 REFRESH_PER_S = 4
 
 ECHO = 2
-"""Columns that the bar leaves free: a terminal echoes Ctrl-C as ``^C`` after the last row. Without room for it the
-cursor would be a line lower than rich expects, and the header of the table would stay."""
+"""Columns right of the bar that stay free for the ``^C`` that a terminal echoes after the last row.
+
+Otherwise the cursor would be a line lower than rich expects, and the header of the table would stay."""
 
 BAR = "bar"
 KEPT_METRICS = 2
-"""Number of metrics that are shown however narrow the terminal is."""
+"""Number of metrics that are shown on any terminal, however narrow."""
 WAITS = 1000
-"""From this rank on, a column is dropped rather than shorten the bar."""
+"""Columns from this rank on are dropped before the bar is shortened."""
 
 
 class _Column(NamedTuple):
-    """A column: header, rank, and text of each row. The column of the highest rank is dropped first, rank 0 never."""
+    """A column: header, rank, and texts. The highest rank is dropped first, rank 0 never."""
 
     name: str
     rank: int
@@ -52,9 +53,9 @@ class _Column(NamedTuple):
 
 
 def epoch_of(row: progress.Task, event: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the passes of a row over the records so far, and the seconds until this one ends; None if unknown.
+    """Return the epochs that a row has done, and the seconds until the current one ends; None if unknown.
 
-    They follow from its last metrics, and the steps since then.
+    Both are extrapolated from the last metrics of the row by the steps since then.
     """
     epoch = event.get("epoch")
     if not epoch:
@@ -66,16 +67,10 @@ def epoch_of(row: progress.Task, event: Mapping[str, Any]) -> tuple[float | None
 
 
 class GroupBars(progress.Progress):
-    """A table of step, bar, time left, epoch, learning rate, speed and metrics, as wide as the terminal allows.
+    """A table of steps, bars, times, rates and metrics, as wide as the terminal allows.
 
-    ``eta`` is the time until the job ends, ``ends`` that until the epoch does.
-
-    Parameters
-    ----------
-    console : Console
-        A terminal.
-    n_groups, n_steps : int
-        Number of worker groups, and of training steps of each.
+    ``eta`` is the time until the job ends, ``ends`` the time until the epoch ends. For the parameters see
+    `LinesProgress`.
     """
 
     def __init__(self, console: Console, n_groups: int, n_steps: int) -> None:
@@ -144,7 +139,7 @@ class GroupBars(progress.Progress):
         return shown if self._n_groups > 1 else shown[1:]
 
     def _event_of(self, row: int) -> Mapping[str, Any]:
-        """Return the last training metrics of a row: of its group, or means over all groups and their total speed."""
+        """Return the last training metrics of a row: of its group, or means over all, and total speed."""
         if not self._merged:
             return self._events.get(row, {})
         events = list(self._events.values())
@@ -173,18 +168,7 @@ def fit(columns: list[_Column], width: int) -> tuple[list[_Column], int]:
 class BarProgress(LinesProgress):
     """Shows a live table with a bar for each worker group; other events are printed above it.
 
-    Parameters
-    ----------
-    console : Console
-        A terminal.
-    n_groups, n_steps : int
-        Number of worker groups, and of training steps of each.
-    run_url : str
-        Run directory; URLs below it are shown relative to it.
-
-    Attributes
-    ----------
-    bars : GroupBars
+    URLs below ``run_url`` are shown relative to it. For the other parameters see `LinesProgress`.
     """
 
     def __init__(self, console: Console, n_groups: int, n_steps: int, run_url: str = "") -> None:
@@ -222,11 +206,11 @@ class BarProgress(LinesProgress):
 
 
 WIDTH = 100
-"""Characters of a line; columns that do not fit are left out, as on a terminal."""
+"""Characters of a line; columns that do not fit are dropped, as on a terminal."""
 MAX_LINES = 12
-"""Lines that are kept below the table; later ones replace the first."""
+"""Lines that are kept below the table; new lines replace the oldest."""
 UPDATE_S = 0.25
-# seen on a light and on a dark page
+# legible on a light and on a dark page
 COLOURS = Theme({"bar.complete": "#1976d2", "bar.finished": "#388e3c", "bar.back": "#c0c0c0"})
 FORMAT = '<pre style="line-height:1.35;margin:0">{code}</pre>'
 
@@ -234,18 +218,8 @@ FORMAT = '<pre style="line-height:1.35;margin:0">{code}</pre>'
 class NotebookProgress(BarProgress):
     """Shows the table of `BarProgress` below a cell, and the latest other events below it.
 
-    It is made in the thread that executes the cell; events may come in another one, and also after the cell has ended.
-
-    Parameters
-    ----------
-    n_groups, n_steps : int
-        Number of worker groups, and of training steps of each.
-    run_url : str
-        Run directory; URLs below it are shown relative to it.
-    show : callable, optional
-        Takes what is to be shown, a dict from mime type to text; by default the output of the cell.
-    clock : callable
-        Returns seconds.
+    Create it in the thread that executes the cell. Events may come from another thread, also after the cell has ended.
+    ``show`` displays a dict from MIME type to text, by default in the output of the cell; ``clock`` returns seconds.
     """
 
     def __init__(
@@ -266,7 +240,7 @@ class NotebookProgress(BarProgress):
         self._show(_rendered(Text("starting ...")))
 
     def on_event(self, event: Mapping[str, Any]) -> None:
-        """Take an event; what is shown changes every quarter of a second at most."""
+        """Handle an event; the display changes at most every quarter of a second."""
         with self._lock:
             super().on_event(event)
             if self._time() - self._shown_at >= UPDATE_S:
@@ -294,7 +268,7 @@ class NotebookProgress(BarProgress):
 
 
 def _rendered(*parts: RenderableType) -> dict[str, str]:
-    """Return what rich prints, as HTML and as text."""
+    """Return the output of rich as HTML and as text."""
     console = Console(
         file=io.StringIO(), width=WIDTH, record=True, theme=COLOURS, force_jupyter=False, force_terminal=True
     )
@@ -305,7 +279,7 @@ def _rendered(*parts: RenderableType) -> dict[str, str]:
 
 
 def _cell_output() -> Callable[[dict[str, str]], None]:
-    """Return what replaces a part of the output of the cell that runs now."""
+    """Return a function that replaces a part of the output of the current cell."""
     display = sys.modules["IPython"].display
     handle = display.DisplayHandle()
     handle.display({"text/plain": ""}, raw=True)

@@ -1,31 +1,22 @@
-"""Comparison: what the runs of one job under several topologies have reached, as a table and as a page."""
+"""Comparison: results of the runs of one job under several topologies, as a table."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
 
 from singa_dask import fs
-from singa_dask.errors import ConfigError
-from singa_dask.observe.curves import Panel, PlottedCurve
 from singa_dask.observe.event_texts import layer_metrics
-from singa_dask.observe.figure import draw, draw_bars
-from singa_dask.observe.html import picture, table, write_page
 from singa_dask.observe.journal import read_objects
 from singa_dask.observe.run_directory import METRICS, read_summary
 
 Points = list[list[float]]
 Row = dict[str, str]
 
-BEST_IS_LEAST = ("s to target", "samples to target")
-N_POINTS, MAX_METRICS = 80, 3
-"""Points of a median over several seeds, and metrics whose curves are drawn."""
 
 FIGURES = (
     "seconds", "samples", "samples_per_s", "step_ms", "wait_data_ms", "wait_params_ms", "sent_per_step",
@@ -35,15 +26,7 @@ FIGURES = (
 
 @dataclass(frozen=True)
 class Target:
-    """The value of a metric at which a run ends.
-
-    Attributes
-    ----------
-    metric : str
-        Phase and name, e.g. ``test.accuracy``.
-    value : float
-    less_is_better : bool
-    """
+    """The value of a metric, such as ``test.accuracy``, at which a run ends."""
 
     metric: str
     value: float
@@ -60,7 +43,7 @@ class Target:
         return self.metric.partition(".")[2]
 
     def is_reached(self, value: float | None) -> bool:
-        """Return whether a value is as good as that of the target."""
+        """Return whether a value is at least as good as the target."""
         if value is None:
             return False
         return value <= self.value if self.less_is_better else value >= self.value
@@ -70,14 +53,9 @@ class Target:
 
 
 class _Clock:
-    """Seconds of training, and samples that all worker groups have trained on, at each event of a run.
+    """Seconds of training, and samples of all worker groups, at each event of a run.
 
-    Parameters
-    ----------
-    events : sequence of mapping
-        Metrics events of all groups, in the order of time.
-    batch : int
-        Samples of one step of a worker group.
+    ``events`` are the metrics of all groups, ordered by time; ``batch`` is the number of samples of a group's step.
     """
 
     def __init__(self, events: Sequence[Mapping[str, Any]], batch: int) -> None:
@@ -107,23 +85,12 @@ class _Clock:
 
 
 def measure(url: str, batch: int, target: Target | None) -> dict[str, Any]:
-    """Return what a run has reached.
+    """Return the results of a run, with ``batch`` samples in one step of a worker group.
 
-    Parameters
-    ----------
-    url : str
-        Its run directory.
-    batch : int
-        Samples of one step of a worker group.
-    target : Target, optional
-
-    Returns
-    -------
-    dict
-        ``state``, ``reason``, ``seconds``, ``samples``, ``samples_per_s``, ``restarts``, ``step_ms``, ``wait_data_ms``,
-        ``wait_params_ms``; ``sent_per_step`` and ``received_per_step``: bytes between processes, for a step of a worker
-        group; ``staleness``, ``staleness_mean``; ``final``: the last metrics; ``target``: seconds and samples to it, or
-        None; ``curves``: of each metric of the first worker group, points of (seconds, samples, value).
+    ``state``, ``reason``, ``seconds``, ``samples``, ``samples_per_s``, ``restarts``, ``step_ms``, ``wait_data_ms``,
+    ``wait_params_ms``; ``sent_per_step`` and ``received_per_step``: bytes between processes, for a step of a worker
+    group; ``staleness``, ``staleness_mean``; ``final``: the last metrics; ``target``: seconds and samples to it, or
+    None; ``curves``: for each metric of the first worker group, points of (seconds, samples, value).
     """
     summary = read_summary(url)
     events = [event for event in read_objects(fs.join(url, METRICS)) if event.get("event") == "metrics"]
@@ -138,7 +105,7 @@ def measure(url: str, batch: int, target: Target | None) -> dict[str, Any]:
     reached = target and next((point for point in curves.get(target.metric, ()) if target.is_reached(point[2])), None)
     seconds = max((points[-1][0] for points in curves.values()), default=0.0)
     whole = {}
-    if restarts := summary.get("restarts", 0):  # the units know of samples and time since the last one only
+    if restarts := summary.get("restarts", 0):  # the summary counts samples and time only since the last restart
         samples = max(map(clock.samples, events), default=0)
         whole = {"samples": samples, "samples_per_s": round(samples / seconds, 1) if seconds else None}
     n_steps = max(summary.get("samples", 0) / batch, 1)
@@ -161,10 +128,9 @@ def measure(url: str, batch: int, target: Target | None) -> dict[str, Any]:
 
 
 def add_statistics(topology: dict[str, Any]) -> None:
-    """Add to a topology what its runs have in common.
+    """Add statistics over the completed runs of a topology to it.
 
-    ``statistics``: median, min, max and number of the values of each figure in the runs that are done; ``staleness``:
-    the sum over them.
+    ``statistics``: median, min, max and number of values of each figure; ``staleness``: the sum over the runs.
     """
     done = [run for run in topology["runs"] if run["state"] == "done"]
     values: dict[str, list[float]] = {}
@@ -185,8 +151,7 @@ def add_statistics(topology: dict[str, Any]) -> None:
 def rows(comparison: Mapping[str, Any]) -> list[Row]:
     """Return the cells of each topology by the title of their column; all rows have the same columns.
 
-    A figure is the median over the seeds; with several seeds the smallest and the largest value stand behind it, in
-    parentheses.
+    A cell is the median over the seeds; with several seeds the smallest and largest values follow in parentheses.
     """
     finals, has_target = _final_names(comparison), comparison["target"] is not None
     cells = []
@@ -213,7 +178,7 @@ def rows(comparison: Mapping[str, Any]) -> list[Row]:
 
 
 def _final_names(comparison: Mapping[str, Any]) -> dict[str, str]:
-    """Return which last metrics are shown: of the target, else accuracies and losses, of tests if there are any."""
+    """Return the last metrics to show by title: up to three of the tests, else of validation or training."""
     known = {name: None for topology in comparison["topologies"] for name in topology["statistics"]}
     names = [name.removeprefix("final.") for name in known if name.startswith("final.")]
     for phase in ("test", "validation", "train"):
@@ -240,7 +205,7 @@ def _spread(spreads: Mapping[str, Any], name: str, scale: float = 1.0) -> str:
 
 
 def why_not(topology: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return which runs of a topology are not done, and why: what is missing, reason."""
+    """Return (seeds, reason) for the runs of a topology that did not complete."""
     if topology["reason"]:
         return [("no run", topology["reason"])]
     seeds: dict[str, list[str]] = {}
@@ -256,153 +221,3 @@ def short(value: float) -> str:
         if abs(value) >= limit:
             return f"{value / (1e3 if unit == 'k' else limit):.3g}{unit}"
     return f"{value:.4g}"
-
-
-# -- the report --------------------------------------------------------------------------------------------
-
-
-def write_report(comparison: Mapping[str, Any]) -> str:
-    """Return the report of a comparison as a page; without matplotlib it has no pictures."""
-    try:
-        pictures = [*_curves(comparison), *_staleness(comparison)]
-    except ConfigError as error:
-        pictures = [f'<p class="soft">{escape(str(error))}</p>']
-    cells = rows(comparison)
-    for row, topology in zip(cells, comparison["topologies"], strict=True):
-        row["topology"] += f" ({topology['units']})" if topology["units"] else ""
-    best = {(title, i) for title in BEST_IS_LEAST for i in _least(comparison, title)}
-    parts = [
-        _introduction(comparison),
-        "<h2>Results</h2>",
-        table(cells, best=best),
-        _missing(comparison),
-        *pictures,
-        "<h2>Runs</h2>",
-        table(_runs(comparison), ("end", "run directory")),
-    ]
-    return write_page(f"{comparison['job']}: topologies compared", [part for part in parts if part])
-
-
-def _introduction(comparison: Mapping[str, Any]) -> str:
-    seeds, target, limit = comparison["seeds"], comparison["target"], comparison["limit_s"]
-    ends = [f"it reaches {target['text']}"] if target else []
-    ends += [f"it has trained for {limit:g} s"] if limit else []
-    n = len(comparison["topologies"])
-    until = f" A run ends when {', or when '.join(ends)}, or after its last step." if ends else ""
-    each = "each once" if len(seeds) == 1 else f"each with seeds {seeds[0]} to {seeds[-1]}"
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(comparison["time"]))
-    spread = " Figures are medians over the seeds, with the smallest and the largest value behind them."
-    return (
-        f"<p>One job under {n} topolog{'y' if n == 1 else 'ies'}, {each}, one run after the other on "
-        f"{escape(comparison['cluster'])}.{until}{spread if len(seeds) > 1 else ''}</p>"
-        f'<p class="soft">{when}, singa-dask {escape(comparison["version"])}. Steps, and steps between tests, are '
-        "divided by the number of worker groups, so that all topologies train on as many samples. Time counts from the "
-        "first step, and includes tests. Metrics are those of the first worker group.</p>"
-    )
-
-
-def _least(comparison: Mapping[str, Any], title: str) -> list[int]:
-    """Return the topologies with the smallest median, by index, among those whose runs have all reached the target."""
-    key = "target_seconds" if title == "s to target" else "target_samples"
-    medians = {
-        i: each["statistics"][key]["median"]
-        for i, each in enumerate(comparison["topologies"])
-        if key in each["statistics"] and each["statistics"][key]["n"] == len(each["runs"])
-    }
-    return [i for i, median in medians.items() if median == min(medians.values())]
-
-
-def _missing(comparison: Mapping[str, Any]) -> str:
-    lines = [
-        f"<li><b>{escape(each['name'])}</b>, {escape(what)}: {escape(why)}</li>"
-        for each in comparison["topologies"]
-        for what, why in why_not(each)
-    ]
-    return f"<h2>Not measured</h2><ul>{''.join(lines)}</ul>" if lines else ""
-
-
-def _curves(comparison: Mapping[str, Any]) -> Iterator[str]:
-    """Yield pictures of the curves over time, and over samples."""
-    names, target = [each["name"] for each in comparison["topologies"]], comparison["target"]
-    metrics = _shown_metrics(comparison)
-    if not metrics:
-        return
-    yield "<h2>Curves</h2>"
-    if len(comparison["seeds"]) > 1:
-        yield '<p class="soft">Lines are medians over the seeds, bands go from the smallest to the largest value.</p>'
-    for column, axis in ((0, "time"), (1, "samples")):
-        panels = []
-        for metric in metrics:
-            runs = [_curves_of(each, metric) for each in comparison["topologies"]]
-            curves = [_curve(i, points, column) for i, points in enumerate(runs) if points]
-            is_goal = target is not None and target["metric"] == metric
-            panels.append(Panel(metric, curves, goal=target["value"] if is_goal else None))
-        yield picture(draw(panels, names, axis, ".svg"))
-
-
-def _curves_of(topology: Mapping[str, Any], metric: str) -> list[np.ndarray]:
-    curves = [run["curves"].get(metric, []) for run in topology["runs"] if run["state"] == "done"]
-    return [np.asarray(points, float) for points in curves if len(points) > 1]
-
-
-def _shown_metrics(comparison: Mapping[str, Any]) -> list[str]:
-    known = {
-        metric: None
-        for topology in comparison["topologies"]
-        for run in topology["runs"]
-        for metric in run["curves"]
-        if _curves_of(topology, metric)
-    }
-    wanted = [comparison["target"]["metric"]] if comparison["target"] else []
-    for phase in ("test", "validation"):
-        wanted += sorted(metric for metric in known if metric.startswith(f"{phase}."))
-    wanted += sorted((metric for metric in known if metric.startswith("train.")), key=lambda name: "loss" not in name)
-    return [metric for metric in dict.fromkeys(wanted) if metric in known][:MAX_METRICS]
-
-
-def _curve(topology: int, runs: Sequence[np.ndarray], column: int) -> PlottedCurve:
-    """Make a line of one run, or the median and the range of several; a run that has ended keeps its last value."""
-    if len(runs) == 1:
-        return PlottedCurve(topology, "", runs[0][:, column], runs[0][:, 2])
-    start, end = (max(float(each[i, column]) for each in runs) for i in (0, -1))
-    x = np.linspace(start, end, N_POINTS)
-    y = np.stack([np.interp(x, each[:, column], each[:, 2]) for each in runs])
-    return PlottedCurve(topology, "", x, np.median(y, 0), low=y.min(0), high=y.max(0))
-
-
-def _staleness(comparison: Mapping[str, Any]) -> Iterator[str]:
-    charts = {}
-    for each in comparison["topologies"]:
-        if counts := each["staleness"]:
-            known = [int(name) for name in counts if name.isdigit()]
-            whole = {str(i): counts.get(str(i), 0) for i in range(max(known, default=0) + 1)}
-            whole |= {"more": counts["more"]} if "more" in counts else {}
-            charts[f"{each['name']}: mean {short(each['statistics']['staleness_mean']['median'])}"] = whole
-    if charts:
-        yield (
-            "<h2>Staleness of gradients</h2>"
-            "<p>Percent of the gradients by the number of updates that their slice of the params had seen at its "
-            "server since the values that they were computed from. The workers of a group count as one: with one group "
-            "for each server group it is 0. With k groups at the same servers the mean is at most k - 1, however fast "
-            "each is. Server groups, as in Distributed Hogwild, count for themselves: they see each other's changes "
-            "only when they exchange them.</p>"
-        )
-        yield picture(draw_bars(charts))
-
-
-def _runs(comparison: Mapping[str, Any]) -> list[Row]:
-    return [
-        {
-            "topology": topology["name"],
-            "seed": str(run["seed"]),
-            "state": run["state"] or "",
-            "steps": str(run["steps"]),
-            "seconds": f"{run['seconds']:.1f}",
-            "restarts": str(run["restarts"]),
-            "to target": f"{run['target']['seconds']:.1f} s" if run["target"] else "",
-            "end": run["reason"] or "",
-            "run directory": run["path"],
-        }
-        for topology in comparison["topologies"]
-        for run in topology["runs"]
-    ]

@@ -1,4 +1,4 @@
-"""Curves of runs: metrics, learning rate, speed and waits over steps, grouped into panels, for any kind of picture."""
+"""Curves of runs: metrics, learning rate, speed and waits over steps, grouped into panels."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MAX_POINTS = 2000
 """Most points of a curve in a picture."""
 AXES = {"step": "step", "epoch": "epoch", "time": "time (s)", "samples": "samples", "rate": "learning rate",
         "processes": "processes"}  # fmt: skip
-"""What curves can be drawn over, and the label of that axis; that of rates is logarithmic."""
+"""Axes over which curves can be drawn, with their labels; that of rates is logarithmic."""
 LOG_SPAN = 30.0
-"""From this ratio of the largest value to the smallest on, an axis is logarithmic."""
+"""An axis is logarithmic if the largest value is more than this multiple of the smallest."""
 LOSSES = ("loss", "error")
 WAITS = {"wait_data_ms": "data", "wait_params_ms": "params"}
 OTHERS = ("lr", "samples_per_s", *WAITS)
@@ -26,16 +26,15 @@ OTHERS = ("lr", "samples_per_s", *WAITS)
 
 @dataclasses.dataclass(frozen=True)
 class PlottedCurve:
-    """One line of a panel.
+    """One line of a panel: at most `MAX_POINTS`, the values of ``y`` that are not finite as nan.
 
     Attributes
     ----------
     run : int
         Index of the run.
     kind : str
-        What tells it from the other lines of its run: a phase, ``data`` or ``params``.
+        Distinguishes the lines of a run: a phase, ``data`` or ``params``.
     x, y : ndarray, 1-D float64
-        Of equal length, at most `MAX_POINTS`; a value of ``y`` that is not finite is nan.
     group : int or None
         Worker group; None if the curve is for the whole run.
     low, high : ndarray or None
@@ -53,18 +52,10 @@ class PlottedCurve:
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """Curves that share their axes.
+    """Curves that share their axes, curves of single groups first.
 
-    Attributes
-    ----------
-    label : str
-        Of the vertical axis, with its unit.
-    curves : list of PlottedCurve
-        Those of single groups first.
-    from_zero : bool
-        Whether the vertical axis starts at zero.
-    mark, goal : float or None
-        Where a vertical, and where a horizontal line stands.
+    ``label`` is that of the vertical axis, with its unit; ``from_zero`` says whether it starts at zero. ``mark`` and
+    ``goal`` are the positions of a vertical line, and of a horizontal one.
     """
 
     label: str
@@ -75,7 +66,7 @@ class Panel:
 
     @property
     def is_log(self) -> bool:
-        """Whether the values, all positive, span more than `LOG_SPAN`."""
+        """Whether the values are positive, and span more than `LOG_SPAN`."""
         values = np.concatenate([curve.y for curve in self.curves] or [np.empty(0)])
         values = values[np.isfinite(values)]
         return not self.from_zero and values.size > 0 and 0 < LOG_SPAN * values.min() < values.max()
@@ -84,11 +75,7 @@ class Panel:
 def panels_of(runs: Sequence[StoredRun], axis: str = "step") -> list[Panel]:
     """Return the panels of runs: losses, other metrics, learning rate, samples per second, waits.
 
-    Parameters
-    ----------
-    runs : sequence of StoredRun
-    axis : str
-        One of `AXES`; times count from the start of a run, without the times between its stops and resumes.
+    ``axis`` is one of `AXES`; time counts from the start of a run, without the gaps between stops and resumes.
     """
     recorded = [_records(run, axis) for run in runs]
     names = {name: None for records in recorded for _, _, values in records for name in values}
@@ -103,7 +90,7 @@ def panels_of(runs: Sequence[StoredRun], axis: str = "step") -> list[Panel]:
                           if event["phase"] == phase and key in values]  # fmt: skip
                 curves += _curves(i, kind, points, total)
         curves.sort(key=lambda curve: curve.group is None)
-        # around a value that does not change, an axis would show nothing but its last digits
+        # an axis around a constant value would only show its last digits
         values = {float(value) for curve in curves for value in curve.y}
         return Panel(label, curves, from_zero or (len(values) == 1 and min(values) > 0))
 
@@ -115,11 +102,11 @@ def panels_of(runs: Sequence[StoredRun], axis: str = "step") -> list[Panel]:
 
 
 def _records(run: StoredRun, axis: str) -> list[tuple[float, Mapping[str, Any], dict[str, float]]]:
-    """Return place on the horizontal axis, event, and values by name of the metrics of a run."""
+    """Return position on the horizontal axis, event, and values by name for the metrics of a run."""
     records: list[tuple[float, Mapping[str, Any], dict[str, float]]] = []
     for place, event in zip(_places(run, axis), run.metrics, strict=True):
         values = {name: event[name] for name in OTHERS if event.get(name) is not None}
-        # what is not finite is null in a file
+        # values that are not finite are null in files
         for name, value in layer_metrics(event).items():
             values[name] = math.nan if value is None else value
         records.append((place, event, values))
@@ -127,7 +114,7 @@ def _records(run: StoredRun, axis: str) -> list[tuple[float, Mapping[str, Any], 
 
 
 def _places(run: StoredRun, axis: str) -> list[float]:
-    """Return where the metrics of a run are on the horizontal axis."""
+    """Return the positions of the metrics of a run on the horizontal axis."""
     if axis != "time":
         return [float(event.get(axis) or 0) for event in run.metrics]
     starts = [(float(each["time"]), float(each.get("seconds_before", 0))) for each in run.commands]
@@ -140,7 +127,7 @@ def _places(run: StoredRun, axis: str) -> list[float]:
 
 
 def _curves(run: int, kind: str, recorded: list[tuple[float, Any, Any]], total: bool) -> list[PlottedCurve]:
-    """Return a curve for the run, and one for each group if there are several: it is their mean, or their sum."""
+    """Return the curve of a run, a mean or sum over its groups, and the curves of several groups."""
     groups: dict[int, list[tuple[float, float]]] = {}
     for place, event, value in recorded:
         groups.setdefault(int(event.get("group", 0)), []).append((place, float(value)))
@@ -163,9 +150,9 @@ def _curve(run: int, kind: str, points: Iterable[tuple[float, float]], group: in
 
 
 def thin(y: np.ndarray, n_points: int) -> np.ndarray:
-    """Return the indices of at most ``n_points`` values: the least and the largest of each stretch of equal length.
+    """Return the indices of at most ``n_points`` values: least and largest of equal stretches.
 
-    So that no spike is lost. The first and the last value, and a nan of each stretch that has some, stay too.
+    No spike is lost. The first and the last value, and a nan of each stretch that has some, are kept too.
     """
     if len(y) <= n_points:
         return np.arange(len(y))

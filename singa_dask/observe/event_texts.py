@@ -1,10 +1,10 @@
-"""What people read of the events of a job: metrics, logs, restarts, and stacks of units."""
+"""Format the events of a job for people: metrics, logs, restarts, and stacks of units."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +15,8 @@ UNKNOWN = "-"
 NOT_METRICS = frozenset(
     ("event", "phase", "group", "step", "time", "epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")
 )
+RATES = ("epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")
+"""Numbers of a metrics event that observers take besides the metrics of layers."""
 TEXTS = {
     "bad_record": "bad record: {reason}",
     "checkpoint": "checkpoint of step {step}: {url}",
@@ -42,6 +44,13 @@ def layer_metrics(event: Mapping[str, Any]) -> dict[str, float]:
     return dict(sorted(metrics.items(), key=lambda item: (not item[0].endswith("loss"), item[0])))
 
 
+def scalars(event: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield name and value of the finite numbers of a metrics event."""
+    for name, value in (*layer_metrics(event).items(), *((name, event.get(name)) for name in RATES)):
+        if isinstance(value, int | float) and math.isfinite(value):
+            yield name, float(value)
+
+
 def show_metrics(event: Mapping[str, Any]) -> str:
     """Format the metrics of an event as ``loss = 0.4512, accuracy = 0.8594``."""
     return ", ".join(f"{name} = {_shown(value)}" for name, value in layer_metrics(event).items())
@@ -52,7 +61,7 @@ def _shown(value: float | None) -> str:
 
 
 def metrics_line(event: Mapping[str, Any], n_groups: int = 1, left_s: float | None = None) -> str:
-    """Format metrics as in SINGA's log, e.g. ``Train @ step 60: loss = 0.4512  (1234 samples/s, 0:12 left)``."""
+    """Format metrics as in SINGA's log: ``Train @ step 60: loss = 0.4512  (1234 samples/s, 0:12 left)``."""
     group = f", group {event['group']}" if n_groups > 1 else ""
     rate = [f"{event['samples_per_s']:.0f} samples/s"] if event.get("samples_per_s") else []
     facts = ", ".join([*rate, *([] if left_s is None else [f"{duration(left_s)} left"])])
@@ -61,7 +70,7 @@ def metrics_line(event: Mapping[str, Any], n_groups: int = 1, left_s: float | No
 
 
 def event_text(event: Mapping[str, Any]) -> str:
-    """Describe an event that is neither metrics nor steps, with the name of its unit if it has one."""
+    """Describe an event that is neither metrics nor steps, naming its unit if it has one."""
     kind, unit = event["event"], event.get("unit", "driver")
     facts = {**event, "n": plural(len(event.get("processes", ())), "process", "processes")}
     text = TEXTS[kind].format(**facts) if kind in TEXTS else str(event.get("message") or kind)
@@ -76,7 +85,7 @@ def log_text(event: Mapping[str, Any], is_named: bool = True) -> str:
 
 
 def stack_text(stacks: Mapping[str, Mapping[str, Any]]) -> str:
-    """Format what the units of a job are doing, see `Views.stacks`."""
+    """Format the stacks of the units of a job, see `Views.stacks`."""
     lines: list[str] = []
     for unit, facts in stacks.items():
         what, seconds = facts.get("wait") or ("", 0.0)

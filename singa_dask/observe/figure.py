@@ -1,4 +1,4 @@
-"""Draw curves of runs as PNG, SVG or in a window, by matplotlib."""
+"""Draw curves of runs with matplotlib, as PNG, as SVG or in a window."""
 
 from __future__ import annotations
 
@@ -16,18 +16,15 @@ from singa_dask.observe.curves import AXES, Panel, PlottedCurve
 
 INSTEAD = "--terminal draws in the terminal."
 
-# Okabe and Ito, Color Universal Design: told apart with every kind of colour vision, and in print
+# Okabe and Ito, Color Universal Design: distinct with every kind of colour vision, and in print
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-KINDS = ("train", "validation", "test", "data", "params", "")
 STYLES = {"train": "-", "validation": ":", "test": "--", "data": "-", "params": "--", "": "-"}
 MARKED = ("validation", "test")
 MAX_MARKED = 40
-"""Curves of tests with more points than this have no markers."""
+"""Curves of tests with more points have no markers."""
 MAX_COLUMNS = 3
 PANEL_INCHES = (3.6, 2.6)
 MAX_BARS = 12
-TEXT_ROWS, BESIDE_TEXT, MIN_TEXT_COLUMNS = 10, 24, 20
-"""Size of a panel, and the characters that its vertical axis and the end of the horizontal one take."""
 
 STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
@@ -55,15 +52,14 @@ STYLE: dict[str, Any] = {
 
 
 def draw(panels: Sequence[Panel], names: Sequence[str], axis: str, suffix: str) -> bytes:
-    """Return a picture.
+    """Return a picture of panels.
 
     Parameters
     ----------
-    panels : sequence of Panel
     names : sequence of str
-        Of the runs.
+        Names of the runs.
     axis : str
-        What curves are drawn over, see `AXES`.
+        Horizontal axis, see `AXES`.
     suffix : str
         ``.png`` or ``.svg``.
 
@@ -77,12 +73,12 @@ def draw(panels: Sequence[Panel], names: Sequence[str], axis: str, suffix: str) 
 
 
 def draw_confusion(matrix: npt.NDArray[np.int64], names: Sequence[str], suffix: str) -> bytes:
-    """Return a confusion matrix, with true classes in rows, as a table or picture: ``.csv``, ``.png`` or ``.svg``.
+    """Return a confusion matrix, true classes in rows, as ``.csv``, ``.png`` or ``.svg``.
 
     Raises
     ------
     ConfigError
-        matplotlib is not installed, and it is a picture.
+        It is a picture, and matplotlib is not installed.
     """
     if suffix == ".csv":
         text = io.StringIO(newline="")
@@ -136,28 +132,17 @@ def draw_bars(charts: Mapping[str, Mapping[str, int]]) -> bytes:
 
 
 def saved(figure: Any, suffix: str) -> bytes:
-    """Return a figure as a file of a kind, e.g. ``.svg``; equal figures give equal files."""
+    """Return a figure in the format of a suffix, e.g. ``.svg``; equal figures give equal bytes."""
     with require("matplotlib", "plot", "a picture").rc_context(STYLE):
         out = io.BytesIO()
-        # without the time of day
+        # without the current time
         metadata = {"Date": None} if suffix == ".svg" else {"Software": "singa-dask"}
         figure.savefig(out, format=suffix.removeprefix("."), dpi=140, metadata=metadata)
     return out.getvalue()
 
 
 def figure_of(panels: Sequence[Panel], names: Sequence[str], axis: str) -> Any:
-    """Return a picture as a ``matplotlib.figure.Figure``, which a notebook shows.
-
-    Parameters
-    ----------
-    panels, names, axis
-        See `draw`.
-
-    Raises
-    ------
-    ConfigError
-        matplotlib is not installed.
-    """
+    """Return a picture of panels as a ``matplotlib.figure.Figure``, which a notebook shows; see `draw`."""
     matplotlib = _matplotlib("a figure")
     figures = require("matplotlib.figure", "plot", "a figure")
     with matplotlib.rc_context(STYLE):
@@ -168,20 +153,20 @@ def figure_of(panels: Sequence[Panel], names: Sequence[str], axis: str) -> Any:
         figure.savefig(out, format="png")
         return out.getvalue()
 
-    # without pyplot IPython knows no picture of a figure
+    # without pyplot IPython cannot display a figure
     figure._repr_png_ = png
     return figure
 
 
 def show_window(panels: Sequence[Panel], names: Sequence[str], axis: str) -> bool:
-    """Show a picture in a window until it is closed; return False if there is no display, or no matplotlib for it."""
+    """Show a picture in a window until it is closed; return False if that is not possible."""
     try:
         pyplot = require("matplotlib.pyplot", "plot", "a window")
         matplotlib = _matplotlib("a window")
     except ValueError:
         return False
     with matplotlib.rc_context(STYLE):
-        # matplotlib chooses the back end now: one without windows where there is no display
+        # matplotlib chooses its backend now: one without windows if there is no display
         figure = pyplot.figure(figsize=_size(panels), layout="constrained")
         backends = require("matplotlib.backends", "plot", "a window")
         windows = backends.backend_registry.list_builtin(backends.BackendFilter.INTERACTIVE)
@@ -247,7 +232,7 @@ def _draw_panel(axes: Any, panel: Panel, alone: bool) -> None:
     kinds = list(dict.fromkeys(curve.kind for curve in panel.curves))
     if "data" in kinds:
         lines = [_line(axes, kind, alone) for kind in kinds]
-        # above the panel, as waits may be anywhere in it
+        # above the panel, because waits may be anywhere in it
         axes.legend(lines, [f"for {kind}" for kind in kinds], fontsize=9, loc="lower right", bbox_to_anchor=(1, 0.97),
                     ncols=2, borderaxespad=0)  # fmt: skip
 
@@ -256,7 +241,7 @@ def _style(curve: PlottedCurve, alone: bool) -> dict[str, Any]:
     colour = _colour(curve.kind, curve.run, alone)
     if curve.group is not None:
         return {"color": colour, "linewidth": 0.6, "alpha": 0.35, "linestyle": "-"}
-    # tests lie above the rest
+    # tests are drawn on top
     order = 3 if curve.kind in MARKED else 2
     return {
         "color": colour,
@@ -266,7 +251,7 @@ def _style(curve: PlottedCurve, alone: bool) -> dict[str, Any]:
 
 
 def _colour(kind: str, run: int, alone: bool) -> str:
-    """Return the colour of a kind of curve if there is one run, else that of the run."""
+    """Return the colour of a kind of curve for a single run, else the colour of the run."""
     order = {"train": 0, "": 0, "data": 0, "test": 1, "params": 1, "validation": 2}
     return COLOURS[(order[kind] if alone else run) % len(COLOURS)]
 
@@ -301,9 +286,3 @@ def _add_legend(figure: Any, panels: Sequence[Panel], names: Sequence[str]) -> N
         ncols=min(len(handles), 5),
         fontsize=10,
     )
-
-
-# -- in a terminal ---------------------------------------------------------------------------------------
-
-
-# -- pages ---------------------------------------------------------------------------------------------------

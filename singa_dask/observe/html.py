@@ -1,4 +1,4 @@
-"""Write pages of HTML with pictures and tables, for people to keep or to send."""
+"""Write HTML pages with pictures and tables."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ figure { margin: 1rem 0; } svg { width: 100%; height: auto; display: block; }
 
 
 def write_page(title: str, parts: Iterable[str]) -> str:
-    """Return a page with a title above some parts."""
+    """Return a page with a title and parts."""
     head = f"{META}<title>{escape(title)}</title><style>{PAGE_STYLE}</style>"
     body = "\n".join((f"<h1>{escape(title)}</h1>", *parts))
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
 def picture(svg: bytes) -> str:
-    """Return an SVG file as a part of a page: without the XML declaration, the document type and what made it."""
+    """Return an SVG file as a part of a page, without its XML declaration and document type."""
     text = svg.decode()
     return f"<figure>{text[text.index('<svg') :]}</figure>"
 
@@ -50,16 +50,16 @@ def picture(svg: bytes) -> str:
 def table(
     rows: Sequence[Mapping[str, str]], texts: Collection[str] = (), best: Collection[tuple[str, int]] = ()
 ) -> str:
-    """Return a table; what stands in parentheses at the end of a cell is on a line of its own.
+    """Return an HTML table; a part in parentheses at the end of a cell goes on its own line.
 
     Parameters
     ----------
     rows : sequence of mapping
-        Text by column; a column that a row lacks is empty in it, and one that is empty in all rows is left out.
+        Text by column. Missing cells are empty, and columns without text are dropped.
     texts : collection of str
         Columns that are aligned to the left.
     best : collection of (str, int)
-        Column and row of cells that are marked.
+        Column and row of highlighted cells.
     """
     columns = list(dict.fromkeys(name for row in rows for name in row if any(each.get(name) for each in rows)))
     lines = [_table_line("th", columns, columns, texts)]

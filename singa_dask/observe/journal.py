@@ -1,4 +1,4 @@
-"""Journal: a text file at any URL to which lines are appended, and from which lines of JSON can be dropped."""
+"""Journal: append lines to a text file at any URL, and drop lines of JSON from it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from singa_dask.fs.locks import try_lock
 
 REWRITE_S = 1.0
 REWRITE_SHARE = 20
-"""Shortest time between two writes of a whole file, in seconds, and as a multiple of the time that one takes."""
+"""Shortest time between two writes of a whole file, in seconds, and as a multiple of the time that a write takes."""
 
 
 class Journal:
     """A text file to which lines are appended.
 
-    On a local disk every line is written at once, whole or not at all, so that nothing is left to fail when the file is
-    closed. Elsewhere, where files cannot be appended to, the whole file is written again: by `save`, and after a line
-    if that was not done for a second, or for twenty times as long as it takes.
+    On a local disk every line is written at once, completely or not at all, so that closing cannot fail. Elsewhere
+    files cannot be appended to: the whole file is written again by `save`, and after a line if the last write was more
+    than a second, and twenty times its duration, ago.
 
     Parameters
     ----------
@@ -33,14 +33,14 @@ class Journal:
     in_use : bool
         Lock the file, so that `is_in_use` returns True while it is open. Only on local disks.
     once : bool
-        Leave out a line that the file already has when it is opened; and of those, one that was written in part.
+        Skip lines that are already in the file when it is opened, and drop an incomplete last line.
     check : callable
-        Called just before each change of the file. It raises an error if the file belongs to another process by now.
+        Called just before each change of the file. It raises an error if another process owns the file now.
 
     Attributes
     ----------
     is_ours : bool
-        With ``in_use``: no other process, and no other journal of this one, has locked the file.
+        With ``in_use``: no other journal, of this or another process, has locked the file.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Journal:
         self._is_saved = True
         self.is_ours = True
         if self._path is not None:
-            self._check()  # opening it may make it
+            self._check()  # opening may create the file
             self._file = _append_to(url, self._path, drops_part=once)
             self.is_ours = not in_use or _lock(self._file)
         elif fs.exists(url):
@@ -69,13 +69,13 @@ class Journal:
         Raises
         ------
         DataError
-            It cannot be written, e.g. because the disk is full. Or the file was removed: the line is in a new one.
+            It cannot be written, e.g. because the disk is full. Or the file was removed, and a new one has the line.
         TakenOverError
-            The file belongs to another process.
+            Another process owns the file.
         """
         if line in self._known:
             return
-        # before the check: who takes the file over puts a copy in its place
+        # before the check: a process that takes the file over replaces it by a copy
         was_removed = self._file is not None and not os.fstat(self._file.fileno()).st_nlink
         if self._file is not None:
             self._check()
@@ -91,10 +91,10 @@ class Journal:
             with fs.errors_name(self.url):
                 _write_whole(self._file, f"{line}\n".encode())
         if was_removed:
-            raise DataError(f"{self.url}: somebody has removed the file. What was in it is lost.")
+            raise DataError(f"{self.url}: the file was removed by another program. Its content is lost.")
 
     def objects(self) -> list[dict[str, Any]]:
-        """Return the lines as JSON objects, without those that are incomplete because their writer was killed."""
+        """Return the lines as JSON objects, without incomplete ones of a killed writer."""
         return read_objects(self.url) if self._path is not None else _objects(self._lines)
 
     def clear(self) -> None:
@@ -107,7 +107,7 @@ class Journal:
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Keep only the lines of JSON that are wanted; the file is replaced atomically."""
         if self._path is not None and not self._path.exists():
-            return  # somebody has removed it
+            return  # another program has removed it
         lines = self._lines if self._path is None else self._path.read_text(encoding="utf-8").splitlines(keepends=True)
         kept = [line for line in lines if (entry := _parsed(line)) is not None and wanted(entry)]
         if kept == lines:
@@ -119,7 +119,7 @@ class Journal:
         self._lines, self._is_saved = [] if self._path is not None else kept, False
 
     def save(self) -> None:
-        """Write all lines so far to the URL, if that is not done already."""
+        """Write all lines so far to the URL, unless they are there already."""
         if self._file is None and not self._is_saved:
             started = time.monotonic()
             try:
@@ -142,13 +142,13 @@ def is_in_use(url: str) -> bool:
     path = fs.local_path(url)
     if path is None or not path.exists():
         return False
-    # a lock needs no right to write, but on NFS
+    # except on NFS, a lock needs no write permission
     with FileIO(path, "a" if os.access(path, os.W_OK) else "r") as file:
         return not _lock(file)
 
 
 def read_objects(url: str) -> list[dict[str, Any]]:
-    """Return the JSON objects of a journal that others may be writing to; empty if there is no file."""
+    """Return the JSON objects of a journal that others may be writing; empty if there is no file."""
     return _objects(fs.read_bytes(url).decode(errors="replace").splitlines()) if fs.exists(url) else []
 
 
@@ -157,7 +157,7 @@ def _objects(lines: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _write_whole(file: FileIO, content: bytes) -> None:
-    """Append to a file; take back what was written of it if the rest cannot be."""
+    """Append to a file; if that fails, remove what was appended."""
     size, rest = os.fstat(file.fileno()).st_size, content
     try:
         while rest:
@@ -177,7 +177,7 @@ def _lock(file: FileIO) -> bool:
 
 
 def _append_to(url: str, path: Path, drops_part: bool = False) -> FileIO:
-    """Open a file; end a last line that its writer left incomplete, or drop it."""
+    """Open a file for appending; terminate an incomplete last line, or drop it."""
     with fs.errors_name(url):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = FileIO(path, "a")

@@ -1,4 +1,4 @@
-"""Values as JSON that any program can read."""
+"""Write values as JSON that any program can read."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from singa_dask.redaction import redact
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Return a value as JSON; numbers that are not finite become null, as JSON cannot write them.
-
-    Secrets are hidden, see `singa_dask.redaction`.
-    """
+    """Return a value as JSON, with null for numbers that are not finite, and without secrets."""
     return redact(json.dumps(finite(value), indent=indent, default=float))
 
 

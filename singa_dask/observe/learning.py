@@ -1,4 +1,4 @@
-"""Whether a run has learnt: its result beside that of the best constant answer, and what curves and layers say."""
+"""Judge whether a run has learnt, by the best constant answer, its curves and its layers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from singa_dask.observe.event_texts import layer_metrics
 
-PHASES = ("test", "validation", "train")
+PREFERRED_PHASES = ("test", "validation", "train")
 MIN_STEPS, MIN_POINTS = 50, 8
-"""Shorter runs, and curves of fewer points, are not judged."""
-GAP, STILL = 0.15, 1e-3
-"""Of accuracies of training and test; part of its size by which a param has to change."""
+"""Fewest steps of a run, and points of a curve, to be judged."""
+GAP, MIN_CHANGE = 0.15, 1e-3
+"""Gap between the accuracies of training and test, and relative change of a param, that are worth a warning."""
 CORE_WAIT, MIN_CORE_WAIT_MS = 0.2, 5_000
-"""Share of a step for which a worker has waited for a core, and sum of these waits, that are worth a warning."""
+"""Share of a step that a worker has waited for a core, and sum of these waits, that are worth a warning."""
 
 RATE = "base_lr: singa-dask find-rate JOB.yaml proposes one"
 STANDARDISE = "store_conf: {standardise: true}, if the values of records are large, or differ much in size"
@@ -25,11 +25,11 @@ CLASS_WEIGHTS = "softmaxloss_conf: {class_weights: [...]}, larger for rare class
 THRESHOLD = "singa-dask predict --proba, with a threshold of your own for the probability"
 ROC_AUC = "singa-dask test --metrics roc_auc (roc_auc_ovr of several classes): how well the probabilities rank records"
 RARE = [CLASS_WEIGHTS, THRESHOLD, ROC_AUC]
-"""For a net that ranks records, and names one class for nearly all."""
-MOST = 0.75
-"""Share of a class from which on the accuracy does not show what was learnt."""
+"""Advice for a net that ranks records but predicts one class for nearly all of them."""
+MAJORITY = 0.75
+"""If a class has at least this share, the accuracy does not show what was learnt."""
 ONE_CLASS, BALANCED = 0.005, 0.05
-"""Balanced accuracy above that of a constant answer: of a net with nearly such answers, and of one that has learnt."""
+"""Excess of the balanced accuracy over a constant answer's: of a net that hardly learnt, and of one that did."""
 OVERFIT = [
     "more records",
     "Dropout",
@@ -39,13 +39,13 @@ OVERFIT = [
 ]
 VANISHING = ["ReLU in place of Sigmoid or Tanh", "BatchNorm", "the default initial values"]
 KNOWN = {STANDARDISE: "standardise", CLASS_WEIGHTS: "class_weights", ROC_AUC: "roc_auc"}
-"""Remedies -> the key or metric of the job that they add. A layer or another key is its own name."""
+"""Advice -> the key or metric of a job that follows it. A layer or another key is its own name."""
 BROKEN = {
     "constant": ("BatchNorm {!r} normalises batches of one value, so its output is constant", ["a larger batchsize"]),
     "equal": ("all units of layer {!r} have equal weights, as in the beginning", ["random initial values"]),
     "dead": ("the units of layer {!r} are 0 for all records", [f"a lower {RATE}", "LeakyReLU", STANDARDISE]),
 }
-"""Layers that cannot learn, in words, and what to try."""
+"""Kinds of layers that cannot learn: message and advice."""
 Fault = tuple[str, list[str]]
 
 
@@ -57,62 +57,62 @@ def sentences(
     first_step: int = 0,
     job: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Return what to say about a run: its result beside that of the best constant answer, warnings, and what to try.
+    """Return sentences about a run: its result, the best constant answer, warnings, and advice.
 
     Parameters
     ----------
     facts : mapping
-        Of `facts_of_workers`.
+        From `facts_of_workers`.
     summary : mapping
         ``steps``, and the last metrics of each phase.
     events : iterable of mapping
         The metrics of the run.
     is_fresh : bool
-        Whether the net began with initial values, not with those of another run.
+        Whether the net started with initial values, not with those of another run.
     first_step : int
-        At which the run was begun or resumed last: what steps have cost is known from there on.
+        Step at which the run started or resumed last; step times are known from there on.
     job : mapping, optional
-        The job with every default. Remedies that it has already are not proposed.
+        The job with every default. Advice that it already follows is not given.
     """
     known = list(events)
     curves = _curves(known)
     measured_at = {each["phase"]: each["step"] for each in known if "phase" in each and not each.get("group")}
     train = {**summary["train"], **{name: _last(y) for name, y in curves.items()}}
     results = {**summary, "train": train}
-    # a test before the first step says nothing of what was learnt
-    judged = [each for each in PHASES if results[each] and (measured_at.get(each, 1) or not summary["steps"])]
+    # a test before the first step shows nothing of what was learnt
+    judged = [each for each in PREFERRED_PHASES if results[each] and (measured_at.get(each, 1) or not summary["steps"])]
     phase = next((each for each in judged if facts["baselines"].get(each)), "train")
     step = summary["steps"] if phase == "train" else measured_at.get(phase, summary["steps"])
     at = f" at step {step}" if step < summary["steps"] else ""
     base = {
         name: each for name, each in facts["baselines"].get(phase, {}).items() if results[phase].get(name) is not None
     }
-    beside: list[str] = []
+    results_text: list[str] = []
     faults: list[Fault] = []
     for prefix in dict.fromkeys(name[: name.rfind(".") + 1] for name in base):
-        sentence, warnings = _beside(phase, at, prefix, results[phase], base, train)
-        beside.append(sentence)
+        sentence, warnings = _compare_with_constant(phase, at, prefix, results[phase], base, train)
+        results_text.append(sentence)
         faults += warnings
     if summary["steps"] < MIN_STEPS:
-        return beside
+        return results_text
     causes = [(text.format(names[0]), tries) for kind, (text, tries) in BROKEN.items()
               if (names := facts["broken"].get(kind))][:1]  # fmt: skip
-    causes = causes or [*_changes(facts["changes"], is_fresh, bool(faults))]
-    faults += _course(curves, is_fresh and bool(faults or causes or not beside))
+    causes = causes or [*_judge_changes(facts["changes"], is_fresh, bool(faults))]
+    faults += _judge_losses(curves, is_fresh and bool(faults or causes or not results_text))
     tries = dict.fromkeys(each for _, tries in causes or faults for each in tries)
     slow = _shares_cores(summary, summary["steps"] - first_step)
     tries |= dict.fromkeys(each for _, tries in slow for each in tries)
-    has = _parts_of(job or {})
+    has = _remedies_in(job or {})
     new = [each for each in tries if KNOWN.get(each, each) not in has]
     return [
-        *beside,
+        *results_text,
         *(f"warning: {text}" for text, _ in (*faults, *causes, *slow)),
         *([f"try {'; '.join(new)}"] * bool(new)),
     ]
 
 
-def _parts_of(job: Mapping[str, Any]) -> set[str]:
-    """Return the types of layers of a job, and which keys and metrics of `KNOWN` and `OVERFIT` it has."""
+def _remedies_in(job: Mapping[str, Any]) -> set[str]:
+    """Return the types of layers of a job, and the keys and metrics of `KNOWN` and `OVERFIT` that it has."""
     layers = (job.get("neuralnet") or {}).get("layer") or []
     blocks = [value for each in layers for value in each.values() if isinstance(value, Mapping)]
     stores = [each["store_conf"] for each in layers if each.get("store_conf")]
@@ -127,31 +127,31 @@ def _parts_of(job: Mapping[str, Any]) -> set[str]:
     return {name for name, value in found.items() if value} | {each.get("type", "") for each in layers}
 
 
-def _beside(
+def _compare_with_constant(
     phase: str, at: str, prefix: str, result: Mapping[str, Any], base: Mapping[str, Any], train: Mapping[str, float]
 ) -> tuple[str, list[Fault]]:
-    """Return the result of a loss layer beside that of the best constant answer to the same records, and warnings.
+    """Return results of a loss layer and of the best constant answer, and warnings.
 
-    ``at`` says at which step it was measured, if that is not the last one.
+    ``at`` names the step at which it was measured, unless that is the last one.
     """
     main = next(name for name in ("accuracy", "binary_accuracy", "loss") if prefix + name in base)
     name, is_loss = prefix + main, main == "loss"
     value, least, n, answer = result[name], *(base[name][key] for key in ("value", "records", "answer"))
-    # part of the loss of the best constant answer: 0 is perfect, and 1 as good; of a mean square it is 1 - R2
+    # loss relative to the best constant answer's: 0 is perfect, 1 equally good; for a mean square this is 1 - R2
     whole = base.get(f"{prefix}loss", {}).get("value")
     part = result[f"{prefix}loss"] / whole if whole else 0.0 if is_loss else math.nan
     learns_nothing, one_class = not part <= 0.99, False
-    # of a constant answer these are the same whatever the shares of the classes
+    # for a constant answer the balanced accuracy does not depend on the shares of the classes
     balanced, n_classes = result.get(f"{prefix}balanced_accuracy"), base[name].get("classes", 0)
     above = balanced - 1 / n_classes if balanced is not None and n_classes > 1 else 0.0
     if not is_loss:
         chance = 2 * math.sqrt(max(least * (1 - least), 0) / n)
-        # the loss shows what a net knows of a rare class that it never names
-        enough = 0.99 if least > MOST else 0.9
+        # the loss shows what a net knows of a rare class that it never predicts
+        enough = 0.99 if least > MAJORITY else 0.9
         learns_nothing = (value <= least + chance and part > 0.99) or (value <= least and not part < enough)
         roc_auc = result.get(f"{prefix}roc_auc", result.get(f"{prefix}roc_auc_ovr"))
-        learns_nothing &= above < BALANCED and not _ranks(roc_auc, n * (1 - least), n_classes)
-        one_class = balanced is not None and above < (BALANCED if least > MOST else ONE_CLASS)
+        learns_nothing &= above < BALANCED and not _ranks_records(roc_auc, n * (1 - least), n_classes)
+        one_class = balanced is not None and above < (BALANCED if least > MAJORITY else ONE_CLASS)
         one_class &= least - (1 - least) / 4 < value <= least + chance
     before = train.get(name) if phase != "train" else None
     scale = 2 * (whole or 1.0) if is_loss else -1.0
@@ -168,15 +168,15 @@ def _beside(
     return f"{phase} {name} {value:{places}}{at}; {answer} has {least:{places}}", warnings
 
 
-def _ranks(roc_auc: float | None, n_others: float, n_classes: int) -> bool:
-    """Return whether probabilities rank records better than by chance, with so many outside the largest class."""
+def _ranks_records(roc_auc: float | None, n_others: float, n_classes: int) -> bool:
+    """Return whether probabilities rank ``n_others`` outside the largest class better than chance."""
     if roc_auc is None or n_classes < 2 or n_others < 1:
         return False
     return roc_auc > 0.5 + BALANCED + math.sqrt((n_classes - 1) / (3 * n_others))
 
 
 def _shares_cores(summary: Mapping[str, Any], n_steps: int) -> list[Fault]:
-    """Return a warning if the workers of a run that took long have waited for cores in its last ``n_steps``."""
+    """Return a warning if the workers of a long run have waited for cores in its last ``n_steps``."""
     wait_ms = summary.get("wait_ms", {}).get("cores", 0.0)
     if wait_ms * n_steps < MIN_CORE_WAIT_MS or wait_ms < CORE_WAIT * summary["step_ms"]["median"]:
         return []
@@ -188,7 +188,7 @@ def _shares_cores(summary: Mapping[str, Any], n_steps: int) -> list[Fault]:
 
 
 def _curves(events: Iterable[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Return the metrics of training over the reports, of the first worker group."""
+    """Return the training metrics of the first worker group over the reports."""
     points: dict[str, list[float]] = {}
     for event in events:
         if event.get("phase") == "train" and event.get("group", 0) == 0:
@@ -202,8 +202,8 @@ def _last(y: np.ndarray) -> float:
     return float(y[-max(len(y) // 4, 1) :].mean())
 
 
-def _course(curves: Mapping[str, np.ndarray], has_to_fall: bool) -> Iterator[Fault]:
-    """Yield what is wrong with the losses over the time of training."""
+def _judge_losses(curves: Mapping[str, np.ndarray], has_to_fall: bool) -> Iterator[Fault]:
+    """Yield warnings about losses that rise, or do not fall, during training."""
     for name, y in curves.items():
         if not name.endswith(("loss", "error")) or len(y) < MIN_POINTS:
             continue
@@ -215,10 +215,10 @@ def _course(curves: Mapping[str, np.ndarray], has_to_fall: bool) -> Iterator[Fau
             yield f"the training {name} has not fallen: {first:.4g} at first, {last:.4g} at last", [f"another {RATE}"]
 
 
-def _changes(changes: Mapping[str, float], is_fresh: bool, has_failed: bool) -> Iterator[Fault]:
-    """Yield which params have changed too little."""
-    still = [name for name, change in changes.items() if change < STILL]
-    if still and len(still) == len(changes) and is_fresh:
+def _judge_changes(changes: Mapping[str, float], is_fresh: bool, has_failed: bool) -> Iterator[Fault]:
+    """Yield warnings about params that have changed too little."""
+    unchanged = [name for name, change in changes.items() if change < MIN_CHANGE]
+    if unchanged and len(unchanged) == len(changes) and is_fresh:
         yield "the params have hardly changed", [f"a higher {RATE}"]
-    elif still and has_failed:
-        yield f"param {still[0]!r} has hardly changed, others have: its gradients vanish", VANISHING
+    elif unchanged and has_failed:
+        yield f"param {unchanged[0]!r} has hardly changed, others have: its gradients vanish", VANISHING

@@ -1,353 +1,38 @@
-"""Observers: pass metrics of a run on, to TensorBoard by tensorboardX, and to an MLflow server."""
+"""Observers: pass the events of a run to TensorBoard and MLflow."""
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import logging
-import math
-import os
-import posixpath
-import re
-import tempfile
-import threading
-import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextvars import copy_context
+from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
-from singa_dask import fs
 from singa_dask.errors import ConfigError, Problem, TakenOverError
-from singa_dask.lazy import require
-from singa_dask.observe.event_texts import layer_metrics
-from singa_dask.observe.run_directory import METRICS, first_command
-from singa_dask.observe.stored_run import StoredRun, flatten
-from singa_dask.redaction import redact
+from singa_dask.observe.mlflow_run import MlflowRun
+from singa_dask.observe.tensorboard_files import TensorboardFiles
 
 logger = logging.getLogger(__name__)
 
-
-TENSORBOARD = "tensorboard"
-"""Directory of the event files in a run directory."""
-RATES = ("epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")
-FLUSH_S = 2.0
-UPLOAD_S = 10.0
-"""Least time between two uploads of all files to a remote run directory, in seconds, and as a multiple of the time that
-one takes."""
-UPLOAD_SHARE = 20
-
-
-def scalars(event: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield name and value of the numbers of a metrics event that are finite."""
-    for name, value in (*layer_metrics(event).items(), *((name, event.get(name)) for name in RATES)):
-        if isinstance(value, int | float) and math.isfinite(value):
-            yield name, float(value)
-
-
-class TensorboardFiles:
-    """Writes ``tensorboard/<phase>/events.out.tfevents...`` in a run directory; ``<phase>-group-<n>`` for other groups.
-
-    A run that is resumed, or has another driver, adds files. They say at which step they begin, and TensorBoard shows
-    nothing from that step on of the files before.
-
-    Parameters
-    ----------
-    run_url : str
-
-    Raises
-    ------
-    ConfigError
-        tensorboardX is not installed.
-    """
-
-    name = "tensorboard"
-
-    def __init__(self, run_url: str) -> None:
-        what = "event files of TensorBoard"
-        self._writers: Any = require("tensorboardX.event_file_writer", "tensorboard", what)
-        self._events: Any = require("tensorboardX.proto.event_pb2", "tensorboard", what)
-        self._summaries: Any = require("tensorboardX.proto.summary_pb2", "tensorboard", what)
-        self._url = fs.join(run_url, TENSORBOARD)
-        self._staging: tempfile.TemporaryDirectory[str] | None = None
-        self._files: dict[str, Any] = {}
-        self._flush_after = 0.0
-
-    def on_event(self, event: Mapping[str, Any]) -> None:
-        """Write the metrics of an event."""
-        if event["event"] == "metrics":
-            self._add(event)
-            if time.monotonic() >= self._flush_after:
-                self._flush()
-
-    def close(self, taken_over: bool = False) -> None:
-        """Close all files; upload nothing if another process has ``taken_over``."""
-        if not taken_over:
-            self._flush()
-        for file in self._files.values():
-            file.close()
-        if self._staging is not None:
-            self._staging.cleanup()
-
-    @functools.cached_property
-    def _directory(self) -> Path:
-        """Where the files are written: in the run directory, or here if that is remote."""
-        if (directory := fs.local_path(self._url)) is not None:
-            return directory
-        self._staging = tempfile.TemporaryDirectory(prefix="singa-dask-tensorboard-")
-        return Path(self._staging.name)
-
-    def _add(self, event: Mapping[str, Any]) -> None:
-        group, step = int(event.get("group", 0)), int(event["step"])
-        name = f"{event['phase']}-group-{group}" if group else str(event["phase"])
-        values = [self._summaries.Summary.Value(tag=tag, simple_value=value) for tag, value in scalars(event)]
-        summary = self._summaries.Summary(value=values)
-        self._file(name, step).write_event(self._events.Event(wall_time=event["time"], step=step, summary=summary))
-
-    def _file(self, name: str, step: int) -> Any:
-        if name not in self._files:
-            folder = self._directory / name
-            folder.mkdir(parents=True, exist_ok=True)
-            # the name has the second, after which files are read in order of their names
-            file = self._writers.EventsWriter(str(folder / "events"), f".{time.time_ns() % 10**9:09}")
-            self._files[name] = file
-            start = self._events.SessionLog(status=self._events.SessionLog.START)
-            file.write_event(self._events.Event(wall_time=time.time(), step=step, session_log=start))
-        return self._files[name]
-
-    def _flush(self) -> None:
-        """Write what is buffered; on a remote file system all files again."""
-        started = time.monotonic()
-        for file in self._files.values():
-            file.flush()
-        if self._staging is None:
-            self._flush_after = time.monotonic() + FLUSH_S
-            return
-        for path in self._directory.rglob("events.*"):
-            fs.write_atomic(fs.join(self._url, path.relative_to(self._directory).as_posix()), path.read_bytes())
-        now = time.monotonic()
-        self._flush_after = now + max(UPLOAD_S, UPLOAD_SHARE * (now - started))
-
-
-# unless the user has set them: give up soon on a server that does not answer, and print and report nothing
-ENVIRONMENT = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-}
-MAX_QUEUE = 10_000
-"""With more events waiting than this, the oldest are dropped."""
-BATCHES = {"metrics": 1000, "params": 100}
-"""Most entries of a request, limits of MLflow."""
-SEND_S = 2.0
-AGAIN_S = 5.0
-"""Times between two requests with metrics, and between two attempts to reach the server."""
-CLOSE_S = 10.0
-"""How long the end of a job may wait for the server."""
-MAX_FILE_BYTES = 50_000_000
-FILES = ("job.yaml", "resolved.yaml", "commands.jsonl", METRICS, "summary.json", "bad_records.jsonl")
-STATUS = {"done": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
-TAG = "singa_dask.run"
-
-
-class MlflowRun:
-    """Sends params, metrics and, at its end, small files of a run to an MLflow server.
-
-    The run of a directory is found again by a tag, and asked what it has, when it is resumed and after each error. So a
-    server that is away for a while gets what has come meanwhile, and nothing twice. `on_event` never waits.
-
-    Parameters
-    ----------
-    run_url : str
-    uri : str
-        Tracking URI of MLflow, e.g. ``http://host:5000``.
-
-    Raises
-    ------
-    ConfigError
-        MLflow is not installed.
-    """
-
-    name = "mlflow"
-
-    def __init__(self, run_url: str, uri: str) -> None:
-        for name, value in ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
-        self._mlflow: Any = require("mlflow", "mlflow", "MLflow")
-        self._entities: Any = require("mlflow.entities", "mlflow", "MLflow")
-        self.run_url = run_url
-        self.uri = uri
-        self._client: Any = None
-        self._run_id = ""
-        self._newest: dict[str, int] = {}
-        self._queue: deque[Mapping[str, Any]] = deque()
-        self._unsent: deque[Mapping[str, Any]] = deque(maxlen=MAX_QUEUE)
-        self._is_failing = self._is_lacking = False
-        self._is_taken_over = False
-        self._news = threading.Event()
-        self._closing = threading.Event()
-        self._thread = threading.Thread()
-
-    def on_event(self, event: Mapping[str, Any]) -> None:
-        """Hand an event to the thread."""
-        if not self._thread.is_alive() and not self._closing.is_set():
-            # its log messages are of the job that this thread works for
-            work = partial(copy_context().run, self._work)
-            self._thread = threading.Thread(target=work, name="mlflow", daemon=True)
-            self._thread.start()
-        if event["event"] == "metrics":
-            self._queue.append(event)
-            self._news.set()
-
-    def close(self, taken_over: bool = False) -> None:
-        """Send the rest, if the server takes it within some seconds; nothing if another process has ``taken_over``."""
-        self._is_taken_over = taken_over
-        self._closing.set()
-        self._news.set()
-        if taken_over:
-            return
-        if self._thread.is_alive():
-            self._thread.join(CLOSE_S)
-        if self._thread.is_alive() or self._is_failing or self._is_lacking:
-            message = "MLflow at %s does not have all of this run: %s has it."
-            logger.warning(message, redact(self.uri), redact(self.run_url))
-
-    # -- in the thread -------------------------------------------------------------------------------------------------
-
-    def _work(self) -> None:
-        """Send what is new, until the run ends."""
-        while True:
-            self._news.wait()
-            self._news.clear()
-            is_last = self._closing.is_set()
-            if self._is_taken_over:
-                return
-            try:
-                self._send()
-                if is_last:
-                    self._finish()
-                self._is_failing = False
-                self._closing.wait(SEND_S)
-            except Exception as error:  # whatever MLflow or its server raise
-                self._on_error(error)
-                if not is_last:
-                    self._closing.wait(AGAIN_S)
-                    self._news.set()
-            if is_last:
-                return
-
-    def _on_error(self, error: Exception) -> None:
-        """Begin again at the next attempt: it is not known what the server has got."""
-        if not (self._is_failing or self._closing.is_set()):
-            message = "MLflow at %s: %s. The job goes on; it is tried again."
-            # the first line, as the rest may be long
-            line = next(iter(str(error).splitlines()), type(error).__name__)
-            logger.warning(message, redact(self.uri), redact(line)[:200].rstrip("."))
-        self._is_failing = True
-        self._run_id = ""
-
-    def _send(self) -> None:
-        while self._queue:
-            self._is_lacking |= len(self._unsent) == MAX_QUEUE
-            self._unsent.append(self._queue.popleft())
-        if not self._run_id:
-            self._open()
-        for batch in _batches(self._new_metrics(), BATCHES["metrics"]):
-            self._client.log_batch(self._run_id, metrics=batch)
-        self._unsent.clear()
-
-    def _new_metrics(self) -> Iterator[Any]:
-        """Yield the metrics of events that are not sent which the server does not have yet."""
-        for event in self._unsent:
-            group = int(event.get("group", 0))
-            prefix = f"group-{group}/{event['phase']}" if group else event["phase"]
-            for name, value in scalars(event):
-                key = _plain(f"{prefix}/{name}")
-                if event["step"] > self._newest.get(key, -1):
-                    self._newest[key] = event["step"]
-                    yield self._entities.Metric(key, value, int(1e3 * event["time"]), int(event["step"]))
-
-    def _open(self) -> None:
-        """Find the run on the server, and what it has; or make it."""
-        client = self._client = self._mlflow.MlflowClient(tracking_uri=self.uri)
-        run = StoredRun(self.run_url)
-        name = str(run.job.get("name") or "job")
-        experiment = client.get_experiment_by_name(name)
-        experiment_id = experiment.experiment_id if experiment else client.create_experiment(name)
-        began = first_command(self.run_url).get("time", "")
-        tag = hashlib.sha256(os.fsencode(f"{self.run_url} {began}")).hexdigest()[:16]
-        known: Mapping[str, Any] = {}
-        if runs := client.search_runs([experiment_id], f"tags.`{TAG}` = '{tag}'"):
-            run_id, known = runs[0].info.run_id, runs[0].data.params
-            client.update_run(run_id, status="RUNNING")
-            keys = runs[0].data.metrics
-            self._newest = {key: max(each.step for each in client.get_metric_history(run_id, key)) for key in keys}
-        else:
-            tags = {TAG: tag, "singa_dask.run_directory": redact(self.run_url)}
-            run_id = client.create_run(experiment_id, tags=tags, run_name=posixpath.basename(self.run_url)).info.run_id
-            self._newest = {}
-        params = [
-            self._entities.Param(_plain(path), str(value))
-            for path, value in flatten(run.job).items()
-            # a server accepts no others for params that it has
-            if value not in (None, "", [], {}) and _plain(path) not in known and path != "mlflow"
-        ]
-        for batch in _batches(params, BATCHES["params"]):
-            client.log_batch(run_id, params=batch)
-        self._run_id = run_id
-
-    def _finish(self) -> None:
-        """Send the files, and say how the run has ended."""
-        logs = fs.join(self.run_url, "log")
-        names = [*FILES, *(f"log/{name}" for name in (fs.ls(logs) if fs.exists(logs) else ()))]
-        for name in names:
-            url = fs.join(self.run_url, name)
-            if fs.exists(url) and fs.size(url) <= MAX_FILE_BYTES:
-                self._client.log_text(self._run_id, fs.read_bytes(url).decode(errors="replace"), name)
-        state = StoredRun(self.run_url).summary.get("state")
-        self._client.set_terminated(self._run_id, STATUS.get(str(state), "FAILED"))
-
-
-def _plain(key: str) -> str:
-    """Return a name that MLflow accepts: ``neuralnet.layer[fc1].type`` becomes ``neuralnet.layer.fc1.type``."""
-    return re.sub(r"[^\w\-. :/]", "_", key.replace("[", ".").replace("]", "").replace("#", ":"))
-
-
-def _batches(values: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Yield values in lists of at most ``size``."""
-    rest = iter(values)
-    while batch := list(islice(rest, size)):
-        yield batch
-
-
 Observer = TensorboardFiles | MlflowRun
-"""Takes the events of a run after its `RunDirectory` has recorded them. It may begin at any event."""
+"""Takes the events of a run after its `RunDirectory` has recorded them; may start at any event."""
 
 
 class Observers:
-    """The observers of a run. One that fails is dropped with a warning, and the job goes on.
+    """The observers of a run. One that fails is dropped with a warning, and the job continues.
 
-    Use it in a ``with`` block around that of the `RunDirectory`; ``on_event`` is called after that of the directory.
-
-    Parameters
-    ----------
-    observers : list of Observer
+    Use it in a ``with`` block around that of the `RunDirectory`; call ``on_event`` after that of the directory.
     """
 
     def __init__(self, observers: list[Observer]) -> None:
         self._observers = observers
 
     def on_event(self, event: Mapping[str, Any]) -> None:
-        """Pass an event on."""
+        """Pass an event to all observers."""
         for observer in list(self._observers):
             self._try(observer, partial(observer.on_event, event))
 
     def close(self, taken_over: bool = False) -> None:
-        """End all observers; if another process has ``taken_over``, its observers pass on the rest."""
+        """Close all observers; if another process has ``taken_over``, its observers send the rest."""
         for observer in list(self._observers):
             self._try(observer, partial(observer.close, taken_over))
         self._observers.clear()
@@ -355,8 +40,8 @@ class Observers:
     def _try(self, observer: Observer, call: Callable[[], None]) -> None:
         try:
             call()
-        except Exception as error:  # whatever a package of others raises: it must not end the job
-            logger.warning("%s: %s: %s. The job goes on without it.", observer.name, type(error).__name__, error)
+        except Exception as error:  # other packages raise anything, which must not end the job
+            logger.warning("%s: %s: %s. The job continues without it.", observer.name, type(error).__name__, error)
             self._observers.remove(observer)
 
     def __enter__(self) -> Observers:
@@ -369,19 +54,7 @@ class Observers:
 def open_observers(run_url: str, tensorboard: bool = False, mlflow: str = "") -> Observers:
     """Return the observers of a run; nothing is written before the first event.
 
-    Parameters
-    ----------
-    run_url : str
-        Run directory.
-    tensorboard : bool
-        Write event files of TensorBoard.
-    mlflow : str
-        URI of an MLflow server; empty for none.
-
-    Raises
-    ------
-    ConfigError
-        A package is missing; with the key of the job that needs it.
+    ConfigError names the keys of the job that need missing packages.
     """
     observers: list[Observer] = []
     problems = []

@@ -1,4 +1,4 @@
-"""Progress of a job: plain lines, or what `bars` shows on a terminal and in a notebook."""
+"""Show the progress of a job as lines; `bars` shows it on a terminal and in a notebook."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Progress:
     """
 
     def on_event(self, event: Mapping[str, Any]) -> None:
-        """Take an event of the job."""
+        """Handle an event of the job."""
 
     def __enter__(self) -> Progress:
         return self
@@ -37,17 +37,17 @@ class Progress:
 
 
 class LinesProgress(Progress):
-    """Prints a line for each event, for logs and pipes; of many metrics only some.
+    """Prints a line for each event, for logs and pipes, but only some of many metrics.
 
-    After `FREE_LINES` lines of metrics the pauses between them grow with the time that the job has taken, so that a
-    long job prints some hundreds. What was left out last is printed at the end.
+    After `FREE_LINES` lines of metrics the pauses between them grow with the running time of the job, so a long job
+    prints some hundreds. The last skipped line is printed at the end.
 
     Parameters
     ----------
     file : file of text
     n_groups, n_steps : int
-        Number of worker groups, and of training steps of each; with several groups, lines name the group. Without
-        steps, lines do not say how much time is left.
+        Number of worker groups, and of training steps of each. With several groups, lines name the group. Without
+        steps, lines do not show the time left.
     clock : callable
         Returns seconds.
     """
@@ -62,9 +62,9 @@ class LinesProgress(Progress):
         self._began = clock()
         self._said_at = self._began
         self._n_lines = 0
-        # of each phase and group: the line that was left out last
+        # the last skipped line of each phase and group
         self._left_out: dict[tuple[str, int], str] = {}
-        # layers that read one store warn alike, one after another
+        # layers that read one store repeat the same warning
         self._warning = ""
         # time and step of the first training metrics of each group
         self._first: dict[int, tuple[float, int]] = {}
@@ -73,7 +73,7 @@ class LinesProgress(Progress):
         """Print metrics, checkpoints and warnings."""
         kind = event["event"]
         if kind == "started":
-            self._n_steps = event.get("train_steps", self._n_steps)  # of epochs it is not known before
+            self._n_steps = event.get("train_steps", self._n_steps)  # a job with epochs only knows it now
         elif kind == "metrics":
             self._say_metrics(event)
         elif kind == "checkpoint":
@@ -102,10 +102,10 @@ class LinesProgress(Progress):
         self.say(line)
 
     def _left_s(self, event: Mapping[str, Any]) -> float | None:
-        """Return the seconds that a group has left to train; None if they are unknown."""
+        """Return the seconds that a group has left to train; None if unknown."""
         if event["phase"] != "train" or not self._n_steps:
             return None
-        # events that were missed for a while come all at once
+        # times of events, because missed events come all at once
         began, first = self._first.setdefault(event["group"], (event["time"], event["step"]))
         done = event["step"] - first
         return (event["time"] - began) / done * (self._n_steps - 1 - event["step"]) if done > 0 else None
@@ -131,18 +131,10 @@ def join_if_fits(first: str, second: str, console: Console | None = None) -> str
 def start_progress(
     n_groups: int, n_steps: int, quiet: bool = False, console: Console | None = None, run_url: str = ""
 ) -> Progress:
-    """Return a `Progress` that shows nothing, bars on a terminal or below a cell of a notebook, or lines.
+    """Return a `Progress`: silent if ``quiet``, lines, or bars on a terminal or in a notebook.
 
-    Parameters
-    ----------
-    n_groups, n_steps : int
-        Number of worker groups, and of training steps of each.
-    quiet : bool
-        Show nothing.
-    console : Console, optional
-        Output; stderr by default.
-    run_url : str
-        Run directory.
+    ``n_groups`` and ``n_steps`` are the numbers of worker groups, and of training steps of each. The output goes to
+    ``console``, by default stderr. URLs below ``run_url`` are shown relative to it.
     """
     if quiet:
         return Progress()
@@ -152,7 +144,7 @@ def start_progress(
         return progress
     if console is None and STDERR.isatty():
         console = rich_console.Console(file=STDERR, highlight=False)
-    # False if the cursor cannot be moved, as with TERM=dumb
+    # False if the cursor cannot move, as with TERM=dumb
     if console is not None and console.is_interactive:
         progress = bars.BarProgress(console, n_groups, n_steps, run_url)
         return progress
@@ -160,7 +152,7 @@ def start_progress(
 
 
 def notebook_shell() -> Any:
-    """Return the shell of IPython if this process is the kernel of a notebook, else None."""
+    """Return IPython's shell if this process is the kernel of a notebook, else None."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell if getattr(shell, "kernel", None) is not None else None

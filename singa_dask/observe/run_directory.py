@@ -2,23 +2,26 @@
 
 ::
 
-    job.yaml        the job as given            metrics.jsonl   an object for each event
-    resolved.yaml   with every default          log/<unit>.log  log of each worker and server
-    checkpoint/     made by the runtime         summary.json    written last
-    bad_records.jsonl   records that were skipped, if there are any
-    tensorboard/    event files, if the job asks for them
-    owner.json      which process writes here: see below
-    trace.json          what each unit did in the steps that were profiled, if there are any
-    trace/              the same of each process, as it has written it
-    commands.jsonl      one object for each time the run was started or resumed:
+    job.yaml            the job as given
+    resolved.yaml       the job with every default
+    metrics.jsonl       an object for each event
+    log/<unit>.log      log of each worker and server
+    bad_records.jsonl   skipped records, if there are any
+    checkpoint/         written by the runtime
+    tensorboard/        event files, if the job asks for them
+    trace/              spans of each process, if steps were profiled
+    trace.json          all spans
+    owner.json          the process that writes here
+    commands.jsonl      an object for each start or resume of the run:
         {"time", "arguments", "directory", "host", "pid", "version", "init_from", "resume", "seconds_before"}
+    summary.json        written last
 
-Each process that records the run takes the directory, see `Ownership`. A process that was replaced while it slept
-finds that out before its next write: a driver of a detached job, or a client whose run was resumed elsewhere.
+The process that records the run owns the directory, see `Ownership`. A process that was replaced while it slept, such
+as an old driver, notices this before its next write.
 
-A run that is resumed at step s drops its metrics from s on, and later checkpoints, as these steps are repeated. The
-summary covers the whole run: ``steps``, ``seconds`` (without the time in between), ``resumes``, and the last metrics of
-train, test and validation. Speeds, waits and bytes are those since it was last resumed.
+A run that resumes at step s drops its metrics from s on, and later checkpoints, because it repeats these steps. The
+summary covers the whole run: ``steps``, ``seconds`` (without gaps), ``resumes``, and the last metrics of train, test
+and validation. Speeds, waits and bytes cover the time since it last resumed.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from singa_dask.fs.ownership import OWNER, Ownership
 from singa_dask.observe.event_texts import layer_metrics, log_text
 from singa_dask.observe.journal import Journal, is_in_use, read_objects
 from singa_dask.observe.json_values import to_json
-from singa_dask.observe.learning import PHASES, sentences
+from singa_dask.observe.learning import PREFERRED_PHASES, sentences
 from singa_dask.observe.trace_file import SPANS, TRACE, TraceFile
 from singa_dask.redaction import redact
 
@@ -57,12 +60,12 @@ OWN_NAMES = {*OWN_FILES, "log", "checkpoint", "tensorboard", SPANS}
 ALREADY_THERE = (
     "a run is already there. Continue it with --resume, replace it with --overwrite, or choose another --run-dir."
 )
-# an event can have more keys, added on its way
+# events may gain more keys on their way
 BAD_RECORD_KEYS = ("unit", "layer", "url", "block", "row", "rows", "reason")
 
 
 def new_job_id(name: str) -> str:
-    """Return an id for a run of the job ``name``: ``<name>-<YYYYmmdd-HHMMSS>-<4 hex digits>``, valid as a file name."""
+    """Return an id for a run: ``<name>-<YYYYmmdd-HHMMSS>-<4 hex digits>``, valid as a file name."""
     return f"{_plain(name)}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
@@ -71,22 +74,14 @@ def _plain(name: str) -> str:
 
 
 def newest_run(parent: str, name: str) -> str:
-    """Return the URL of the latest run with a checkpoint of the job ``name`` in a directory of runs.
-
-    If no run has a checkpoint, return the latest run.
-
-    Raises
-    ------
-    ConfigError
-        There is none.
-    """
+    """Return the URL of the latest run of a job, if possible with a checkpoint, or a ConfigError."""
     pattern = re.compile(re.escape(_plain(name)) + r"-\d{8}-\d{6}-[0-9a-f]{4}")
     runs = [run for run in (fs.ls(parent) if fs.exists(parent) else []) if pattern.fullmatch(run)]
     for name_within in ("checkpoint", "job.yaml"):
         for run in reversed(runs):
             if fs.exists(fs.join(parent, run, name_within)):
                 return fs.join(parent, run)
-    raise ConfigError(f"{parent}: no run of job {name!r} with a checkpoint. Say which one: --resume URL, or --run-dir.")
+    raise ConfigError(f"{parent}: no run of job {name!r} with a checkpoint. Name one by --resume URL or --run-dir.")
 
 
 def short_url(url: str) -> str:
@@ -110,23 +105,23 @@ class RunDirectory:
     resolved_text : str
         The job with every default.
     goes_on : bool
-        Continue the run that is already there; otherwise it is an error.
+        Continue an existing run; otherwise one is an error.
     replaces : bool
-        When the job starts, delete the run that is already there, and nothing else in its directory.
+        When the job starts, delete an existing run, and nothing else in its directory.
     steps : mapping of int to int
-        First step of each worker group of a run that is continued.
+        First step of each worker group of a resumed run.
     command : mapping, optional
         Line for ``commands.jsonl``. Without it that file is not written, and the summary covers only this time.
     job_id : str
-        Of this run, and of no run before it.
+        Unique id of this run.
     driver : int
-        Number of the driver of a detached job; 0 for a client. If it is higher than 1, a driver before this one was
-        lost, and may have begun the run: lines that are there are not repeated.
+        Number of the driver of a detached job; 0 for a client. Above 1 an earlier driver was lost that may have started
+        the run: lines that are already there are not repeated.
 
     Raises
     ------
     ConfigError
-        Another run is there, or one that is running now, or files of other programs with names of its own.
+        Another run exists or is running there, or another program's files have names of its files.
     """
 
     def __init__(
@@ -145,7 +140,7 @@ class RunDirectory:
         self.url = url
         self._owner = Ownership(url, job_id, driver)
         self._is_owner = False
-        self._again = again = driver > 1
+        self._replaces_driver = again = driver > 1
         self._is_new = not (goes_on or replaces or again)
         self._check_free(again or not is_in_use(fs.join(url, COMMANDS)))
         if (self._is_new or replaces) and not is_run(url):
@@ -159,16 +154,16 @@ class RunDirectory:
         self._has_warned = False
 
     def _check_free(self, is_ours: bool) -> None:
-        """Refuse a directory with a run that this one is not to continue or replace, or that goes on."""
+        """Raise a ConfigError if the directory has a run that this one must not replace, or that is running."""
         if not is_ours:
             raise ConfigError(
-                f"{self.url}: a run goes on there right now, in another process. Choose another --run-dir."
+                f"{self.url}: another process is running a job in this directory. Choose another --run-dir."
             )
         if self._is_new and is_run(self.url) and fs.exists(fs.join(self.url, "job.yaml")):
             raise ConfigError(f"{self.url}: {ALREADY_THERE}")
 
     def _refuse_others(self, names: Collection[str]) -> None:
-        """Refuse a directory where other programs have files that the run would replace or delete."""
+        """Raise a ConfigError if other programs have files here that the run would replace or delete."""
         if others := [name for name in (fs.ls(self.url) if fs.exists(self.url) else ()) if name in names]:
             raise ConfigError(
                 f"{self.url}: not a run directory, but it contains {', '.join(others)}, which a run would replace. "
@@ -176,16 +171,16 @@ class RunDirectory:
             )
 
     def on_event(self, event: Mapping[str, Any]) -> None:
-        """Record an event, each kind in its file: metrics, checkpoints, messages of units, bad records, traces.
+        """Record an event in the file for its kind.
 
-        What cannot be written later than at the start, e.g. because the disk is full, is dropped with one warning.
+        After the start, errors such as a full disk cause one warning, and the event is dropped.
 
         Raises
         ------
         DataError
             The job starts, and the URL cannot be written to.
         ConfigError
-            Another run has begun there meanwhile.
+            Another run has started there meanwhile.
         TakenOverError
             Another process records the run, or a later one there.
         """
@@ -199,9 +194,9 @@ class RunDirectory:
                 self._texts["resolved.yaml"] = _with_steps(self._texts["resolved.yaml"], event.get("train_steps", 0))
                 self._begin()
             elif self._command is not None:
-                self._journal(COMMANDS)  # marks the run as one that goes on
+                self._journal(COMMANDS)  # its lock marks the run as running
         else:
-            with self._going_on():
+            with self._warn_once():
                 self._record(event)
                 self._trace.save_late()
 
@@ -210,7 +205,7 @@ class RunDirectory:
         self._is_owner = True
 
     def _renew_journals(self) -> None:
-        """Put copies in the places of local files of lines: what a driver that sleeps was about to add goes nowhere."""
+        """Replace local journals by copies, so that writes of an old driver that still has them open are lost."""
         if fs.local_path(self.url) is None:
             return
         log = fs.join(self.url, "log")
@@ -220,7 +215,7 @@ class RunDirectory:
                 fs.write_atomic(file, fs.read_bytes(file), check=self._check)
 
     def _check(self) -> None:
-        if self._is_owner:  # before the start, the run before this one may be there
+        if self._is_owner:  # before the start, an earlier run may be here
             self._owner.check()
 
     def _write(self, name: str, text: str) -> None:
@@ -231,13 +226,13 @@ class RunDirectory:
         fs.remove_tree(fs.join(self.url, *names))
 
     @contextlib.contextmanager
-    def _going_on(self) -> Iterator[None]:
-        """Turn an error into a warning, which is given once."""
+    def _warn_once(self) -> Iterator[None]:
+        """Turn a DataError into a warning, which is given once."""
         try:
             yield
         except DataError as error:
             if not self._has_warned:
-                logger.warning("%s The job goes on, but its metrics and logs may be incomplete.", error)
+                logger.warning("%s The job continues, but its metrics and logs may be incomplete.", error)
             self._has_warned = True
 
     def _record(self, event: Mapping[str, Any]) -> None:
@@ -258,9 +253,9 @@ class RunDirectory:
 
     def _begin(self) -> None:
         """Delete what the run replaces or repeats, and write the files that describe the job."""
-        if self._command is not None:  # another run may have begun at the same moment: one of them has the lock
-            self._check_free(self._journal(COMMANDS).is_ours or self._again)
-        # where there are no locks
+        if self._command is not None:  # of runs that start at the same moment, one gets the lock
+            self._check_free(self._journal(COMMANDS).is_ours or self._replaces_driver)
+        # remote file systems have no locks
         is_remote = fs.local_path(self.url) is None
         if self._is_new and is_remote and not fs.create(fs.join(self.url, "job.yaml"), b""):
             raise ConfigError(f"{self.url}: {ALREADY_THERE}")
@@ -275,13 +270,13 @@ class RunDirectory:
         for name, text in self._texts.items():
             self._write(name, text)
         if self._steps:
-            self._journal(METRICS).keep(self._stays)
+            self._journal(METRICS).keep(self._is_kept)
             self._journal(METRICS).save()
             self._drop_later_checkpoints(fs.join(self.url, "checkpoint"))
         if self._command is not None:
             commands = self._journal(COMMANDS)
             before = self._commands()
-            if not (self._again and before and before[-1]["time"] == self._command["time"]):
+            if not (self._replaces_driver and before and before[-1]["time"] == self._command["time"]):
                 commands.add(to_json({**self._command, "seconds_before": self._seconds_before(before)}))
                 commands.save()
 
@@ -290,22 +285,22 @@ class RunDirectory:
         return [each for each in self._journal(COMMANDS).objects() if {"time", "seconds_before"} <= each.keys()]
 
     def _drop_later_checkpoints(self, directory: str) -> None:
-        """Delete the checkpoints after the step at which the run continues, as it may diverge from there."""
+        """Delete the checkpoints after the first step, because the run may diverge from them."""
         for name in fs.ls(directory) if fs.exists(directory) else ():
             step = re.fullmatch(r"step-(\d+)", name)
             if step and int(step[1]) > self._steps[0]:
-                # the manifest first: without it the rest is no checkpoint
+                # the manifest first: without it the rest is not a checkpoint
                 self._remove("checkpoint", name, "manifest.json")
                 self._remove("checkpoint", name)
 
-    def _stays(self, event: Mapping[str, Any]) -> bool:
+    def _is_kept(self, event: Mapping[str, Any]) -> bool:
         """Return whether an earlier event stays. A test before the first step does, as it may not be repeated."""
         step, group = int(event["step"]), int(event.get("group", 0))
         first = self._steps.get(group, self._steps[0])
         return step < first or (step == first and event.get("phase") != "train")
 
     def _seconds_before(self, commands: Sequence[Mapping[str, Any]]) -> float:
-        """Return for how long the run has run so far; if it was killed, up to its last metrics."""
+        """Return for how long the run has run so far; for a killed run, up to its last metrics."""
         if not commands:
             return 0.0
         last, summary = commands[-1], read_summary(self.url)
@@ -316,47 +311,35 @@ class RunDirectory:
 
     def _journal(self, name: str) -> Journal:
         if name not in self._journals:
-            known_once = self._again and name != COMMANDS
+            known_once = self._replaces_driver and name != COMMANDS
             self._journals[name] = Journal(fs.join(self.url, name), name == COMMANDS, known_once, self._check)
         return self._journals[name]
 
     def check_writable(self) -> None:
-        """Check that files can be written to the directory.
-
-        Raises
-        ------
-        DataError
-            They cannot.
-        """
+        """Check that files can be written to the directory; DataError if not."""
         probe = fs.join(self.url, f".{secrets.token_hex(4)}")
         fs.write_atomic(probe, b"")
         fs.remove_tree(probe)
 
     def finish(self, summary: Mapping[str, Any]) -> dict[str, Any]:
-        """Write ``summary.json`` for the whole run; return its content.
-
-        Raises
-        ------
-        TakenOverError
-            Another process records the run, or a later one there.
-        """
+        """Write ``summary.json`` for the whole run; return it. TakenOverError if another process owns the run."""
         whole = dict(summary)
         for name, text in self._texts.items():
             if not fs.exists(fs.join(self.url, name)):
-                logger.warning("%s: somebody has removed it. It is written again.", fs.join(self.url, name))
+                logger.warning("%s: the file was removed, and is written again.", fs.join(self.url, name))
                 self._write(name, text)
         if self._command is not None:
             commands = self._commands()
             if not commands:
-                logger.warning("%s: somebody has removed it. Seconds and resumes are those of this time.",
+                logger.warning("%s: the file was removed. Seconds and resumes cover only the last start.",
                                fs.join(self.url, COMMANDS))  # fmt: skip
                 commands = [{**self._command, "seconds_before": 0.0}]
-                with self._going_on():
+                with self._warn_once():
                     self._journal(COMMANDS).add(to_json(commands[0]))
             whole["resumes"] = len(commands) - 1
             whole["seconds"] = round(whole["seconds"] + commands[-1]["seconds_before"], 3)
             if len(commands) > 1:
-                self._add_what_was_known(whole)
+                self._add_earlier_results(whole)
         if whole.get("learning") and whole["state"] != "failed":
             begun_from = [(self._command or {}).get(key) for key in ("init_from", "resume")]
             events, first_step = self._journal(METRICS).objects(), self._steps.get(0, 0)
@@ -366,9 +349,9 @@ class RunDirectory:
         self._write("summary.json", f"{to_json(whole, indent=2)}\n")
         return whole
 
-    def _add_what_was_known(self, whole: dict[str, Any]) -> None:
-        """Add the metrics and baselines of phases that the run has computed only before it was resumed."""
-        for phase in PHASES:
+    def _add_earlier_results(self, whole: dict[str, Any]) -> None:
+        """Add the metrics and baselines of phases that ran only before the run was resumed."""
+        for phase in PREFERRED_PHASES:
             whole[phase] = whole[phase] or self._last_metrics(phase)
         if learning := whole.get("learning"):
             before = read_summary(self.url).get("learning", {}).get("baselines", {})
@@ -383,23 +366,23 @@ class RunDirectory:
 
     def __exit__(self, *error: object) -> None:
         for close in (self._trace.save, *(journal.close for journal in self._journals.values())):
-            with self._going_on(), contextlib.suppress(TakenOverError):  # the new owner has all of it
+            with self._warn_once(), contextlib.suppress(TakenOverError):  # the new owner has everything
                 close()
 
 
 def _with_steps(resolved: str, n: int) -> str:
-    """Return the text of a job with its number of steps in place of epochs, which are known once it starts."""
+    """Replace the epochs in the text of a job by the number of steps ``n``, which is known once it starts."""
     text, was_there = re.subn(r"^epochs: .*\n", "", resolved, flags=re.MULTILINE)
     return re.sub(r"^train_steps: .*$", f"train_steps: {n}", text, flags=re.MULTILINE) if was_there else resolved
 
 
 def is_run(url: str) -> bool:
-    """Return whether a run has written to a directory; one with a job file alone is not a run."""
+    """Return whether a directory contains a run; a job file alone is not a run."""
     return any(fs.exists(fs.join(url, name)) for name in (COMMANDS, OWNER))
 
 
 def read_summary(url: str) -> dict[str, Any]:
-    """Return the content of ``summary.json`` of a run; empty if it is missing or cannot be read."""
+    """Return the content of ``summary.json`` of a run; empty if it is missing or unreadable."""
     file = fs.join(url, "summary.json")
     try:
         summary = json.loads(fs.read_bytes(file)) if fs.exists(file) else {}
@@ -409,5 +392,5 @@ def read_summary(url: str) -> dict[str, Any]:
 
 
 def first_command(url: str) -> dict[str, Any]:
-    """Return the first line of ``commands.jsonl`` of a run; empty if the file is missing, or has none."""
+    """Return the first line of ``commands.jsonl`` of a run; empty if there is none."""
     return next(iter(read_objects(fs.join(url, COMMANDS))), {})

@@ -1,4 +1,4 @@
-"""What a run was, how it ended, its best and last metrics, and where its time went, as plain values."""
+"""Summarise a run as plain values: how it ended, its best and last metrics, and where its time went."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ RESULT = (
     "staleness_mean", "step_parts",
 )  # fmt: skip
 BEST_BY = ("accuracy", "loss")
-"""What the best step is chosen by, unless the job says it; the first that is measured."""
+"""Metrics that determine the best step unless the job names one; the first that was measured counts."""
 
 
 def facts_of(run: StoredRun) -> dict[str, Any]:
-    """Return what is known of a run, also while it goes on."""
+    """Return the facts about a run, also while it is running."""
     first = run.commands[0] if run.commands else {}
     return {
         "run": run.url,
@@ -47,7 +47,7 @@ def facts_of(run: StoredRun) -> dict[str, Any]:
 
 
 def result_of(run: StoredRun) -> dict[str, Any]:
-    """Return how a run ended, or where it is now."""
+    """Return how a run ended, or its progress."""
     result = {key: run.summary[key] for key in RESULT if key in run.summary}
     last = max((int(event["step"]) for event in run.metrics), default=-1)
     defaults = {"steps": last + 1, "seconds": _seconds(run), "resumes": max(len(run.commands) - 1, 0)}
@@ -55,7 +55,7 @@ def result_of(run: StoredRun) -> dict[str, Any]:
 
 
 def _seconds(run: StoredRun) -> float:
-    """Return for how long a run without a summary has run: to now if it is running, else to its last event."""
+    """Return for how long a run without a summary has run: until now, or until its last event."""
     if not run.commands:
         return 0.0
     last = run.commands[-1]
@@ -71,7 +71,7 @@ def _topology(cluster: Mapping[str, Any]) -> dict[str, Any]:
 def best_metric(run: StoredRun) -> dict[str, Any]:
     """Return the best test or validation: its ``metric``, ``value``, ``step``; empty if there was none.
 
-    By the metric that the job names, else by its accuracy or loss in validations, or in tests.
+    The metric is the one that the job names, else accuracy or loss, of validations rather than tests.
     """
     for phase, name, is_less in _candidates(run.job):
         measured = [(event, layer_metrics(event).get(name)) for event in run.metrics if event["phase"] == phase]
@@ -83,7 +83,7 @@ def best_metric(run: StoredRun) -> dict[str, Any]:
 
 
 def _candidates(job: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
-    """Return phase and name of metrics, and whether less is better."""
+    """Return phase, name, and whether less is better, of the metrics that may determine the best step."""
     named = []
     for key in ("early_stopping", "keep_checkpoints"):
         block = job.get(key) or {}
@@ -104,9 +104,9 @@ def _last_metrics(run: StoredRun) -> dict[str, dict[str, Any]]:
 
 
 def time_shares(run: StoredRun) -> dict[str, float]:
-    """Return the shares of the time of training that workers waited for data and for params, and the rest.
+    """Return the shares of training time in which workers waited for data or params, or computed.
 
-    The rest is computing, tests and checkpoints. Empty if metrics were shown less than twice.
+    The rest includes tests and checkpoints. Empty if metrics were reported less than twice.
     """
     starts = [float(each["time"]) for each in run.commands]
     waited = {"data": 0.0, "params": 0.0}

@@ -1,4 +1,4 @@
-"""Draw curves of runs as text for a terminal, by plotille."""
+"""Draw curves of runs as text for a terminal, with plotille."""
 
 from __future__ import annotations
 
@@ -9,30 +9,20 @@ import numpy as np
 
 from singa_dask.lazy import require
 from singa_dask.observe.curves import AXES, Panel
-from singa_dask.observe.figure import BESIDE_TEXT, MIN_TEXT_COLUMNS, TEXT_ROWS
 
-# in a terminal
+TEXT_ROWS = 10
+BESIDE_TEXT, MIN_TEXT_COLUMNS = 24, 20
+"""Characters beside a panel, for its vertical axis and the end of the horizontal one; its least width."""
 TEXT_COLOURS = ("blue", "yellow", "green", "magenta", "cyan", "red", "white")
 MARKERS = ("·", "x", "o", "+", "*", "#", "@")
-"""Without colours each curve has a character of its own."""
+"""Each curve has its own character if there are no colours."""
 
 
 def draw_text(panels: Sequence[Panel], names: Sequence[str], axis: str, width: int, colours: bool) -> str:
-    """Return a picture as text: the panels one below the other, each with its legend.
+    """Return a picture as text of ``width`` characters, one panel below the other.
 
-    Parameters
-    ----------
-    panels, names, axis
-        See `draw`.
-    width : int
-        Characters that a line may have.
-    colours : bool
-        Whether escape sequences may be used.
-
-    Raises
-    ------
-    ConfigError
-        plotille is not installed.
+    For the parameters see `figure.draw`; ``colours`` permits escape sequences. ConfigError if plotille is not
+    installed.
     """
     plotille = require("plotille", "plot", "a picture in the terminal")
     n_columns = max(width - BESIDE_TEXT - len(AXES[axis]), MIN_TEXT_COLUMNS)
@@ -48,7 +38,7 @@ def _draw_text(plotille: Any, panel: Panel, names: Sequence[str], axis: str, n_c
     figure.color_mode, figure.with_colors = "names", colours
     figure.x_label = AXES[axis]
     figure.x_ticks_fkt = lambda value, _: f"{value:.3g}"
-    # of a logarithmic axis the exponents are drawn
+    # on a logarithmic axis the exponents are drawn
     figure.y_ticks_fkt = lambda value, _: f"{10**value if panel.is_log else value:.3g}"
     figure.set_x_limits(min_=0)
     if panel.from_zero:
@@ -58,12 +48,12 @@ def _draw_text(plotille: Any, panel: Panel, names: Sequence[str], axis: str, n_c
         colour, marker = TEXT_COLOURS[i % len(TEXT_COLOURS)], MARKERS[i % len(MARKERS)] if is_marked else None
         y = np.log10(curve.y) if panel.is_log else curve.y
         known = np.flatnonzero(np.isfinite(y))
-        # a value that is not finite leaves a gap
+        # values that are not finite leave gaps
         for part in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1):
             figure.plot(curve.x[part].tolist(), y[part].tolist(), lc=colour, marker=marker)
         words = [word for word in (names[curve.run] if len(names) > 1 else "", curve.kind) if word]
         text = " ".join([marker or "━", *words])
         lines += [plotille.color(text, fg=colour, mode="names", no_color=not colours)] if words else []
     title = f"{panel.label} (log scale)" if panel.is_log else panel.label
-    # without the line for a label of the vertical axis
+    # without the line for the label of the vertical axis
     return "\n".join([title, *lines, figure.show().partition("\n")[2]])

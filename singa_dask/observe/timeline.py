@@ -1,4 +1,4 @@
-"""Time lines: what each thread did in a step, drawn from a trace."""
+"""Timelines: draw the activity of each thread in a step from a trace."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from singa_dask.lazy import require
 from singa_dask.observe.figure import COLOURS, STYLE, saved
 
 KINDS = {"forward": COLOURS[5], "backward": COLOURS[0], "wait": "#dddddd"}
-"""Colours of what layers do, and of waits; of the rest, messages and updates, it is another one."""
+"""Colours of layers and waits; `REST` is that of messages and updates."""
 REST = COLOURS[1]
 MAX_TRACKS = 24
 INCHES, TRACK_INCHES = 10.0, 0.28
 
 
 class Interval(NamedTuple):
-    """What a thread, ``process: name``, did, and when, in milliseconds from the beginning of the step."""
+    """Activity of a thread, ``process: name``, in milliseconds from the start of the step."""
 
     track: str
     kind: str
@@ -29,21 +29,15 @@ class Interval(NamedTuple):
 
 
 def read_trace(path: str) -> list[Interval]:
-    """Return the last step of a ``trace.json``.
-
-    Raises
-    ------
-    DataError
-        It is not there, or something else.
-    """
+    """Return the last step of a ``trace.json``; DataError if the file is missing, or is not a trace."""
     try:
         return last_step(json.loads(fs.read_bytes(fs.absolute(path))))
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path} is no trace of a run. Expected the trace.json that run --profile writes.") from error
+        raise DataError(f"{path} is not a trace. Expected the trace.json that run --profile writes.") from error
 
 
 def last_step(trace: Mapping[str, Any]) -> list[Interval]:
-    """Return what threads did in the last step of a trace, in Chrome's trace format; in all of it if it has one."""
+    """Return the intervals of the last step of a trace in Chrome's format, or of all of it."""
     events = trace["traceEvents"]
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
     done = [event for event in events if event["ph"] == "X"]
@@ -64,9 +58,9 @@ def last_step(trace: Mapping[str, Any]) -> list[Interval]:
 
 
 def draw_steps(steps: Mapping[str, Sequence[Interval]]) -> bytes:
-    """Return an SVG with a time line for each title, one below the other, in the same scale.
+    """Return an SVG with a timeline for each title, one below the other, on the same scale.
 
-    A time line has a row for each thread, by its process, `MAX_TRACKS` at most.
+    A timeline has at most `MAX_TRACKS` rows, one for each thread, ordered by process.
 
     Raises
     ------
@@ -83,7 +77,7 @@ def draw_steps(steps: Mapping[str, Sequence[Interval]]) -> bytes:
         all_axes = figure.subplots(len(steps), 1, sharex=True, squeeze=False, gridspec_kw=ratios).flatten()
         for axes, (title, step) in zip(all_axes, steps.items(), strict=True):
             bars = defaultdict[tuple[str, str], list[tuple[float, float]]](list)
-            for each in sorted(step, key=lambda each: each.kind != "wait"):  # what is done in a wait is drawn on it
+            for each in sorted(step, key=lambda each: each.kind != "wait"):  # waits first, below other work
                 bars[each.track, each.kind].append((each.start, each.duration))
             for (track, kind), times in bars.items():
                 if track in rows[title]:

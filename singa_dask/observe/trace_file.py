@@ -1,10 +1,10 @@
-"""The trace of a run that is profiled, trace.json, for https://ui.perfetto.dev and chrome://tracing.
+"""The trace of a profiled run, trace.json, for https://ui.perfetto.dev and chrome://tracing.
 
-Each process of the job writes what it has recorded to a file of its own, see `write_spans`, and `TraceFile` joins these
-files. The trace is an object of the Trace Event Format, an event a line. Each process of the job is a process there;
-its units, and the messages to and from other processes, are threads. otherData has when the run began, in seconds
-since the epoch, which is the origin of all times, and for each process: its life, its host, by how many milliseconds
-its clock may differ from that of the scheduler, and how many spans were dropped.
+Each process of the job writes its spans to its own file, see `write_spans`; `TraceFile` joins these files. The trace is
+an object of the Trace Event Format, with an event a line. Each process of the job is a process there; its units, and
+the messages to and from other processes, are threads. otherData has the start of the run, in seconds since the epoch,
+which is the origin of all times, and for each process: its incarnation, its host, the possible error of its clock
+relative to the scheduler's in milliseconds, and the number of dropped spans.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ SPANS = "trace"
 """Directory of the files of processes in a run directory: ``<process>-<life>.json``."""
 TRACE = "trace.json"
 REWRITE_S = 1.0
-"""How long after the last news of a process the trace is written, in seconds."""
+"""Seconds between the last new spans of a process and the next write of the trace."""
 TRACKS = ("worker", "server", "messages sent", "messages received")
-"""Beginnings of the names of threads, in their order on the screen."""
+"""Beginnings of the names of threads, in the order on the screen."""
 
 
 def write_spans(run_url: str, recorded: Mapping[str, Any]) -> None:
-    """Write all that a process has recorded to its file in a run directory.
+    """Write all spans of a process to its file in a run directory.
 
     Parameters
     ----------
     run_url : str
     recorded : mapping
-        The event ``profile`` of a `Trace`, with the ``life`` of the process, its ``host``, by how much its clock is
-        behind that of the scheduler, ``offset_s``, and the error of that, ``error_s``.
+        The event ``profile`` of a `Trace`, with the ``life`` of the process, its ``host``, ``offset_s``, by how much
+        its clock is behind the scheduler's, and the error of that, ``error_s``.
 
     Raises
     ------
@@ -45,15 +45,10 @@ def write_spans(run_url: str, recorded: Mapping[str, Any]) -> None:
 
 
 class TraceFile:
-    """Writes ``trace.json`` from what the processes of a job have recorded in their newest lives. It is always whole.
+    """Writes ``trace.json`` from the newest spans of the processes of a job. The file is always complete.
 
-    Parameters
-    ----------
-    run_url : str
-    began : float
-        When the run began, in seconds since the epoch. If spans are older, the first of them is the origin of times.
-    check : callable
-        See `Journal`.
+    ``began`` is the start of the run, in seconds since the epoch; older spans move the origin of times to the first of
+    them. For ``check`` see `Journal`.
     """
 
     def __init__(self, run_url: str, began: float, check: Callable[[], None] = lambda: None) -> None:
@@ -64,30 +59,18 @@ class TraceFile:
         self._is_saved = True
 
     def note(self) -> None:
-        """Take note that a process has written what it recorded."""
+        """Record that a process has written new spans."""
         self._is_saved = False
         self._save_after = time.monotonic() + REWRITE_S
 
     def save_late(self) -> None:
-        """Write the trace, if processes have recorded something, the last one a while ago.
-
-        Raises
-        ------
-        DataError
-            It cannot be written.
-        """
+        """Write the trace if there are new spans, the last some time ago; DataError if it cannot."""
         if not self._is_saved and time.monotonic() >= self._save_after:
             self._save_after = time.monotonic() + REWRITE_S
             self.save()
 
     def save(self) -> None:
-        """Write the trace, if that is not done already.
-
-        Raises
-        ------
-        DataError
-            It cannot be written, or files of processes cannot be read.
-        """
+        """Write the trace, unless it is up to date; DataError if files cannot be read or written."""
         if self._is_saved:
             return
         names = [name.removesuffix(".json") for name in fs.ls(self._spans) if name.endswith(".json")]
@@ -113,12 +96,12 @@ class TraceFile:
 
 
 def _to_s(recorded: Mapping[str, Any]) -> float:
-    """Return what is to be added to times of a process to have seconds since the epoch, on the scheduler's clock."""
+    """Return the offset from times of a process to seconds since the epoch, on the scheduler's clock."""
     return float(recorded["began"] + recorded["offset_s"])
 
 
 def _events_of(recorded: Mapping[str, Any], began: float) -> Iterator[dict[str, Any]]:
-    """Yield the events of the trace for a process: its name, those of its threads, and what these did."""
+    """Yield the events of a process for the trace: names of process and threads, and their spans."""
     process, tracks = recorded["process"], list(dict.fromkeys(span[0] for span in recorded["spans"]))
     to_us = 1e6 * (_to_s(recorded) - began)
 

@@ -1,7 +1,7 @@
 """Kernels on arrays: a backend for each kind of device; `singa_dask.ops.numpy` documents each kernel.
 
-`get_ops` returns a backend as a value, which is handed to every layer; nothing here is global. `contract` has the types
-of kernels, for those who are handed them. A backend is imported on first use.
+`get_ops` returns a backend, a value that is passed to every layer; nothing here is global. `contract` has the types of
+kernels. A backend is imported on first use.
 """
 
 from typing import TYPE_CHECKING

@@ -27,8 +27,8 @@ def get_ops(name: str = "auto", precision: str = "float32") -> NumpyOps:
     Parameters
     ----------
     name : str
-        A backend by name; ``"auto"``: the fastest one installed for the CPU; ``"cuda:<number>"``: a GPU, as CUDA
-        numbers those that this process sees; ``"cupy"``: the first of them.
+        Name of a backend. ``"auto"``: the fastest one installed for the CPU. ``"cuda:<number>"``: a GPU, by its number
+        in this process. ``"cupy"``: the first GPU.
     precision : str
         Dtype of the features: ``"float32"``, ``"float64"``, ``"bf16"``, or ``"tf32"``: float32, but a GPU rounds the
         factors of matrix products and convolutions.
@@ -36,7 +36,7 @@ def get_ops(name: str = "auto", precision: str = "float32") -> NumpyOps:
     Raises
     ------
     ConfigError
-        There is no such device, or it cannot be used here, or not in this precision (with the path ``precision``).
+        The device does not exist, cannot be used, or lacks the precision (with the path ``precision``).
     """
     if name == "cupy" or name.startswith("cuda"):
         return _on_gpu(name, precision)
@@ -51,7 +51,7 @@ def _on_gpu(name: str, precision: str) -> NumpyOps:
     number = GPU.fullmatch("cuda:0" if name == "cupy" else name)
     if number is None:
         raise ConfigError(f"unknown device {name!r}. GPUs are cuda:0, cuda:1, and so on.")
-    # the class of an extra, imported on demand
+    # imported on demand, as CuPy is an extra
     cupy_ops: Any = OPS.find("cupy")
     ops: NumpyOps = cupy_ops(int(number[1]), precision)
     return ops
@@ -60,13 +60,13 @@ def _on_gpu(name: str, precision: str) -> NumpyOps:
 def _check_bfloat16(ops: NumpyOps, forced: bool) -> None:
     """Raise `ConfigError` if a backend has no bfloat16, or is slow in it and was not chosen by name."""
     if not isinstance(ops, OneDnnOps):
-        message = f"bf16 is for ops onednn and cupy, not {ops.name}. Install {DISTRIBUTION!r}, or say float32."
+        message = f"bf16 is for ops onednn and cupy, not {ops.name}. Install {DISTRIBUTION!r}, or use float32."
     elif not ops.does_bfloat16:
-        message = "bf16 needs AVX-512, which this CPU lacks. Say float32."
+        message = "bf16 needs AVX-512, which this CPU lacks. Use float32."
     elif not (ops.is_fast_in_bfloat16 or forced):
         message = (
-            "bf16 is three times slower than float32 on this CPU, which has neither AVX512_BF16 nor AMX. Say float32, "
-            "or ops: onednn to have it all the same."
+            "bf16 is three times slower than float32 on this CPU, which has neither AVX512_BF16 nor AMX. Use float32, "
+            "or set ops: onednn to compute in bf16 anyway."
         )
     else:
         return
@@ -80,7 +80,7 @@ def _fastest(precision: str) -> NumpyOps:
     try:
         ops = OneDnnOps()
     except ConfigError as error:
-        logger.warning("%s Until then kernels are numpy's, several times slower on images.", str(error))
+        logger.warning("%s Until then NumPy computes, several times slower on images.", str(error))
         return NumpyOps()
     logger.info("ops: oneDNN %s", ops.version)
     return ops

@@ -1,7 +1,7 @@
-"""Formula: a function of single values and its derivative, of which each backend makes fused kernels.
+"""Formula: an elementwise function and its derivative, compiled to fused kernels by each backend.
 
-A formula is a Python expression, after assignments to local names that semicolons end: ``"w = exp(x); w / (1 + w)"``.
-It has numbers, ``+ - * /``, ``** 2``, `FUNCTIONS`, and the name ``x``.
+A formula is a Python expression of ``x``, numbers, ``+ - * /``, ``** 2`` and `FUNCTIONS`, after assignments to local
+names: ``"w = exp(x); w / (1 + w)"``.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ FUNCTIONS = {
 """Number of arguments of each function."""
 
 
-# of float32
+# Largest number in a formula, for float32.
 LARGEST = 3e38
 
 
 class Step(NamedTuple):
-    """A function of names and numbers: the names of arguments of the formula, and ``v0``, the result of step 0."""
+    """A call of a function with numbers and names: arguments of the formula, or ``v0``, the result of step 0."""
 
     function: str
     args: tuple[str | float, ...]
@@ -44,17 +44,17 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Formula:
-    """A function of single values.
+    """An elementwise function.
 
     Parameters
     ----------
     value, derivative : str
-        Formulas of f(x) and f'(x). Numbers are those of the dtype of x.
+        Formulas of f(x) and f'(x). Numbers have the dtype of x.
 
     Raises
     ------
     ConfigError
-        One is not a formula.
+        One of them is not a formula.
     """
 
     value: str
@@ -65,7 +65,7 @@ class Formula:
 
     @property
     def forward(self) -> tuple[Step, ...]:
-        """Steps that compute f(x) from ``x``; the last one has the result."""
+        """Steps that compute f(x) from ``x``; the result is the last one's."""
         return _steps_of(self.value)
 
     @property
@@ -75,7 +75,7 @@ class Formula:
 
 
 def evaluate(steps: tuple[Step, ...], values: Mapping[str, Any]) -> Array:
-    """Return what steps compute from arrays by their names, in numpy."""
+    """Compute steps with NumPy from arrays by name, and return the result."""
     known = dict(values)
     with np.errstate(all="ignore"):
         for i, (function, args) in enumerate(steps):
@@ -86,13 +86,13 @@ def evaluate(steps: tuple[Step, ...], values: Mapping[str, Any]) -> Array:
 
 @functools.cache
 def _steps_of(text: str, factors: tuple[str, ...] = ()) -> tuple[Step, ...]:
-    """Return the steps of a formula whose result is multiplied by ``factors``."""
+    """Return the steps of a formula multiplied by ``factors``."""
     steps: list[Step] = []
     known: dict[str, str | float] = {"x": "x"}
 
     def refuse(why: str) -> ConfigError:
         functions = ", ".join(FUNCTIONS)
-        return ConfigError(f"formula {text!r}: {why}. It may have x, numbers, + - * /, ** 2, {functions}.")
+        return ConfigError(f"formula {text!r}: {why}. Expected x, numbers, + - * /, ** 2, {functions}.")
 
     def step(function: str, *args: str | float) -> str | float:
         if function == "divide" and args[1] == 0:
@@ -101,7 +101,7 @@ def _steps_of(text: str, factors: tuple[str, ...] = ()) -> tuple[Step, ...]:
             return float(COMPUTE[function](*args))
         if function == "multiply" and args[0] == args[1]:
             function, args = "square", args[:1]
-        # to add a number, or multiply by one, takes less time than to keep the result for another reader
+        # recomputing operations with a number takes less time than storing results for another use
         is_cheap = any(isinstance(each, float) for each in args) and function in OPERATORS.values()
         wanted = Step(function, args)
         if is_cheap or wanted not in steps:
@@ -125,22 +125,22 @@ def _steps_of(text: str, factors: tuple[str, ...] = ()) -> tuple[Step, ...]:
                 return step("negative", compute(operand))
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if FUNCTIONS.get(name) == len(args):
                 return step(name, *map(compute, args))
-        raise refuse(f"it has {ast.unparse(node)!r}")
+        raise refuse(f"{ast.unparse(node)!r} is not supported")
 
     try:
         *lines, last = ast.parse(text).body
     except (SyntaxError, ValueError):
-        raise refuse("it is no expression") from None
+        raise refuse("it is not an expression") from None
     for line in lines:
         if not (isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name)):
             raise refuse("expected assignments before its last part")
         known[line.targets[0].id] = compute(line.value)
     if not isinstance(last, ast.Expr):
-        raise refuse("its last part is no expression")
+        raise refuse("its last part is not an expression")
     result = compute(last.value)
     for factor in factors:
         result = step("multiply", factor, result)
     if f"v{len(steps) - 1}" != result:
-        # an earlier step, x itself, or a number
+        # the result is an earlier step, x itself, or a number
         step("add", result, 0.0) if isinstance(result, str) else step("min", step("max", "x", result), result)
     return tuple(steps)

@@ -1,7 +1,7 @@
-"""Random numbers by address: a function of a key and a row, not of what was drawn before.
+"""Random numbers by address: a function of a key and a row, not of earlier draws.
 
-A key is (seed, name, step, ...). Rows are those of the batch of a whole worker group, so workers with
-different rows draw what one worker with all of them would, and a checkpoint has nothing to save.
+A key is (seed, name, step, ...). Rows are counted in the batch of the whole worker group, so that several workers draw
+the same numbers as one worker would. Checkpoints need no state of random numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.ops.types import Key
+from singa_dask.ops.contract import Key
 
 # One step of Philox's counter gives four 64-bit words: eight float32 values.
 VALUES_PER_COUNT = 8
@@ -27,7 +27,7 @@ HALF_BITS = np.uint64(32)
 
 
 class _Drawing(threading.local):
-    """A generator of this thread, which `uniform` sets: to make one takes five times as long."""
+    """A generator of this thread that `uniform` reuses, as making one takes five times as long."""
 
     def __init__(self) -> None:
         self.bits: Any = np.random.Philox(0)
@@ -35,7 +35,7 @@ class _Drawing(threading.local):
         self.state: Any = self.bits.state
 
     def at(self, key: Key, count: int) -> np.random.Generator:
-        """Return the generator in the state of a new one of `generator`."""
+        """Return the generator in the state that `generator` returns a new one in."""
         self.state["state"]["key"][:] = words_of(key)
         self.state["state"]["counter"][:] = count, 0, 0, 0
         self.bits.state = self.state
@@ -71,9 +71,9 @@ def uniform(key: Key, shape: Sequence[int], first_row: int = 0) -> np.ndarray[An
     ----------
     key : sequence of int or str
     shape : (N, ...)
-        Of the rows wanted.
+        Shape of the rows to draw.
     first_row : int
-        Number of the first of them in the batch of the whole group.
+        Index of the first row in the batch of the whole group.
 
     Returns
     -------
@@ -102,7 +102,7 @@ def gaussian(key: Key, shape: Sequence[int], first_row: int = 0) -> np.ndarray[A
 def words(
     key: Key, low: np.ndarray[Any, Any], high: np.ndarray[Any, Any]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Draw four words for each address, in any order and number: those of one address are always the same.
+    """Draw four words for each address; the words of an address are always the same.
 
     Parameters
     ----------

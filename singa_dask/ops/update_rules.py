@@ -1,7 +1,8 @@
-"""UpdateRule: the formula of an update rule, from which the kernels for the CPU and for GPUs are made.
+"""UpdateRule: the formula of an update rule, compiled to kernels for the CPU and for GPUs.
 
-A formula is lines that are Python and, but for the types of local names, C++: assignments of ``+ - * /``, ``sqrt``,
-``fabs`` and ``larger`` to the values ``w``, to arrays of the state, and to local names. ``g`` is the prepared gradient.
+A formula is assignments in Python, and in C++ but for the types of local names. They assign expressions of ``+ - * /``,
+``sqrt``, ``fabs`` and ``larger`` to the values ``w``, arrays of the state, and local names. ``g`` is the prepared
+gradient.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 OPERATORS = {ast.Add: "np.add", ast.Sub: "np.subtract", ast.Mult: "np.multiply", ast.Div: "np.divide"}
 FUNCTIONS = {"sqrt": "np.sqrt", "fabs": "np.abs", "larger": "np.maximum"}
-# Memory that a formula may use on the CPU.
+# Scratch arrays of a formula on the CPU.
 SCRATCH = ("tmp", "tmp2")
 
 
@@ -27,11 +28,11 @@ class UpdateRule:
     ----------
     name : str
     numbers : str
-        Names of its numbers, in the order in which a kernel takes them.
+        Names of its numbers, in the order of a kernel's arguments.
     state : str
-        Names of the arrays that it changes beside ``w``.
+        Names of the other arrays that it changes, beside ``w``.
     formula : str
-        Assignments, parted by semicolons.
+        Assignments, separated by semicolons.
     """
 
     def __init__(self, name: str, numbers: str, state: str, formula: str) -> None:
@@ -40,7 +41,7 @@ class UpdateRule:
 
     @property
     def for_gpu(self) -> str:
-        """The steps in C++, for values of a type T."""
+        """The formula in C++, for values of a type T."""
         names, steps = {*self.arrays}, []
         for step in self.steps:
             name = step.split()[0]
@@ -50,7 +51,7 @@ class UpdateRule:
 
     @cached_property
     def for_cpu(self) -> Callable[..., None]:
-        """A function of the numbers, the gradient, two arrays of scratch, ``w`` and the state; it allocates nothing."""
+        """A function of numbers, gradient, two scratch arrays, ``w`` and the state, which allocates nothing."""
         arguments = ", ".join([*self.numbers, "g", *SCRATCH, *self.arrays])
         calls = _Calls(ast.parse("\n".join(self.steps)), self.arrays)
         namespace: dict[str, Any] = {"np": np}
@@ -60,13 +61,13 @@ class UpdateRule:
 
 
 class _Calls:
-    """Calls of numpy that compute a formula operation by operation, in the order of the formula."""
+    """Compiles a formula to calls of NumPy, one for each operation, in the same order."""
 
     def __init__(self, formula: ast.Module, arrays: list[str]) -> None:
         self.lines: list[str] = []
         self._arrays = arrays
         self._free = [*SCRATCH]
-        # the scratch memory of local names, and how often each name is still read
+        # the scratch array of each local name, and the number of further reads of each name
         self._locals: dict[str, str] = {}
         self._reads = Counter(node.id for node in ast.walk(formula) if isinstance(node, ast.Name))
         for step in formula.body:
@@ -83,7 +84,7 @@ class _Calls:
         self._reads[target.id] -= isinstance(step, ast.Assign)
         out = target.id if target.id in self._arrays else ""
         if isinstance(value, ast.Name):
-            # a copy, as what it names may be written later
+            # a copy, as the other array may be changed later
             copied, out = self._compute(value), out or self._free.pop(0)
             self.lines.append(f"np.copyto({out}, {copied})")
         else:
@@ -92,7 +93,7 @@ class _Calls:
             self._locals[target.id] = out
 
     def _compute(self, node: ast.expr, target: str = "") -> str:
-        """Add the calls for an expression; returns the name of what holds its value: ``target``, if there is one."""
+        """Add the calls for an expression; return the name of the array of its value: ``target``, if given."""
         if isinstance(node, ast.Name):
             self._reads[node.id] -= 1
             return self._locals.get(node.id, node.id)
@@ -104,7 +105,7 @@ class _Calls:
             function, operands = FUNCTIONS[node.func.id], node.args
         values = []
         for i, operand in enumerate(operands):
-            # the first operand is computed where the result will be, unless what is there is still read
+            # the first operand is computed in the array of the result, unless that is read later
             later = {each.id for other in operands[i + 1 :] for each in ast.walk(other) if isinstance(each, ast.Name)}
             values.append(self._compute(operand, target if i == 0 and target not in later else ""))
         kept = {memory for name, memory in self._locals.items() if self._reads[name]}

@@ -1,7 +1,7 @@
-"""Costs: what the work of a job takes on this machine, measured when it is asked for, and kept in a file.
+"""Costs: times of the work of a job on this machine, measured on demand and kept in a file.
 
-Layers are timed in whole training steps of their net, with made-up records and without servers, so that caches are as
-warm as they are in a job. Between batches of some sizes times are interpolated.
+Layers are timed in whole training steps of their net, on made-up records and without servers, so that caches are as
+warm as in a job. Times of other batch sizes are interpolated.
 """
 
 from __future__ import annotations
@@ -60,29 +60,29 @@ from singa_dask.version import __version__
 logger = logging.getLogger(__name__)
 
 NOWHERE = Link(0.0, 1.0)
-"""Of a cluster of one process."""
+"""Link of a cluster with one process."""
 PARTS, ROUNDS = (1, 2, 4, 16), 3
-"""Of these parts of a batch the layers are timed; how often, each time in other memory."""
+"""Divisors of the batch at which layers are timed; number of rounds, each in other memory."""
 RUN_S, RUN_STEPS = 2.0, (5, 60)
-"""Time, and fewest and most steps, of the run that shows what a step takes outside of layers."""
+"""Seconds, and fewest and most steps, of the run that measures the part of a step outside of layers."""
 TINY, MANY, MAX_VALUES = 64, 16, 1 << 23
-"""Updates that are timed: of a tiny slice, of many, and of one with all params, up to so many values."""
+"""Sizes of timed updates: a tiny slice, many tiny ones, and one with all params, up to a number of values."""
 PLAIN: dict[str, Any] = {
     "cluster": ClusterConf(), "epochs": None, "train_steps": 1, "test_freq": 0, "validate_freq": 0, "disp_freq": 0,
     "checkpoint_freq": 0, "checkpoint_minutes": 0.0, "keep_checkpoints": None, "early_stopping": None, "metrics": [],
     "checkpoint_path": [], "tensorboard": False, "mlflow": "", "debug": False, "profile": None,
 }  # fmt: skip
-"""Keys of a job whose steps are timed."""
+"""Keys of the job whose steps are timed."""
 
 NO_MATTER = {"name", "srclayers", "param", "include", "exclude", "partition_dim", "location"}
-"""Keys of a layer that make no difference to its time, where its shapes are the same."""
+"""Keys of a layer that do not affect its time if its shapes are the same."""
 
 Times = tuple[float, float]
-"""Seconds alone, and while all cores are busy."""
+"""Seconds on an idle machine, and while all cores are busy."""
 
 
 def cost_file() -> Path:
-    """Return the file with the times of this machine, for this version of the package."""
+    """Return the file with the times of this machine for this version of the package."""
     text = ""
     with contextlib.suppress(OSError):
         text = Path("/proc/cpuinfo").read_text()
@@ -92,12 +92,7 @@ def cost_file() -> Path:
 
 
 class CostTable:
-    """Times by key and size, kept in a file. One that cannot be read is as good as none.
-
-    Parameters
-    ----------
-    file : Path
-    """
+    """Times by key and size, kept in a file. An unreadable file is ignored."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -113,11 +108,11 @@ class CostTable:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, TypeError, AttributeError) as error:
-            logger.warning("%s: costs that were measured cannot be read, and are measured again: %s", self.file, error)
+            logger.warning("%s: cannot be read, so costs are measured again: %s", self.file, error)
             return {}
 
     def save(self) -> None:
-        """Write the file, with what others have written there meanwhile."""
+        """Write the file, merged with what other processes have written meanwhile."""
         times = self._read()
         for key, sizes in self._times.items():
             times[key] = {**times.get(key, {}), **sizes}
@@ -125,28 +120,28 @@ class CostTable:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             fs.write_atomic(str(self.file), json.dumps(times))
         except OSError as error:
-            logger.warning("%s: costs that were measured cannot be kept: %s", self.file, error)
+            logger.warning("%s: measured costs cannot be kept: %s", self.file, error)
 
     def add(self, key: str, times: Times, size: int = 1) -> None:
-        """Keep the times of a key."""
+        """Store the times of a key."""
         self._times.setdefault(key, {})[size] = times
 
     def get(self, key: str, size: int = 1) -> Times | None:
-        """Return the times of a key, those of a line between two sizes and beyond them; None if fewer are known."""
+        """Return the times of a key, interpolated between sizes or extrapolated; None if too few are known."""
         known = self._times.get(key, {})
         if size in known or len(known) < 2:
             return known.get(size)
         sizes = sorted(known)
         i = min(max(int(np.searchsorted(sizes, size)), 1), len(sizes) - 1)
         low, high = sizes[i - 1], sizes[i]
-        # the line may fall below zero, where no time falls faster than the size
+        # an extrapolated line may become negative, but no time falls faster than the size
         part, least = (size - low) / (high - low), min(size / low, 1.0)
         alone, beside = (max(a + part * (b - a), least * a) for a, b in zip(known[low], known[high], strict=True))
         return alone, beside
 
 
 def layer_key(layer: Layer) -> tuple[str, int]:
-    """Return what decides the time of a layer beside its kernels and the number of its rows, and that number."""
+    """Return the key of the time of a layer on given kernels, and its number of rows."""
     rows = max([feature.shape[0] for feature in layer.features or layer.sources], default=1)
     conf = layer.conf.model_dump(mode="json", exclude=NO_MATTER)
     for block in conf.values():
@@ -170,7 +165,7 @@ def _added_byte_s() -> float:
 
 
 def keep_busy() -> None:
-    """Compute the job in the file that the command line names, from one byte on stdin to the next, until it ends."""
+    """Compute steps of the job file in argv between pairs of bytes on stdin, until stdin ends."""
     loop = Loop(loads(Path(sys.argv[1]).read_text(), sys.argv[1], registries=REGISTRIES, with_lines=False).job)
     with limit_process(1), limit_thread(1):
         loop.step()
@@ -181,13 +176,7 @@ def keep_busy() -> None:
 
 
 class Neighbours:
-    """Processes that compute a job on other cores while something is measured beside them.
-
-    Parameters
-    ----------
-    job : JobConf
-    n : int
-    """
+    """Processes that keep other cores busy with a job while something is measured."""
 
     def __init__(self, job: JobConf, n: int) -> None:
         self._job: JobConf | None = job
@@ -197,7 +186,7 @@ class Neighbours:
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
-        """Keep them busy until the context ends; they are started for the first one."""
+        """Keep the processes busy until the context ends; the first call starts them."""
         if self._job:
             self._start(self._job)
         self._write()
@@ -207,7 +196,7 @@ class Neighbours:
 
     def _write(self) -> None:
         for stdin, _ in self._pipes:
-            with contextlib.suppress(BrokenPipeError):  # one that has ended
+            with contextlib.suppress(BrokenPipeError):  # the process has ended
                 stdin.write(b".")
 
     def _start(self, job: JobConf) -> None:
@@ -222,26 +211,12 @@ class Neighbours:
         self._pipes = [(stdin, stdout) for stdin, stdout in self._pipes if stdout.read(1)]
 
     def close(self) -> None:
-        """End them: their stdin ends."""
+        """End the processes by closing their stdin."""
         self._stack.close()
 
 
 class MeasuredCosts(Costs):
-    """Costs of a job on this machine, a context that keeps them at its end.
-
-    Parameters
-    ----------
-    job : JobConf
-        With initialisers, computed on CPUs.
-    file : Path, optional
-        Where they are kept, by default `cost_file`.
-
-    Attributes
-    ----------
-    step_s, handled_s, woken_s, pass_s, record_bytes : float
-        See `Costs`.
-    table : CostTable
-    """
+    """Costs of a job with initialisers on this machine; a context that keeps them in a file at its end."""
 
     def __init__(self, job: JobConf, file: Path | None = None) -> None:
         self._job = self._variant = plain = job.model_copy(update=PLAIN)
@@ -271,13 +246,13 @@ class MeasuredCosts(Costs):
         self.table.save()
 
     def of(self, job: JobConf) -> MeasuredCosts:
-        """Return the costs of the same job with another cluster, or partition of its layers."""
+        """Return the costs of the same job with another cluster, or another partition of its layers."""
         costs = copy.copy(self)
         costs._variant = job.model_copy(update=PLAIN)
         return costs
 
     def _once(self, key: str, measure: Callable[[], float], beside: bool = True) -> Times:
-        """Return the times that a call measures, or has measured before."""
+        """Return the times of a key, measured by ``measure`` unless they are known."""
         if (times := self.table.get(key)) is None:
             alone = measure()
             times = alone, alone
@@ -288,7 +263,7 @@ class MeasuredCosts(Costs):
         return times
 
     def _at(self, times: Times, n_threads: int, n_busy: int) -> float:
-        """Return the time with so many busy cores; with more than this machine has it is that of all of them."""
+        """Return the time with ``n_busy`` busy cores, at most as many as this machine has."""
         share = min(max(n_busy - n_threads, 0) / max(self._n_cores - n_threads, 1), 1.0)
         return times[0] + share * (times[1] - times[0])
 
@@ -300,12 +275,10 @@ class MeasuredCosts(Costs):
                 self.table.add(key, (value, value))
         return Link(*(times[0] for key in keys if (times := self.table.get(key))))
 
-    # -- layers ------------------------------------------------------------------------------------------------
-
     def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
-        """Return the time of a verb of a layer, see `Costs`; what a bridge takes are messages.
+        """Return the time of a pass of a layer, see `Costs`; bridges only send messages.
 
-        With more threads than this machine has cores it falls on as it does from one thread to that many.
+        With more threads than this machine has cores it is extrapolated from one thread and from all cores.
         """
         if isinstance(layer, Bridge) or (verb == "backward" and not layer.learns):
             return 0.0
@@ -321,7 +294,7 @@ class MeasuredCosts(Costs):
         if layer not in self._keys:
             self._keys[layer] = layer_key(layer)
         name, rows = self._keys[layer]
-        # first of one worker, whose layers have the same shapes if all are cut by records
+        # first the nets of a single worker, whose layers have the same shapes if all are sharded by records
         for n_workers, worker, part in (
             *((1, 0, part) for part in PARTS),
             (layer.context.n_workers, layer.context.worker, 1),
@@ -337,8 +310,8 @@ class MeasuredCosts(Costs):
         return f"{name} {verb}, {self._ops}, {n_threads} threads"
 
     def _measure_net(self, n_workers: int, worker: int, part: int, n_threads: int) -> None:
-        """Measure the layers of a worker of a group, with a part of the batch."""
-        # of one worker nothing is cut
+        """Measure the layers of a worker of a group, with a fraction of the batch."""
+        # the net of a single worker is not partitioned
         dims = [layer.partition_dim for layer in self._variant.neuralnet.layer if n_workers > 1]
         if (what := (n_workers, worker, part, n_threads, *dims)) in self._measured:
             return
@@ -357,14 +330,11 @@ class MeasuredCosts(Costs):
                 name, rows = layer_key(layer)
                 rounds[self._key(name, verb, n_threads), rows].append((seconds, beside[layer, verb]))
         for (key, rows), times in rounds.items():
-            seconds, together = np.min(times, axis=0).tolist()  # in the round that was disturbed least
+            seconds, together = np.min(times, axis=0).tolist()  # of the least disturbed round
             self.table.add(key, (seconds, max(together, seconds)), rows)
-        self.table.save()  # a plan that is stopped goes on from here
-
-    # -- the rest of a step ------------------------------------------------------------------------------------
+        self.table.save()  # an interrupted plan continues from here
 
     def update_s(self, sizes: Sequence[int], n_busy: int) -> float:
-        """Return the time in which a server updates slices of so many values, in one call."""
         one, many, large = (
             self._at(self._once(f"{self._updater}, {n} x {size}", partial(self._measure_update, n, size)), 1, n_busy)
             for n, size in ((1, TINY), (MANY, TINY), (1, self._n_values))
@@ -374,7 +344,6 @@ class MeasuredCosts(Costs):
         return one + of_slice * (len(sizes) - 1) + of_value * n_more if sizes else 0.0
 
     def copied_byte_s(self, n_busy: int) -> float:
-        """Return the time to copy or add up a byte of arrays."""
         return self._at(self._once("add", _added_byte_s), 1, n_busy)
 
     def read_s(self, rows: int, n_busy: int) -> float:
@@ -394,11 +363,11 @@ class MeasuredCosts(Costs):
 
     @cached_property
     def _loop(self) -> Loop:
-        """Steps between updates, which take their place in the caches as those of a job do."""
+        """Steps to run between updates, so that caches are as cold as in a job."""
         return Loop(self._job)
 
     def _measure_handled(self) -> float:
-        """Return the time in which a server takes a message with a gradient, apart from the update."""
+        """Return the time in which a server handles a message with a gradient, without the update."""
         slices = [ParamSlice(i, i, 0, 1, 0, 0) for i in range(MANY)]
         values, facts = np.zeros((MANY, 1), self._dtype), ([(1.0, 1.0)] * MANY, [1] * MANY)
         updater, address = self._job.updater.model_copy(update={"clip_norm": 0.0}), Address.server(0, 0)
@@ -416,7 +385,7 @@ class MeasuredCosts(Costs):
         return max(median_s(handle) / MANY - self._measure_update(1, 1, is_cold=False), 0.0)
 
     def _measure_pass(self) -> float:
-        """Return what a pass takes longer beside a thread of the same process than beside one of another process."""
+        """Return how much longer a pass takes beside a thread of the same process than of another process."""
         job = self._job.model_copy(update={"threads": 1})
         loop, other, is_over = Loop(job), Loop(job), threading.Event()
 
@@ -437,9 +406,9 @@ class MeasuredCosts(Costs):
         return max(together_s - apart_s, 0.0) / len(passes)
 
     def _measure_step(self) -> float:
-        """Return what a step of a run in this process takes beside what is simulated, by a worker of one thread.
+        """Return the part of a step of a run that is not simulated, for a worker with one thread.
 
-        Where its records cannot be read from here it is what the loop takes outside of layers.
+        If its records cannot be read from here, it is the time that the loop takes outside of layers.
         """
         job = self._job.model_copy(update={"threads": 1})
         loop = Loop(job)
@@ -449,7 +418,7 @@ class MeasuredCosts(Costs):
         return step_s - inside_s
 
     def crowding(self, n_groups: int) -> float:
-        """Return how much longer than simulated a step of two processes takes that have all cores of this machine."""
+        """Return the ratio of a step of two processes with all cores to its simulation."""
         more = {"nworkers_per_group": 2, "nservers_per_group": 2}
         if n_groups > 1:
             more = {"nworker_groups": 2, "nserver_groups": 2, "sync_freq": 1}
@@ -459,14 +428,14 @@ class MeasuredCosts(Costs):
     def _measure_crowding(self, conf: ClusterConf) -> float:
         job, found = self._job.model_copy(update={"cluster": conf}), None
         if self._n_cores > 1 and not [*job.rules()]:
-            with contextlib.suppress(ConfigError):  # such as a batch that is not even
+            with contextlib.suppress(ConfigError):  # such as a batch that cannot be divided
                 found = self._compare(job, Loop(self._job), self.link(job.cluster.listen.shared_memory))
         return max(found[0] / found[1], 1.0) if found else 1.0
 
     def _compare(self, job: JobConf, loop: Loop, link: Link, **facts: Any) -> tuple[float, float] | None:
-        """Return what a step takes in the best of some runs here, and by simulation; None if runs fail.
+        """Return the time of a step in the best of some runs here, and by simulation; None if runs fail.
 
-        ``facts`` are costs that the simulation has instead of what was measured.
+        ``facts`` replace measured costs in the simulation.
         """
         plan, (passes, _, step_s) = JobPlan.make(job), loop.measure(1)
         n_steps = int(np.clip(RUN_S / step_s, *RUN_STEPS))
@@ -480,7 +449,7 @@ class MeasuredCosts(Costs):
                     return None
                 runs_s.append(result.step_ms["median"] / 1e3)
                 layers_s.append(sum(loop.measure(1)[0].values()))
-        # the machine may be faster or slower than when the layers were timed
+        # the machine may have become faster or slower since the layers were timed
         scale = min(layers_s) / sum(self.layer_s(layer, verb, 1, 1) for layer, verb in passes)
         scaled = copy.copy(self)
         vars(scaled).update(layer_s=lambda *pass_: scale * self.layer_s(*pass_), crowding=lambda n: 1.0, **facts)

@@ -1,8 +1,8 @@
-"""The part of its time that a job loses to snapshots and to processes that fail, in closed form.
+"""Share of the time that a job loses to snapshots and failing processes, in closed form.
 
 After J. W. Young (1974), "A first order approximation to the optimum checkpoint interval", and J. T. Daly (2006), "A
-higher order estimate of the optimum checkpoint interval for restart dumps". Processes end independently of each other
-and of their age, never both that keep a snapshot, and there is always a Dask worker to replace one.
+higher order estimate of the optimum checkpoint interval for restart dumps". Processes fail independently of each other
+and of their age, never both holders of a snapshot at once, and there is always a Dask worker to replace one.
 """
 
 from __future__ import annotations
@@ -18,52 +18,45 @@ from singa_dask.runtime.units.snapshot_schedule import snapshot_interval
 from singa_dask.training import UPDATERS
 
 RESTART_S, RESTARTED_S, SNAPSHOT_BYTE_S = 0.9, 1e-3, 1e-9
-"""From the notice of a loss to new steps, more for each process, and for a byte of a snapshot: see benchmarks."""
+"""Seconds from the notice of a loss to new steps, more for each process, and for a byte of a snapshot."""
 
 
 def lost_share(interval_s: float, save_s: float, down_s: float, rate: float) -> float:
-    """Return the part of the time that is lost where each failure takes all units back to what was saved last.
+    """Return the share of time lost if each failure takes all units back to the last saved state.
 
     Parameters
     ----------
     interval_s, save_s, down_s : float
-        Of work until the state is saved, to save it, and from a failure until work goes on; failures begin that anew.
+        Seconds of work until the state is saved, to save it, and from a failure until work continues. A failure
+        restarts them.
     rate : float
         Failures per second.
 
     Notes
     -----
-    An interval takes ``exp(rate * down) * (exp(rate * (interval + save)) - 1) / rate`` on average, as Daly has it. For
-    small rates that is Young's loss: ``save / (interval + save)`` and ``rate * (down + interval / 2)``.
+    An interval takes ``exp(rate * down) * (exp(rate * (interval + save)) - 1) / rate`` on average (Daly). For small
+    rates the loss is Young's: ``save / (interval + save)`` and ``rate * (down + interval / 2)``.
     """
     whole_s = interval_s + save_s
-    if rate * (whole_s + down_s) > 700:  # it does not come to an end
+    if rate * (whole_s + down_s) > 700:  # exp overflows: no interval is ever completed
         return 1.0
     ratio = rate * whole_s / math.expm1(rate * whole_s) if rate else 1.0
     return 1.0 - interval_s / whole_s * math.exp(-rate * down_s) * ratio
 
 
 def state_bytes(job: JobConf) -> int:
-    """Return the bytes of a snapshot: params, and what the updater keeps of each."""
+    """Return the bytes of a snapshot: params and updater state."""
     net = build_net(job.model_copy(update={"cluster": ClusterConf()}), Phase.TRAIN)
     n_arrays = 1 + len(state_names(UPDATERS.find(job.updater.type)(job.updater)))
     return net.context.param_dtype.itemsize * n_arrays * sum(owner.size for owner in net.owners)
 
 
 def lost_time(job: JobConf, layout: Layout, n_bytes: int, step_s: float, life_s: float) -> float:
-    """Return the part of its time that a job loses.
+    """Return the share of its time that a job loses; ``n_bytes`` of a snapshot, mean life in seconds.
 
-    The end of a process with a server, or of any in a job of one worker group, takes all units back; another one stops
-    its worker group alone. It is noticed by silence, as late as may be. Without snapshots, as with a single process, a
-    job goes back to its checkpoints, which count as free, or to its beginning.
-
-    Parameters
-    ----------
-    job, layout
-    n_bytes : int
-        See `state_bytes`.
-    step_s, life_s : float
-        Seconds of a step, and mean life of a process.
+    The loss of a process with a server, or of any process in a job of one worker group, takes all units back; any other
+    loss stops only its worker group. It is noticed after the longest silence. Without snapshots, as with a single
+    process, a job returns to its checkpoints, which count as free, or to its beginning.
     """
     conf, processes = job.cluster, layout.processes
     n_with_server = sum(any(unit.kind == "server" for unit in units) for units in processes)

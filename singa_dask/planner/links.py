@@ -1,13 +1,12 @@
-"""Links: what messages take between processes, by the transport of jobs; and clusters that are not there."""
+"""Measure links between processes with the transport of jobs, on this machine and on Dask clusters."""
 
 from __future__ import annotations
 
-import re
 import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -21,10 +20,9 @@ from distributed import Client, get_worker
 from singa_dask.comm.message import Address, Message
 from singa_dask.comm.shared import segment_bytes
 from singa_dask.comm.transport import Transport
-from singa_dask.errors import ClusterError, CommError, ConfigError
+from singa_dask.errors import ClusterError, CommError
 from singa_dask.ops import get_ops
 from singa_dask.planner.model import Cluster, Link, Machine
-from singa_dask.registry import suggest
 from singa_dask.runtime.job.client.cluster import present_workers
 from singa_dask.runtime.planning.machine import cpu_count, limit_process, limit_thread, machine_memory
 
@@ -33,26 +31,19 @@ UNIT = Address.stub(0)
 SIZES = (0, 1 << 16, 1 << 20, 1 << 22)
 """Bytes of the messages that are sent."""
 N_FIRST, N_TURNS, PAUSE_S, TIMEOUT_S = 3, 45, 0.005, 20.0
-"""Messages before any is measured, and that are; the time before each."""
+"""Messages before the measured ones, and measured ones; seconds before each; timeout of an answer."""
 OTHER = 1 << 20
-"""Values that other work before a message changes."""
+"""Number of values that other work before a message changes."""
 KERNEL, N_KERNELS = 384, 9
-"""Rows and columns of the matrices whose product shows how fast a core is, and how often it is computed."""
-MAX_SLOTS = 64
-"""Processes that a cluster which is not there can have, where its hosts are fewer."""
+"""Size of the matrices whose product shows how fast a core is, and how often it is computed."""
 
 T = TypeVar("T")
 
 
 class LinkEnd:
-    """One end of a link: it answers messages, or sends them and measures what they take.
+    """One end of a link, with the options of `Transport`: it answers messages, or times them.
 
-    Parameters
-    ----------
-    host, token
-        See `Transport`; the token is the same at both ends.
-    **options
-        Of `Transport`.
+    Both ends have the same token.
     """
 
     def __init__(self, host: str, token: str, **options: Any) -> None:
@@ -77,25 +68,18 @@ class LinkEnd:
             self.transport.send(to, Message("r-update", UNIT, UNIT, info={"cpu_s": time.thread_time()}))
 
     def send(self, address: str, array: np.ndarray | None = None) -> np.ndarray:
-        """Send a message, after a time of other work in which the threads for messages fall asleep, as in a job.
+        """Send a message after other work, during which the message threads fall asleep, as in a job.
 
-        Returns
-        -------
-        ndarray
-            What it took, in seconds, and the CPU time of the threads for messages at both ends until then.
-
-        Raises
-        ------
-        CommError
-            The other end cannot be reached.
+        Return its duration in seconds, and the CPU time of the message threads at both ends until then. CommError if
+        the other end cannot be reached.
         """
         arrays = () if array is None else (array,)
         info = {"n_bytes": 0 if array is None else array.nbytes, "answer_to": self.transport.address}
         end = time.perf_counter() + PAUSE_S
         while time.perf_counter() < end:
-            self._other += 1  # it takes the place of what messages need in the caches
+            self._other += 1  # evicts the data of messages from the caches
         if array is not None:
-            array += 1  # it comes from the caches of this core, as gradients do
+            array += 1  # loads it into the caches of this core, like a gradient
         started = time.perf_counter()
         self.transport.send(address, Message("update", UNIT, UNIT, info=info, arrays=arrays))
         answer = self._answers.get(timeout=TIMEOUT_S)
@@ -104,7 +88,7 @@ class LinkEnd:
         return np.array(answer) - (started, 0.0, 0.0)
 
     def exchange(self, address: str, n_bytes: int) -> np.ndarray:
-        """Return what `send` takes for a message: median seconds, and mean CPU time here and there."""
+        """Return the median seconds of `send`, and the mean CPU time at both ends."""
         array = np.ones(n_bytes, np.uint8) if n_bytes else None
         for _ in range(N_FIRST):
             before = self.send(address, array)
@@ -112,11 +96,11 @@ class LinkEnd:
         return np.array([np.median(times[:, 0]), *(times[-1, 1:] - before[1:]) / N_TURNS])
 
     def measure(self, address: str) -> Link:
-        """Return the link to another end: lines over the bytes of messages."""
+        """Return the link to another end, by linear fits over the sizes of messages."""
         times = np.array([self.exchange(address, size) for size in SIZES])
-        # where a line through large messages meets zero may be anywhere: those without bytes say what a message takes
+        # the intercept of a fit through large messages is unreliable: those without bytes give the fixed cost
         byte_s, sent_byte_s, received_byte_s = np.maximum(np.polyfit(SIZES, times, 1)[0], 0.0).tolist()
-        # each end has sent one and received one
+        # each end has sent one message and received one
         turn_s, sent_s, received_s = (times[0] / (1, 2, 2)).tolist()
         latency_s = max(turn_s / 2 - sent_s - received_s - woken_s(), 1e-6)
         bytes_per_s = 1 / max(byte_s - received_byte_s, 1e-12)
@@ -124,19 +108,19 @@ class LinkEnd:
 
 
 def woken_s() -> float:
-    """Return the time until a thread that sleeps goes on, after another has what it waits for."""
+    """Return the seconds until a sleeping thread continues after another one has notified it."""
     times = []
     with ThreadPoolExecutor(1) as pool:
         for _ in range(N_TURNS):
             time.sleep(PAUSE_S)
             started = time.perf_counter()
-            pool.submit(int).result()  # it wakes a thread, which wakes this one
+            pool.submit(int).result()  # wakes a thread, which wakes this one
             times.append((time.perf_counter() - started) / 2)
     return median(times)
 
 
 def answer() -> None:
-    """Be the other end in a process of its own, until stdin ends; its first line has token and shared bytes."""
+    """Answer in a process of its own until stdin ends; its first line has token and shared bytes."""
     token, shared_bytes = sys.stdin.readline().split()
     end = LinkEnd(LOOPBACK, token, shared_bytes=int(shared_bytes))
     print(end.transport.address, flush=True)
@@ -172,10 +156,8 @@ def kernel_s() -> float:
     return min(times)
 
 
-# -- a cluster that is there -----------------------------------------------------------------------------------
-
 _ENDS: dict[tuple[str, str], LinkEnd] = {}
-"""Ends of the Dask workers of this process, by address of the worker and token."""
+"""Ends in this process, by address of the Dask worker and token."""
 
 
 def _open_end(token: str) -> str:
@@ -205,7 +187,7 @@ def _facts() -> tuple[int, int, float]:
 
 
 def _on(client: Client, workers: Sequence[str], calls: Sequence[Callable[[], T]]) -> list[T]:
-    """Make a call on each of some Dask workers, all at once."""
+    """Call a function on each of some Dask workers, all at once."""
     futures = [client.submit(call, workers=[at], pure=False) for at, call in zip(workers, calls, strict=True)]
     try:
         results: list[T] = client.gather(futures)
@@ -215,21 +197,11 @@ def _on(client: Client, workers: Sequence[str], calls: Sequence[Callable[[], T]]
 
 
 def measure_cluster(client: Client, within: Link) -> Cluster:
-    """Return the hosts of a Dask cluster, as fast as they are beside this machine, and the link between them.
+    """Return the hosts of a Dask cluster, their speed relative to this machine, and the link between them.
 
-    One host sends to the next one, and then each to the next, all at once: a network may have less room than the
-    interfaces of all hosts.
-
-    Parameters
-    ----------
-    client : Client
-    within : Link
-        Between processes of one host.
-
-    Raises
-    ------
-    ClusterError
-        There are no workers, or they do not reach each other.
+    One host sends to the next one; then all do at once, because a network may carry less than all interfaces together.
+    ``within`` is the link between processes of one host. ClusterError if there are no workers, or they cannot reach
+    each other.
     """
     workers = present_workers(client)
     if not workers:
@@ -255,73 +227,3 @@ def measure_cluster(client: Client, within: Link) -> Cluster:
         _on(client, at, [partial(_close_end, token)] * len(at))
     bytes_per_s = min(link.bytes_per_s, float(np.median(together)))
     return replace(cluster, between=replace(link, bytes_per_s=bytes_per_s))
-
-
-# -- a cluster that is not there -------------------------------------------------------------------------------
-
-ONE = {"": 1.0}
-WHAT_IF: dict[str, tuple[float, Mapping[str, float], str]] = {
-    "hosts": (1, ONE, "64"),
-    "cores": (0, ONE, "32"),
-    "link": (0, {"Gbit": 1e9 / 8, "Mbit": 1e6 / 8}, "25Gbit"),
-    "latency": (50e-6, {"us": 1e-6, "ms": 1e-3, "s": 1.0}, "30us"),
-    "memory": (0, {"GiB": 2.0**30, "GB": 1e9, "MiB": 2.0**20, "MB": 1e6}, "64GiB"),
-    "speed": (1, ONE, "1.5"),
-    "read": (0, {"Gbit": 1e9 / 8, "Mbit": 1e6 / 8, "GB": 1e9, "MB": 1e6}, "200MB"),
-    "life": (0, {"h": 3600.0, "d": 86400.0}, "10000h"),
-}
-"""Default, 0 for that of this machine, units and an example of each key."""
-PAYLOAD = 1448 / 1538
-"""Part of what a link of Ethernet carries that is no header of TCP, IP and frames."""
-
-
-def read_what_if(text: str) -> dict[str, float]:
-    """Read ``hosts=64,link=25Gbit,latency=30us,cores=32``.
-
-    Returns
-    -------
-    dict of str to float
-        ``hosts``, ``cores`` and bytes of ``memory`` of each, ``speed`` of a core beside one of this machine, bytes per
-        second of the ``link``, seconds of ``latency`` from host to host, bytes per second that each can ``read``,
-        seconds of the mean ``life`` of a process; 0 stands for what this machine has, or for no limit.
-
-    Raises
-    ------
-    ConfigError
-        A key or a value cannot be read, or several hosts have no link.
-    """
-    values = {key: default for key, (default, _, _) in WHAT_IF.items()}
-    for part in text.split(",") if text else ():
-        key, _, said = part.strip().partition("=")
-        if key not in WHAT_IF:
-            raise ConfigError(f"--what-if {part}: unknown key {key!r}. {suggest(key, list(WHAT_IF))}")
-        _, units, example = WHAT_IF[key]
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([A-Za-z]*)", said)
-        values[key] = float(match[1]) * units[match[2]] if match and match[2] in units else 0.0
-        if not values[key] or (key in ("hosts", "cores") and values[key] % 1):
-            unit = f" in {' or '.join(units)}" if units is not ONE else ""
-            raise ConfigError(f"--what-if {part}: expected a number{unit}, e.g. {key}={example}.")
-    if values["hosts"] > 1 and not values["link"]:
-        raise ConfigError("--what-if: several hosts have a link. Say how fast it is, e.g. link=25Gbit.")
-    return values
-
-
-def imagined_cluster(values: Mapping[str, float], within: Link, over_tcp: Link) -> Cluster:
-    """Return a cluster of equal hosts; a job takes one process of each in turn.
-
-    Parameters
-    ----------
-    values : mapping
-        See `read_what_if`.
-    within : Link
-        Between processes of one host.
-    over_tcp : Link
-        The same without shared memory: between hosts threads take as long to write and read.
-    """
-    n, cores = int(values["hosts"]), int(values["cores"]) or cpu_count()
-    memory = int(values["memory"]) or machine_memory()
-    hosts = tuple(Machine(f"host-{i}", cores, values["speed"], memory) for i in range(n))
-    bytes_per_s = values["link"] * PAYLOAD or over_tcp.bytes_per_s
-    between = replace(over_tcp, latency_s=over_tcp.latency_s + values["latency"], bytes_per_s=bytes_per_s)
-    host_of = tuple(range(n)) * min(cores, max(MAX_SLOTS // n, 2))
-    return Cluster(hosts, host_of, within, between, values["read"])

@@ -1,4 +1,4 @@
-"""Loop: training steps of the net of one worker on made-up records, to see what they take."""
+"""Loop: time training steps of the net of one worker on made-up records."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from singa_dask.runtime.planning.nets import build_nets, find_ops
 from singa_dask.training import ALGORITHMS
 
 WARM_UP, MIN_PASSES, MAX_PASSES, SECONDS = 5, 3, 200, 0.25
-"""Calls before any is timed, in which layers capture their kernels; calls that are timed, and for how long."""
+"""Calls before the timed ones, in which layers capture their kernels; fewest and most timed calls; their seconds."""
 SLOW_S = 0.3
-"""Steps that take so long need two to warm up: captured kernels make no difference to them."""
+"""Steps that take longer warm up twice only: captured kernels make no difference to them."""
 
 Passes = dict[tuple[Layer, str], float]
 
 
 class _Elsewhere:
-    """The other workers of a group, that have always sent what a bridge waits for: zeros."""
+    """The other workers of a group, which have always sent what a bridge waits for: zeros."""
 
     def __init__(self, net: NeuralNet) -> None:
         self._features = {each.site.channel: each.features[0] for each in net.layers if isinstance(each, Bridge)}
@@ -52,7 +52,7 @@ class _Elsewhere:
 
 
 def _made_up(layer: StoreReader) -> dict[str, Array]:
-    """Return a batch with the fields of a layer's records if its store can be opened here, else with usual ones."""
+    """Return a batch with the fields of a layer's records, or usual ones if its store is not here."""
     n, *shape = layer.features[0].shape
     fields = {name: Field(np.dtype(np.float32), tuple(shape)) for name in ("data", "target", "weight")}
     fields["label"] = Field(np.dtype(np.int32))
@@ -65,13 +65,9 @@ def _made_up(layer: StoreReader) -> dict[str, Array]:
 
 
 class Loop:
-    """Training steps of one worker's net, with made-up records; gradients stay where they are.
+    """Training steps of one worker's net on made-up records, without an exchange of gradients.
 
-    Parameters
-    ----------
-    job : JobConf
-    worker : int
-        Of its group.
+    ``worker`` is its number in its group.
     """
 
     def __init__(self, job: JobConf, worker: int = 0) -> None:
@@ -94,7 +90,7 @@ class Loop:
         self._algorithm.train_one_batch(self.net.context.step + 1)
 
     def measure(self, n_threads: int) -> tuple[Passes, float, float]:
-        """Return the time of a pass of each layer, of all passes of a step, and of the step: medians, in seconds."""
+        """Return median seconds: of a pass of each layer, of all passes of a step, and of the step."""
         passes: dict[tuple[Layer, str], list[float]] = defaultdict(list)
         inside: list[float] = []
 
@@ -120,7 +116,7 @@ class Loop:
 
 
 def median_s(call: Callable[[], object], before: Callable[[], object] = lambda: None) -> float:
-    """Return the median time of a call, in seconds; ``before`` each one another is made, which is not timed."""
+    """Return the median time of a call in seconds; ``before`` runs before each call, and is not timed."""
     times: list[float] = []
     end = time.perf_counter() + SECONDS
     while len(times) < MIN_PASSES or (time.perf_counter() < end and len(times) < MAX_PASSES):

@@ -1,9 +1,9 @@
-"""Steps of a job with very many processes: what all of them do at one height of the tree of sums is computed at once.
+"""Simulate jobs with very many processes: all messages at one height of their tree are one event.
 
-`simulation` follows each message; here one event is all messages of a bucket at one height, as arrays over processes.
-Bytes and messages are the same, but where small slices and large ones share a bucket: there the number of messages
-depends on which come first. Times differ: the messages of an event go one after the other, all processes send in the
-same order, and message threads have cores of their own.
+`simulation` follows each message; here an event is all messages of a bucket at one height, as arrays over processes.
+Bytes and messages are the same, except where small and large slices share a bucket: there the number of messages
+depends on their order. Times differ: the messages of an event are sequential, all processes send in the same order, and
+message threads have their own cores.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Vector = np.ndarray[Any, Any]
 
 
 def is_for_many(job: JobConf, plan: JobPlan) -> bool:
-    """Tell whether `Many` knows a job: a worker in each process of the tree of sums, and no common norm."""
+    """Return whether `Many` supports a job: all processes have a worker, and no common norm."""
     has_tree = plan.tree is not None and plan.tree.n_processes == job.cluster.nworkers_per_group
     return has_tree and not job.updater.clip_norm
 
@@ -45,7 +45,7 @@ def is_for_many(job: JobConf, plan: JobPlan) -> bool:
 class _Sends(NamedTuple):
     """Messages from ``src`` to ``dst``, an element for each pair.
 
-    ``n_parts`` are the messages in packs, ``n_fused`` the bytes that are copied to travel in one array.
+    ``n_parts`` counts the messages in packs, ``n_fused`` the bytes that are copied to travel in one array.
     """
 
     src: Vector
@@ -57,7 +57,7 @@ class _Sends(NamedTuple):
 
     @classmethod
     def of(cls, src: Vector, dst: Vector, n_bytes: Vector, source: Vector) -> _Sends:
-        """Gather slices by pairs; those of one ``source`` travel together, but for small ones, which wait for all."""
+        """Group slices by pairs; all of one ``source`` travel together, except small ones."""
         n = max(src.max(initial=0), dst.max(initial=0), source.max(initial=0)) + 1
         pairs, place = np.unique(src * n + dst, return_inverse=True)
         is_alone = n_bytes >= FUSED_BYTES
@@ -76,12 +76,8 @@ class _Sends(NamedTuple):
 class _Bucket:
     """Slices whose gradients leave a process together.
 
-    Attributes
-    ----------
-    up, down : list of _Sends
-        Of sums, by height, and of values, from the top.
-    served : dict of (int, int) to list of int
-        Sizes of the slices of which a process has the whole sum, by that process and the server's.
+    ``up`` are messages with sums, by height, ``down`` messages with values, from the top. ``served`` are sizes of
+    slices by the process that has their whole sum, and that of their server.
     """
 
     def __init__(self, plan: JobPlan, tree: ProcessTree, numbers: Sequence[int]) -> None:
@@ -101,12 +97,8 @@ class _Bucket:
 class _Recorder(TreeExchange):
     """Runs the algorithm of a worker once, and sends nothing.
 
-    Attributes
-    ----------
-    actions : list of (str, object)
-        A step of the worker: ``"compute"`` a layer and verb, ``"collect"`` a param, ``"send"`` a bucket.
-    buckets : list of list of int
-        Slices of each.
+    ``actions`` are a step of the worker: ``"compute"`` a layer and verb, ``"collect"`` a param, ``"send"`` a bucket.
+    ``buckets`` are the slices of each.
     """
 
     def __init__(self, job: JobConf, plan: JobPlan, tree: ProcessTree, net: NeuralNet) -> None:
@@ -143,10 +135,7 @@ class _Recorder(TreeExchange):
 class Many:
     """Simulates all processes of a job that `is_for_many`.
 
-    Parameters
-    ----------
-    job, plan, cluster, costs, threads
-        See `singa_dask.planner.simulation.simulate`. All workers have as large a part of the batch as the first.
+    Parameters are those of `simulate`. All workers get as large a share of the batch as the first.
     """
 
     # arrays have an element for each process, or for each host
@@ -174,7 +163,7 @@ class Many:
             share[process] = min(1.0, n_cores / (n * n_workers[host]))
         self._worker_speed = self._speed[: self._n] * share
         self._actions = [(what, self._seconds(*x) if what == "compute" else x) for what, x in recorder.actions]
-        # the time outside of layers is spent where no gradient of the step is on its way
+        # the time outside of layers is spent before gradients are sent
         turn = next((i for i, (what, x) in enumerate(recorder.actions) if what == "compute" and x[1] == "backward"), 0)
         self._actions.insert(turn, ("compute", costs.step_s / self._worker_speed))
         self._free, self._server_free, self._messages_s, self._update_s = np.zeros((4, n_processes))
@@ -189,12 +178,12 @@ class Many:
         self._taken, self._records_at = np.zeros((N_AHEAD, self._n)), np.zeros(self._n)
 
     def _seconds(self, layer: Layer, verb: str) -> Vector:
-        """Return what a layer takes in each process."""
+        """Return the time of a pass of a layer in each process."""
         seconds = {kind: self._costs.layer_s(layer, verb, *kind) for kind in set(self._threads)}
         return np.array([seconds[kind] for kind in self._threads]) / self._worker_speed
 
     def run(self, n_steps: int) -> Prediction:
-        """Do the steps."""
+        """Simulate ``n_steps`` steps."""
         ends = [self._do_step() for _ in range(n_steps)]
         n_skipped = max(n_steps // 4, 1)
         step_s = mean(np.diff(ends[n_skipped - 1 :]).tolist())
@@ -217,7 +206,7 @@ class Many:
         )
 
     def _do_step(self) -> float:
-        """Do a step; return when the last worker has ended it."""
+        """Simulate a step; return the time at which the last worker has ended it."""
         begin = np.zeros((len(self._buckets), len(self._host)))
         self._take_records()
         for what, about in self._actions:
@@ -226,7 +215,7 @@ class Many:
                 self._computed_s += about
             elif what == "send":
                 begin[about, : self._n] = self._now
-            elif (bucket := self._bucket_of.get(cast(int, about))) is not None:  # else nobody trains the param
+            elif (bucket := self._bucket_of.get(cast(int, about))) is not None:  # None: the param is not trained
                 at = self._values_at[bucket, : self._n]
                 at = np.where(at > self._now, at + self._costs.woken_s, self._now)
                 self._waits["params"] += at - self._now
@@ -235,14 +224,14 @@ class Many:
         return float(self._now.max())
 
     def _take_records(self) -> None:
-        """Wait for the records of a batch, which are read once those of some batches before it are taken."""
+        """Wait for the records of a batch, which are read at most `N_AHEAD` batches ahead."""
         self._records_at = np.maximum(self._records_at, self._taken[0]) + self._read_s
         started, self._now = self._now, np.maximum(self._now, self._records_at)
         self._waits["records"] += self._now - started
         self._taken = np.vstack([self._taken[1:], self._now])
 
     def _exchange(self, at: Vector) -> None:
-        """Send gradients up and values down, what is ready first coming first; ``at``: when buckets leave."""
+        """Send gradients up and values down, in the order in which they are ready; ``at``: when buckets leave."""
         self._values_at, number = at, count()
         events = [(at[k, : self._n].mean(), next(number), k, 0) for k in range(len(at))]
         heapq.heapify(events)
@@ -260,7 +249,7 @@ class Many:
                 heapq.heappush(events, (at[k, : self._n].mean(), next(number), k, stage + 1))
 
     def _serve(self, bucket: _Bucket, at: Vector) -> None:
-        """Have servers update the slices of a bucket, in the order in which their sums come."""
+        """Update the slices of a bucket on servers, in the order in which their sums arrive."""
         to, back = self._served(bucket)
         came = {(src, dst): time for src, dst, time in zip(to.src, to.dst, self._carry(to, at), strict=True)}
         ready = {pair: came.get(pair, at[pair[0]]) + self._costs.woken_s for pair in bucket.served}
@@ -276,7 +265,7 @@ class Many:
             self._carry(back, at)
 
     def _served(self, bucket: _Bucket) -> tuple[_Sends, _Sends]:
-        """Return what is sent to servers in other processes, and what they answer."""
+        """Return the messages to servers in other processes, and their answers."""
         apart = [(*pair, sizes) for pair, sizes in bucket.served.items() if pair[0] != pair[1]]
         itemsize = self._net.context.param_dtype.itemsize
         rows = [(root, home, itemsize * sum(sizes), 1, len(sizes), 0) for root, home, sizes in apart]
@@ -284,9 +273,9 @@ class Many:
         return _Sends(src, dst, *more), _Sends(dst, src, *more)
 
     def _carry(self, sends: _Sends, at: Vector, adds: bool = False) -> Vector:
-        """Send messages once their senders are ready; note when receivers have handled them, and return when they came.
+        """Send messages once senders are ready; update ``at`` for receivers, return arrival times.
 
-        ``adds``: the receiver adds them up. Messages of one process, or one interface, go one after the other.
+        ``adds``: the receiver adds them up. Messages of one process, or one interface, are sequential.
         """
         copied_s = self._costs.copied_byte_s(1)
         handled_s = sends.n_parts * self._costs.handled_s + (sends.n_bytes if adds else sends.n_fused) * copied_s
@@ -298,7 +287,7 @@ class Many:
         return came
 
     def _hops(self, sends: _Sends) -> Iterator[tuple[Vector, Vector, Vector]]:
-        """Yield, hop by hop, which messages are on their way, where they are, and where they go next."""
+        """Yield for each hop the messages under way, where they are, and where they go next."""
         which, here = np.arange(len(sends.src)), sends.src
         while len(which):
             last = sends.dst[which]
@@ -330,7 +319,7 @@ class Many:
 
 
 def _in_turn(who: Vector, ready: Vector, seconds: Vector, free: Vector, busy_s: Vector) -> tuple[Vector, Vector]:
-    """Use each of some resources for jobs, one after the other as they are ready; return from when to when."""
+    """Use resources for jobs one after the other, as they are ready; return start and end times."""
     order = np.lexsort((ready, who))
     begin, end = np.empty_like(ready), np.empty_like(ready)
     first = np.searchsorted(who[order], who[order])

@@ -1,4 +1,4 @@
-"""What the planner knows: hosts and links, what work costs on them, and what a simulation of a step has found."""
+"""Model of the planner: hosts and links, the costs of work, and predictions."""
 
 from __future__ import annotations
 
@@ -14,17 +14,7 @@ from singa_dask.runtime.planning.layout import Layout
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine.
-
-    Attributes
-    ----------
-    name : str
-    n_cores : int
-    speed : float
-        Of its cores, relative to those that costs were measured on.
-    memory : int
-        In bytes.
-    """
+    """A machine: memory in bytes, speed of its cores relative to those on which costs were measured."""
 
     name: str
     n_cores: int
@@ -34,14 +24,14 @@ class Machine:
 
 @dataclass(frozen=True)
 class Link:
-    """What connects two processes.
+    """Connection of two processes.
 
     Attributes
     ----------
     latency_s : float
-        From the write of a small message to its read, both threads idle.
+        From the write of a small message to its read, if both threads are idle.
     bytes_per_s : float
-        Of one direction of the network interface of a host; within a host, of one connection.
+        Of one direction of a host's network interface; within a host, of one connection.
     sent_s, received_s : float
         CPU time of the thread that writes or reads a message, apart from its bytes.
     sent_byte_s, received_byte_s : float
@@ -58,7 +48,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Processes that a job can have, each on a host.
+    """Processes available to a job, each on a host.
 
     Attributes
     ----------
@@ -68,9 +58,9 @@ class Cluster:
     within, between : Link
         Between processes of one host, and of two.
     read_bytes_per_s : float
-        Of records that a host reads from where they are stored; 0 is no limit.
+        Rate at which a host reads records; 0 is no limit.
     threads : tuple of int
-        Of the Dask worker of each process, the most first; empty is no limit.
+        Threads of the Dask worker of each process, the most first; empty is no limit.
     """
 
     hosts: tuple[Machine, ...]
@@ -92,27 +82,27 @@ class Cluster:
 
 
 class Costs(Protocol):
-    """What the work of a job costs on a core of a host of speed 1, in seconds."""
+    """Costs of the work of a job, in seconds on a core of a host with speed 1."""
 
     step_s: float
-    """Of a worker's step outside of layers and messages: loader, metrics, the loop."""
+    """For each step of a worker, outside of layers and messages: loader, metrics, the loop."""
     handled_s: float
-    """Of a message that a stub or a server takes, apart from its arrays."""
+    """For each message that a stub or a server handles, apart from its arrays."""
     woken_s: float
-    """Until a thread that waits goes on, after another has what it waits for."""
+    """Until a waiting thread continues after another one has notified it."""
     record_bytes: float
-    """That are read for each record."""
+    """Bytes read for each record."""
     pass_s: float
-    """That a pass of a layer takes longer for each other thread of its process that runs: they share Python's lock."""
+    """For each pass of a layer and each other running thread of its process: they share Python's lock."""
 
     def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
-        """Return the time of ``"forward"`` or ``"backward"`` of a layer of a built net, for the shapes it has there.
+        """Return the time of ``"forward"`` or ``"backward"`` of a layer of a built net, for its shapes there.
 
-        ``n_threads`` compute it, while ``n_busy`` cores of the host are busy, these among them.
+        ``n_threads`` compute it while ``n_busy`` cores of the host are busy, including these.
         """
 
     def update_s(self, sizes: Sequence[int], n_busy: int) -> float:
-        """Return the time in which a server updates slices of so many values, in one call."""
+        """Return the time in which a server updates slices of these sizes in one call."""
 
     def copied_byte_s(self, n_busy: int) -> float:
         """Return the time to copy or add up a byte of arrays."""
@@ -121,33 +111,34 @@ class Costs(Protocol):
         """Return the time in which a thread reads and decodes the records of a batch."""
 
     def crowding(self, n_groups: int) -> float:
-        """Return how many times as long as simulated a step takes where several processes have all cores of a host.
+        """Return the ratio of a step to its simulation if processes use all cores.
 
-        Worker groups do not wait for each other, if there are several.
+        With several worker groups, the groups do not wait for each other.
         """
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a job takes on a cluster, by simulation.
+    """Prediction for a job on a cluster, by simulation.
 
     Attributes
     ----------
     step_s : float
-        Mean of the steps of worker groups, once they have settled.
+        Mean duration of the steps of worker groups, once they have settled.
     samples_per_s : float
         Of all worker groups.
     bytes_sent, messages_sent : tuple of int
-        Of each process to others, in a step.
+        From each process to others, in a step.
     busy : mapping of str to float
-        Share of the step for which each of these was busy, where it was busiest: ``"compute"``, ``"update"``,
-        ``"messages"``, ``"network"``, ``"reading"``.
+        Share of the step for which the busiest of each kind was busy: ``"compute"``, ``"update"``, ``"messages"``,
+        ``"network"``, ``"reading"``.
     waits : mapping of str to float
-        Seconds of a step in which the slowest worker waited, by what for: ``"params"``, ``"records"``, ``"group"``.
+        Seconds of a step in which the slowest worker waited for ``"params"``, ``"records"``, ``"group"``.
     staleness : float
-        Mean number of updates of others between the values that a gradient is of and its own update; 0 if synchronous.
+        Mean number of other updates between the values from which a gradient was computed and its own update; 0 if
+        synchronous.
     trace : tuple
-        Events of one step, as Chrome's trace format has them, if asked for.
+        Events of one step in Chrome's trace format, if requested.
     """
 
     step_s: float

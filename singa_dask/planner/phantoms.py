@@ -1,4 +1,4 @@
-"""Phantom arrays: they have shape, dtype and strides, and count what is done with them; nothing is computed."""
+"""Phantom arrays: they have shape, dtype and strides, and count operations; nothing is computed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from singa_dask.conf import Phase, UpdaterConf
 from singa_dask.layers import Layer
 from singa_dask.layers.bridge import Bridge
 from singa_dask.net import NeuralNet
-from singa_dask.net.replay import run_verb
+from singa_dask.net.replay import run_method
 from singa_dask.ops import NumpyOps
 from singa_dask.ops.contract import ArrayList, Arrays
 from singa_dask.ops.numpy.memory import in_layout
@@ -23,16 +23,10 @@ from singa_dask.training import Updater
 
 
 class Meter:
-    """Counts the work of the code that runs, until it is taken.
+    """Counts the work of the running code until it is taken.
 
-    Attributes
-    ----------
-    n_messages : int
-        That a stub or a server has handled, the parts of packs by themselves.
-    n_bytes : int
-        Copied or added up.
-    updates : list of list of int
-        Sizes of the slices of each update.
+    ``n_messages`` that a stub or a server has handled, including parts of packs; ``n_bytes`` copied or added up; and
+    the sizes of the slices of each of the ``updates``.
     """
 
     def __init__(self) -> None:
@@ -40,19 +34,19 @@ class Meter:
         self.clear()
 
     def clear(self) -> None:
-        """Forget what was counted."""
+        """Reset all counts."""
         self.n_messages = self.n_bytes = 0
         self.updates: list[list[int]] = []
 
     def take_s(self, costs: Costs, n_busy: int) -> float:
-        """Return the seconds of what was counted, and forget it."""
+        """Return the seconds of the counted work, and reset the counts."""
         seconds = self.n_messages * costs.handled_s + sum(costs.update_s(sizes, n_busy) for sizes in self.updates)
         seconds += self.n_bytes * costs.copied_byte_s(n_busy) if self.n_bytes else 0.0
         self.clear()
         return seconds
 
     def array(self, shape: int | Sequence[int], dtype: DType) -> Phantom:
-        """Return a phantom array in C order. All share memory that nobody touches, so that it costs none."""
+        """Return a phantom array in C order. All share memory that is never touched, so they cost none."""
         kind, sizes = np.dtype(dtype), (shape,) if isinstance(shape, int) else tuple(shape)
         n_bytes = math.prod(sizes) * kind.itemsize
         if self._memory.size < n_bytes:
@@ -63,7 +57,7 @@ class Meter:
 
 
 class Phantom(np.ndarray[Any, Any]):
-    """An array of a `Meter`; so are its views, its copies, and what arithmetic makes of it."""
+    """An array of a `Meter`; so are its views, its copies, and results of arithmetic."""
 
     meter: Meter | None = None
 
@@ -100,7 +94,7 @@ def _counted(arrays: Iterable[Any], shape: Any, dtype: DType) -> Phantom:
 
 
 class PhantomOps(NumpyOps):
-    """Kernels whose memory is of phantom arrays."""
+    """Kernels with phantom arrays as memory."""
 
     def __init__(self, meter: Meter) -> None:
         super().__init__()
@@ -126,7 +120,7 @@ class PhantomOps(NumpyOps):
 
 
 class PhantomUpdater(Updater):
-    """Counts what is updated."""
+    """Counts the updates of slices."""
 
     def __init__(self, conf: UpdaterConf, meter: Meter) -> None:
         super().__init__(conf)
@@ -141,14 +135,14 @@ def _sizes(arrays: Arrays) -> list[int]:
 
 
 def replace_layers(net: NeuralNet, compute: Callable[[Layer, str], None]) -> None:
-    """Have a net call a function, with the layer and ``"forward"`` or ``"backward"``, in place of its layers' work.
+    """Replace the work of layers by ``compute``(layer, ``"forward"`` or ``"backward"``).
 
-    Bridges to other workers do theirs.
+    Bridges to other workers still run.
     """
 
     def run(verb: str, layer: Layer, phase: Phase) -> None:
         if isinstance(layer, Bridge):
-            run_verb(layer, phase, verb)
+            run_method(layer, phase, verb)
         else:
             compute(layer, verb)
 

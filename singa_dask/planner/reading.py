@@ -1,4 +1,4 @@
-"""Reading: what the records of a job cost to read, by the loaders of its own input layers."""
+"""Measure what the records of a job cost to read, with the loaders of its own input layers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from singa_dask.runtime.planning.nets import build_net, with_stores
 logger = logging.getLogger(__name__)
 
 WARM_UP_S, SECONDS = 0.5, 0.25
-"""For how long records are read before, and while, it is measured; before that no longer than one pass over them."""
+"""Seconds of reading before and during the measurement; the former end after one pass over the records."""
 N_AHEAD = 2
-"""Batches that a simulated worker reads ahead at most. More would only put off what a long job settles to."""
+"""Batches that a simulated worker reads ahead at most. More would only delay the steady state of a long job."""
 
 
 def rows_read(net: NeuralNet) -> int:
@@ -26,20 +26,20 @@ def rows_read(net: NeuralNet) -> int:
 
 
 def with_any_scaling(job: JobConf) -> JobConf:
-    """Return the job with made-up means and deviations where it standardises.
+    """Return the job with made-up means and deviations instead of standardisation.
 
-    To compute them takes a pass over all records, and any scaling takes as long.
+    Computing them takes a pass over all records, and applying any takes as long.
     """
-    # records of any column come near to 0
+    # scale the records of any column close to 0
     made_up = {"standardise": False, "mean_value": 0.0, "std_value": 1e6}
     return with_stores(job, lambda store: made_up if store.standardise else {})
 
 
 def measure_reading(job: JobConf, warns: bool = True) -> tuple[float, float]:
-    """Return CPU seconds, and bytes of blocks, that one more record in a batch costs to read.
+    """Return the CPU seconds, and bytes of blocks, that one more record in a batch costs to read.
 
-    Records that stay in memory after the first pass cost what they cost from then on. Stores that cannot be opened
-    here count as free; if it ``warns``, a warning names them.
+    Records that stay in memory cost what they cost after the first pass. Stores that cannot be opened here count as
+    free; with ``warns`` a warning names them.
     """
     totals = [0.0, 0.0]
     for layer in build_net(with_any_scaling(job), Phase.TRAIN).inputs:
@@ -48,7 +48,7 @@ def measure_reading(job: JobConf, warns: bool = True) -> tuple[float, float]:
                 layer.warns = False
             try:
                 with layer.open_checked() as store, layer.make_loader(store) as loader:
-                    loader.prefetch = False  # so that no batch is read that is not counted
+                    loader.prefetch = False  # else batches would be read that are not counted
                     _read(loader, WARM_UP_S, store.count)
                     cpu_s, n_bytes = time.process_time(), loader.reader.bytes_read
                     n = _read(loader, SECONDS)

@@ -1,4 +1,4 @@
-"""Report: what a search has found, as plain values, as a job file and as a page."""
+"""Report the results of a search as plain values, as a job file and as a page."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COLUMNS = {
     "cost": "{cost:.3g}",
     "lost": "{lost:.2%}",
 }
-"""Of the tables, by title."""
+"""Columns of the tables, by title."""
 CURVES = {"step_ms": "ms a step", "samples_per_s": "samples/s", "efficiency": "efficiency", "cost": "cost"}
 
 
@@ -48,14 +48,14 @@ class Plan:
     file : JobFile
         The job.
     candidates : sequence of Candidate
-        Those that were simulated, see `singa_dask.planner.search.search`.
+        The simulated ones, see `singa_dask.planner.search.search`.
     where : str
         The cluster, in words.
     price : float
-        Of a host for an hour; 0 if it is not known.
+        Of a host for an hour; 0 if unknown.
     events : sequence of mapping
-        Of a simulated step of the best one, see `Prediction`; none if they were not asked for, or if it has more than
-        `MAX_PROCESSES`.
+        Of a simulated step of the best one, see `Prediction`; empty if not requested, or if it has more than
+        `MAX_PROCESSES` processes.
     """
 
     file: JobFile
@@ -66,7 +66,7 @@ class Plan:
 
     @property
     def best(self) -> Candidate:
-        """The fastest one whose gradients are not stale."""
+        """The fastest candidate without stale gradients."""
         return self.candidates[0]
 
     def __repr__(self) -> str:
@@ -75,8 +75,8 @@ class Plan:
     def values(self) -> list[dict[str, Any]]:
         """Return each candidate as plain values.
 
-        ``cost`` is that of a million samples, if there is a price, and ``lost`` the part of the time that processes
-        which end, and snapshots, take, if their mean life is known.
+        ``cost`` is the price of a million samples, if the price of a host is known; ``lost`` is the share of time lost
+        to failing processes and snapshots, if the mean lifetime of a process is known.
         """
         return [
             {
@@ -118,17 +118,11 @@ class Plan:
         return replace(self.file, job=job).given()
 
     def trace(self) -> str:
-        """Return the events in the form of the ``trace.json`` of runs that are profiled, Chrome's trace format.
-
-        Raises
-        ------
-        ConfigError
-            There are none.
-        """
+        """Return the events in Chrome's trace format, as a profiled run does; ConfigError if there are none."""
         if not self.events:
-            n, why = len(self.best.layout.processes), "it was not asked for. Say trace=True to plan."
+            n, why = len(self.best.layout.processes), "it was not requested. Pass trace=True to plan."
             if n > MAX_PROCESSES:
-                why = f"it has {n:,} processes, and steps of at most {MAX_PROCESSES} are traced."
+                why = f"it has {n:,} processes, and only steps of at most {MAX_PROCESSES} are traced."
             raise ConfigError(f"the best plan has no trace: {why}")
         return json.dumps(self._trace())
 
@@ -148,20 +142,18 @@ class Plan:
         return [{title: COLUMNS[title].format_map(values) for title in titles} for values in chosen]
 
     def reason(self) -> str:
-        """Return the best candidate and why it is the best, in words."""
+        """Return the best candidate and the reason in words."""
         best, alone = self.best, next((each for each in self.candidates if len(each.layout.processes) == 1), None)
         text = f"{best.topology}: {1e3 * best.prediction.step_s:.3g} ms a step, limited by {best.limit}"
         if alone is best:
-            return f"{text}; none with more processes is faster"
+            return f"{text}; more processes are not faster"
         return f"{text}; one process takes {1e3 * alone.prediction.step_s:.3g} ms" if alone else text
 
     def page(self, measured: Sequence[Interval] = ()) -> str:
-        """Return a page with tables, and if matplotlib is installed curves over the number of processes and time lines.
+        """Return an HTML page with tables, and if possible with curves and timelines.
 
-        Parameters
-        ----------
-        measured : sequence of Interval
-            A step of a run that was profiled, see `read_trace`: it is drawn below the simulated one.
+        ``measured`` is a step of a profiled run, see `read_trace`, drawn below the simulated one. Pictures need
+        matplotlib.
         """
         parts = [f"<p>{escape(f'On {self.where}: {self.reason()}.')}</p>"]
         for kind in KINDS:

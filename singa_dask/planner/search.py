@@ -1,8 +1,8 @@
-"""Search: the topologies and partitions that a job can have on a cluster, and the best of them by simulation.
+"""Search the topologies and partitions of a job on a cluster for the best ones by simulation.
 
-Each has a bound that is quickly computed: a step takes no less than its slowest worker computes, its busiest server
-updates, and the network interfaces of hosts need for the params. They are simulated in the order of their bounds, until
-none that is left can be among the best.
+Each has a quickly computed lower bound of its step time: the computation of its slowest worker, the updates of its
+busiest server, and the params on the network interfaces of hosts. Candidates are simulated in the order of their bounds
+until the rest cannot be among the best.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from singa_dask.runtime.units.server import state_names
 from singa_dask.training import UPDATERS
 
 MAX_PARTED = 4
-"""Most workers of a group whose net is cut by features: bridges grow with the square of their number."""
+"""Most workers of a group whose net is partitioned by features: bridges grow with the square of their number."""
 MAX_STALE, MAX_GROUPS = 4, 16
-"""Most workers of a group beside other worker groups, and most such groups where there are fewer hosts."""
+"""Most workers of a group beside other worker groups, and most such groups unless there are more hosts."""
 MAX_UNITS = 256
-"""Workers and servers of each kind of candidates that are simulated, beside one of each power of two of processes."""
+"""Workers and servers of simulated candidates of each kind, besides one candidate for each power of two processes."""
 N_STEPS = {True: 4, False: 8}
-"""That are simulated, by whether a candidate is synchronous: its steps are alike."""
+"""Simulated steps, by whether a candidate is synchronous: its steps are alike."""
 LIMITS = {"network": "network interface", "messages": "message thread", "update": "updates"}
 
 CostsOf = Callable[[JobConf], Costs]
@@ -41,27 +41,24 @@ CostsOf = Callable[[JobConf], Costs]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A topology and partition of a job, and what they take.
+    """A topology and partition of a job, with its prediction.
 
     Attributes
     ----------
     job : JobConf
         With its ``cluster``, ``threads`` and ``partition_dim`` of layers.
-    layout : Layout
     partition : str
         Its name, see `partitions_of`.
     threads : int
         Of each worker.
-    n_hosts : int
     memory : int
         Bytes of the process that needs most.
-    prediction : Prediction
     limit : str
-        What a step waits for most.
+        The main bottleneck of a step.
     efficiency : float
-        Samples per second and core that computes, by those of the best synchronous candidate with one process.
+        Samples per second and computing core, relative to the best synchronous candidate with one process.
     lost : float, optional
-        Part of the time that processes which end, and snapshots, take.
+        Share of the time lost to failing processes and snapshots.
     """
 
     job: JobConf
@@ -82,13 +79,13 @@ class Candidate:
 
     @property
     def rate(self) -> float:
-        """Samples per second and core that computes."""
+        """Samples per second and computing core."""
         conf = self.job.cluster
         return self.prediction.samples_per_s / (conf.nworker_groups * conf.nworkers_per_group * self.threads)
 
     @property
     def topology(self) -> str:
-        """Groups x workers, groups x servers, and whether these are in processes of their own."""
+        """Groups x workers, groups x servers, and whether servers have their own processes."""
         conf = self.job.cluster
         workers = f"{conf.nworker_groups} x {conf.nworkers_per_group} workers"
         apart = " apart" if conf.server_worker_separate else ""
@@ -96,7 +93,7 @@ class Candidate:
 
 
 class _Draft(NamedTuple):
-    """A candidate that is not simulated; ``bound_s`` are seconds in which its worker groups make a step together."""
+    """A candidate before its simulation; ``bound_s`` is the least seconds of its steps."""
 
     bound_s: float
     partition: str
@@ -109,26 +106,25 @@ class _Draft(NamedTuple):
 def search(
     job: JobConf, cluster: Cluster, costs: CostsOf, *, simulate: Callable[..., Prediction], n_best: int = 10
 ) -> list[Candidate]:
-    """Return the candidates that were simulated: synchronous ones by the time of a step, then the others by their rate.
+    """Return the simulated candidates: synchronous ones by step time, then others by rate.
 
-    All have in each worker group the batch that the job says.
+    In all of them each worker group has the batch size of the job.
 
     Parameters
     ----------
     job : JobConf
-        One that trains on CPUs.
-    cluster : Cluster
+        Trains on CPUs.
     costs : callable
-        (the job with another cluster or partition) -> its `Costs`.
+        (job with another cluster or partition) -> its `Costs`.
     simulate : callable
         `singa_dask.planner.simulation.simulate`.
     n_best : int
-        How many of each kind are to be the best ones.
+        Number of each kind that must be the best ones.
 
     Raises
     ------
     ConfigError
-        Nothing fits the cluster.
+        No candidate fits the cluster.
     """
     drafts, candidates = sorted(_Drafts(job, cluster, costs).all(), key=lambda draft: draft.bound_s), list[Candidate]()
     for is_synchronous in (True, False):
@@ -167,7 +163,7 @@ def search(
 
 
 def limit_of(prediction: Prediction, layout: Layout, speeds: set[float]) -> str:
-    """Return what a step waits for most, in words; ``speeds`` are those of the hosts."""
+    """Return the main bottleneck of a step in words; ``speeds`` of the hosts."""
     what = max(prediction.busy, key=lambda name: prediction.busy[name], default="compute")
     if prediction.waits.get("records", 0.0) > prediction.step_s / 4:
         return "reading"
@@ -189,7 +185,7 @@ class _Drafts:
         self._nets, self._compute_s = cache(self._build), cache(self._computed_s)
 
     def all(self) -> Iterator[_Draft]:
-        """Yield those that fit the cluster."""
+        """Yield the candidates that fit the cluster."""
         job = self._jobs[""]
         batch = max(layer.features[0].shape[0] for layer in self._whole.layers if isinstance(layer, InputLayer))
         for conf in topologies(job.cluster, self._cluster, batch):
@@ -200,7 +196,7 @@ class _Drafts:
                 try:
                     draft = self._draft(partition, self._jobs[partition].model_copy(update={"cluster": conf}))
                 except ConfigError:
-                    continue  # the net cannot be cut so
+                    continue  # the net has no such partition
                 if draft:
                     yield draft
 
@@ -219,7 +215,7 @@ class _Drafts:
         nets, n_bytes_of = self._nets(partition, n)
         plan = JobPlan.make(job, nets[0])
         n_arrays = 1 + len(state_names(UPDATERS.find(job.updater.type)(job.updater)))
-        held = Counter[int]()  # values of the slices of each server
+        held = Counter[int]()  # number of values that each server holds
         for piece in plan.slices:
             held[piece.server] += piece.size
         n_workers, memory, largest = self._cluster.n_workers(plan.layout), Counter[int](), 0
@@ -249,13 +245,13 @@ class _Drafts:
         return [(unit, host) for host, units in of_process for unit in units if unit.kind == "worker"]
 
     def _computed_s(self, partition: str, n_workers: int, index: int, threads: int) -> float:
-        """Return the time of a step of a worker with nothing beside."""
+        """Return the time of a step of a worker that never waits."""
         net, costs = self._nets(partition, n_workers)[0][index], self._costs(self._jobs[partition])
         passes = [(layer, verb) for layer in net.layers for verb in ("forward", "backward")]
         return costs.step_s + sum(costs.layer_s(layer, verb, threads, threads) for layer, verb in passes)
 
     def _served_s(self, net: NeuralNet, job: JobConf, plan: JobPlan) -> float:
-        """Return how long the busiest server updates, or network interface carries params, for a step of each group."""
+        """Return the time of a step for the busiest server, or the busiest network interface."""
         layout, cluster, bytes_in, update_s = plan.layout, self._cluster, Counter[int](), 0.0
         users = [frozenset(each.workers) for each in net.logical.values()]
         sizes: dict[int, dict[frozenset[int], list[int]]] = {}
@@ -274,14 +270,14 @@ class _Drafts:
                 n_bytes = sum(each) * plan.dtype.itemsize
                 for group in groups:
                     others = {host for i, host in group if not members or i in members} - {home}
-                    # each of these hosts takes the values once, and this one the sum of the gradients
+                    # each of these hosts receives the values once, and the server's host the sum of the gradients
                     bytes_in.update(dict.fromkeys(others, n_bytes))
                     bytes_in[home] += n_bytes * bool(others)
         return max(update_s, max(bytes_in.values(), default=0) / cluster.between.bytes_per_s)
 
 
 def with_dims(job: JobConf, dims: dict[int, int]) -> JobConf:
-    """Return a job with ``partition_dim`` of layers, by their place."""
+    """Return a job with changed ``partition_dim`` of layers, by index."""
     layers = list(job.neuralnet.layer)
     for i, dim in dims.items():
         layers[i] = layers[i].model_copy(update={"partition_dim": dim})
@@ -289,10 +285,10 @@ def with_dims(job: JobConf, dims: dict[int, int]) -> JobConf:
 
 
 def partitions_of(job: JobConf, net: NeuralNet) -> Iterator[tuple[str, dict[int, int]]]:
-    """Yield names of partitions, and the ``partition_dim`` of the layers, by place, that the job does not have so.
+    """Yield names of partitions, and the ``partition_dim`` that they change, by index of the layer.
 
-    ``""`` is what the job says, ``batch`` cuts all layers by records. ``feature`` cuts those by features that have more
-    params than they read and write values, with what works value by value on their outputs, and others by records:
+    ``""`` is the job's own, ``batch`` partitions all layers by records. ``feature`` partitions by features the layers
+    with more params than input and output values, and elementwise layers on their outputs, and others by records:
     Krizhevsky (2014), "One weird trick for parallelizing convolutional neural networks".
     """
     yield "", {}
@@ -308,7 +304,7 @@ def partitions_of(job: JobConf, net: NeuralNet) -> Iterator[tuple[str, dict[int,
         > sum(feature.shape[0] * feature.size for feature in (*layer.sources, *layer.features))
     }
     cut = set(large)
-    for layer in [*layers] * len(large):  # also where a job lists a layer before its source
+    for layer in [*layers] * len(large):  # a job may list a layer before its source
         if LAYERS.find(layer.type).speed.feature_parallel is Connection.ONE_TO_ONE and cut & {*layer.srclayers}:
             cut.add(layer.name)
     for name, wanted in (("batch", set()), ("feature", cut)):
@@ -318,7 +314,7 @@ def partitions_of(job: JobConf, net: NeuralNet) -> Iterator[tuple[str, dict[int,
 
 
 def topologies(conf: ClusterConf, cluster: Cluster, batch: int) -> Iterator[ClusterConf]:
-    """Yield ``cluster`` blocks with other topologies: servers beside workers or apart, workers alone or in one process.
+    """Yield ``cluster`` blocks with other topologies, servers beside workers or apart.
 
     Numbers of workers of a group divide the batch; worker groups, and servers apart, are powers of two.
     """

@@ -1,8 +1,8 @@
-"""Simulation: training steps of a job on a cluster in virtual time, by the code of the run time itself.
+"""Simulate training steps of a job on a cluster in virtual time, with the code of the runtime itself.
 
-Routers, stubs, servers, exchanges, algorithms and bridges are those of a job. What is simulated is below them: arrays
-are phantoms, layers and updates take the time that `Costs` says, and threads, cores and the network are those of
-`virtual_time`. So who sends what to whom, and when, cannot differ from what a job does.
+Routers, stubs, servers, exchanges, algorithms and bridges are those of a job. Only the parts below them are simulated:
+arrays are phantoms, layers and updates take the time that `Costs` says, and threads, cores and the network are those of
+`virtual_time`. So messages are the same as in a job.
 
 Snapshots and the loss of processes are not simulated, see `failures`, nor are GPUs.
 """
@@ -44,9 +44,9 @@ from singa_dask.runtime.units.worker_params import WorkerParams
 from singa_dask.training import ALGORITHMS
 
 MAX_PROCESSES = 64
-"""With more processes messages are not followed one by one, if `is_for_many` permits."""
+"""With more processes messages are not followed one by one, if `is_for_many`."""
 FIRST_STEPS = 1
-"""Steps before those that are counted: the first one of a job may send more."""
+"""Steps before the counted ones: the first step of a job may send more."""
 
 
 def simulate(
@@ -59,19 +59,16 @@ def simulate(
     threads: int | None = None,
     trace: bool = False,
 ) -> Prediction:
-    """Predict what the steps of a job take on a cluster.
+    """Predict the steps of a job on a cluster.
 
     Parameters
     ----------
-    job : JobConf
     plan : JobPlan
         Of the job.
-    cluster : Cluster
-    costs : Costs
     n_steps : int
         Number of steps, at least 4. The first quarter of them is not timed.
     threads : int, optional
-        Of each worker; by default as many as the run time would choose.
+        Of each worker; by default as many as the runtime would choose.
     trace : bool
         Whether to return the events of the last step. Every message is then followed.
 
@@ -100,7 +97,7 @@ def simulate(
 
 
 def _is_crowded(job: JobConf, plan: JobPlan, cluster: Cluster, threads: int | None) -> bool:
-    """Tell whether several processes share a host, and its workers have all of its cores."""
+    """Return whether several processes share a host, and its workers use all of its cores."""
     n_processes = Counter(cluster.host_of[: len(plan.layout.processes)])
 
     def has_all_cores(home: int, n: int) -> bool:
@@ -111,7 +108,7 @@ def _is_crowded(job: JobConf, plan: JobPlan, cluster: Cluster, threads: int | No
 
 
 class _Stub(Stub):
-    """A stub whose messages are counted."""
+    """A stub that counts its messages."""
 
     meter: Meter
 
@@ -121,7 +118,7 @@ class _Stub(Stub):
 
 
 class _Process:
-    """A process: its stub and router, and the thread for messages, which is the `Transport` of the router, too.
+    """A process: its stub and router, and the message thread, which is also the `Transport` of the router.
 
     ``n_sent``: bytes and messages to other processes so far.
     """
@@ -156,12 +153,12 @@ class _Process:
         clock.effect(partial(self.thread.put, "send", link.sent_s + n_bytes * link.sent_byte_s, begin, end, wake_s))
 
     def receive(self, message: Message, link: Link, n_bytes: int) -> None:
-        """Read a message that has come, and deliver it."""
+        """Read a message that has arrived, and deliver it."""
         seconds = link.received_s + n_bytes * link.received_byte_s
         self.thread.put("receive", seconds, _nothing, lambda: self.router.receive(self._read(message)))
 
     def _read(self, message: Message) -> Message:
-        """Return a message with its arrays where the stub wants them, as `Message.from_header` does."""
+        """Return a message with its arrays in the buffers of the stub, as `Message.from_header` does."""
         meter, parts = self.clock.meter, tuple(map(self._read, message.parts))
         arrays: tuple[Any, ...] = tuple(meter.array(array.shape, array.dtype) for array in message.arrays)
         bare = replace(message, parts=parts, arrays=())
@@ -179,7 +176,7 @@ def _nothing() -> None:
 
 
 class _Server:
-    """A server, and its thread, which is its inbox, too."""
+    """A server and its thread, which is also its inbox."""
 
     def __init__(self, address: Address, job: JobConf, plan: JobPlan, process: _Process) -> None:
         self._clock, self._router, meter = process.clock, process.router, process.clock.meter
@@ -194,7 +191,7 @@ class _Server:
                     self.server.handle(Message("put", address, address, slice=piece.id, version=0, info=info))
 
     def put(self, message: Message) -> None:
-        """Take a message once the thread is free."""
+        """Handle a message once the thread is free."""
         code, wake_s = partial(self._handle, message), self._clock.costs.woken_s
         self._clock.effect(partial(self.thread.put, "update", 0.0, _nothing, code, wake_s))
 
@@ -205,7 +202,7 @@ class _Server:
 
 
 class _Reader:
-    """The records of a worker, and the thread that reads them ahead. They take no time if nothing says that they do."""
+    """The records of a worker, and the thread that reads them ahead, in the time that costs say."""
 
     def __init__(self, name: str, rows: int, process: _Process, wait: VirtualWait) -> None:
         self.thread = SerialThread(f"prefetch-{name}", process.index, process.cores)
@@ -213,7 +210,7 @@ class _Reader:
         self._n_asked = self._n_read = self._n_taken = 0
 
     def take(self) -> None:
-        """Take the records of a batch once they are there; called by the thread of the worker."""
+        """Wait for the records of a batch; called by the thread of the worker."""
         if self._rows and (self._clock.costs.record_bytes or self._clock.costs.read_s(self._rows, 1)):
             self._ask()
             self._wait.wait(lambda: self._n_read > self._n_taken, "records")
@@ -235,17 +232,7 @@ class _Reader:
 
 
 class _Worker:
-    """A worker, and its thread.
-
-    Attributes
-    ----------
-    ends : list of float
-        Time of the end of each step.
-    waits : dict of str to VirtualWait
-        Where it waits, by what for.
-    waited_s : list of dict of str to float
-        For how long, up to the end of each step.
-    """
+    """A worker and its thread; ``ends`` of steps, and ``waited_s`` up to them by cause, see ``waits``."""
 
     def __init__(
         self,
@@ -269,7 +256,7 @@ class _Worker:
         for feature in (feature for layer in net.layers for feature in layer.features):
             labels, ids = (ops.empty((feature.shape[0],), dtype) for dtype in (np.int32, np.int64))
             feature.records = RecordIds(labels, ids, ids)
-            if not feature.has_data:  # its layer would set it
+            if not feature.has_data:  # normally set by its layer
                 feature.data = ops.features(feature.shape, feature.dtype)
         replace_layers(net, self._compute)
         is_own = own_server is not None and sum(owner.size for owner in net.owners) <= MAX_OWN_VALUES
@@ -297,7 +284,7 @@ class _Worker:
         self.thread.compute(f"{layer.name} {verb}", n, seconds)
 
     def _compute_rest(self) -> None:
-        """Spend the time of a step outside of layers, where no gradient of it is on its way."""
+        """Spend the time of a step outside of layers, before gradients are sent."""
         rest_s, self._rest_s = self._rest_s, 0.0
         self.thread.compute("step", 1, rest_s)
 
@@ -340,7 +327,7 @@ class _Simulation:
         clock.meter.clear()
 
     def run(self) -> Prediction:
-        """Do the steps."""
+        """Simulate the steps."""
         self._do_steps(FIRST_STEPS)
         started, before = self._clock.now, [process.n_sent.copy() for process in self._processes]
         self._network.busy_s.clear()
@@ -376,13 +363,13 @@ class _Simulation:
         )
 
     def _do_steps(self, n: int) -> None:
-        """Have all workers do steps, and all that follows from these."""
+        """Run steps of all workers, and everything that follows from them."""
         for worker in self.workers:
             worker.n_due += n
             self._clock.after(0.0, worker.thread.resume)
         self._clock.run()
         if stuck := [str(worker.address) for worker in self.workers if len(worker.ends) < worker.n_due]:
-            raise RuntimeError(f"the simulated job hangs: {', '.join(stuck)} wait for what nobody sends.")
+            raise RuntimeError(f"the simulated job hangs: {', '.join(stuck)} wait for messages that nobody sends.")
 
     def _threads(self) -> dict[str, list[Thread]]:
         threads: dict[str, list[Thread]] = {"compute": [worker.thread for worker in self.workers]}

@@ -1,6 +1,6 @@
-"""Virtual time: threads of simulated hosts, which share cores and wait for each other, and the network between hosts.
+"""Virtual time: threads of simulated hosts that share cores, and the network between hosts.
 
-Code of the run time runs in no time. Its effects, what others notice, happen later: once its simulated thread has spent
+The code of the runtime takes no virtual time. Its effects on others happen later: once its simulated thread has spent
 the time of the work before. `Thread.collect` gathers them.
 """
 
@@ -22,13 +22,13 @@ Script = list[tuple[float, Effect]]
 """Effects, each with the seconds of work before it."""
 
 TURN_S = 0.008
-"""For how long a thread runs while others wait for its core: two ticks of the kernel. Measured steps fit it best."""
+"""Seconds that a thread runs while others wait for its core: two ticks of the kernel, which fits measurements best."""
 COLD_S = 0.002
-"""For how long a thread waits for its core while another is free: half a tick of the kernel, on average."""
+"""Seconds that a thread waits for its core while another is free: half a tick of the kernel, on average."""
 
 
 class VirtualClock:
-    """Calls functions in the order of their times; ``events``, if kept: thread, what it did, from when to when."""
+    """Calls functions in the order of their times; ``events``: thread, work, start and end."""
 
     def __init__(self, costs: Costs, meter: Meter, trace: bool = False) -> None:
         self.costs, self.meter, self.now = costs, meter, 0.0
@@ -56,14 +56,14 @@ class VirtualClock:
             self.script.append((self.thread.spent(), call))
 
     def run(self) -> None:
-        """Call all functions, also those that they add."""
+        """Call all functions, including functions that they add."""
         while self._calls:
             self.now, _, call = heapq.heappop(self._calls)
             call()
 
 
 class _Task:
-    """What a thread has to do, or several that wait for each other; ``left_s``: work left, in seconds of a core."""
+    """Work of one or several threads; ``left_s``: work left, in seconds of a core."""
 
     def __init__(self, thread: Thread, n_threads: int, left_s: float, then: Effect) -> None:
         self.thread, self.n_threads, self.left_s, self.then = thread, n_threads, left_s, then
@@ -73,8 +73,8 @@ class _Task:
 class _Slot:
     """Cores that run the first one of some tasks.
 
-    ``since``: from when; ``turn``: from when its thread has run; ``planned``: which plan of the end of it holds;
-    ``n_shared``: cores that it shares with slots of one core, whose ``sharer`` it is.
+    ``since``: time of the last note of its work; ``turn``: start of its turn; ``planned``: number of the valid plan of
+    its end; ``n_shared``: cores that it shares with slots of one core, whose ``sharer`` it is.
     """
 
     def __init__(self, n_cores: int = 0, sharer: _Slot | None = None) -> None:
@@ -83,7 +83,7 @@ class _Slot:
 
     @property
     def rate(self) -> float:
-        """How fast the first task is; half as fast at most if a thread shares its core, as the others wait for it."""
+        """Speed of the first task; at most half if a thread shares its core, because the others wait for it."""
         n_threads = self.tasks[0].n_threads
         is_shared = self.n_cores - n_threads < self.n_shared > 0
         return min((self.n_cores - self.n_shared) / n_threads, 0.5 if is_shared else 1.0)
@@ -95,29 +95,29 @@ class _Slot:
 
     @property
     def load(self) -> int:
-        """Number of threads of the core that who wakes up would get."""
+        """Number of threads on the core that a waking thread would get."""
         return len(self.tasks) + (self.sharer is not None or (self.n_shared > 0 and not self.can_share))
 
 
 class Cores:
     """The cores of a host, and the scheduler of its threads.
 
-    As Linux does it: a thread that wakes up takes a free core, or interrupts the thread of another core, which goes on
-    after it. Threads of one core take turns of `TURN_S`. Those that have waited for `COLD_S` move to a free core. With
-    one of several threads that wait for each other it shares a core; such threads take what cores are free.
+    As in Linux, a waking thread takes a free core, or interrupts the thread of another core, which continues after it.
+    Threads of one core take turns of `TURN_S`. After waiting for `COLD_S` a thread moves to a free core. It shares a
+    core with one of several threads that wait for each other; these take the cores that are free.
     """
 
     def __init__(self, clock: VirtualClock, host: Machine) -> None:
         self.clock, self.host = clock, host
         self._n_free, self._slots = host.n_cores, list[_Slot]()
-        self._ended: tuple[Thread, _Slot] | None = None  # whose work has just ended, and may go on
+        self._ended: tuple[Thread, _Slot] | None = None  # its work has just ended, and may continue
 
     def n_busy(self, more: int) -> int:
         """Return how many cores are busy if ``more`` threads run."""
         return min(self.host.n_cores, self.host.n_cores - self._n_free + more)
 
     def run(self, thread: Thread, n_threads: int, seconds: float, then: Effect) -> None:
-        """Run ``n_threads`` threads, for some seconds of a core of speed 1 each, and call a function."""
+        """Run ``n_threads`` threads for some seconds of a core of speed 1 each, and call a function."""
         task = _Task(thread, n_threads, seconds, then)
         goes_on = False
         if self._ended and self._ended[0] is thread:
@@ -150,7 +150,7 @@ class Cores:
         planned, change = slot.planned, self._end
         seconds = max(slot.tasks[0].left_s, 0.0) / (self.host.speed * slot.rate)
         left_s = max(slot.turn + TURN_S - self.clock.now, 0.0)
-        if len(slot.tasks) > 1 and seconds > left_s + 1e-9:  # what is rounded is no work left
+        if len(slot.tasks) > 1 and seconds > left_s + 1e-9:  # ignore rounding errors
             seconds, change = left_s, self._turn
 
         def end() -> None:
@@ -160,24 +160,24 @@ class Cores:
         self.clock.after(seconds, end)
 
     def _share(self, slot: _Slot) -> _Slot:
-        """Return a slot for one of the cores of another one, which goes on."""
+        """Return a slot for one of the cores of another one, which continues."""
         self._change_shared(slot, 1)
         self._slots.append(_Slot(1, slot))
         return self._slots[-1]
 
     def _change_shared(self, slot: _Slot, n: int) -> None:
-        self._note(slot)
+        self._record_work(slot)
         slot.n_shared += n
         self._start(slot, goes_on=True)
 
-    def _note(self, slot: _Slot) -> None:
-        """Take note of the work that the first task of a slot has done."""
+    def _record_work(self, slot: _Slot) -> None:
+        """Record the work that the first task of a slot has done."""
         slot.tasks[0].left_s -= (self.clock.now - slot.since) * self.host.speed * slot.rate
         slot.since = self.clock.now
 
     def _stop(self, slot: _Slot) -> None:
-        """Have the first task of a slot wait, for its own cores or, after a time, for others that are free."""
-        self._note(slot)
+        """Pause the first task of a slot until its own cores or, after a time, others are free."""
+        self._record_work(slot)
         slot.tasks[0].stopped_at = self.clock.now
         self.clock.after(COLD_S, lambda: self._move_from(slot))
 
@@ -191,7 +191,7 @@ class Cores:
         self._ended = (task.thread, slot)
         task.then()
         if self._ended is None:
-            return  # its thread goes on
+            return  # its thread continues
         self._ended = None
         if slot.tasks:
             self._start(slot)
@@ -201,7 +201,7 @@ class Cores:
             self._move_from(other)
 
     def _close(self, slot: _Slot) -> None:
-        """Give back the cores of a slot without tasks, but those that it shares, which others have then alone."""
+        """Return the cores of a slot without tasks; shared ones go to the sharing slots."""
         self._slots.remove(slot)
         if slot.sharer is not None:
             self._change_shared(slot.sharer, -1)
@@ -229,7 +229,7 @@ class Thread:
         self.busy_s = 0.0
 
     def spent(self) -> float:
-        """Return the seconds of the work that was metered since the last call."""
+        """Return the seconds of the work metered since the last call."""
         return self.clock.meter.take_s(self.clock.costs, self.cores.n_busy(1))
 
     def collect(self, code: Effect) -> Script:
@@ -257,7 +257,7 @@ class Thread:
 
 
 class SerialThread(Thread):
-    """A thread that takes one job after the other: that of a server, or the one for the messages of a process."""
+    """A thread with a queue of jobs, such as a server's, or the message thread of a process."""
 
     def __init__(self, name: str, process: int, cores: Cores) -> None:
         super().__init__(name, process, cores)
@@ -265,14 +265,14 @@ class SerialThread(Thread):
         self._life: Iterator[tuple[str, float]] | None = None
 
     def put(self, what: str, seconds: float, begin: Effect, code: Effect, wake_s: float = 0.0) -> None:
-        """Add a job: call ``begin``, spend time, run code. If the thread is idle it first takes time to wake up."""
+        """Add a job: call ``begin``, spend time, run code. An idle thread first takes ``wake_s`` to wake up."""
         self._jobs.append((what, seconds, begin, code))
         if self._life is None:
             self._life = self._live()
             self.clock.after(wake_s, self._go_on)
 
     def _live(self) -> Iterator[tuple[str, float]]:
-        """Do all jobs; yield what takes how long."""
+        """Do all jobs; yield each piece of work and its seconds."""
         while self._jobs:
             what, seconds, begin, code = self._jobs.popleft()
             begin()
@@ -294,7 +294,7 @@ class _Stopped(BaseException):
 
 
 class CodeThread(Thread):
-    """A thread whose code waits within its calls, as that of a worker does; a real thread, too.
+    """A thread whose code waits within its calls, such as a worker's; it is also a real thread.
 
     Either its code runs, or the clock does.
     """
@@ -328,7 +328,7 @@ class CodeThread(Thread):
             raise self._error
 
     def pause(self) -> None:
-        """Wait until somebody calls `resume`; called by the code."""
+        """Wait until `resume` is called; called by the code."""
         self._back.release()
         self._go.acquire()
         if self._is_stopped:
@@ -349,14 +349,14 @@ class CodeThread(Thread):
                 self.pause()
 
     def play(self, code: Effect) -> None:
-        """Run a part of the code that does not wait, and its effects; called by the code."""
+        """Run code that does not wait, and its effects; called by the code."""
         for seconds, effect in self.collect(code):
             self.compute("exchange", 1, seconds)
             effect()
 
 
 class VirtualWait(Cancellation):
-    """Where the code of ``thread`` waits; ``waited_s``: for how long it has."""
+    """Wait of the code of ``thread``; ``waited_s``: for how long it has waited."""
 
     thread: CodeThread
 
@@ -374,10 +374,10 @@ class VirtualWait(Cancellation):
         pass
 
     def notify_all(self) -> None:
-        """Look whether the thread can go on."""
-        self._clock.effect(self._look)
+        """Check whether the thread can continue."""
+        self._clock.effect(self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         if self._until is not None and self._until():
             self._until = None
             self._clock.after(self._clock.costs.woken_s, self.thread.resume)
@@ -391,7 +391,7 @@ class VirtualWait(Cancellation):
 
 
 class Network:
-    """Connections between processes: of two hosts by their interfaces, within a host each by itself.
+    """Connections between processes: hosts share their interfaces; within a host each is separate.
 
     ``busy_s``: for how long each way has been busy.
     """
@@ -401,12 +401,12 @@ class Network:
         self._free_at, self.busy_s = defaultdict[Any, float](float), defaultdict[Any, float](float)
 
     def link(self, src: int, dst: int) -> Link:
-        """Return what connects two processes."""
+        """Return the link between two processes."""
         hosts = self._cluster.host_of
         return self._cluster.within if hosts[src] == hosts[dst] else self._cluster.between
 
     def carry(self, src: int, dst: int, n_bytes: int, then: Effect) -> None:
-        """Carry bytes from one process to another one, and call a function."""
+        """Carry bytes from one process to another, and call a function."""
         hosts, link = self._cluster.host_of, self.link(src, dst)
         seconds = n_bytes / link.bytes_per_s
         if hosts[src] == hosts[dst]:
@@ -422,7 +422,7 @@ class Network:
         self._clock.at(self._occupy(("read", cores), n_bytes / rate if rate else 0.0), then)
 
     def _occupy(self, way: object, seconds: float) -> float:
-        """Use a way once it is free; return until when."""
+        """Use a way once it is free; return the end of the use."""
         self._free_at[way] = max(self._clock.now, self._free_at[way]) + seconds
         self.busy_s[way] += seconds
         return self._free_at[way]

@@ -1,6 +1,6 @@
-"""Runs jobs: workers and servers as long-running tasks on a Dask cluster, their placement, and the driver.
+"""Run jobs: workers and servers as long-running tasks on a Dask cluster, and their driver.
 
-What verbs call is imported on first use, so that importing this package loads neither Dask nor the nets.
+Commands import the names below on first use, so importing this package loads neither Dask nor the nets.
 ``dask_setup`` is for ``dask scheduler --preload singa_dask.runtime``.
 """
 

@@ -13,7 +13,7 @@ from singa_dask.inputs import InputContext
 from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, RecordIds, ShardIndex
 from singa_dask.layers.forwarding import Forwarding
 from singa_dask.net import memory, wiring
-from singa_dask.net.replay import Run, run_verb
+from singa_dask.net.replay import Run, run_method
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.ops.contract import Array
 
@@ -187,13 +187,13 @@ def _without_data(sources: Sequence[Feature]) -> Iterator[None]:
         source.data, source.own_data = values, own
 
 
-def forward(layer: Layer, run: Run = run_verb) -> None:
+def forward(layer: Layer, run: Run = run_method) -> None:
     """Run a layer forward as a net does."""
     layer.prepare(layer.context.phase | Phase.FORWARD)
     run(layer, layer.context.phase | Phase.FORWARD, "forward")
 
 
-def backward(layer: Layer, adds: bool = False, run: Run = run_verb) -> None:
+def backward(layer: Layer, adds: bool = False, run: Run = run_method) -> None:
     """Run a layer backward as a net does."""
     phase = Phase.TRAIN | Phase.BACKWARD
     run(layer, phase | Phase.AGGREGATE_GRADIENT if adds else phase, "backward")
@@ -209,7 +209,7 @@ def results(
     weights: Sequence[Array] | None = None,
     back: bool = True,
     between: Callable[[], None] = lambda: None,
-    run: Run = run_verb,
+    run: Run = run_method,
 ) -> dict[str, Array]:
     """Run a layer forward and, with ``back``, backward; return copies of all that it has written, by name.
 

@@ -1,10 +1,12 @@
-"""How a net learns: algorithms for a batch, update rules, learning rates, initial values.
+"""Train nets: algorithms for a batch, update rules, learning rates, initial values.
 
 Algorithms
-    `algorithm`: the base class. `bp`, `cd`: back-propagation and contrastive divergence. `captured_step`: a step as one
-    launch on a GPU.
-Beside them
-    `updaters`, `schedules`, `initialisers`: one file a registry. `pass_metrics`: metrics of a whole pass of tests.
+    `algorithm`: the base class. `bp`, `cd`: back-propagation and contrastive divergence. `captured_step`: a training
+    step as one launch on a GPU.
+Registries
+    `updaters`, `schedules`, `initialisers`.
+Metrics
+    `pass_metrics`: metrics of a whole pass of tests.
 """
 
 from singa_dask.training.algorithm import ALGORITHMS, Algorithm

@@ -1,6 +1,7 @@
 """Algorithm: how one batch changes the params, SINGA's TrainOneBatch.
 
-An algorithm knows layers and params, but no servers: it calls back when it needs a param and when a gradient is ready.
+An algorithm knows layers and params but no servers: it calls ``collect`` before it uses a param, and ``update`` after
+it has computed a gradient.
 """
 
 from __future__ import annotations
@@ -26,13 +27,12 @@ REMEDY = (
     "clip_high, or check the data."
 )
 
-
 Collect = Callable[[Param], None]
 Update = Callable[[int, Param], None]
 
 
 def do_nothing(*_: object) -> None:
-    """Do nothing: the default of callers that keep the params themselves."""
+    """Do nothing: the default ``collect`` and ``update``."""
 
 
 class Algorithm:
@@ -43,18 +43,18 @@ class Algorithm:
     net : NeuralNet
         Allocated.
     collect : callable (param), optional
-        Returns when the values of a param are fresh; called before each layer's forward pass in training.
+        Waits until the values of a param are up to date; called before each layer's forward pass in training.
     update : callable (step, param), optional
-        Takes a gradient that is ready; called right after each layer's backward pass.
+        Takes a complete gradient; called right after each layer's backward pass.
     conf : AlgConf, optional
-        ``train_one_batch`` of the job; its ``user_conf`` is for algorithms of the user's own.
+        ``train_one_batch`` of the job; its ``user_conf`` is for custom algorithms.
 
     Attributes
     ----------
     block : type of Conf or None
         The block of ``train_one_batch`` that it reads, ``conf.block(XConf)``.
     layer : Layer or None
-        The one being computed, None between batches: where an error happened.
+        The layer being computed, to name it in errors; None between batches.
     """
 
     block: ClassVar[type[Conf] | None] = None
@@ -79,7 +79,7 @@ class Algorithm:
         """
 
     def capture_steps(self) -> None:
-        """Replay on a GPU what is the same in each step, if possible; gradients are then ready at its end only."""
+        """Capture the constant part of a step on a GPU, if possible; gradients then come at its end."""
 
     def train_one_batch(self, step: int) -> None:
         """Run forward and backward over the next batch of a training net."""
@@ -91,20 +91,20 @@ class Algorithm:
 
     @contextmanager
     def _batch(self) -> Iterator[None]:
-        """Compute a batch. Overflow shows as a loss that is not finite; a warning for each kernel helps nobody."""
+        """Compute a batch. An overflow is reported as a loss that is not finite, not as warnings."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             yield
         self.layer = None
 
     def check_losses(self, wait: bool = False) -> None:
-        """Check that every loss, or error of an RBM, is finite before a gradient reaches the params.
+        """Check that every loss, or error of an RBM, is finite, before a gradient reaches the params.
 
-        A GPU is not waited for: there it is the losses of some steps ago, unless ``wait`` says so.
+        On a GPU the losses of some steps ago are checked, unless ``wait``.
 
         Raises
         ------
         NumericError
-            One is not.
+            One is not finite.
         """
         losses = [layer for layer in self.net.layers if layer.traits.role in ("loss", "unsupervised")]
         for layer in losses:
@@ -119,7 +119,7 @@ class Algorithm:
         Raises
         ------
         NumericError
-            One is not.
+            One is not finite.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             for owner in self.net.owners:

@@ -1,4 +1,4 @@
-"""BP: back-propagation, through time in an unrolled net."""
+"""BP: back-propagation, in an unrolled net through time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,7 @@ from singa_dask.training.captured_step import CapturedStep
 
 
 def check_learns(net: NeuralNet) -> None:
-    """Check that back-propagation has a loss to start from, and changes a param.
-
-    Raises
-    ------
-    ConfigError
-        It has none, and which layer is likely to be missing.
-    """
+    """Raise a ConfigError, with advice, if there is no loss to start from, or no param to change."""
     layers = net.all_layers
     if not any(layer.traits.role == "loss" for layer in layers):
         message = f"the train net has no loss layer, so that nothing is learnt. {_missing_loss(net)}"
@@ -25,13 +19,13 @@ def check_learns(net: NeuralNet) -> None:
     if not any(layer.learns and layer.params for layer in layers):
         losses = ", ".join(dict.fromkeys(repr(layer.conf_name) for layer in layers if layer.traits.role == "loss"))
         first = next((layer.conf_name for layer in layers if layer.params), None)
-        hint = f"Does it read what comes from {first!r}?" if first else "Add one, e.g. an InnerProduct."
+        hint = f"Connect the loss to the output of {first!r}." if first else "Add one, e.g. an InnerProduct."
         message = f"no layer with params is below the loss {losses}, so that nothing is learnt. {hint}"
         raise ConfigError(Problem(("neuralnet", "layer"), message))
 
 
 def _missing_loss(net: NeuralNet) -> str:
-    """Say which loss layer to add."""
+    """Return advice on which loss layer to add."""
     layers = {node.layer: net.name2layer(node.name) for node in net.nodes if not node.inserted}
     inner = {name: layer for name, layer in layers.items() if layer.traits.role not in ("input", "output")}
     ends = [node for node in net.unread_layers() if node.layer in inner]
@@ -42,29 +36,26 @@ def _missing_loss(net: NeuralNet) -> str:
         return "Add one, e.g. a SoftmaxLoss."
     if layers[last].traits.predicts == "classes":
         below = layers[last].conf.srclayers[0]
-        return f"Put a SoftmaxLoss that reads {below!r} and {labels[-1]!r} in the place of the Softmax {last!r}."
-    return (
-        f"Add a SoftmaxLoss, or for values instead of classes a EuclideanLoss, that reads {last!r} and {labels[-1]!r}."
-    )
+        return f"Replace the Softmax {last!r} by a SoftmaxLoss that reads {below!r} and {labels[-1]!r}."
+    return f"Add a SoftmaxLoss, or a EuclideanLoss for regression, that reads {last!r} and {labels[-1]!r}."
 
 
-# Of a backward pass.
 BACK: Phase = Phase.TRAIN | Phase.BACKWARD
 
 
 @ALGORITHMS.register("BP", "BPTT")
 class BP(Algorithm):
-    """Back-propagation: features forward, gradients backward; those of params are sent as soon as they are ready.
+    """Back-propagation. The gradients of params are passed on as soon as they are complete.
 
-    In an unrolled net it is back-propagation through time, BPTT: the gradients of all time steps are summed, and
-    leave once, when the first step is reached.
+    In an unrolled net this is back-propagation through time, BPTT: the gradients of all time steps are summed, and
+    passed on once, when the first step is reached.
     """
 
     @classmethod
     def check(cls, net: NeuralNet) -> None:
         energy = [layer.name for layer in net.layers if layer.traits.role == "unsupervised"]
         if energy:
-            message = f"{', '.join(energy)}: layers that learn without a loss. Say CD."
+            message = f"{', '.join(energy)}: layers that learn without a loss. Set alg: CD."
             raise ConfigError(Problem(("train_one_batch", "alg"), message))
         check_learns(net)
 
@@ -72,11 +63,11 @@ class BP(Algorithm):
 
     @property
     def n_captures(self) -> int:
-        """How often a step was captured for a GPU to replay."""
+        """Number of times that a step was captured on a GPU."""
         return self._captured.n_captures if self._captured else 0
 
     def capture_steps(self) -> None:
-        # a user's own passes may do what cannot be captured
+        # custom passes may contain work that cannot be captured
         if type(self).forward is BP.forward and type(self).backward is BP.backward:
             self._captured = CapturedStep(self.net)
 
@@ -103,32 +94,32 @@ class BP(Algorithm):
             self.net.forward(layer, phase)
 
     def backward(self, step: int) -> None:
-        """Compute gradients in reverse order, and pass those of params to `update`."""
+        """Compute gradients in reverse order, and pass the gradients of params to `update`."""
         for layer in self.net.in_turn(BACK):
-            self._back_through(layer)
-            self._hand_over(step, layer)
+            self._backward(layer)
+            self._pass_on(step, layer)
 
-    def _back_through(self, layer: Layer) -> None:
+    def _backward(self, layer: Layer) -> None:
         """Compute the gradients of a layer."""
         self.layer = layer
         self.net.backward(layer, BACK)
         if layer.traits.role == "loss" and self.net.is_partitioned:
             self.share_loss(layer)
 
-    def _hand_over(self, step: int, layer: Layer) -> None:
+    def _pass_on(self, step: int, layer: Layer) -> None:
         """Pass the gradients of a layer's params to `update`, if they are complete."""
         for param in reversed(layer.params) if self.net.gradients_complete(layer) else ():
-            self.update(step, param)  # a bias first: it leaves in the message that its weights fill
+            self.update(step, param)  # a bias first: it travels in the message that its weights fill
 
     def _replay(self, captured: CapturedStep, step: int) -> None:
-        """Run the part of a step that is the host's, and have a GPU replay the rest."""
+        """Run the host's part of a step, and replay the rest on a GPU."""
         phase = Phase.TRAIN | Phase.FORWARD
 
         def compute() -> None:
             for layer in captured.layers:
                 layer.forward(phase)
             for layer in self.net.in_turn(BACK):
-                self._back_through(layer)
+                self._backward(layer)
 
         for layer in captured.readers:
             self.layer = layer
@@ -138,17 +129,17 @@ class BP(Algorithm):
             for param in layer.params:
                 self.collect(param)
             layer.prepare(phase)
-        # states have been reset by now; captured, the reset would be replayed in each step
+        # states were reset above; in the captured part the reset would be replayed in each step
         self.net.context.stream_start = False
         captured.run(compute)
         self.check_losses()
         for layer in self.net.in_turn(BACK):
-            self._hand_over(step, layer)
+            self._pass_on(step, layer)
 
     def share_loss(self, layer: Layer) -> None:
-        """Scale gradients of the mean over a part of the batch to its share in the mean over the whole batch.
+        """Scale gradients of the mean over a shard of the batch to its share in the mean over the whole batch.
 
-        Where all layers are partitioned by records it is the same to average over the workers.
+        If all layers are partitioned by records this equals the average over the workers.
         """
         n_shards = layer.site.batch_shard.count
         if n_shards == 1:

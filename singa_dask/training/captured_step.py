@@ -1,4 +1,4 @@
-"""CapturedStep: a training step whose kernels are captured once as a CUDA graph, and launched together."""
+"""CapturedStep: a training step whose kernels are captured once as a CUDA graph and launched together."""
 
 from __future__ import annotations
 
@@ -14,25 +14,21 @@ logger = logging.getLogger(__name__)
 
 # The first steps compile kernels and allocate scratch memory, which cannot be captured.
 FIRST_STEPS = 2
-# Gives up after so many captures, where memory differs from step to step.
+# After this many captures capturing is given up: memory differs from step to step.
 MAX_CAPTURES = 8
 
 
 class CapturedStep:
-    """A training step split in two: layers that read records on the host, and kernels that are the same in each step.
-
-    Parameters
-    ----------
-    net : NeuralNet
+    """A training step in two parts: layers that work on the host, and kernels to replay.
 
     Attributes
     ----------
     readers : list of Layer
-        They work on the host in each step, before `layers`.
+        Layers that work on the host in each step, before `layers`.
     layers : list of Layer
-        Those whose kernels are replayed.
+        Layers whose kernels are replayed.
     n_captures : int
-        How often kernels were captured.
+        Number of times that kernels were captured.
     """
 
     def __init__(self, net: NeuralNet) -> None:
@@ -49,22 +45,22 @@ class CapturedStep:
         self._possible = net.ops.supports_capture and not net.is_partitioned and self._readers_come_first()
 
     def _readers_come_first(self) -> bool:
-        """Tell whether what is read on the host depends on no kernels, and no layer there learns."""
+        """Return whether work on the host depends on no kernels, and no layer there learns."""
         first = set(self.readers)
         independent = all(first.issuperset(self.net.sources[layer]) for layer in self._on_host)
         return independent and not any(layer.learns for layer in self.readers)
 
     def should_replay(self) -> bool:
-        """Count a step; tell whether `run` is to compute it.
+        """Count a step; return whether `run` should compute it.
 
-        After scratch memory has grown a step runs uncaptured, as kernels keep tables of addresses on the device.
+        After scratch memory has grown a step runs uncaptured, because kernels keep tables of addresses on the device.
         """
         self._n_steps += 1
         has_grown, self._n_grown = self._n_grown != self.net.ops.n_grown, self.net.ops.n_grown
         return self._possible and self._n_steps > FIRST_STEPS and not has_grown
 
     def run(self, compute: Callable[[], None]) -> None:
-        """Replay the kernels of ``compute``, captured first if there is no valid graph of them.
+        """Replay the kernels of ``compute``, after capturing them if there is no valid graph.
 
         Parameters
         ----------
@@ -85,7 +81,7 @@ class CapturedStep:
         self._graph.replay(lambda key: key_at(key, context.step))
 
     def _addresses_of(self, feature: Feature) -> list[int]:
-        """Return where the kernels read what a layer on the host hands to them."""
+        """Return the addresses at which kernels read the output of a layer on the host."""
         data = feature.data if feature.has_data else None
         return [self.net.ops.address(x) for x in (data, feature.records.labels, feature.one_hot_index)]
 
@@ -97,7 +93,7 @@ class CapturedStep:
             self._possible = self.n_captures < MAX_CAPTURES
         except Exception as error:
             # whatever a driver or a layer cannot do during capture, it can do uncaptured
-            logger.warning("steps run uncaptured, as they cannot be captured: %s", error)
+            logger.warning("steps cannot be captured and run uncaptured: %s", error)
             self._graph, self._possible = None, False
         self._counts = []
         for layer, counts in zip(self.layers, before, strict=True):

@@ -1,4 +1,4 @@
-"""CD: contrastive divergence, which trains RBMs."""
+"""CD: contrastive divergence, for RBMs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class CDConf(Conf):
     """``cd_conf``: contrastive divergence."""
 
     cd_k: Size = 1
-    """Steps of Gibbs sampling."""
+    """Number of Gibbs sampling steps."""
     persistent: bool = False
-    """Go on with the chains of the step before instead of from the records; a resumed job does so too."""
+    """Continue the chains of the last step instead of starting at the records; a resumed job continues them too."""
 
 
 @ALGORITHMS.register()
@@ -26,8 +26,8 @@ class CD(Algorithm):
     """CD-k, after Hinton (2002), and its persistent form, after Tieleman (2008).
 
     One positive pass, through all layers, and ``cd_conf.cd_k`` negative ones, through the layers of RBMs: Gibbs
-    sampling that begins at the records or, with ``cd_conf.persistent``, where it stopped in the batch before. Only
-    those layers learn; others compute as in a test, so that nothing is dropped out below an RBM.
+    sampling that starts at the records or, with ``cd_conf.persistent``, where it stopped in the batch before. Only
+    RBM layers learn; the others compute as in a test, so that nothing is dropped out below an RBM.
     """
 
     block = CDConf
@@ -43,20 +43,20 @@ class CD(Algorithm):
         own = [param for layer in rbm for param in layer.params]
         problems = []
         if net.is_partitioned:
-            message = "CD trains nets that are partitioned by records alone. Say partition_dim: 0, and no location."
+            message = "CD trains only nets that are partitioned by records. Set partition_dim: 0, and no location."
             problems.append(Problem(("neuralnet", "partition_dim"), message))
         if not rbm:
             problems.append(Problem(("train_one_batch", "alg"), "CD trains RBMVis and RBMHid, and the net has none."))
         for layer in rbm:
             if isinstance(layer, RBMHid) and layer.weight.owner is not layer.visible.weight.owner:
                 message = (
-                    f"{layer.name!r} has other weights than its RBMVis. Say share_from: {layer.visible.weight.name}."
+                    f"{layer.name!r} has other weights than its RBMVis. Set share_from: {layer.visible.weight.name}."
                 )
                 problems.append(Problem(net.param_path(layer.weight.name), message))
         for owner in dict.fromkeys(param.owner for param in own):
             others = [other for other in net.sharers(owner) if other not in own]
             if others:
-                message = f"{others[0].name!r} learns too, from a loss: CD has no gradient of it."
+                message = f"{others[0].name!r} also learns from a loss, whose gradient CD does not compute."
                 problems.append(Problem(net.param_path(others[0].name), message))
         if problems:
             raise ConfigError(problems)
@@ -74,7 +74,7 @@ class CD(Algorithm):
             for layer in reversed(self.rbm):
                 self.layer = layer
                 self.net.backward(layer, Phase.TRAIN)
-                for param in reversed(layer.params):  # a bias first: it leaves in the message that its weights fill
+                for param in reversed(layer.params):  # a bias first: it travels in the message that its weights fill
                     self.update(step, param)
 
     def test_one_batch(self, phase: Phase) -> None:
@@ -85,7 +85,7 @@ class CD(Algorithm):
             self.reconstruct(Phase.TEST)
 
     def sample(self) -> None:
-        """Run the Gibbs chains; the first reconstruction is always that of the records, for their error."""
+        """Run the Gibbs chains; the first pass always reconstructs the records, for their error."""
         conf = self.conf.block(CDConf)
         self.reconstruct(Phase.TEST)
         chains = self.hidden if conf.persistent else []

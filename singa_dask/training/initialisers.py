@@ -1,4 +1,4 @@
-"""Initialisers: how the initial values of params are drawn, and their registry; after SINGA's src/utils/param.cc.
+"""Initialisers: draw the initial values of params; after SINGA's src/utils/param.cc.
 
 Rows and columns are those of a matrix (outputs, inputs).
 """
@@ -27,14 +27,14 @@ class Initialiser:
     Parameters
     ----------
     conf : InitConf
-        Its ``user_conf`` is for initialisers of the user's own.
+        Its ``user_conf`` is for custom initialisers.
 
     Attributes
     ----------
     block : type of Conf or None
         The block of ``init`` that it reads, ``conf.block(XConf)``.
     needs_matrix : bool
-        Whether it is for params with rows and columns only.
+        Whether it only draws params with rows and columns.
     """
 
     block: ClassVar[type[Conf] | None] = None
@@ -44,7 +44,7 @@ class Initialiser:
         self.conf = conf
 
     def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Return values of ``shape``, floats; draw from ``random`` alone."""
+        """Return floats of ``shape``, drawn only from ``random``."""
         raise TypeError(f"{type(self).__name__} draws nothing: it has no fill()")
 
 
@@ -103,7 +103,7 @@ class UniformSqrtFanIn(Uniform):
 
 @INITIALISERS.register()
 class UniformSqrtFanInOut(Uniform):
-    """Uniform / sqrt(rows + columns); for Glorot's bounds say low -2.449, high 2.449 (the root of 6), as with SINGA."""
+    """Uniform / sqrt(rows + columns); low -2.449 and high 2.449, sqrt(6), are Glorot's bounds."""
 
     needs_matrix = True
 
@@ -112,15 +112,15 @@ class UniformSqrtFanInOut(Uniform):
 
 
 FFT_VALUES = 1 << 20
-"""So many values are transformed at once: 40 MB beside the result."""
+"""Number of values that are transformed at once, which takes 40 MB beside the result."""
 
 
 @INITIALISERS.register()
 class Orthogonal(Initialiser):
-    """``value`` times a random matrix whose rows, or columns where there are fewer of these, are orthonormal.
+    """``value`` times a random matrix with orthonormal rows, or columns if these are fewer.
 
-    It is cut from three rounds of random signs and a Hartley transform, after Yu et al. (2016), Orthogonal random
-    features: the same bits for any number of threads, which a QR decomposition does not promise.
+    Made by three rounds of random signs and a Hartley transform, after Yu et al. (2016), Orthogonal random features:
+    the same bits for any number of threads, which a QR decomposition does not guarantee.
     """
 
     needs_matrix = True
@@ -144,14 +144,12 @@ def initial_values(conf: InitConf, param_name: str, shape: Sequence[int], seed: 
 
     Parameters
     ----------
-    conf : InitConf
-    param_name : str
     shape : sequence of int
-        Of the whole param, however it is cut into slices later.
+        Of the whole param, independent of its slices.
     seed : int
         The job's.
     dtype : dtype
-        Drawn in float32 for every precision, so that float64 starts from the same net.
+        Values are drawn in float32 for every precision, so that float64 starts from the same net.
 
     Returns
     -------
@@ -162,13 +160,7 @@ def initial_values(conf: InitConf, param_name: str, shape: Sequence[int], seed: 
 
 
 def check_initialisers(net: NeuralNet) -> None:
-    """Check that initialisers and params fit each other, before anything starts.
-
-    Raises
-    ------
-    ConfigError
-        An initialiser is unknown, or needs a matrix where the param is none; all at once.
-    """
+    """Raise a ConfigError that lists all initialisers that are unknown or need a matrix."""
     problems = []
     for param in whole_params(net.logical):
         if param.conf.init is None:
@@ -185,7 +177,7 @@ def check_initialisers(net: NeuralNet) -> None:
 
 
 def with_initialisers(job: JobConf, net: NeuralNet) -> JobConf:
-    """Return the job with an ``init`` for each param of the training net that has none: what its layer says.
+    """Return the job with the default ``init`` of the layer for each param that lacks one.
 
     A param that uses the values of another one needs none.
     """

@@ -1,7 +1,7 @@
-"""What the key ``metrics`` of a job names: computed from the outputs of loss layers over a whole pass of tests.
+"""PassMetrics: compute the ``metrics`` of a job from loss layers over a whole pass of tests.
 
-Definitions are those of scikit-learn. What is kept of a pass are arrays: counts of (true, predicted) classes, moments
-of values in float64, and outputs where their order matters. Any division into parts gives the same metrics.
+Definitions are those of scikit-learn. The state is a set of arrays: counts of (true, predicted) classes, moments of
+values in float64, and outputs if their order matters. Any division of a pass into parts gives the same metrics.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from singa_dask.ops.contract import Array
 logger = logging.getLogger(__name__)
 
 MAX_BYTES = 256 << 20
-"""Most bytes of outputs that are kept for the metrics that need their order; with more these are undefined."""
+"""Most bytes of outputs that are kept for metrics that depend on their order; with more these are undefined."""
 MAX_CLASSES = 2000
 """Most classes of a confusion matrix."""
 OF_TWO = {"precision": "precision_macro", "recall": "recall_macro", "f1": "f1_macro", "roc_auc": "roc_auc_ovr"}
-"""Metrics of two classes, and what to say for more."""
+"""Metrics of two classes, and those to use for more."""
 State = Mapping[str, Array]
 
 
@@ -35,14 +35,14 @@ class PassMetrics:
     Parameters
     ----------
     net : NeuralNet
-        Shapes are enough.
+        Only its shapes are used.
     names : sequence of str
         See `conf.watched`.
 
     Raises
     ------
     ConfigError
-        Nobody knows a metric, or the net has no loss layer that it can be computed from.
+        A metric is unknown, or the net has no loss layer from which it can be computed.
     """
 
     def __init__(self, net: NeuralNet, names: Sequence[str]) -> None:
@@ -51,11 +51,11 @@ class PassMetrics:
             name: layer for name, layer in layers.items() if layer.traits.role == "loss" and layer.traits.predicts
         }
         facts = {name: (loss.traits.predicts, loss.features[0].size) for name, loss in losses.items()}
-        missing = "there is no SoftmaxLoss, SigmoidCrossEntropyLoss or EuclideanLoss that it is computed from."
+        missing = "it needs a SoftmaxLoss, SigmoidCrossEntropyLoss or EuclideanLoss."
         problems = [Problem(*mistake) for mistake in check_metrics(names)]
         fitting: dict[str, list[str]] = {name: [] for name in facts}
         for i, metric in enumerate(dict.fromkeys(names)):
-            unfit = {name: _misfit(metric, name, *fact) for name, fact in facts.items()}
+            unfit = {name: _why_unfit(metric, name, *fact) for name, fact in facts.items()}
             for name in (fit := [name for name, reason in unfit.items() if not reason]):
                 fitting[name].append(metric)
             if not fit:
@@ -70,55 +70,55 @@ class PassMetrics:
         return bool(self._scores)
 
     def add(self, net: NeuralNet) -> None:
-        """Add the batch that a net has computed last: this one, or one for batches of another size."""
+        """Add the batch that a net has computed last: this net, or one for batches of another size."""
         for layer in net.layers if self._scores else ():
             scores = self._scores.get(layer.conf_name)
             if scores is not None:
                 outputs = layer.rows(0) if scores.kind == "values" else layer.features[0].data
                 wanted = layer.labels(1) if scores.kind == "classes" else layer.rows(1)
                 y, p = (np.asarray(net.ops.to_host(each)) for each in (wanted, outputs))
-                if scores.kind == "classes" and (y < 0).any():  # ignored by the loss
+                if scores.kind == "classes" and (y < 0).any():  # the loss ignores these
                     y, p = y[y >= 0], p[y >= 0]
                 scores.add(y, p)
 
     def state(self) -> State:
-        """Return what has been added, as arrays by ``<layer>:<name>``, for `merge`."""
+        """Return the state, as arrays by ``<layer>:<name>``, for `merge`."""
         states = {layer: scores.state() for layer, scores in self._scores.items()}
         return {f"{layer}:{name}": array for layer, state in states.items() for name, array in state.items()}
 
     def merge(self, state: State) -> None:
-        """Add what another one has added; the same in the same order gives the same bits."""
+        """Add the state of another one; equal states in equal order give equal bits."""
         for layer, scores in self._scores.items():
             scores.merge(
                 {name.removeprefix(f"{layer}:"): state[name] for name in state if name.startswith(f"{layer}:")}
             )
 
     def values(self) -> dict[str, float]:
-        """Return the metrics by name; nan where one is undefined. Confusion matrices are not among them."""
+        """Return the metrics by name except confusion matrices; nan if one is undefined."""
         return {name: scores.value(metric) for name, metric, scores in self._each() if metric != CONFUSION}
 
     def matrices(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Return confusion matrices by name: how many records of each class, in rows, are predicted as each class."""
+        """Return confusion matrices by name: the number of records by true class (rows) and predicted class."""
         return {name: scores.confusion() for name, metric, scores in self._each() if metric == CONFUSION}
 
     def _each(self) -> Iterator[tuple[str, str, Scores]]:
-        """Yield what a metric of a layer is called, the metric, and the scores of the layer."""
+        """Yield the full name of each metric, the metric, and the scores of its layer."""
         for layer, scores in self._scores.items():
             for metric in scores.names:
                 yield metric if self._times[metric] == 1 else f"{layer}.{metric}", metric, scores
 
 
-def _misfit(metric: str, layer: str, kind: str, n: int) -> str:
+def _why_unfit(metric: str, layer: str, kind: str, n: int) -> str:
     """Return why a metric cannot be computed from the ``n`` outputs of a layer; empty if it can."""
     top, several = TOP.fullmatch(metric), kind == "labels" and n > 1
     if (metric in VALUES) != (kind == "values"):
-        return f"layer {layer!r} has {'values' if kind == 'values' else 'probabilities'}."
+        return f"layer {layer!r} outputs {'values' if kind == 'values' else 'probabilities'}."
     if kind == "labels" and (
         top or metric in ("perplexity", "roc_auc_ovr") or (several and metric in (CONFUSION, "balanced_accuracy"))
     ):
-        return f"it is for classes that exclude each other, and layer {layer!r} has labels."
+        return f"it needs classes that exclude each other, and layer {layer!r} has labels."
     if metric in OF_TWO and n != (2 if kind == "classes" else 1) and not (several and metric == "roc_auc"):
-        return f"it is for two classes, and layer {layer!r} has {n}. Say {OF_TWO[metric]}."
+        return f"it needs two classes, and layer {layer!r} has {n}. Use {OF_TWO[metric]}."
     if metric == CONFUSION and n > MAX_CLASSES:
         return f"layer {layer!r} has {n} classes. Expected at most {MAX_CLASSES}."
     if top and not 0 < int(top[1]) < n:
@@ -127,15 +127,9 @@ def _misfit(metric: str, layer: str, kind: str, n: int) -> str:
 
 
 class Scores:
-    """Metrics of one layer.
+    """Metrics of one layer with ``n`` outputs.
 
-    Parameters
-    ----------
-    kind : {"classes", "labels", "values"}
-        Probabilities of classes that exclude each other, of labels that do not, or values.
-    n : int
-        Number of outputs.
-    names : sequence of str
+    These are probabilities of ``"classes"`` that exclude each other, of independent ``"labels"``, or ``"values"``.
     """
 
     def __init__(self, kind: str, n: int, names: Sequence[str]) -> None:
@@ -144,8 +138,6 @@ class Scores:
         self._n_bytes = 0
         self._arrays: dict[str, Array] = {}
         self._kept: list[tuple[Array, Array]] = []
-
-    # -- what is kept --------------------------------------------------------------------------------------
 
     def add(self, y: Array, p: Array) -> None:
         """Add a batch: labels (N,), or targets (N, n); outputs (N, n)."""
@@ -163,7 +155,7 @@ class Scores:
                 return
             y, predicted = true[:, 0], predicted[:, 0]
         else:
-            # of equal ones the higher class comes first, as in the accuracy
+            # among equal probabilities the higher class is predicted, as in the accuracy
             predicted = self.n - 1 - np.argmax(p[:, ::-1], axis=1)
         keys, counts = np.unique(y.astype(np.int64) * self._n_classes + predicted, return_counts=True)
         self.merge({"keys": keys, "pairs": counts.astype(np.int64)})
@@ -175,12 +167,12 @@ class Scores:
             self.merge({"own": np.array([len(y), likelihood, *hits])})
 
     def state(self) -> State:
-        """Return what has been added, as arrays by name, for `merge`."""
+        """Return the state, as arrays by name, for `merge`."""
         kept = dict(zip("yp", map(np.concatenate, zip(*self._kept, strict=True)), strict=False))
         return {**self._arrays, **kept, "n_bytes": np.array([self._n_bytes])}
 
     def merge(self, state: State) -> None:
-        """Add what another one has added."""
+        """Add the state of another one."""
         known = self._arrays
         if "keys" in state:
             both = [known, state] if "keys" in known else [state]
@@ -191,7 +183,9 @@ class Scores:
         for name in {"counts", "own"} & state.keys():
             known[name] = known.get(name, 0) + state[name]
         if "moments" in state:
-            known["moments"] = _joined(known["moments"], state["moments"]) if "moments" in known else state["moments"]
+            known["moments"] = (
+                _merge_moments(known["moments"], state["moments"]) if "moments" in known else state["moments"]
+            )
         self._n_bytes += int(state["n_bytes"][0]) if "n_bytes" in state else 0
         if self._n_bytes <= MAX_BYTES:
             self._kept += [(state["y"], state["p"])] if "y" in state else []
@@ -202,8 +196,6 @@ class Scores:
                 "%s: undefined, as more than %d MiB of outputs would have to be kept.", names, MAX_BYTES >> 20
             )
 
-    # -- the metrics ---------------------------------------------------------------------------------------
-
     def value(self, name: str) -> float:
         """Return a metric; nan if it is undefined."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -211,7 +203,7 @@ class Scores:
 
     def _value(self, name: str) -> float:
         if name in VALUES:
-            return _of_values(name, self._arrays["moments"])
+            return _value_metric(name, self._arrays["moments"])
         if name in RANKED:
             return self._ranked(name)
         if name == "perplexity":
@@ -230,11 +222,11 @@ class Scores:
             return float(by_class[-1])
         if average == "weighted" and true.sum():
             return float(np.average(by_class, weights=true))
-        # a class that neither is there nor is predicted does not count; a label does
+        # a class that neither occurs nor is predicted does not count; a label does
         return float(np.mean(by_class[(predicted > 0) | (true > 0) | ("counts" in self._arrays)]))
 
     def _counted(self) -> npt.NDArray[np.int64]:
-        """Return, by class or label, how many are rightly predicted, predicted, and there: (3, n)."""
+        """Return the number of hits, predictions and occurrences of each class or label: (3, n)."""
         if "counts" in self._arrays:
             return self._arrays["counts"]
         (true, predicted), pairs = np.divmod(self._arrays["keys"], self._n_classes), self._arrays["pairs"]
@@ -242,14 +234,14 @@ class Scores:
         return np.stack([np.bincount(classes, n, self._n_classes) for classes, n in of]).astype(np.int64)
 
     def confusion(self) -> npt.NDArray[np.int64]:
-        """Return how many records of each class, in rows, are predicted as each class: (n, n)."""
+        """Return the number of records by true class (rows) and predicted class: (n, n)."""
         matrix = np.zeros(self._n_classes**2, np.int64)
         if self._arrays:
             matrix[self._arrays["keys"]] = self._arrays["pairs"]
         return matrix.reshape(self._n_classes, -1)
 
     def _ranked(self, name: str) -> float:
-        """Return the mean of a metric of the order of outputs over classes, or labels."""
+        """Return a metric that depends on the order of outputs, averaged over classes or labels."""
         y, p = map(np.concatenate, zip(*self._kept, strict=True)) if self._kept else (np.empty(0), np.full(1, np.nan))
         if np.isnan(p).any():
             return np.nan
@@ -264,8 +256,8 @@ class Scores:
 def _area(name: str, is_true: Array, p: Array) -> float:
     """Return the average precision, or the area under the ROC curve, of one class or label.
 
-    The former is the mean of the precision over steps of recall, 0 if nothing is true. The latter is the share of
-    pairs, of a true record and another one, that are in the right order; half of those that are equal.
+    The former is the mean precision over steps of recall, 0 if nothing is true. The latter is the share of pairs of a
+    true and a false record that are in the right order; equal ones count half.
     """
     _, index, counts = np.unique(-p, return_inverse=True, return_counts=True)
     right = np.bincount(index, is_true, len(counts))
@@ -278,28 +270,28 @@ def _area(name: str, is_true: Array, p: Array) -> float:
 def _moments(t: Array, x: Array) -> Array:
     """Return sums over records by target: (6, n).
 
-    Number of records; the first target; their mean minus that, and the sum of squared deviations; sums of squared and
-    absolute errors.
+    Number of records; first target; mean deviation from it; sum of squared deviations from the mean; sums of squared
+    and absolute errors.
     """
-    # of equal targets exactly their value, of targets far from 0 with all digits
+    # deviations from the first target are exact for equal targets, and keep all digits of targets far from 0
     apart, error = t - t[0], t - x
     n, mean = np.full(t.shape[1], float(len(t))), apart.mean(0)
     return np.stack([n, t[0], mean, ((apart - mean) ** 2).sum(0), (error**2).sum(0), np.abs(error).sum(0)])
 
 
-def _joined(a: Array, b: Array) -> Array:
-    """Return the moments of two parts together (Chan et al. 1983)."""
+def _merge_moments(a: Array, b: Array) -> Array:
+    """Return the moments of the union of two parts (Chan et al. 1983)."""
     n, difference = a[0] + b[0], (b[1] - a[1]) + (b[2] - a[2])
     deviations = a[3] + b[3] + difference**2 * a[0] * b[0] / n
     return np.stack([n, a[1], a[2] + difference * b[0] / n, deviations, a[4] + b[4], a[5] + b[5]])
 
 
-def _of_values(name: str, moments: Array) -> float:
+def _value_metric(name: str, moments: Array) -> float:
     """Return the mean of a metric over the targets."""
     n, _, _, deviations, squares, absolutes = moments
     if name != "r2":
         return float(np.mean({"mse": squares / n, "mae": absolutes / n, "rmse": np.sqrt(squares / n)}[name]))
-    # of a constant target: 1 if it is met, else 0
+    # for a constant target 1 if it is met, else 0
     constant = np.where(squares > 0, 0.0, 1.0)
     by_target = np.where(deviations > 0, 1 - squares / deviations, constant)
     return float(np.mean(by_target)) if n[0] > 1 else np.nan

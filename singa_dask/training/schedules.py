@@ -1,6 +1,6 @@
-"""Learning-rate schedules, each with its block of the job file, and their registry; after SINGA's src/utils/updater.cc.
+"""Learning-rate schedules, each with its block of the job file; after SINGA's src/utils/updater.cc.
 
-In the formulas t is the step, b ``base_lr``, f the ``change_freq`` of the schedule's own block, or the job's steps.
+In formulas t is the step, b is ``base_lr``, f is ``change_freq`` of the schedule's block, or the job's steps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Schedule:
     Parameters
     ----------
     conf : LRGenConf
-        Its ``user_conf`` is for schedules of the user's own.
+        Its ``user_conf`` is for custom schedules.
 
     Attributes
     ----------
@@ -43,17 +43,17 @@ class Schedule:
     reads: ClassVar[tuple[str, ...]] = ("base_lr",)
 
     def __init__(self, conf: LRGenConf) -> None:
-        # the block is read once, not in each step
+        # read the block once, not in each step
         self.conf = conf if self.block is None else conf.with_block(conf.block(self.block))
         self.base = conf.base_lr
 
     def __call__(self, step: int) -> float:
-        """Return the rate at a step, which counts from 0."""
+        """Return the rate at a step, counted from 0."""
         raise TypeError(f"{type(self).__name__} does not say its rate: it has no __call__()")
 
     @classmethod
     def lasting(cls, conf: LRGenConf, n_steps: int) -> LRGenConf:
-        """Return the conf of a schedule that ends with a job of so many steps, where it does not say when it ends."""
+        """Return a conf that ends after ``n_steps`` of a job, if it does not set its own end."""
         if cls.block is None or not issubclass(cls.block, FallingConf):
             return conf
         block = conf.block(cls.block)
@@ -68,7 +68,7 @@ SCHEDULES.base = Schedule
 def displayed_rate(conf: LRGenConf, step: int) -> float | None:
     """Return the learning rate of a step for display.
 
-    None where a schedule of the user's own fails: the server that applies the rate reports that error.
+    None if a custom schedule fails: the server that applies the rate reports that error.
     """
     try:
         return SCHEDULES.find(conf.type)(conf)(step)
@@ -105,22 +105,16 @@ class StepSchedule(Schedule):
 
 
 class FallingConf(Conf):
-    """The block of a schedule that comes to an end."""
+    """The block of a schedule that ends."""
 
     change_freq: Size | None = None
     """Steps until the final rate; by default all steps of the job."""
 
     @property
     def n_steps(self) -> int:
-        """Steps until the final rate.
-
-        Raises
-        ------
-        ConfigError
-            Neither the block nor a job says them.
-        """
+        """Steps until the final rate; ConfigError if neither the block nor a job sets them."""
         if self.change_freq is None:
-            raise ConfigError(f"{self.block_key}: change_freq is missing, and no job says how many steps it has.")
+            raise ConfigError(f"{self.block_key}: change_freq is missing, and no job sets the number of steps.")
         return self.change_freq
 
 
@@ -130,12 +124,12 @@ class LinearConf(FallingConf):
     final_lr: NonNegative
     """Final rate."""
     clamp: bool = True
-    """Stay at ``final_lr`` after ``change_freq`` steps; false goes on falling, below zero, as SINGA does."""
+    """Stay at ``final_lr`` after ``change_freq`` steps; false keeps falling, below zero, as SINGA does."""
 
 
 @SCHEDULES.register("Linear")
 class LinearSchedule(Schedule):
-    """(1 - t / f) b + t / f final_lr until f, then final_lr; without ``clamp`` it runs on, below zero, as in SINGA."""
+    """(1 - t / f) b + t / f final_lr until f, then final_lr; without ``clamp`` it keeps falling."""
 
     block = LinearConf
 
@@ -180,7 +174,7 @@ class InverseTConf(Conf):
     """``inverset_conf``: ``base_lr / (1 + step / final_lr)``."""
 
     final_lr: Positive
-    """Steps in which the rate is halved first (SINGA's name)."""
+    """Steps until the rate is halved (SINGA's name)."""
 
 
 @SCHEDULES.register()
@@ -208,23 +202,23 @@ class FixedStepConf(Conf):
     """``fixedstep_conf``: from ``step[i]`` on, the rate is ``step_lr[i]``."""
 
     step: Many[Count] = Field(min_length=1)
-    """Steps at which the rate changes, rising."""
+    """Steps at which the rate changes, in rising order."""
     step_lr: Many[NonNegative] = Field(min_length=1)
-    """Rates, as many as steps."""
+    """Rates, one for each step."""
 
     def rules(self) -> Iterator[Finding]:
         """Check that lengths are equal and steps rise."""
         n_steps, n_rates = len(self.step), len(self.step_lr)
         if n_steps != n_rates:
-            yield ("step_lr",), f"expected as many rates as there are steps, {n_steps}, got {n_rates}."
+            yield ("step_lr",), f"expected one rate for each of the {n_steps} steps, got {n_rates}."
         for place, (before, after) in enumerate(pairwise(self.step), start=1):
             if after <= before:
-                yield ("step", place), f"expected steps that rise, got {after} after {before}."
+                yield ("step", place), f"expected rising steps, got {after} after {before}."
 
 
 @SCHEDULES.register()
 class FixedStep(Schedule):
-    """``step_lr[i]`` for the last i with t >= ``step[i]``; the first before them all. ``base_lr`` is not used."""
+    """``step_lr[i]`` for the last i with t >= ``step[i]``, or the first; ``base_lr`` is not used."""
 
     block = FixedStepConf
     reads = ()
@@ -242,15 +236,15 @@ class CosineConf(FallingConf):
     final_lr: NonNegative = 0.0
     """Final rate; the rate stays there."""
     restart_factor: Size | None = None
-    """Start again from ``base_lr`` after each period; the next one is so many times as long."""
+    """Restart from ``base_lr`` after each period; the next period is longer by this factor."""
 
 
 @SCHEDULES.register()
 class Cosine(Schedule):
     """final_lr + (b - final_lr) (1 + cos(pi t / f)) / 2 until f, then final_lr.
 
-    The cosine of Loshchilov and Hutter (2017), SGDR. With ``restart_factor`` m the rate is that of t = 0 again at step
-    f, and falls in m f steps, then in m^2 f, and so on.
+    The cosine of Loshchilov and Hutter (2017), SGDR. With ``restart_factor`` m the rate restarts at step f, and falls
+    in m f steps, then in m^2 f, and so on.
     """
 
     block = CosineConf
@@ -267,7 +261,7 @@ class Cosine(Schedule):
 
 
 def _cosine(first: float, last: float, part: float) -> float:
-    """Return a rate on half a cosine from the first to the last, at this part of the way."""
+    """Return a rate on half a cosine from ``first`` to ``last``, at ``part`` of the way."""
     return last + (first - last) * (1 + math.cos(math.pi * part)) / 2
 
 
@@ -277,19 +271,19 @@ class OneCycleConf(FallingConf):
     change_freq: int | None = Field(default=None, ge=2)
     """Steps until the final rate; by default all steps of the job."""
     rising_part: float = Field(default=0.3, gt=0, lt=1)
-    """Part of the steps in which the rate rises."""
+    """Share of the steps in which the rate rises."""
     first_factor: float = Field(default=25.0, ge=1)
-    """The first rate is ``base_lr`` over this."""
+    """The first rate is ``base_lr`` divided by this."""
     final_factor: float = Field(default=1e4, ge=1)
-    """The final rate is the first one over this."""
+    """The final rate is the first rate divided by this."""
 
 
 @SCHEDULES.register()
 class OneCycle(Schedule):
-    """From b / first_factor along half a cosine to b at step r, then to b / (first_factor final_factor) at step f - 1.
+    """From b / first_factor by half a cosine to b at r, then to b / (first_factor final_factor) at f - 1.
 
-    r is rising_part f - 1. After f - 1 the rate stays. The policy of Smith and Topin (2018), Super-convergence; the
-    momentum stays the same.
+    r is rising_part f - 1. After f - 1 the rate stays. The policy of Smith and Topin (2018), Super-convergence, with a
+    constant momentum.
     """
 
     block = OneCycleConf
@@ -307,17 +301,17 @@ class WarmUpConf(Conf):
     """``warmup_conf``: the first ``n_steps`` rates of another schedule are scaled down."""
 
     n_steps: Size
-    """Steps until the rate is that of the other schedule."""
+    """Steps until the rate equals that of the other schedule."""
     schedule: LRGenConf
     """The other schedule, as in ``learning_rate``: its type, base_lr and block."""
 
 
 @SCHEDULES.register()
 class WarmUp(Schedule):
-    """min((t + 1) / n_steps, 1) s(t), s(t) being the rate of ``schedule``; ``base_lr`` beside it is not used.
+    """min((t + 1) / n_steps, 1) s(t), where s is ``schedule``; ``base_lr`` beside it is not used.
 
-    The gradual warm-up of Goyal et al. (2017), Accurate, large minibatch SGD. Both count steps from 0, so that the
-    other schedule goes on as it would without.
+    The gradual warm-up of Goyal et al. (2017), Accurate, large minibatch SGD. Both count steps from 0, so the other
+    schedule is not delayed.
     """
 
     block = WarmUpConf

@@ -1,7 +1,7 @@
-"""Update rules of the servers, each with its block of the job file: value and gradient of a slice in, new value out.
+"""Update rules of the servers, with their blocks of the job file; after SINGA's updater.cc.
 
-After SINGA's src/utils/updater.cc. The mathematics of each is a formula, of which `ops` makes kernels, or an
-`Updater.rule`; both work value by value, so that cutting a param into slices never changes a bit.
+A rule computes new values of a slice from its values and gradient. It is a formula, from which `ops` makes kernels, or
+an `Updater.rule`. Both work value by value, so that slicing a param never changes a bit.
 """
 
 from __future__ import annotations
@@ -23,37 +23,36 @@ UPDATERS: Registry[Updater] = Registry("updater")
 
 
 class _State(dict[str, Array]):
-    """What `Updater.rule` keeps of a piece, by name."""
+    """State of a piece by name, for `Updater.rule`."""
 
     def __setitem__(self, name: str, values: Array) -> None:
         if values is not self[name]:
-            raise TypeError(f"state[{name!r}] = ... is not kept. Write into its memory: state[{name!r}][...] = ...")
+            raise TypeError(f"state[{name!r}] = ... has no effect. Write into its memory: state[{name!r}][...] = ...")
 
     def __missing__(self, name: str) -> Array:
         raise TypeError(f"there is no state {name!r}. Name it in state_names.")
 
 
 class Updater:
-    """One rule for all params, for one thread. It keeps no state: that belongs to whoever keeps the slice.
+    """One rule for all params, for one thread. It has no state: the owner of a slice keeps it.
 
     Parameters
     ----------
     conf : UpdaterConf
-        Its ``user_conf`` is for rules of the user's own.
+        Its ``user_conf`` is for custom rules.
 
     Attributes
     ----------
     ops : Ops
-        Kernels for the memory that slices lie in; numpy's until another is set.
+        Kernels for the memory of the slices, by default NumPy's.
     state_names : tuple of str
-        Arrays like the value that `update` wants, zeros at first.
+        Arrays like the value that `update` needs, initially zeros.
     block : type of Conf or None
         The block of ``updater`` that it reads, ``conf.block(XConf)``.
     reads : tuple of str
-        Other keys of ``updater`` that it reads, of those that not all read: ``momentum``, ``delta``.
+        Optional keys of ``updater`` that it reads: ``momentum``, ``delta``.
     decoupled_decay : bool
-        Weight decay makes the values smaller before the rule, ``w *= 1 - lr weight_decay``, and is not in the
-        gradient.
+        Weight decay shrinks the values before the rule, ``w *= 1 - lr weight_decay``, and is not in the gradient.
     """
 
     block: ClassVar[type[Conf] | None] = None
@@ -62,7 +61,7 @@ class Updater:
     state_names: tuple[str, ...] = ()
 
     def __init__(self, conf: UpdaterConf) -> None:
-        # the block is read once, not in each update
+        # read the block once, not in each update
         self.conf = conf if self.block is None else conf.with_block(conf.block(self.block))
         self.ops: Ops = NumpyOps()
         self.schedule = SCHEDULES.find(conf.learning_rate.type)(conf.learning_rate)
@@ -70,14 +69,14 @@ class Updater:
     def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
         """Change one piece of a slice in place.
 
-        Functions of numpy with an ``out`` compute on arrays of a GPU too.
+        NumPy functions with an ``out`` also compute on arrays of a GPU.
 
         Parameters
         ----------
         w : (n,) float
             Values.
         g : (n,) float
-            Gradient, read only; weight decay is in it unless that is decoupled.
+            Gradient, read only; includes weight decay unless that is decoupled.
         lr : float
             Learning rate.
         t : int
@@ -87,7 +86,7 @@ class Updater:
         tmp, tmp2 : (n,) arrays
             Scratch.
         """
-        raise TypeError(f"{type(self).__name__} does not say how to update: it has no rule()")
+        raise TypeError(f"{type(self).__name__} cannot update: it has no rule()")
 
     def update(
         self,
@@ -109,7 +108,7 @@ class Updater:
         step : int
             The worker's step, for the learning rate.
         n_updates : int
-            Updates that this slice has seen before.
+            Earlier updates of this slice.
         value : (n,) float
             A view of the param's memory.
         grad : (n,) float
@@ -117,13 +116,14 @@ class Updater:
         state : dict of str to (n,) arrays
             By `state_names`. Each of ``value``, ``grad`` and these may be an `ArrayList` of slices.
         n_sharers : int
-            What the sum is divided by.
+            Divisor of the sum.
         lr_scale, wd_scale : float, or both sequences of float
-            The param's own factors of learning rate and weight decay; of a list those of each slice, or of all.
+            The param's own factors of learning rate and weight decay; for a list one for all slices, or one for each.
         scale : float
-            Multiplies the average, to clip it by the norm of all gradients.
+            Factor of the average, to clip it by the norm of all gradients.
         """
-        # SINGA clips the sum over sharers, so that the result depends on their number. It does not clip at all for
+        # SINGA clips the sum over sharers, so the result depends on their number, and does not clip at all for
+        # AdaDelta, Adam and AdamMax; here clip_low and clip_high always hold.
         # AdaDelta, Adam and AdamMax; here clip_low and clip_high always hold.
         rate, share, t = self.schedule(step), scale / n_sharers, n_updates + 1
         if not isinstance(lr_scale, Sequence) or not isinstance(wd_scale, Sequence):
@@ -138,7 +138,7 @@ class Updater:
             self._apply_each(value, grad, lrs, t, state, Each(preps))
 
     def _prepared(self, rate: float, share: float, lr_scale: float, wd_scale: float) -> tuple[float, Preparation]:
-        """Return the learning rate of a param, and what is done to its gradient."""
+        """Return the learning rate of a param, and the preparation of its gradient."""
         conf, lr, decay = self.conf, rate * lr_scale, self.conf.weight_decay * wd_scale
         prep = Preparation(conf.clip_low, conf.clip_high, share, decay)
         return lr, prep._replace(decay=0.0, value_factor=1 - lr * decay) if self.decoupled_decay else prep
@@ -153,7 +153,7 @@ class Updater:
     def _apply_each(
         self, w: Arrays, g: Arrays, lrs: Sequence[float], t: int, state: Mapping[str, Arrays], preps: Each[Preparation]
     ) -> None:
-        """Update slices, each with a learning rate and a preparation of its own."""
+        """Update slices, each with its own learning rate and preparation."""
         for k, (lr, prep) in enumerate(zip(lrs, preps, strict=True)):
             self._apply(w[k], g[k], lr, t, {name: arrays[k] for name, arrays in state.items()}, prep)
 
@@ -162,14 +162,14 @@ UPDATERS.base = Updater
 
 
 class KernelUpdater(Updater):
-    """A rule that is a formula, of which ops makes a kernel, which prepares the gradient too.
+    """A rule with a formula, from which ops makes a kernel that prepares the gradient too.
 
     Attributes
     ----------
     formula : UpdateRule
         It changes ``w``, and the first arrays of `state_names`.
     fused : bool
-        The kernel is all of it: not so in a subclass with a `rule` of its own around it.
+        Whether the kernel does everything; false in a subclass with its own `rule`.
     """
 
     formula: UpdateRule
@@ -181,11 +181,11 @@ class KernelUpdater(Updater):
             cls.fused = False
 
     def numbers(self, lr: float, t: int) -> Sequence[float]:
-        """Return the numbers of the formula for a learning rate, and an update counted from 1."""
-        raise TypeError(f"{type(self).__name__} does not say how to update: it has no numbers()")
+        """Return the numbers of the formula for a learning rate and an update, counted from 1."""
+        raise TypeError(f"{type(self).__name__} cannot update: it has no numbers()")
 
     def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
-        """Change values in place, of a slice, of a piece of one, or of several slices, by the kernel alone."""
+        """Change values in place by the kernel alone: of a slice, of a piece of one, or of several slices."""
         names = self.state_names[: len(self.formula.arrays) - 1]
         self.ops.update(self.formula, prep, self.numbers(lr, t), g, w, *(state[name] for name in names))
 
@@ -215,15 +215,15 @@ class SGDConf(Conf):
     """``sgd_conf``."""
 
     velocity: Literal["steps", "gradients"] = "steps"
-    """What momentum adds up: steps, as in SINGA, or gradients, as in PyTorch. Both are the same while the learning rate
-    is. When it changes, steps keep the size that they had, and the sum of gradients takes the new rate at once."""
+    """What momentum accumulates: steps, as in SINGA, or gradients, as in PyTorch. They differ only after the learning
+    rate changes: steps keep their size, and a sum of gradients takes the new rate at once."""
 
 
 @UPDATERS.register()
 class SGD(KernelUpdater):
     """v = mu v - lr g, w += v; without ``momentum`` mu, w -= lr g.
 
-    With ``velocity: gradients``, v = mu v + g, w -= lr v, as PyTorch has it.
+    With ``velocity: gradients``, v = mu v + g, w -= lr v, as in PyTorch.
     """
 
     block = SGDConf
@@ -296,7 +296,10 @@ class AdaDeltaConf(Conf):
 
 @UPDATERS.register()
 class AdaDelta(KernelUpdater):
-    """h = rho h + (1 - rho) g^2, d = g sqrt(u + delta) / sqrt(h + delta), u = rho u + (1 - rho) d^2, w -= lr d."""
+    """h = rho h + rest g^2, d = g sqrt(u + delta) / sqrt(h + delta), u = rho u + rest d^2, w -= lr d.
+
+    rest is 1 - rho.
+    """
 
     block = AdaDeltaConf
     reads = ("delta",)
@@ -343,8 +346,8 @@ ADAM_OF_SINGA = UpdateRule("adam_of_singa", _NUMBERS, "m v", f"{_MEANS}; w -= lr
 class Adam(KernelUpdater):
     """m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, w -= lr m' / (sqrt(v') + delta).
 
-    m' = m / (1 - b1^t) and v' = v / (1 - b2^t), as Kingma and Ba (2015) have it. With ``bias_correction: false``
-    it is SINGA's w -= lr m / sqrt(v + delta).
+    m' = m / (1 - b1^t) and v' = v / (1 - b2^t), after Kingma and Ba (2015). With ``bias_correction: false`` it is
+    SINGA's w -= lr m / sqrt(v + delta).
     """
 
     block = AdamConf
@@ -365,7 +368,7 @@ class Adam(KernelUpdater):
 
 @UPDATERS.register()
 class AdamW(Adam):
-    """Adam with decoupled weight decay: w *= 1 - lr weight_decay before its step (Loshchilov and Hutter, 2019)."""
+    """Adam with decoupled weight decay: w *= 1 - lr weight_decay first (Loshchilov and Hutter, 2019)."""
 
     decoupled_decay = True
 
@@ -374,8 +377,8 @@ class AdamW(Adam):
 class AdamMax(KernelUpdater):
     """m = b1 m + (1 - b1) g, u = max(b2 u, |g|), w -= lr / (1 - b1^t) m / (u + delta).
 
-    AdaMax of Kingma and Ba (2015), which has no delta: it only keeps 0 / 0 away. With ``bias_correction: false``
-    it is SINGA's u = max(b2 u, |g|) + delta, w -= lr m / u.
+    AdaMax of Kingma and Ba (2015), where delta only avoids 0 / 0. With ``bias_correction: false`` it is SINGA's
+    u = max(b2 u, |g|) + delta, w -= lr m / u.
     """
 
     block = AdamMaxConf

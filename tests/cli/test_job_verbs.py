@@ -215,7 +215,7 @@ def test_another_user_looks_at_a_job_and_stops_it(
     assert "stopped by " in stopped.stderr
     code, said = job.end()
     assert code == 143, said
-    assert " stops the job: it ends with a checkpoint." in said
+    assert ": stopping with a checkpoint." in said
     assert (job.run / "summary.json").exists(), said
     summary = json.loads((job.run / "summary.json").read_text())
     assert (summary["state"], summary["reason"].startswith("stopped by ")) == ("stopped", True)

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import ROOT, Call
 
 LOSS = "    - name: loss\n      type: SoftmaxLoss\n      srclayers: [fc, data]\n"
-LOSSES = "a SoftmaxLoss, or for values instead of classes a EuclideanLoss,"
+LOSSES = "a SoftmaxLoss, or a EuclideanLoss for regression,"
 
 
 def refused(call: Call, path: Path, verb: str = "validate", *words: str) -> str:
@@ -26,7 +26,7 @@ def refused(call: Call, path: Path, verb: str = "validate", *words: str) -> str:
         ("", f"Add {LOSSES} that reads 'fc' and 'data'."),
         (
             "    - {name: prob, type: Softmax, srclayers: fc}\n",
-            "Put a SoftmaxLoss that reads 'fc' and 'data' in the place of the Softmax 'prob'.",
+            "Replace the Softmax 'prob' by a SoftmaxLoss that reads 'fc' and 'data'.",
         ),
         ("    - {name: right, type: Accuracy, srclayers: [fc, data]}\n", f"Add {LOSSES} that reads 'fc' and 'data'."),
         (LOSS + "      include: test\n", f"Add {LOSSES} that reads 'fc' and 'data'."),
@@ -52,7 +52,7 @@ def test_a_loss_that_reads_nothing_that_learns(call: Call, job: Path) -> None:
     job.write_text(job.read_text().replace(LOSS, loss))
     line = refused(call, job)
     assert "no layer with params is below the loss 'loss', so that nothing is learnt." in line
-    assert line.endswith("Does it read what comes from 'fc'?")
+    assert line.endswith("Connect the loss to the output of 'fc'.")
 
 
 def test_a_net_without_params(call: Call, job: Path) -> None:

@@ -118,7 +118,7 @@ def test_mistakes_of_a_job_are_those_of_validate(call: Call, file: Path, monkeyp
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--what-if", "hosts=2"], "several hosts have a link"),
+        (["--what-if", "hosts=2"], "several hosts need a link"),
         (["--what-if", "cores=2", "--scheduler", "tcp://127.0.0.1:1"], "--what-if is for a cluster that is not there"),
         (["--set", "train_step=1"], "train_step"),
         (["--set", "gpu=0"], "gpu: plans are for jobs on CPUs. Say --cpu."),

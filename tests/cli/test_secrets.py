@@ -15,7 +15,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 import singa_dask as sd
 from singa_dask import redaction
 from singa_dask.errors import SingaError
-from singa_dask.observe import observers
+from singa_dask.observe import mlflow_run
 from tests.cli.conftest import DIGITS, TINY, Call
 from tests.runtime.processes import cluster
 
@@ -91,7 +91,7 @@ def check_hidden(*shown: str, folder: Path | None = None) -> None:
 @pytest.mark.parametrize("remote", [False, True])
 def test_a_run_keeps_none(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remote: bool) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    monkeypatch.setattr(observers, "CLOSE_S", 60.0)
+    monkeypatch.setattr(mlflow_run, "CLOSE_S", 60.0)
     runs = tmp_path / "out"
     url = f"{URL}/runs/r" if remote else str(runs / "r")
     option = f"neuralnet.layer[data].store_conf.storage_options.secret={SECRET}"

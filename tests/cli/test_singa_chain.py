@@ -84,13 +84,13 @@ def test_what_is_not_there_is_told_with_its_place(call: Call) -> None:
         assert result.exit_code == 2, result.output
         assert result.stderr == (
             "rbm2.conf:7:18: checkpoint_path[0]: examples/rbm/rbm1/checkpoint/step20-worker0: not found. Expected this "
-            "file, as SINGA writes it, or a checkpoint of step 20 by a run in the workspace examples/rbm/rbm1: it has "
-            "none. Run the job of that workspace first.\n"
+            "file, as SINGA writes it, or a checkpoint of step 20 by a run in the workspace examples/rbm/rbm1: there "
+            "is no checkpoint. Run the job of that workspace first.\n"
         ).replace("examples/", f"{Path.cwd()}/examples/" if verb == "test" else "examples/")
     assert call("run", "rbm1.conf", "--quiet", "--set", "train_steps=5").exit_code == 0
     result = call("validate", "rbm2.conf")
     assert result.exit_code == 2
-    assert "it has those of steps 5. Name one of these, or train for 20 steps first." in result.stderr
+    assert "steps 5 are there. Name one of these, or train for 20 steps first." in result.stderr
 
 
 @pytest.mark.long

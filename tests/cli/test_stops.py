@@ -80,7 +80,7 @@ def test_a_signal_to_all_processes_stops_the_run_and_the_last_line_goes_on(
     with started("run", job, *sets, "--run-dir", run) as process:
         said = stop_at(process, "Train @ step 2:", number)
     assert process.returncode == 128 + number
-    assert any(line.startswith(f"{number.name}: the job stops with a checkpoint") for line in said)
+    assert any(line.startswith(f"{number.name}: stopping with a checkpoint") for line in said)
     step = json.loads((run / "summary.json").read_text())["steps"]
     command = f"singa-dask run {shlex.quote(str(job))} --set train_steps=1000000 --cluster"
     assert said[-1].startswith(f"to go on from step {step}: {command}")

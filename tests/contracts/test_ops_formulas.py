@@ -124,26 +124,24 @@ def test_mish_takes_few_passes() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("x +", "it is no expression"),
-        ("", "it is no expression"),
+        ("x +", "it is not an expression"),
+        ("", "it is not an expression"),
         ("y * x", "unknown name 'y'"),
-        ("erf(x)", r"it has 'erf\(x\)'"),
-        ("max(x)", r"it has 'max\(x\)'"),
-        ("x ** 3", r"it has 'x \*\* 3'"),
-        ("x if x else 1", "it has 'x if x else 1'"),
-        ("'1'", "it has \"'1'\""),
-        ("True", "it has 'True'"),
-        ("x * 1e39", r"it has '1e\+39'"),
+        ("erf(x)", r"'erf\(x\)' is not supported"),
+        ("max(x)", r"'max\(x\)' is not supported"),
+        ("x ** 3", r"'x \*\* 3' is not supported"),
+        ("x if x else 1", "'x if x else 1' is not supported"),
+        ("'1'", "\"'1'\" is not supported"),
+        ("True", "'True' is not supported"),
+        ("x * 1e39", r"'1e\+39' is not supported"),
         ("x / (1 - 1)", "it divides by 0"),
-        ("y = x", "its last part is no expression"),
+        ("y = x", "its last part is not an expression"),
         ("x; x", "expected assignments before its last part"),
         ("import os; x", "expected assignments before its last part"),
     ],
 )
 def test_what_a_formula_refuses(text: str, words: str) -> None:
-    with pytest.raises(
-        ConfigError, match=rf"formula .*: {words}.* It may have x, numbers, \+ - \* /, \*\* 2, exp, log"
-    ):
+    with pytest.raises(ConfigError, match=rf"formula .*: {words}.* Expected x, numbers, \+ - \* /, \*\* 2, exp, log"):
         Formula(text, "1")
     with pytest.raises(ConfigError, match=words):
         Formula("x", text)

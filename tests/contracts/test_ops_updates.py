@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.ops import NumpyOps
-from singa_dask.ops.contract import ArrayList
-from singa_dask.ops.types import Preparation
+from singa_dask.ops.contract import ArrayList, Preparation
 from singa_dask.ops.update_rules import UpdateRule
 from singa_dask.training import updaters
 from tests.contracts.arrays import close, draw, get, put

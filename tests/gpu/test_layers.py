@@ -13,6 +13,7 @@ import pytest
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.inputs import InputContext
 from singa_dask.layers import LAYERS, Context, Feature, Layer, Raw
+from singa_dask.layers.feature import on_host
 from singa_dask.net import memory, wiring
 from singa_dask.ops import NumpyOps
 from singa_dask.testing.case import CPU, Case, backward, forward, results, source, wire
@@ -82,7 +83,7 @@ def test_every_layer_is_here() -> None:
 def of_numbers(kind: str, ops: NumpyOps, dtype: Any, **conf: Any) -> dict[str, Any]:
     x = Feature(np.shape(NUMBERS), dtype, requires_grad=False)
     values = np.array(NUMBERS, dtype)
-    x.data = values if x.on_host else ops.from_host(values)
+    x.data = values if on_host(x) else ops.from_host(values)
     return outcome(wire(kind, [x], context(), 3, ops, **conf))
 
 

@@ -16,6 +16,7 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import NumericError
 from singa_dask.inputs import InputContext
 from singa_dask.layers import Param
+from singa_dask.layers.feature import on_host
 from singa_dask.net import make_net
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
 from singa_dask.training import ALGORITHMS, UPDATERS, Algorithm, initial_values
@@ -193,7 +194,7 @@ def test_a_step_waits_for_nothing_and_allocates_nothing_of_its_size(
 ) -> None:
     run = Run(jobs[name], gpu)
     run.train(range(2))
-    features = [feature for each in run.net.layers for feature in each.features if not feature.on_host]
+    features = [feature for each in run.net.layers for feature in each.features if not on_host(feature)]
     # labels are new memory in each step
     least = 1 + max(math.prod(feature.shape[:1]) for feature in features) * 8
     empty = gpu.empty

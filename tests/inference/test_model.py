@@ -172,7 +172,7 @@ WRONG: list[tuple[Any, str]] = [
     ([[1], [2, 3]], "x: records of several shapes"),
     ([b"no picture"], "x, picture 0: not an image"),
     (np.ma.masked_equal(np.eye(784)[:2], 1), "x: masked values, expected a value everywhere"),
-    (SimpleNamespace(toarray=None), r"x: an object of type types.SimpleNamespace, .*Say toarray\(\)"),
+    (SimpleNamespace(toarray=None), r"x: an object of type types.SimpleNamespace, .*Call toarray\(\)"),
     (None, "x: a single value, expected an array"),
     (pd.DataFrame({"a": ["x"]}), "x, column 'a': values of type .*string, expected numbers"),
 ]

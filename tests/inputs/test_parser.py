@@ -169,7 +169,7 @@ def test_a_store_of_ours_is_told_it_too() -> None:
 
 
 def test_a_layer_that_says_nothing_is_told_so() -> None:
-    with pytest.raises(TypeError, match="Layer does not say its shapes"):
+    with pytest.raises(TypeError, match="Layer has no setup"):
         wiring.wire(Layer(LayerConf(name="own", type="Own"), InputContext()), [Feature((1, 1))], get_ops("numpy"))
 
 

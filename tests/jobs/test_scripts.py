@@ -40,7 +40,7 @@ def test_a_script_without_a_guard_is_told_what_to_write(job: sd.Job, tmp_path: P
     lines = ended.stderr.splitlines()
     assert sum(line.startswith("Traceback") for line in lines) == 1
     assert "the cluster has not started" in lines[-1]
-    assert f'{tmp_path}/script.py. Put what that does below if __name__ == "__main__":' in lines[-1]
+    assert f'{tmp_path}/script.py. Put the calls there below if __name__ == "__main__":' in lines[-1]
     assert not (tmp_path / "run").exists()
 
 

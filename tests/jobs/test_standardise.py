@@ -228,7 +228,9 @@ def test_a_net_without_the_numbers_is_refused(tmp_path: Path) -> None:
 
 def test_tests_standardise_as_training_does(table: str) -> None:
     made = job({"path": table}, "CSVInput", test={"standardise": False}, test_freq=10, test_steps=1)
-    with pytest.raises(ConfigError, match=r"standardise: the training net has standardise: true. Say the same here"):
+    with pytest.raises(
+        ConfigError, match=r"standardise: the training net has standardise: true. Set the same value here"
+    ):
         train(made, Path(table).parent / "run")
 
 

@@ -49,7 +49,7 @@ def test_a_feature_counts_the_values_of_a_record() -> None:
 
 def test_a_layer_without_verbs_says_so() -> None:
     layer = Layer(LayerConf.model_validate({"name": "mine", "type": "Mine"}), Context())
-    with pytest.raises(TypeError, match=r"Layer does not say its shapes: it has no setup\(\)"):
+    with pytest.raises(TypeError, match=r"Layer has no setup\(\)"):
         layer.setup()
     with pytest.raises(TypeError, match=r"has no forward\(\)"):
         layer.forward(Phase.TRAIN)
@@ -125,7 +125,7 @@ def test_a_param_that_the_traits_do_not_name_is_refused() -> None:
             self.add_param((2,))
 
     layer = Unnamed(LayerConf.model_validate({"name": "mine", "type": "Unnamed"}), Context())
-    with pytest.raises(TypeError, match=r"Unnamed adds a param that its traits do not name\. Say Traits"):
+    with pytest.raises(TypeError, match=r"Unnamed adds a param that its traits do not name\. Write Traits"):
         wiring.wire(layer, [], None)
 
 

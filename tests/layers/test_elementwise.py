@@ -42,5 +42,5 @@ def test_a_wrong_derivative_does_not() -> None:
 
 
 def test_what_is_no_formula_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"formula 'erf\(x\)': it has 'erf\(x\)'\. It may have x, numbers"):
+    with pytest.raises(ConfigError, match=r"formula 'erf\(x\)': 'erf\(x\)' is not supported\. Expected x, numbers"):
         wire(Unreadable, [source((3, 4))])

@@ -37,6 +37,6 @@ def test_records_need_no_gradient() -> None:
 
 
 def test_refuses_images() -> None:
-    words = "srclayers: 'src0' gives records of (3, 2, 2), expected rows. Say GroupNorm for images."
+    words = "srclayers: 'src0' gives records of (3, 2, 2), expected rows. Use GroupNorm for images."
     with pytest.raises(ConfigError, match=re.escape(words)):
         wire("LayerNorm", [source((2, 3, 2, 2))])

@@ -157,9 +157,14 @@ def test_keys_and_values_are_kept_from_batch_to_batch(n_at_once: int, base: floa
     [
         ((6, 2, 3, 1), T, {}, "srclayers: 'src0' gives records of (2, 3, 1), expected rows."),
         ((6, 5), T, {}, f"{KEY}.num_heads: expected a number that divides the 5 features, got 2."),
-        ((6, 6), T, {"carry_state": True}, f"{KEY}.carry_state: later batches are read by none before."),
-        ((6, 6), T, {"carry_state": True, "causal": True}, "only where nothing is trained"),
-        ((6, 6), 1, {}, "unroll_len: there is one time step"),
+        (
+            (6, 6),
+            T,
+            {"carry_state": True},
+            f"{KEY}.carry_state: it needs causal: true, as later batches are not known.",
+        ),
+        ((6, 6), T, {"carry_state": True, "causal": True}, "not carried from batch to batch in training"),
+        ((6, 6), 1, {}, "unroll_len: there is only one time step"),
         ((6, 6), T, {"rotary_base": 10.0}, f"{KEY}.rotary_base: expected an even number of features a head, got 3."),
     ],
 )
@@ -171,7 +176,7 @@ def test_refuses(shape: tuple[int, ...], n_steps: int, block: dict[str, Any], wo
 @pytest.mark.parametrize(
     ("shapes", "block", "words"),
     [
-        ([(4, D)], {}, "srclayers[1]: there is one time step, which"),
+        ([(4, D)], {}, "srclayers[1]: there is only one time step"),
         ([(5 * N, 4)], {}, f"srclayers[1]: keys and values are made of (10, 4), expected (10, {D}), as wide"),
         ([(5 * N, D)], {"rotary_base": 9.0}, "rotary_base: time steps of two sequences have no distance."),
         ([(5 * N, D), (5 * N, D)], {}, "srclayers: MultiHeadAttention takes 1 to 2 sources, and at most one Padding"),

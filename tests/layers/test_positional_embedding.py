@@ -63,7 +63,7 @@ def test_positions_go_on_from_batch_to_batch() -> None:
     [
         ((6, 2, 2, 2), {}, "srclayers: 'src0' gives records of (2, 2, 2), expected rows."),
         ((6, 4), {"max_length": 2}, "positionalembedding_conf.max_length: expected at least 3, the time steps, got 2."),
-        ((6, 4), {"carry_state": True}, "only where nothing is trained"),
+        ((6, 4), {"carry_state": True}, "not carried from batch to batch in training"),
     ],
 )
 def test_refuses(shape: tuple[int, ...], block: dict[str, Any], words: str) -> None:

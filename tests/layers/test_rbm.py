@@ -192,7 +192,7 @@ def test_features_in_bfloat16() -> None:
 @pytest.mark.parametrize("sources", [["x"], ["x", "hid", "more"]])
 def test_the_visible_layer_reads_records_and_the_hidden_layer(sources: list[str]) -> None:
     conf = {"name": "vis", "type": "RBMVis", "srclayers": sources, "rbm_conf": {"hdim": H}}
-    with pytest.raises(ConfigError, match=r"RBMVis reads two layers: that of the records, then an RBMHid"):
+    with pytest.raises(ConfigError, match=r"RBMVis reads two layers: the records, and an RBMHid"):
         wiring.wire(RBMVis(LayerConf.model_validate(conf), context()), [records()], get_ops("numpy"))
 
 
@@ -203,5 +203,5 @@ def test_the_hidden_layer_reads_a_visible_one() -> None:
 
 def test_what_closes_the_loop_is_a_hidden_layer() -> None:
     vis, _ = pair(records())
-    with pytest.raises(ConfigError, match=r"expected an RBMHid, 'hid' is none\."):
+    with pytest.raises(ConfigError, match=r"expected an RBMHid, but 'hid' is not one\."):
         vis.bind_feedback(records())

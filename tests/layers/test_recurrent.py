@@ -188,11 +188,11 @@ def test_what_cannot_be_is_refused() -> None:
     sources = [source((4, D)), source((4, H))]
     with pytest.raises(ConfigError, match=r"the first state is \(4, 5\), expected \(2, 5\)"):
         recurrent("GRU", sources, 2)
-    with pytest.raises(ConfigError, match=r"that of 'src1'\. Leave that out, or carry_state"):
+    with pytest.raises(ConfigError, match=r"'src1' gives the first state\. Remove that source, or carry_state"):
         recurrent("LSTM", sources, carry_state=True)
-    with pytest.raises(ConfigError, match=r"does not compute in bf16\. Say precision: float32, or float64"):
+    with pytest.raises(ConfigError, match=r"does not compute in bf16\. Use precision: float32 or float64"):
         recurrent("RNN", [source((4, D))], where=Context(dtype=BFLOAT16))
-    with pytest.raises(ConfigError, match=r"gru_conf\.carry_state: the last time step comes first"):
+    with pytest.raises(ConfigError, match=r"gru_conf\.carry_state: with reverse no batch continues"):
         recurrent("GRU", [source((4, D))], 2, carry_state=True, reverse=True)
     with pytest.raises(ConfigError, match="needs this block, with dim_hidden"):
         wire("LSTM", [source((4, D))])

@@ -65,7 +65,7 @@ def test_a_class_token_comes_first() -> None:
 @pytest.mark.parametrize(
     ("kind", "x", "n_steps", "conf", "words"),
     [
-        ("TimePooling", rows(T), T, {}, "unroll_len: TimePooling makes one record of all time steps. Say 1"),
+        ("TimePooling", rows(T), T, {}, "unroll_len: TimePooling makes one record of all time steps. Set 1"),
         ("TimePooling", rows(1), 1, {}, "srclayers[0]: 'src0' has one time step. Expected several"),
         ("Stack", rows(1), 1, {}, "srclayers[0]: 'src0' has one time step."),
         ("ClassToken", rows(T), T, {}, "unroll_len: expected 4, one more than 'src0' has, got 3."),

@@ -222,7 +222,7 @@ def test_records_are_the_same_whoever_reads_them(table: str, places: dict[str, A
     for net in again.nets:
         net.seek({"data": cursor})
         with pytest.raises(
-            CheckpointError, match=r"no input layer 'dat' in this net to go on from. Did you mean 'data'"
+            CheckpointError, match=r"this net has no input layer 'dat' to continue. Did you mean 'data'"
         ):
             net.seek({"dat": cursor})
     for mine, theirs in ((again, group), (group, one)):

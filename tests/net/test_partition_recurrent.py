@@ -193,7 +193,7 @@ def test_carried_states_are_dropped_where_the_text_starts_anew(kind: str, where:
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_parts_do_not_carry_states(kind: str) -> None:
     layers = [*text(), recurrent("h", kind, "in", block={"carry_state": True}, **PARTS), *end("h")]
-    with pytest.raises(ConfigError, match=r"carry_state cannot be cut by features\. Say 0 or -1") as found:
+    with pytest.raises(ConfigError, match=r"carry_state cannot be partitioned by features\. Use 0 or -1") as found:
         Group(job([], neuralnet={"layer": layers, "unroll_len": N_STEPS}), 2)
     assert found.value.problems[0].path == ("neuralnet", "layer", 3, "partition_dim")
     Group(job([], neuralnet={"layer": layers, "unroll_len": N_STEPS}), 1)

@@ -236,7 +236,7 @@ def test_too_few_features() -> None:
     layers = net(0, 1, True)
     layers[2] = dense("b", "a", 3, partition_dim=1)
     assert refused(layers, 4) == [
-        "neuralnet.layer[2].partition_dim: 3 features cannot be shared by 4 workers. Say 0, or -1."
+        "neuralnet.layer[2].partition_dim: 3 features cannot be shared by 4 workers. Use 0 or -1."
     ]
 
 
@@ -244,8 +244,8 @@ def test_too_few_features_of_a_source() -> None:
     layers = net(0, 1, False)
     layers[1] = dense("a", "data", 3, partition_dim=0)
     assert refused(layers, 4) == [
-        "neuralnet.layer[2].partition_dim: what it reads cannot be shared by the workers: "
-        "expected at most 3, axis 1 of (3, 3), got 4. Say another partition_dim."
+        "neuralnet.layer[2].partition_dim: its sources cannot be partitioned among the workers: "
+        "expected at most 3, axis 1 of (3, 3), got 4. Set another partition_dim."
     ]
 
 

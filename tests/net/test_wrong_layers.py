@@ -50,7 +50,7 @@ def test_a_false_accumulates_is_found_in_an_unrolled_net(monkeypatch: pytest.Mon
     layers = [DATA, tested, dense("fc2", "tested", 3), layer("loss", "SoftmaxLoss", "fc2", "data")]
     group = Group(job([], neuralnet={"layer": layers, "unroll_len": 2}), 1)
     group.nets[0].is_watched = True
-    with pytest.raises(PartError, match=r"speed accumulates is false: the gradient of param 'tested.gain'"):
+    with pytest.raises(PartError, match=r"Speed\(accumulates=True\) is false: the gradient of param 'tested.gain'"):
         group.train(1)
 
 

@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 import pytest
 
 from singa_dask.cli.trials import table_lines
-from singa_dask.observe.comparison import Target, add_statistics, measure, short, write_report
+from singa_dask.observe.comparison import Target, add_statistics, measure, short
+from singa_dask.observe.comparison_page import write_report
 from singa_dask.observe.figure import draw_bars
 
 BATCH = 10

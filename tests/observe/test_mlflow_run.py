@@ -11,8 +11,8 @@ from typing import Any
 import mlflow
 import pytest
 
-from singa_dask.observe import observers
-from singa_dask.observe.observers import MlflowRun
+from singa_dask.observe import mlflow_run
+from singa_dask.observe.mlflow_run import MlflowRun
 from singa_dask.observe.run_directory import RunDirectory
 from tests.observe.runs import BEGAN, JOB, metrics
 
@@ -23,8 +23,8 @@ TEXT = JOB.format(name="digits", n_outputs=10)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the URI of a store of MLflow in files, which needs no server."""
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    monkeypatch.setattr(observers, "AGAIN_S", 0.01)
-    monkeypatch.setattr(observers, "CLOSE_S", 60.0)
+    monkeypatch.setattr(mlflow_run, "AGAIN_S", 0.01)
+    monkeypatch.setattr(mlflow_run, "CLOSE_S", 60.0)
     return str(tmp_path / "mlruns")
 
 
@@ -103,7 +103,7 @@ def test_a_server_that_was_away_gets_everything_once(
 def test_a_server_that_was_away_for_long_lacks_the_oldest(
     tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(observers, "MAX_QUEUE", 2)
+    monkeypatch.setattr(mlflow_run, "MAX_QUEUE", 2)
     away, real = threading.Event(), MlflowRun._open
 
     def open_late(self: MlflowRun) -> None:
@@ -120,7 +120,7 @@ def test_a_server_that_was_away_for_long_lacks_the_oldest(
         away.set()
     observer.close()
     assert told(store, "train/loss") == [(3, 1.0), (4, 1.0)]
-    assert "does not have all of this run" in caplog.records[-1].getMessage()
+    assert "lacks some data of this run" in caplog.records[-1].getMessage()
 
 
 def test_a_lost_server_ends_nothing(
@@ -130,7 +130,7 @@ def test_a_lost_server_ends_nothing(
         bound.bind(("127.0.0.1", 0))
         # nobody listens there
         record(tmp_path / "run", f"http://me:secret@127.0.0.1:{bound.getsockname()[1]}", [metrics(0, loss=1.0)])
-    assert "does not have all of this run" in caplog.records[-1].getMessage()
+    assert "lacks some data of this run" in caplog.records[-1].getMessage()
     assert "secret" not in caplog.text
 
 

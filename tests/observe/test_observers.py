@@ -39,7 +39,7 @@ def test_an_observer_that_fails_is_dropped_with_a_warning(caplog: pytest.LogCapt
     assert (bad.steps, bad.closed) == ([0, 1], False)
     assert (good.steps, good.closed) == ([0, 1, 2], True)
     assert [record.getMessage() for record in caplog.records] == [
-        "recorder: OSError: disk full. The job goes on without it."
+        "recorder: OSError: disk full. The job continues without it."
     ]
 
 

@@ -256,7 +256,7 @@ def test_a_run_that_goes_on_in_another_process_is_left_alone(tmp_path: Path) -> 
     with RunDirectory(str(tmp_path), "", "", command=COMMAND) as directory:
         directory.on_event(STARTED)
         for how in ({"goes_on": True}, {"replaces": True}):
-            with pytest.raises(ConfigError, match="a run goes on there right now"):
+            with pytest.raises(ConfigError, match="another process is running a job in this directory"):
                 RunDirectory(str(tmp_path), "", "", **how)
     RunDirectory(str(tmp_path), "", "", goes_on=True)
 
@@ -270,7 +270,7 @@ def test_of_two_runs_that_begin_at_the_same_moment_one_is_refused(tmp_path: Path
     first, second = (RunDirectory(url, text, text, command=command, **how) for text in ("first", "second"))
     with first, second:
         first.on_event(STARTED)
-        with pytest.raises(ConfigError, match="a run goes on there right now"):
+        with pytest.raises(ConfigError, match="another process is running a job in this directory"):
             second.on_event(STARTED)
         assert read(url, "job.yaml") == "first"
     assert len(read(url, "commands.jsonl").splitlines()) == (2 if "goes_on" in how else 1)
@@ -314,7 +314,7 @@ def test_a_run_goes_on_with_one_warning_where_the_disk_is_full(tmp_path: Path, w
             directory.on_event(LOG)
             directory.on_event({**METRICS, "step": step})
     (warning,) = warnings
-    assert re.search(r"worker-0-1\.log: .*No space left on device.* The job goes on", warning)
+    assert re.search(r"worker-0-1\.log: .*No space left on device.* The job continues", warning)
     assert [event["step"] for event in metrics_of(str(tmp_path))] == list(range(10, 15))
     directory.finish({"state": "done"})
 
@@ -402,11 +402,11 @@ def test_a_run_directory_that_is_removed_is_told_and_written_anew(
         directory.on_event(METRICS)
         shutil.rmtree(url)
         directory.on_event({**METRICS, "step": 11})
-        assert "metrics.jsonl: somebody has removed the file" in caplog.text
+        assert "metrics.jsonl: the file was removed by another program" in caplog.text
         directory.on_event({**METRICS, "step": 12})
         assert caplog.text.count("removed") == 1
         whole = directory.finish({"state": "done", "seconds": 2.0, "train": {}, "test": {}, "validation": {}})
-    assert "job.yaml: somebody has removed it" in caplog.text
+    assert "job.yaml: the file was removed" in caplog.text
     assert whole["seconds"] == 2.0
     assert [each["step"] for each in metrics_of(url)] == [11, 12]
     assert read(url, "resolved.yaml") == "name: a\nseed: 0\n"

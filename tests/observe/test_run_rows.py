@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from singa_dask.cli import main
 from singa_dask.errors import ConfigError
 from singa_dask.observe.journal import Journal
-from singa_dask.observe.stored_run import list_runs
+from singa_dask.observe.run_list import list_runs
 from tests.observe.runs import BEGAN, training, write_run
 
 
@@ -44,7 +44,7 @@ def test_states_of_runs(tmp_path: Path) -> None:
 
 
 def test_no_directory(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--runs .*nowhere: there is no such directory"):
+    with pytest.raises(ConfigError, match=r"--runs .*nowhere: no such directory"):
         list_runs(str(tmp_path / "nowhere"))
 
 

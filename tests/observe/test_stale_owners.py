@@ -15,8 +15,9 @@ from singa_dask import fs
 from singa_dask.errors import TakenOverError
 from singa_dask.observe import journal, run_directory, trace_file
 from singa_dask.observe.journal import Journal
-from singa_dask.observe.observers import Observers, TensorboardFiles
+from singa_dask.observe.observers import Observers
 from singa_dask.observe.run_directory import RunDirectory
+from singa_dask.observe.tensorboard_files import TensorboardFiles
 
 STARTED = {"event": "started", "time": 0.0, "topology": {}}
 BEGUN = {**STARTED, "begun": True}

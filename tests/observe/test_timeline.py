@@ -46,7 +46,7 @@ def test_all_of_a_simulated_trace(tmp_path: Path) -> None:
 def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "trace.json"
     path.write_text(text)
-    with pytest.raises(DataError, match="is no trace of a run"):
+    with pytest.raises(DataError, match="is not a trace"):
         read_trace(str(path))
 
 

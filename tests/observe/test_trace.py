@@ -120,7 +120,7 @@ def test_processes_on_other_disks_are_a_warning(tmp_path: Path, caplog: pytest.L
     with RunDirectory(str(tmp_path), "", "") as directory:
         directory.on_event(STARTED)
         directory.on_event({"event": "profile", "process": 0})
-    assert "The job goes on" in caplog.text
+    assert "The job continues" in caplog.text
 
 
 def test_a_run_that_is_not_profiled_has_none(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from singa_dask.errors import CommError, ConfigError
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.planner import links
-from singa_dask.planner.links import LOOPBACK, LinkEnd, imagined_cluster, measure_cluster, measure_here, read_what_if
+from singa_dask.planner.links import LOOPBACK, LinkEnd, measure_cluster, measure_here
 from singa_dask.planner.model import Link
+from singa_dask.planner.what_if import imagined_cluster, read_what_if
 from singa_dask.runtime.planning.machine import cpu_count, machine_memory
 from tests.selection import circles
 
@@ -63,7 +64,7 @@ def test_units(text: str, key: str, value: float) -> None:
         ("link=25GB", "expected a number in Gbit or Mbit"),
         ("latency=-1us", "expected a number in us or ms or s"),
         ("latency=30", "expected a number in us or ms or s"),
-        ("hosts=2", "--what-if: several hosts have a link. Say how fast it is, e.g. link=25Gbit."),
+        ("hosts=2", "--what-if: several hosts need a link. Set its speed, e.g. link=25Gbit."),
         ("cores=2,", "--what-if : unknown key ''"),
     ],
 )

@@ -9,11 +9,11 @@ import pytest
 
 from singa_dask.conf import JobConf
 from singa_dask.planner import reading
-from singa_dask.planner.links import imagined_cluster, read_what_if
 from singa_dask.planner.many import Many
 from singa_dask.planner.model import Cluster, Machine, Prediction
 from singa_dask.planner.reading import measure_reading
 from singa_dask.planner.simulation import simulate
+from singa_dask.planner.what_if import imagined_cluster, read_what_if
 from singa_dask.runtime.planning.job_plan import JobPlan
 from tests.planner.clusters import FREE, INSTANT, FixedCosts, cluster_of
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, mlp

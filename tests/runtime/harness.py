@@ -19,6 +19,7 @@ from singa_dask.conf import JobConf
 from singa_dask.runtime import JobEnd, plan_processes
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.job.job_end import Failure
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.units.unit_host import UnitHost
 from singa_dask.runtime.units.unit_task import run_unit
@@ -218,4 +219,5 @@ FRAMEWORKS = {
 
 def last_event(layout: Layout, reports: Mapping[str, Any], failure: Mapping[str, Any] | None = None) -> JobEnd:
     """Return how a job has ended that was never restarted."""
-    return JobEnd(reports=reports, failure=failure, processes=layout.describe()["processes"], seconds=1.0)
+    processes = layout.describe()["processes"]
+    return JobEnd(reports=reports, failure=Failure.of(failure) if failure else None, processes=processes, seconds=1.0)

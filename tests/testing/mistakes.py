@@ -90,7 +90,7 @@ class Wrong(NamedTuple):
 LABELS = {"shapes": [(4, 3), (4,)], "labels": [0, 2, 1, 2], "fixed": 1}
 REBOUND = "Write into its memory: grad[...] = ..."
 NOT_OVERWRITTEN = (
-    "does not overwrite the gradient of {}: some of it is not written, or added to what was there. Write all"
+    "does not overwrite the gradient of {}: some of it is not written, or added to earlier values. Write all"
 )
 SOURCE, GAIN = (NOT_OVERWRITTEN.format(f"{name}") for name in ("source 'src0'", "param 'layer.gain'"))
 
@@ -110,7 +110,7 @@ WRONG = [
     Wrong(AddsToParam, GAIN, GAIN.replace("layer", "tested")),
     Wrong(
         FalseAccumulates,
-        "the gradient of param 'layer.gain' is not added to what was there. Do so if phase.accumulates",
+        "the gradient of param 'layer.gain' is not added to its earlier values. Add if phase.accumulates",
     ),
     Wrong(FalseOverwritable, "Leave overwritable=True out of add_output", "Leave overwritable=True out of add_output"),
     Wrong(Centred, "In a test, compute each row only from that row"),
@@ -118,8 +118,8 @@ WRONG = [
     Wrong(FalseFuses, "Correct it, or remove 'relu' from fuses"),
     Wrong(FalseFeatureParallel, "remove feature_parallel from its speed"),
     Wrong(UnnamedMetric, "forward() adds the metrics ('largest',), the traits name (). Name those"),
-    Wrong(UnstatedLabels, "state that it consumes them? See Traits.consumes", more=LABELS),
-    Wrong(UnstatedData, "Does its reader state that it consumes data? See Traits", more=LABELS),
+    Wrong(UnstatedLabels, "declare that it consumes them? See Traits.consumes", more=LABELS),
+    Wrong(UnstatedData, "Does its reader declare that it consumes data? See Traits", more=LABELS),
     Wrong(LossOfTheSum, "All values are 4 times the expected ones", more=LABELS),
     Wrong(LossWithoutMetric, "a loss has to add what it differentiates, by add_metric", more=LABELS),
     Wrong(Float32, "output 0 is float32 in a net of float64. Leave dtype out"),
@@ -139,7 +139,7 @@ WRONG = [
     Wrong(ParamOfItsOwn, "self.shift is a Param that nobody updates", "self.shift is a Param that nobody updates"),
     Wrong(UnnamedParam, "adds a param that its traits do not name", "adds a param that its traits do not name"),
     Wrong(ChangesParam, "Only updaters change params"),
-    Wrong(ForwardOnly, "there is no backward()", "ForwardOnly has no backward(), so that what comes before it, 'fc1',"),
+    Wrong(ForwardOnly, "there is no backward()", "ForwardOnly has no backward(), so what comes before it, 'fc1',"),
     Wrong(NoGradientExpected, "The gradient of a source may be None: write it if source.grad is not None"),
     Wrong(
         ChangesLabels,
@@ -153,8 +153,8 @@ WRONG = [
     Wrong(Float64, "output 0 is float64 in a net of float32. Leave dtype out"),
     Wrong(FalseForwards, 'forwards names "labels", which output 0 lacks: output.records = source.records'),
     Wrong(FalseCapturable, "Read self.context.step in prepare(), or take capturable out of its speed"),
-    Wrong(BufferOfTraining, "it has no memory, as it is for backward. See Layer.buffer"),
-    Wrong(KeepsParam, "it has no values. Expected some to be given or drawn first", "it has no values"),
-    Wrong(ReadsDataInSetup, "it has no data. In setup() none has", "it has no data. In setup() none has"),
+    Wrong(BufferOfTraining, "it has no memory, as it is only for backward. See Layer.buffer"),
+    Wrong(KeepsParam, "it has no values. Expected them to be set or drawn first", "it has no values"),
+    Wrong(ReadsDataInSetup, "it has no data. In setup() no feature has", "it has no data. In setup() no feature has"),
     Wrong(SecondSourceForgotten, "does not overwrite the gradient of source 'src1'", more={"shapes": [(4, 3)] * 2}),
 ]

@@ -158,7 +158,7 @@ def test_weights_must_be_shared() -> None:
         CD.check(build(layers))
     (problem,) = caught.value.problems
     assert problem.path == ("neuralnet", "layer", 2, "param", 0)
-    assert problem.message == "'hid' has other weights than its RBMVis. Say share_from: w."
+    assert problem.message == "'hid' has other weights than its RBMVis. Set share_from: w."
 
 
 def test_the_hidden_layer_may_own_the_weights() -> None:
@@ -171,7 +171,7 @@ def test_what_learns_from_a_loss_too_is_refused() -> None:
     second = dense("fc", "hid", 6)
     second["param"][0] = {"name": "w_fc", "share_from": "w"}
     second["innerproduct_conf"]["transpose"] = True
-    with pytest.raises(ConfigError, match=r"'w_fc' learns too, from a loss: CD has no gradient of it\."):
+    with pytest.raises(ConfigError, match=r"'w_fc' also learns from a loss, whose gradient CD does not compute\."):
         CD.check(build([DATA, *rbm(), second, layer("loss", "EuclideanLoss", "fc", "data")]))
 
 
@@ -179,6 +179,6 @@ def test_nets_of_other_kinds() -> None:
     CD.check(build([DATA, *rbm()]))
     with pytest.raises(ConfigError, match=r"CD trains RBMVis and RBMHid, and the net has none\."):
         CD.check(build(mlp()))
-    with pytest.raises(ConfigError, match=r"vis, hid: layers that learn without a loss\. Say CD\."):
+    with pytest.raises(ConfigError, match=r"vis, hid: layers that learn without a loss\. Set alg: CD\."):
         BP.check(build([DATA, *rbm()]))
     assert ALGORITHMS.find("CD") is CD

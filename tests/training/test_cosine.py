@@ -46,5 +46,5 @@ def test_one_cycle() -> None:
 
 def test_a_rate_without_its_steps() -> None:
     schedule = SCHEDULES.find("Cosine")(LRGenConf(type="Cosine"))
-    with pytest.raises(ConfigError, match="cosine_conf: change_freq is missing, and no job says how many steps it has"):
+    with pytest.raises(ConfigError, match="cosine_conf: change_freq is missing, and no job sets the number of steps"):
         schedule(0)

@@ -241,5 +241,5 @@ def test_a_rule_that_says_nothing_is_named() -> None:
     class Silent(Updater):
         """A rule without a rule."""
 
-    with pytest.raises(TypeError, match=r"Silent does not say how to update: it has no rule\(\)"):
+    with pytest.raises(TypeError, match=r"Silent cannot update: it has no rule\(\)"):
         run(Silent(make("SGD").conf), np.ones(1), [np.ones(1)])

@@ -160,7 +160,7 @@ def _scan(store: Store, url: str, is_image: bool, ids: Ids) -> tuple[Counter[int
     if "pixel" in store.schema:
         if store.class_names:
             # do not decode pictures to count known classes
-            blocks = range(n) if store.labels_apart else () if store.holds == "images" else blocks
+            blocks = range(n) if store.reads_labels_alone else () if store.holds == "images" else blocks
         for block in blocks:
             labels.update(store.read_labels(block).tolist())
         return labels, "bytes", 0.0, 1.0

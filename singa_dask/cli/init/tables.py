@@ -398,7 +398,7 @@ def count_test(
     """
     with open_store(test_url, backend, **reading) as store:
         label_table(test_url, store.class_names, output.names, "training")
-        for block in range(len(store.blocks) if facts or store.labels_apart else 0):
+        for block in range(len(store.blocks) if facts or store.reads_labels_alone else 0):
             labels = store.read_block(block).get("label") if facts else store.read_labels(block)
             n, high = len(output.counts), 0 if labels is None or labels.ndim > 1 else labels.max(initial=0)
             if output.is_label and not output.names and high >= n:

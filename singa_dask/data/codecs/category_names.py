@@ -1,4 +1,4 @@
-"""Names of categories and classes: formats write one value in several ways, which are one name."""
+"""Names of categories and classes. Formats spell one value in several ways, which count as one name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def plain_name(text: str) -> str:
 
 
 def name_key(text: str) -> str:
-    """Return what all spellings of a name have in common: ``7.0`` is ``7``, ``True`` and ``TRUE`` are ``true``."""
+    """Return what all spellings of a name share: ``7.0`` is ``7``, ``True`` and ``TRUE`` are ``true``."""
     text = plain_name(text)
     if text.lower() in ("false", "true"):
         return text.lower()
@@ -26,16 +26,16 @@ def name_key(text: str) -> str:
 
 def distinct_names(texts: Iterable[str]) -> set[str]:
     """Return one name for each key: the key itself if it is among the names, else the first of them."""
-    found: dict[str, str] = {}
+    names_by_key: dict[str, str] = {}
     for name in sorted({plain_name(text) for text in texts}):
         key = name_key(name)
-        if name == key or key not in found:
-            found[key] = name
-    return set(found.values())
+        if name == key or key not in names_by_key:
+            names_by_key[key] = name
+    return set(names_by_key.values())
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the distinct names sorted by value if all are numbers, nan last, else as text: alike in all processes."""
+    """Return the distinct names sorted by value if all are numbers, nan last, else as text."""
     names = distinct_names(names)
 
     def value(name: str) -> tuple[bool, float, str]:
@@ -49,7 +49,7 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
 
 
 class NameNumbers(dict[str, int]):
-    """The number of each name; of a text that is none of them, the number of the name with its key, -1 if none has."""
+    """The number of each name; for another text, the number of the name with the same key, or -1."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__({name: number for number, name in enumerate(names)})

@@ -16,7 +16,7 @@ pc = LazyModule("pyarrow.compute")
 
 
 def column_kind(kind: pa.DataType) -> str:
-    """Return ``number``, ``boolean``, ``string``, ``vector``, ``empty`` or, for another type, its name in Arrow."""
+    """Return ``number``, ``boolean``, ``string``, ``vector``, ``empty``, or another type's Arrow name."""
     types = pa.types
     if types.is_dictionary(kind):
         return column_kind(kind.value_type)
@@ -49,7 +49,7 @@ def refuse_absent(url: str, columns: Collection[str], wanted: Sequence[str]) -> 
 
 
 def check_label_type(url: str, column: pa.Field) -> None:
-    """Raise a `DataError` for a column whose type is none of numbers: it cannot have the labels of arrays."""
+    """Raise a `DataError` if a column cannot be the label of arrays because its type is not numeric."""
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise DataError(
             f"{url}: the label {column.name!r} is of type {column.type}, expected integers: write the index of the "
@@ -59,14 +59,14 @@ def check_label_type(url: str, column: pa.Field) -> None:
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array, not encoded by a dictionary."""
+    """Return a column as one array without dictionary encoding."""
     chunks = column.chunks or [pa.array([], column.type)]
     array = chunks[0] if len(chunks) == 1 else pa.chunked_array(chunks).combine_chunks()
     return array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array
 
 
 def missing_of(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Return which values are missing: null, NaN, a string of nothing or blanks, or a vector with a missing value."""
+    """Return which values are null, NaN, blank strings, or vectors with a missing value."""
     kind = column.type
     if is_list(kind):
         rows = np.repeat(np.arange(len(column)), pc.fill_null(pc.list_value_length(column), 0).to_numpy())
@@ -74,34 +74,34 @@ def missing_of(column: pa.Array) -> npt.NDArray[np.bool_]:
         missing[rows[missing_of(column.flatten())]] = True
         return missing
     if pa.types.is_floating(kind):
-        found = pc.is_null(column, nan_is_null=True)
+        missing_values = pc.is_null(column, nan_is_null=True)
     elif column_kind(kind) == "string":
-        found = pc.fill_null(pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(column)), 0), True)
+        missing_values = pc.fill_null(pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(column)), 0), True)
     else:
-        found = pc.is_null(column)
-    return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
+        missing_values = pc.is_null(column)
+    return np.asarray(missing_values.to_numpy(zero_copy_only=False), np.bool_)
 
 
 def missing_rows(table: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return which rows have no value in one of some columns."""
-    found = np.zeros(len(table), np.bool_)
+    """Return which rows have no value in at least one of some columns."""
+    is_missing = np.zeros(len(table), np.bool_)
     for name in names:
-        found |= missing_of(whole(table.column(name)))
-    return found
+        is_missing |= missing_of(whole(table.column(name)))
+    return is_missing
 
 
 def as_floats(column: pa.Array) -> npt.NDArray[np.float64]:
-    """Return numbers and booleans as float64, NaN where there is no value."""
+    """Return numbers and booleans as float64, with NaN for missing values."""
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
     if pa.types.is_decimal(column.type):
-        # the nearest float, as texts have it: a cast of decimals rounds twice
+        # gives the nearest float, as for texts: a direct cast of decimals rounds twice
         column = column.cast(pa.string())
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 
 
 def as_texts(column: pa.Array) -> pa.Array:
-    """Return the values of a column as strings: whole numbers as integers, decimals without zeros at their ends."""
+    """Return values as strings: whole numbers as integers, decimals without trailing zeros."""
     kind = column.type
     if pa.types.is_string(kind):
         return column
@@ -116,7 +116,7 @@ def as_texts(column: pa.Array) -> pa.Array:
 
 
 def key_texts(column: pa.Array) -> pa.Array:
-    """Return keys as texts, the same in all formats: 7 for 7.0, and a date for its midnight; null for a missing one."""
+    """Return keys as texts, alike in all formats: 7 for 7.0, a date for its midnight, null if missing."""
     texts = pc.utf8_trim_whitespace(as_texts(column))
     if pa.types.is_timestamp(column.type):
         texts = pc.replace_substring_regex(texts, r"( 00:00:00)?(\.0+)?$", "")

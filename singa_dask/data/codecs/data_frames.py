@@ -1,4 +1,4 @@
-"""Data frames in memory, checked, as Arrow tables: alike for training and for prediction."""
+"""Data frames in memory, checked and converted to Arrow tables, for training and for prediction."""
 
 from __future__ import annotations
 
@@ -14,27 +14,24 @@ from singa_dask.data.codecs.columns import refuse_twice
 from singa_dask.data.codecs.numbers import NumberForm, Spelling
 from singa_dask.errors import DataError, Remedy, listed
 
-# texts among numbers that are named
+# most texts among numbers that a message names
 MAX_WORDS = 5
 HINT = "Convert it to numbers or strings, or leave it out."
 
 
 def is_frame(value: Any) -> bool:
-    """Return whether a value has named columns: a frame of pandas or Dask, a table of Arrow, or a stream of one."""
+    """Return whether a value is a frame of pandas or Dask, an Arrow table, or a stream of one."""
     if hasattr(value, "iloc"):
         return hasattr(value, "columns") and getattr(value, "ndim", 0) == 2
     return hasattr(value, "__arrow_c_stream__") and (hasattr(value, "columns") or hasattr(value, "schema"))
 
 
 def as_table(value: Any, where: str, spelling: Spelling | None = None) -> pa.Table:
-    """Return a frame as an Arrow table: of pandas without its index, NaN as null, bytes that are UTF-8 as texts.
+    """Return a frame as an Arrow table: without pandas' index, NaN as null, UTF-8 bytes as texts.
 
-    ``spelling`` says what texts among numbers mean; without it there are none.
+    ``spelling`` defines what texts among numbers mean; without it they are errors.
 
-    Raises
-    ------
-    DataError
-        A column cannot be converted, or has no name of its own.
+    Raises a `DataError` if a column cannot be converted, or has no name of its own.
     """
     if not is_frame(value):
         kind = f"{type(value).__module__}.{type(value).__name__}"
@@ -53,13 +50,7 @@ def as_table(value: Any, where: str, spelling: Spelling | None = None) -> pa.Tab
 
 
 def names_of(columns: Any, where: str) -> list[str]:
-    """Return the names of columns of pandas as texts.
-
-    Raises
-    ------
-    DataError
-        A name has several levels, or occurs twice.
-    """
+    """Return column names of pandas as texts; raise a `DataError` for several levels or a repeated name."""
     if getattr(columns, "nlevels", 1) > 1:
         raise DataError(f"{where}: columns with names of {columns.nlevels} levels, expected one. Join the levels.")
     names = [str(name) for name in columns]
@@ -70,21 +61,21 @@ def names_of(columns: Any, where: str) -> list[str]:
 def as_columns(
     columns: Mapping[str, Any], where: str, spelling: Spelling | None
 ) -> dict[str, pa.Array | pa.ChunkedArray]:
-    """Return columns of values of pandas, NumPy or Arrow; for ``spelling`` see `as_table`."""
-    found = {}
+    """Convert columns of pandas, NumPy or Arrow to Arrow; for ``spelling`` see `as_table`."""
+    converted = {}
     for name, values in columns.items():
         known = (spelling.words_of(name), spelling.numbers.get(name)) if spelling else ()
-        found[name] = as_column(values, f"{where}, column {name!r}", *known)
-    return found
+        converted[name] = as_column(values, f"{where}, column {name!r}", *known)
+    return converted
 
 
 def as_column(
     values: Any, where: str, na_values: Collection[str] | None = None, form: NumberForm | None = None
 ) -> pa.Array | pa.ChunkedArray:
-    """Return values of pandas, NumPy or Arrow as a column.
+    """Convert values of pandas, NumPy or Arrow to an Arrow column.
 
-    Among numbers, ``na_values`` are texts for missing values, and others are written in a ``form``, if there is one;
-    None: there are no texts among numbers.
+    Among numbers, texts in ``na_values`` are missing values, and texts in the given ``form`` are numbers. If
+    ``na_values`` is None, texts among numbers are errors.
     """
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return values
@@ -103,8 +94,8 @@ def as_column(
             if unknown := [word for word in words if word not in known]:
                 are_words = len(unknown) <= MAX_WORDS and not re.search(r"\d", "".join(unknown))
                 remedy = Remedy("na_values", f"Set na_values: [{', '.join(unknown)}]", tuple(unknown))
-                said = f"{remedy.text} if they mean missing values." if are_words else HINT
-                message = f"{where}: texts among numbers: {listed(unknown, MAX_WORDS)}. {said}"
+                advice = f"{remedy.text} if they mean missing values." if are_words else HINT
+                message = f"{where}: texts among numbers: {listed(unknown, MAX_WORDS)}. {advice}"
                 raise DataError(message, remedy=remedy if are_words else None) from None
             return pa.array(
                 [known.get(each, each) if isinstance(each, str) else each for each in values], from_pandas=True
@@ -114,13 +105,13 @@ def as_column(
         raise DataError(
             f"{where}: values of type {kind} cannot be a column: {str(error).rstrip('.')}. {HINT}"
         ) from error
-    # objects that are all missing; those of other partitions are texts
+    # an object column without values: in other partitions it may have texts
     is_missing = pa.types.is_null(column.type) and getattr(getattr(values, "dtype", None), "kind", "") == "O"
     return column.cast(pa.string()) if is_missing else column
 
 
 def _as_numbers(values: Sequence[float | None]) -> pa.Array:
-    """Return integers from 2**63 on, and large ones among floats, as a column, with all digits if it has no others."""
+    """Return numbers that include integers from 2**63 on as uint64, or else as floats."""
     try:
         return pa.array(values, pa.uint64())
     except (pa.ArrowException, OverflowError):
@@ -128,7 +119,7 @@ def _as_numbers(values: Sequence[float | None]) -> pa.Array:
 
 
 def _texts_among_numbers(values: Any) -> list[str]:
-    """Return the different texts of a column of numbers and texts; none if it has values of other kinds, too."""
-    found = {type(each) for each in values if each is not None}
-    is_mixed = str in found and all(issubclass(each, (str, int, float, np.number)) for each in found)
+    """Return the distinct texts of a column of numbers and texts; none if it also has other types."""
+    types = {type(each) for each in values if each is not None}
+    is_mixed = str in types and all(issubclass(each, (str, int, float, np.number)) for each in types)
     return list(dict.fromkeys(each for each in values if isinstance(each, str))) if is_mixed else []

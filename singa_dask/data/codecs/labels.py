@@ -11,34 +11,31 @@ import numpy.typing as npt
 from singa_dask.errors import DataError, FaultError, Remedy, listed
 
 LABEL_NAMES = ("label", "labels", "y", "class", "target", "targets")
-"""A field with one of these names, in upper or lower case, is the label, in all formats."""
+"""In all formats a field with one of these names, in upper or lower case, is the label."""
 
 
 def labels_among(names: Iterable[str]) -> list[str]:
-    """Return the names of fields that say that these are labels."""
+    """Return the names that mark a field as a label."""
     return [name for name in names if name.lower() in LABEL_NAMES]
 
 
 def is_point(names: Sequence[str]) -> bool:
-    """Return whether the only name of a label may be that of a coordinate, with x beside it."""
+    """Return whether the only possible label, y, could be a coordinate beside x."""
     return [name.lower() for name in labels_among(names)] == ["y"] and "x" in map(str.lower, names) and len(names) > 2
 
 
-def label_field(names: Sequence[str], given: str = "") -> str:
-    """Return the name of the field with the label: the given one, or the only one of `LABEL_NAMES`; empty if none is.
+def label_field(names: Sequence[str], label: str = "") -> str:
+    """Return the given field with the label, or the only one of `LABEL_NAMES`, or an empty string.
 
-    Raises
-    ------
-    ValueError
-        There is no field of the given name, or several could be meant.
+    Raises a `ValueError` if the given field does not exist, or several fields could be the label.
     """
-    if given and given not in names:
-        raise ValueError(f"no {given!r} for the label. Fields: {listed(names)}")
-    found = labels_among(names)
-    if not given and len(found) > 1:
+    if label and label not in names:
+        raise ValueError(f"no {label!r} for the label. Fields: {listed(names)}")
+    candidates = labels_among(names)
+    if not label and len(candidates) > 1:
         remedy = Remedy("label", "Set user_conf: {label: NAME}")
-        raise FaultError(f"{' and '.join(found)} could each be the label. {remedy.text}", remedy)
-    return given or next(iter(found), "")
+        raise FaultError(f"{' and '.join(candidates)} could each be the label. {remedy.text}", remedy)
+    return label or next(iter(candidates), "")
 
 
 def as_labels(values: npt.NDArray[Any], where: str, first: int = 0) -> npt.NDArray[np.int32]:
@@ -57,9 +54,9 @@ def as_labels(values: npt.NDArray[Any], where: str, first: int = 0) -> npt.NDArr
     DataError
         A number is not an integer, or does not fit in 32 bits.
     """
-    found = find_wrong_label(values)
-    if found is not None:
-        raise DataError(f"{where}, record {first + found[0]}: {found[1]}.")
+    wrong = find_wrong_label(values)
+    if wrong is not None:
+        raise DataError(f"{where}, record {first + wrong[0]}: {wrong[1]}.")
     return values.astype(np.int32, copy=False)
 
 

@@ -1,4 +1,4 @@
-"""Lags of a time series: columns with earlier values of others, made alike for training and for new records."""
+"""Lags of a time series: columns with earlier values, for training and for new records."""
 
 from __future__ import annotations
 
@@ -29,37 +29,34 @@ TIME = re.compile(
 class LagsConf(Conf):
     """``lags``: earlier values of a time series that each record has as columns NAME_lag1 to NAME_lagN.
 
-    A table that has these columns is read as it is. For others they are made of the records before each, the oldest
-    first; the first N records then are only history.
+    A table that has these columns is read as it is. Otherwise they are computed from the preceding records, the oldest
+    first, and the first N records only serve as history.
     """
 
     columns: Many[str]
     """Columns whose earlier values are added."""
     n: Size
-    """How many of each."""
+    """Number of earlier values of each column."""
     order: str = ""
-    """Column of dates or numbers by which the records must be in order, each another one, where the table has it."""
+    """Column of distinct dates or numbers by which the records must be sorted, if the table has it."""
 
     @property
     def names(self) -> list[str]:
-        """Names of the columns that are made."""
+        """Names of the columns that are added."""
         return [f"{name}_lag{k}" for name in self.columns for k in range(1, self.n + 1)]
 
     @property
     def sources(self) -> list[str]:
-        """Names of the columns that they are made of, and of ``order``."""
+        """Names of the columns that they are computed from, and of ``order``."""
         return [*self.columns, *([self.order] if self.order else [])]
 
     def add(self, where: str, table: pa.Table, *, predicted: bool = False) -> pa.Table:
-        """Return a table with the lags: of its first `n` records they are missing.
+        """Return a table with the lags added; they are missing in its first `n` records.
 
-        With ``predicted`` its values are predicted: only the newest record may lack its value, as the lags of later
-        ones would be missing.
+        With ``predicted`` only the newest record may lack a value, as the lags of later records would be missing.
 
-        Raises
-        ------
-        DataError
-            It lacks a column, is not in order, has no more records than those, or too many without a value.
+        Raises a `DataError` if the table lacks a column, is not sorted, has at most `n` records, or too many without a
+        value.
         """
         refuse_absent(where, table.column_names, self.columns)
         if self.order in table.column_names:
@@ -82,19 +79,19 @@ class LagsConf(Conf):
         return table
 
     def with_forecasts(self, table: pa.Table, forecasts: Sequence[Any]) -> tuple[pa.Table, int]:
-        """Return a table whose newest records have these predictions as values, up to the next that lacks its value.
+        """Return a table with predictions filled in as values, up to the next record that lacks its value.
 
-        Also return how many records come after that one. If there are some, the table has only what the next
-        prediction is made of.
+        Also return the number of records after that one. If there are any, the table has only the records that the next
+        prediction needs.
         """
         [name] = self.columns
-        values, made = whole(table.column(name)), pa.array(forecasts)
+        values, predictions = whole(table.column(name)), pa.array(forecasts)
         n_open = _count_missing_at_end(values)
         known = values[: len(values) - n_open]
-        if pa.types.is_floating(made.type):
+        if pa.types.is_floating(predictions.type):
             known = known.cast(pa.float64())
         is_open, n_later = n_open > len(forecasts), max(0, n_open - len(forecasts) - 1)
-        filled = pa.concat_arrays([known, made.cast(known.type), pa.nulls(int(is_open), known.type)])
+        filled = pa.concat_arrays([known, predictions.cast(known.type), pa.nulls(int(is_open), known.type)])
         table = table.slice(0, len(filled)).set_column(table.column_names.index(name), name, filled)
         return table.slice(max(0, len(table) - self.n - 1) if n_later else 0), n_later
 
@@ -103,24 +100,24 @@ class LagsConf(Conf):
         if twice := twice_among(values):
             remedy = f"Give one series at a time, or no column {self.order} if their order is right"
             raise DataError(f"{where}: several records have one {self.order}, such as {twice}. {remedy}.")
-        # texts of another form say nothing of the order
+        # the order of texts in other formats is unknown
         if read and not any(map(is_sorted, read)):
             raise DataError(f"{where}: its records are not in the order of {self.order}. Sort them by it.")
 
 
 def lag(values: pa.Array, k: int) -> pa.Array:
-    """Return the values of the records ``k`` before; the first ``k`` are missing."""
+    """Return the values of the records ``k`` before; the first ``k`` values are missing."""
     return pa.concat_arrays([pa.nulls(min(k, len(values)), values.type), values[: max(len(values) - k, 0)]])
 
 
 def _count_missing_at_end(values: pa.Array) -> int:
-    """Return how many of the last values are missing."""
+    """Count the missing values at the end of a column."""
     present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
     return len(values) - 1 - int(present[-1]) if len(present) else len(values)
 
 
 def times_of(values: Sequence[Any]) -> list[list[datetime | None]]:
-    """Return the times of texts of dates, for each way to read them: 1/2/2024 has two."""
+    """Return the times of date texts, one list for each way to read them: 1/2/2024 has two."""
     texts = [value if isinstance(value, str) and DATE.fullmatch(value) else None for value in values]
     read = []
     for month_first in (False, True) if any(texts) else ():
@@ -130,13 +127,7 @@ def times_of(values: Sequence[Any]) -> list[list[datetime | None]]:
 
 
 def _time_of(text: str, month_first: bool) -> datetime:
-    """Return the time of a date, in UTC if it has an offset.
-
-    Raises
-    ------
-    ValueError
-        There is no such day.
-    """
+    """Return the time of a date, in UTC if it has an offset; raise a `ValueError` for a wrong day."""
     first, second, third = map(int, re.findall(r"\d+", text)[:3])
     if re.match(r"\d{4}", text):
         day = datetime(first, second, third)
@@ -156,11 +147,11 @@ def _time_of(text: str, month_first: bool) -> datetime:
 
 
 def twice_among(values: Sequence[Any]) -> str:
-    """Return one of the values that come several times; empty if there is none."""
+    """Return a value that occurs several times; empty if there is none."""
     value, n = Counter(values).most_common(1)[0] if len(values) else (None, 0)
     return "" if n < 2 else f"{value:.17g}" if isinstance(value, float) else f"{value}"
 
 
 def is_sorted(times: Sequence[Any]) -> bool:
-    """Return whether no time is missing, or before the one that precedes it."""
+    """Return whether no time is missing or earlier than its predecessor."""
     return None not in times and all(before <= after for before, after in itertools.pairwise(times))

@@ -1,4 +1,4 @@
-"""What checkpoints keep of the training data, so that other records are read in the same way."""
+"""Knowledge about the training data that checkpoints keep, to read other records the same way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from singa_dask.data.codecs.table_facts import TableFacts
 
 
 class Learned(NamedTuple):
-    """What checkpoints keep of the training data, by input layer of the training net."""
+    """Knowledge about the training data in a checkpoint, by input layer of the training net."""
 
     class_names: dict[str, tuple[str, ...]]
     tables: dict[str, TableFacts]
@@ -18,9 +18,18 @@ class Learned(NamedTuple):
 
     @classmethod
     def of(cls, *manifests: Mapping[str, Any]) -> Learned:
-        """Return what the manifests of checkpoints have; later manifests win."""
+        """Merge what the manifests of checkpoints contain; later manifests win."""
         return cls(
             {name: tuple(each) for one in manifests for name, each in one.get("class_names", {}).items()},
             {name: TableFacts.from_dict(each) for one in manifests for name, each in one.get("tables", {}).items()},
             {name: Scaling.from_dict(each) for one in manifests for name, each in one.get("scalings", {}).items()},
         )
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Return what is not empty, for the manifest of a checkpoint."""
+        described: dict[str, dict[str, Any]] = {
+            "class_names": {layer: list(names) for layer, names in self.class_names.items() if names},
+            "tables": {layer: facts.to_dict() for layer, facts in self.tables.items()},
+            "scalings": {layer: scaling.to_dict() for layer, scaling in self.scalings.items()},
+        }
+        return {key: value for key, value in described.items() if value}

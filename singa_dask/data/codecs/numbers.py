@@ -1,4 +1,4 @@
-"""Numbers that are written as text: with separators of thousands, decimal commas, currencies and percent."""
+"""Numbers written as text: with thousands separators, decimal commas, currencies and percent signs."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ import pyarrow as pa
 from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Field
+from singa_dask.data.codecs.columns import column_kind
 from singa_dask.errors import DataError
 from singa_dask.lazy import LazyModule
 
 pc = LazyModule("pyarrow.compute")
 
-# fields that stand for no number, as pandas has them, "?", and that of Hive, MySQL and PostgreSQL
+# texts for missing values: pandas' defaults, "?", and \N of Hive, MySQL and PostgreSQL
 MISSING = (
     "", "#N/A", "#NA", "-nan", "-NaN", "<NA>", "?", "N/A", "NA", "NULL", "NaN", "None", "\\N", "n/a", "nan", "null"
 )  # fmt: skip
-# the sign of a number by what stands around it, \0, without blanks and unit
+# sign of a number by the text around it, with \0 for the number, without blanks and unit
 SIGNS = {"\0": 1.0, "+\0": 1.0, "-\0": -1.0, "\0-": -1.0, "(\0)": -1.0}
-# a blank of any width, and other marks that have several characters, in the syntax of RE2
+# RE2 patterns of marks with several characters: blanks of any width, apostrophes
 BLANK = r"[\s\x{a0}\x{2007}\x{2009}\x{202f}]"
 MARKS = {" ": BLANK, "'": "['\u2019]"}
 
 
 class NumberConf(Conf):
-    """How the numbers of a column are written as text: a column of ``numbers``."""
+    """Form of numbers that are texts: a column of ``numbers``."""
 
     thousands: Annotated[str, Field(max_length=1)] = ""
     """Separator between groups of digits. A blank stands for one of any width, and ``'`` for either apostrophe."""
@@ -41,7 +42,7 @@ class NumberConf(Conf):
     """Text before or behind each number, such as ``$``, ``EUR`` or ``%``. It is left out: 12.5 % is 12.5."""
 
     def rules(self) -> Iterator[Finding]:
-        """Refuse marks that say two things."""
+        """Refuse ambiguous marks."""
         if self.thousands == self.decimal:
             yield ("thousands",), f"{self.thousands!r} is the decimal mark, too. Set decimal to the other one."
         if re.search(r"[\d+()-]", self.thousands):
@@ -52,7 +53,7 @@ class NumberConf(Conf):
 
 @dataclass(frozen=True)
 class NumberForm:
-    """How numbers are written as text: ``thousands``, ``decimal`` and ``unit`` as `NumberConf` has them."""
+    """Form of numbers that are texts; for the fields see `NumberConf`."""
 
     thousands: str = ""
     decimal: str = "."
@@ -60,7 +61,7 @@ class NumberForm:
 
     @cached_property
     def _pattern(self) -> str:
-        """Pattern of RE2 of a number: groups of three digits, or of two before the last three, as in India."""
+        """RE2 pattern of a number: groups of three digits, or of two before the last three, as in India."""
         mark = MARKS.get(self.thousands, re.escape(self.thousands))
         grouped = rf"[1-9]\d{{0,2}}(?:{mark}\d{{3}})+|[1-9]\d?(?:{mark}\d{{2}})+{mark}\d{{3}}|" if mark else ""
         around = "|".join([r"[-+\x{2212}()]", BLANK, *([re.escape(self.unit.strip())] if self.unit.strip() else [])])
@@ -68,12 +69,12 @@ class NumberForm:
         return rf"^(?P<before>(?:{around})*)(?P<whole>{grouped}\d*){decimals}(?P<after>(?:{around})*)$"
 
     def _sign(self, around: str) -> float:
-        """Return the sign of a number by the text around it; 0 if this is no sign, or lacks the unit."""
+        """Return the sign that the text around a number means; 0 if it is not a sign, or lacks the unit."""
         text, unit = "".join(around.split()).replace("\u2212", "-"), "".join(self.unit.split())
         return SIGNS.get(text.replace(unit, ""), 0.0) if not unit or text.count(unit) == 1 else 0.0
 
     def parse(self, texts: pa.Array) -> pa.Array:
-        """Return texts as float64, null where a text is not written so."""
+        """Convert texts to float64, with null for a text in another form."""
         parts = pc.extract_regex(texts, self._pattern)
         before, whole, decimals, exponent, after = (
             parts.field(parts.type.get_field_index(name))
@@ -92,7 +93,7 @@ class NumberForm:
         return pc.multiply(pc.if_else(is_number, number, None).cast(pa.float64()), signs)
 
     def fault_of(self, text: str) -> str:
-        """Return why a text is no number."""
+        """Return why a text is not a number."""
         marks = [f"thousands {self.thousands!r}"] if self.thousands else []
         marks += [f"unit {self.unit!r}"] if self.unit else []
         return f"{text!r} is not a number with {', '.join([*marks, f'decimal {self.decimal!r}'])}"
@@ -100,24 +101,24 @@ class NumberForm:
 
 @dataclass(frozen=True)
 class Spelling:
-    """How the values of a table are written, wherever they come from: files, frames or JSON.
+    """Spelling of the values of a table, in files, frames or JSON.
 
     Attributes
     ----------
     numbers : mapping of str to NumberForm
-        How numbers are written in each column of numbers that are text.
+        Form of the numbers in each column whose numbers are texts.
     na_values : tuple of str
-        Words that mean a missing value, but where they are listed as a category or a class.
+        Words that mean a missing value, unless they are listed as a category or a class.
     """
 
     numbers: Mapping[str, NumberForm] = field(default_factory=dict)
     na_values: tuple[str, ...] = ()
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Spelling:
-        """Return the spelling that a job or a checkpoint describes."""
-        numbers = {name: NumberForm(**form) for name, form in (found.get("numbers") or {}).items()}
-        return cls(numbers, tuple(found.get("na_values") or ()))
+    def from_dict(cls, described: Mapping[str, Any]) -> Spelling:
+        """Return the spelling in a job or a checkpoint."""
+        numbers = {name: NumberForm(**form) for name, form in (described.get("numbers") or {}).items()}
+        return cls(numbers, tuple(described.get("na_values") or ()))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the spelling as a dictionary for JSON, without empty values."""
@@ -126,12 +127,12 @@ class Spelling:
         return ({"numbers": numbers} if numbers else {}) | ({"na_values": [*self.na_values]} if self.na_values else {})
 
     def over(self, known: Spelling) -> Spelling:
-        """Return this spelling, with that of the training data, ``known``, for columns that it does not name."""
+        """Return this spelling, completed for other columns by ``known``, the spelling of the training data."""
         words = dict.fromkeys((*known.na_values, *self.na_values))
         return Spelling({**known.numbers, **self.numbers}, tuple(words))
 
     def words_of(self, column: str, listed: Mapping[str, Collection[str]] = MappingProxyType({})) -> list[str]:
-        """Return the words for missing values in a column, some of whose values may be ``listed`` as categories."""
+        """Return the words for missing values in a column, except those ``listed`` as its categories."""
         words = [*self.na_values, *(MISSING if column in self.numbers else ())]
         return [word for word in words if word not in listed.get(column, ())]
 
@@ -142,27 +143,27 @@ class Spelling:
         where: Callable[[int], str],
         skipped: Collection[str],
     ) -> pa.Table:
-        """Return columns with numbers in place of texts that say them, and null in place of words for missing values.
+        """Replace texts by the numbers they mean, and words for missing values by null.
 
         Parameters
         ----------
         table : pyarrow.Table
         listed : mapping of str to collection of str
-            By column: categories and classes, which are not missing, although they may be called like that.
+            By column: categories and classes, which are values even if they read like missing ones.
         where : callable
             Row -> its place, for an error.
         skipped : collection of str
-            Columns of texts, which stay as they are.
+            Columns of texts, which do not change.
 
         Raises
         ------
         DataError
-            A text is not a number as ``numbers`` says.
+            A text is not a number in the form of its column.
         """
         for i, name in enumerate(table.column_names if self.numbers or self.na_values else ()):
-            column = None if name in skipped else _as_strings(table.column(i))
-            if column is None:
+            if name in skipped or column_kind(table.schema[i].type) != "string":
                 continue
+            column = table.column(i).cast(pa.string()).combine_chunks()
             if words := self.words_of(name, listed):
                 is_word = pc.is_in(pc.utf8_trim_whitespace(column), pa.array(words, pa.string()))
                 column = pc.if_else(is_word, None, column)
@@ -177,11 +178,3 @@ class Spelling:
 
 
 NO_SPELLING = Spelling()
-
-
-def _as_strings(column: pa.ChunkedArray) -> pa.Array | None:
-    """Return a column of strings as one array; None for a column of other values."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    found: pa.Array | None = column.cast(pa.string()).combine_chunks() if is_text else None
-    return found

@@ -1,4 +1,4 @@
-"""Arrays in memory, checked: of numbers, or of texts that name classes; alike for training and for prediction."""
+"""Arrays in memory, checked: numbers, or texts that name classes; for training and for prediction."""
 
 from __future__ import annotations
 
@@ -27,20 +27,14 @@ HINTS = {
 
 
 def plain_array(value: Any, where: str) -> Array:
-    """Return an array of NumPy without a mask.
-
-    Raises
-    ------
-    DataError
-        It is none, or has masked values, or a single value.
-    """
+    """Return an array without a mask; raise a `DataError` for masked values, or for no array."""
     if isinstance(value, np.ma.MaskedArray):
         if np.ma.is_masked(value):
             raise DataError(f"{where}: masked values, expected a value everywhere. Fill them, e.g. by filled(0).")
         return np.asarray(value.data)
     if not isinstance(value, np.ndarray):
         kind = f"{type(value).__module__}.{type(value).__name__}"
-        hint = " Say toarray(), for records are dense." if hasattr(value, "toarray") else ""
+        hint = " Call toarray(): records are dense." if hasattr(value, "toarray") else ""
         raise DataError(f"{where}: an object of type {kind}, expected a NumPy array.{hint}")
     if not value.ndim:
         raise DataError(f"{where}: a single value, expected an array.")
@@ -65,13 +59,7 @@ def column_values(column: Any) -> Any:
 
 
 def check_numbers(dtype: np.dtype[Any], where: str, or_texts: bool = False) -> None:
-    """Check that the values of an array are numbers, or else texts.
-
-    Raises
-    ------
-    DataError
-        They are not; the message says what to do.
-    """
+    """Raise a `DataError` unless the values of an array are numbers, or texts with ``or_texts``."""
     if not (is_numeric(dtype) or (or_texts and dtype.kind in TEXTS)):
         expected = "numbers or texts" if or_texts else "numbers"
         hint = HINTS.get("U" if dtype.kind in "TS" else dtype.kind, "")
@@ -79,14 +67,14 @@ def check_numbers(dtype: np.dtype[Any], where: str, or_texts: bool = False) -> N
 
 
 def as_stored(values: Array, dtype: np.dtype[Any], place: str, first: int = 0) -> Array:
-    """Return numbers in the type of the records: the nearest floats, all of which fit in 32 bits.
+    """Convert numbers to the dtype of the records: the nearest values, which must fit in 32-bit floats.
 
     Parameters
     ----------
     values : (n, ...) numbers
     dtype : dtype
     place : str
-        What errors call a record, without its number, e.g. ``x, row``.
+        Name of a record in errors, without its number, e.g. ``x, row``.
     first : int
         Number of the first record.
 
@@ -103,23 +91,20 @@ def as_stored(values: Array, dtype: np.dtype[Any], place: str, first: int = 0) -
     index = np.unravel_index(int(np.argmin(fits)), stored.shape)
     inside = f"[{', '.join(map(str, index[1:]))}]" if index[1:] else ""
     value, record = values[index], f"{place} {first + int(index[0])}{inside}"
-    hint = "Replace missing values, or give a frame and say missing: mean in store_conf." if np.isnan(value) else ""
+    hint = "Replace missing values, or give a frame and set missing: mean in store_conf." if np.isnan(value) else ""
     raise DataError(f"{record}: {value}, expected a 32-bit float. {hint}".rstrip())
 
 
 def texts_of(values: Array, place: str) -> Array:
-    """Return names of classes as an array of objects, (n,) str; for ``place`` see `as_stored`.
+    """Return class names as an array of objects, (n,) str; for ``place`` see `as_stored`.
 
-    Raises
-    ------
-    DataError
-        A value is no text, or empty.
+    Raises a `DataError` if a value is empty or not a text.
     """
     values = values.reshape(-1)
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8", "replace")
     texts = values.astype(object)
-    # as floats and integers among texts do, None and NaN have other types
+    # None, NaN and numbers among texts have other types
     wrong = next((i for i, value in enumerate(texts) if not (isinstance(value, str) and value)), None)
     if wrong is not None:
         raise DataError(f"{place} {wrong}: {texts[wrong]!r}, expected the name of a class.")
@@ -127,7 +112,7 @@ def texts_of(values: Array, place: str) -> Array:
 
 
 def class_numbers(values: Array, names: Sequence[str], place: str) -> npt.NDArray[np.int32]:
-    """Return the numbers of classes, given by these or by their names.
+    """Return class numbers of values that are class numbers or names.
 
     Parameters
     ----------
@@ -140,7 +125,7 @@ def class_numbers(values: Array, names: Sequence[str], place: str) -> npt.NDArra
     Raises
     ------
     DataError
-        A value is no class, or could be the number of one and the name of another.
+        A value is not a class, or could be the number of one class and the name of another.
     """
     if names and values.dtype.kind in TEXTS:
         numbers, texts = NameNumbers(names), texts_of(values, place)
@@ -165,7 +150,7 @@ def class_numbers(values: Array, names: Sequence[str], place: str) -> npt.NDArra
 
 
 def _is_another_number(name: str, number: int) -> bool:
-    """Return whether the name of a class reads as the number of another one."""
+    """Return whether the name of a class reads as the number of another class."""
     try:
         return int(name) != number
     except ValueError:

@@ -1,7 +1,6 @@
 """The protobuf wire format: decodes many messages at once, and encodes single fields.
 
 Messages of the same length with the same layout are the rows of a matrix, so that each field is a slice of columns.
-The meaning of fields is defined by the callers.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class MessageField:
 
 
 def varint(value: int) -> bytes:
-    """Encode an integer; a negative one as its 64-bit complement, as protobuf does."""
+    """Encode an integer as protobuf does; negative ones by their 64-bit complement."""
     value &= (1 << 64) - 1
     encoded = bytearray()
     while value > 0x7F:
@@ -82,16 +81,16 @@ def columns(rows: npt.NDArray[np.uint8]) -> list[MessageField] | None:
     # tags, lengths, and the sizes of varints must be the same in all rows
     if len(fixed) and not (rows[:, fixed] == rows[0, fixed]).all():
         return None
-    found = []
+    fields = []
     for number, wire, start, end in spans:
         part = rows[:, start:end]
         if wire != VARINT:
-            found.append(MessageField(number, wire, part))
+            fields.append(MessageField(number, wire, part))
         elif (part[:, :-1] >= 0x80).all() and (part[:, -1] < 0x80).all():
-            found.append(MessageField(number, wire, _join_varint(part)))
+            fields.append(MessageField(number, wire, _join_varint(part)))
         else:
             return None
-    return found
+    return fields
 
 
 def _join_varint(groups: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
@@ -103,10 +102,10 @@ def _join_varint(groups: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
     return values.astype(np.int64)
 
 
-def integers(found: Iterable[MessageField], number: int) -> list[int] | None:
-    """Return the integers of a field, packed or not, that are the same in all rows; None if they differ."""
+def integers(fields: Iterable[MessageField], number: int) -> list[int] | None:
+    """Return the integers of a field, packed or not, that all rows share; None if rows differ."""
     values: list[int] = []
-    for column in found:
+    for column in fields:
         if column.number == number:
             if not (column.values == column.values[0]).all():
                 return None

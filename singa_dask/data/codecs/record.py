@@ -1,7 +1,7 @@
 """Records of SINGA and Caffe: RecordProto, WordRecord and Datum messages <-> arrays.
 
-Messages of the same layout, as records of one shape usually are, are decoded together. Others are grouped by length
-first, and decoded one by one only if layouts still differ.
+Messages of the same layout, such as records of one shape, are decoded together. Others are grouped by length first, and
+decoded one by one only if layouts still differ.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def encode_record(
 
 
 def decode_records(rows: Rows) -> Arrays | None:
-    """Decode SINGA records of the same layout: RecordProto, Record that wraps one, or WordRecord of its rnnlm example.
+    """Decode records of SINGA with the same layout: RecordProto, Record around one, or WordRecord.
 
     Parameters
     ----------
@@ -72,34 +72,28 @@ def decode_records(rows: Rows) -> Arrays | None:
     """
     if _is_word(protobuf.columns(rows[:1])):
         return {"data": _decode_words(rows)}
-    found = protobuf.columns(rows)
-    if found is None:
+    fields = protobuf.columns(rows)
+    if fields is None:
         return None
-    wrapped = [column.values for column in found if (column.number, column.wire) == (5, BYTES)]
+    wrapped = [column.values for column in fields if (column.number, column.wire) == (5, BYTES)]
     if wrapped:
         return decode_records(wrapped[0])
-    if any((column.number, column.wire) == (3, VARINT) for column in found):
+    if any((column.number, column.wire) == (3, VARINT) for column in fields):
         raise ValueError("the third field is a number, as in Caffe's records")
-    shape = protobuf.integers(found, 1)
+    shape = protobuf.integers(fields, 1)
     if shape is None:
         return None
-    arrays = _floats(found, 4, shape) or _pixels(found, 3, shape)
-    return _with_label(arrays, found, 2)
+    arrays = _floats(fields, 4, shape) or _pixels(fields, 3, shape)
+    return _with_label(arrays, fields, 2)
 
 
-def _is_word(found: Sequence[MessageField] | None) -> bool:
-    """Return whether a message is a WordRecord: the word, its index, its class, start and end of the class."""
-    return [(column.number, column.wire) for column in found or ()] == WORD_FIELDS
+def _is_word(fields: Sequence[MessageField] | None) -> bool:
+    """Return whether a message is a WordRecord: word, index, and class with its start and end."""
+    return [(column.number, column.wire) for column in fields or ()] == WORD_FIELDS
 
 
 def _decode_words(rows: Rows) -> npt.NDArray[np.float32]:
-    """Decode WordRecords of the same length to (n, 4): index, class, class_start and class_end of each word.
-
-    Raises
-    ------
-    ValueError
-        A row is not such a record.
-    """
+    """Decode WordRecords of one length to (n, 4): index, class, class_start and class_end."""
     # the layout is determined by the length of the word, and by the ends of the varints after it
     keys = (rows >= 0x80) & (np.arange(rows.shape[1]) >= 2 + rows[:, 1:2].astype(np.int64))
     _, firsts, groups = np.unique(
@@ -111,10 +105,10 @@ def _decode_words(rows: Rows) -> npt.NDArray[np.float32]:
     words = np.empty((len(rows), 4), np.float32)
     for group in range(len(firsts)):
         indices = np.flatnonzero(groups.reshape(-1) == group)
-        found = protobuf.columns(rows[indices])
-        if found is None or not _is_word(found):
+        fields = protobuf.columns(rows[indices])
+        if fields is None or not _is_word(fields):
             raise ValueError("not a WordRecord, unlike others")
-        words[indices] = np.stack([column.values for column in found[1:]], axis=1)
+        words[indices] = np.stack([column.values for column in fields[1:]], axis=1)
     return words
 
 
@@ -123,25 +117,22 @@ def decode_datums(rows: Rows, picture: Callable[[bytes], npt.NDArray[np.uint8]])
 
     ``picture`` decodes an encoded image to (channels, height, width).
 
-    Raises
-    ------
-    ValueError
-        A row is no such record, or has an image that cannot be decoded.
+    Raises a `ValueError` if a row is not such a record, or has an image that cannot be decoded.
     """
-    found = protobuf.columns(rows)
-    if found is None:
+    fields = protobuf.columns(rows)
+    if fields is None:
         return None
     if holds_pictures(rows):
-        images = [picture(row.tobytes()) for column in found if column.number == 4 for row in column.values]
-        return _with_label({"pixel": np.stack(images)}, found, 5)
+        images = [picture(row.tobytes()) for column in fields if column.number == 4 for row in column.values]
+        return _with_label({"pixel": np.stack(images)}, fields, 5)
     shape: list[int] = []
     for number in (1, 2, 3):
-        extent = protobuf.integers(found, number)
+        extent = protobuf.integers(fields, number)
         if extent is None:
             return None
         shape += extent
-    arrays = _floats(found, 6, shape) or _pixels(found, 4, shape)
-    return _with_label(arrays, found, 5)
+    arrays = _floats(fields, 6, shape) or _pixels(fields, 4, shape)
+    return _with_label(arrays, fields, 5)
 
 
 def holds_pictures(rows: Rows) -> bool:
@@ -151,13 +142,7 @@ def holds_pictures(rows: Rows) -> bool:
 
 
 def decode_values(values: Sequence[bytes | memoryview], decode: Decoder) -> Arrays:
-    """Decode messages of any lengths and layouts.
-
-    Raises
-    ------
-    ValueError
-        A message is invalid. The text begins with ``record i: ``.
-    """
+    """Decode messages of any layout; raise a `ValueError`, ``record i: ...``, for an invalid one."""
     lengths = np.fromiter(map(len, values), np.int64, len(values))
     parts: list[tuple[npt.NDArray[np.int64], Arrays]] = []
     for length in np.unique(lengths):
@@ -221,16 +206,16 @@ def salvage_values(
     return salvage_rows(len(values), schema, read_row)
 
 
-def _floats(found: Iterable[MessageField], number: int, shape: Sequence[int]) -> Arrays:
-    parts = [column.values for column in found if column.number == number and column.wire in (BYTES, FIXED32)]
+def _floats(fields: Iterable[MessageField], number: int, shape: Sequence[int]) -> Arrays:
+    parts = [column.values for column in fields if column.number == number and column.wire in (BYTES, FIXED32)]
     if not parts:
         return {}
     joined = np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1))
     return {"data": _shaped(joined.view("<f4"), shape)}
 
 
-def _pixels(found: Iterable[MessageField], number: int, shape: Sequence[int]) -> Arrays:
-    for column in found:
+def _pixels(fields: Iterable[MessageField], number: int, shape: Sequence[int]) -> Arrays:
+    for column in fields:
         if column.number == number and column.wire == BYTES:
             return {"pixel": _shaped(column.values, shape)}
     raise ValueError("holds neither pixels nor data")
@@ -244,8 +229,8 @@ def _shaped(values: npt.NDArray[np.generic], shape: Sequence[int]) -> npt.NDArra
     return values.reshape(len(values), *shape)
 
 
-def _with_label(arrays: Arrays, found: Iterable[MessageField], number: int) -> Arrays:
-    for column in found:
+def _with_label(arrays: Arrays, fields: Iterable[MessageField], number: int) -> Arrays:
+    for column in fields:
         if (column.number, column.wire) == (number, VARINT):
             wrong = find_wrong_label(column.values)
             if wrong is not None:

@@ -1,4 +1,4 @@
-"""The schema of records: dtype and shape of each field, described, shown and compared."""
+"""The schema of records: dtype and shape of each field."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def schema_of(arrays: Arrays) -> dict[str, Field]:
 
 
 def describe_fields(schema: Mapping[str, Field]) -> dict[str, Any]:
-    """Return a schema as JSON has it."""
+    """Return a schema for JSON."""
     return {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in schema.items()}
 
 
@@ -32,7 +32,7 @@ def show_schema(schema: Mapping[str, Field]) -> str:
 
 
 def check_schema(arrays: Arrays, schema: dict[str, Field], where: str) -> Arrays:
-    """Return ``arrays``; raise a `DataError` if their schema is not that of the store's first record."""
+    """Return ``arrays``; raise a `DataError` if they have another schema than the store."""
     if schema_of(arrays) != schema:
         raise DataError(f"{where}: holds {show_schema(schema_of(arrays))}, expected {show_schema(schema)}.")
     return arrays

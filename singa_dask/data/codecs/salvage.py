@@ -1,4 +1,4 @@
-"""Reading blocks in which some records are bad: one by one, or in runs as long as possible."""
+"""Reading blocks in which some records are bad: one by one, or in the longest possible runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def salvage_rows(
     ----------
     n : int
     schema : mapping of str to Field
-        Expected schema; a record of any other is bad.
+        Expected schema; a record with another schema is bad.
     read_row : callable
         Returns the arrays of one record, without a record axis.
 
@@ -43,9 +43,9 @@ def salvage_rows(
         except (DataError, OverflowError, ValueError) as error:
             bad[row] = str(error).rstrip(".")
             continue
-        found = {name: Field(array.dtype, array.shape) for name, array in record.items()}
-        if found != schema:
-            bad[row] = f"holds {show_schema(found)}, expected {show_schema(schema)}"
+        record_schema = {name: Field(array.dtype, array.shape) for name, array in record.items()}
+        if record_schema != schema:
+            bad[row] = f"holds {show_schema(record_schema)}, expected {show_schema(schema)}"
             continue
         for name, array in record.items():
             arrays[name][row] = array
@@ -53,14 +53,14 @@ def salvage_rows(
 
 
 def bisect_rows(n: int, decode: Callable[[int, int], T]) -> tuple[list[tuple[int, T]], dict[int, str]]:
-    """Decode rows in runs as long as possible, where some of the rows are bad.
+    """Decode rows, including bad ones, in the longest possible runs.
 
     Parameters
     ----------
     n : int
         Number of rows.
     decode : callable
-        (first, stop) -> the decoded rows; raises an error if one of them is bad. Its text counts if it is of one row.
+        (first, stop) -> the decoded rows; raises an error if one of them is bad. For a single row, the error says why.
 
     Returns
     -------

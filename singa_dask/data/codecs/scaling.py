@@ -1,4 +1,4 @@
-"""Moments of columns in 64 bits, from one pass over them, and the Scaling of columns that they give."""
+"""Moments of columns in 64 bits, computed in one pass, and the Scaling of columns derived from them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from singa_dask.arrays import Array
 
 BLOCK = 1 << 17
 MAX_SCALED = 100.0
-"""No value of the training data is scaled to more than this. Other values may be: nothing is clipped."""
+"""Maximum of scaled values of the training data. Other data may exceed it: nothing is clipped."""
 MAX_OF_RARE, RARE = 10.0, 0.01
-"""The maximum of scaled values in a column of which fewer than the share ``RARE`` of the values is not zero."""
+"""Maximum of scaled values in a column with fewer than the share ``RARE`` of nonzero values."""
 
 
 class Moments(NamedTuple):
-    """Number of records; of each column mean, sum of squared deviations, smallest and largest value, as float64.
+    """Number of records; mean, sum of squared deviations, minimum and maximum of each column, float64.
 
-    ``filled`` is the number of its values that are not zero, int64.
+    ``filled`` is the number of nonzero values of each column, int64.
     """
 
     n: int
@@ -48,7 +48,7 @@ class Moments(NamedTuple):
         filled = np.count_nonzero(values, axis=0)
         wide = values.astype(np.float64)
         low, high = wide.min(axis=0), wide.max(axis=0)
-        # relative to the first record, those of constant columns are exact
+        # relative to the first record, the moments of constant columns are exact
         first = wide[0].copy()
         with np.errstate(over="ignore", invalid="ignore"):
             wide -= first
@@ -62,24 +62,24 @@ class Moments(NamedTuple):
         if not self.n or not other.n:
             return self if self.n else other
         with np.errstate(over="ignore", invalid="ignore"):
-            apart = other.mean - self.mean
-            squares = self.squares + other.squares + apart**2 * (self.n * other.n / n)
-            mean = self.mean + apart * (other.n / n)
+            difference = other.mean - self.mean
+            squares = self.squares + other.squares + difference**2 * (self.n * other.n / n)
+            mean = self.mean + difference * (other.n / n)
         low, high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
         return Moments(n, mean, squares, low, high, self.filled + other.filled)
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """Mean of columns, and what divides their deviations from it.
+    """Mean of columns, and the divisor of their deviations from it.
 
     Attributes
     ----------
     mean, std : (D,) ndarray of float64
-        ``std`` is the standard deviation, or as much more as it takes to scale each value of the training data to at
-        most `MAX_SCALED`; or to at most `MAX_OF_RARE`, if fewer than `RARE` of them are not zero: a column that is
-        rarely filled has a small deviation, and values far beyond it. It is 0 for a constant column, of which each
-        value is scaled to 0, in other data too.
+        ``std`` is the standard deviation, or larger if values of the training data would be scaled to more than
+        `MAX_SCALED`. The limit is `MAX_OF_RARE` if fewer than `RARE` of the values are nonzero: such a column has a
+        small deviation, and values far beyond it. ``std`` is 0 for a constant column, whose values are scaled to 0, in
+        other data too.
     """
 
     mean: Array
@@ -87,9 +87,9 @@ class Scaling:
 
     @classmethod
     def of(cls, moments: Moments) -> Scaling:
-        """Return the scaling of columns (N, D) with these moments, of one record at least."""
+        """Return the scaling of columns with these moments of at least one record."""
         std = np.sqrt(moments.squares / moments.n)
-        # what rounding makes of a constant column
+        # rounding errors of a constant column
         constant = std <= 10 * np.finfo(np.float64).eps * np.abs(moments.mean)
         farthest = np.maximum(moments.high - moments.mean, moments.mean - moments.low)
         most = np.where(moments.filled < RARE * moments.n, MAX_OF_RARE, MAX_SCALED)
@@ -102,7 +102,7 @@ class Scaling:
 
     @property
     def needs_digits(self) -> npt.NDArray[np.bool_]:
-        """Whether 32-bit floats hold few digits of the differences of a column, for its mean is so much larger."""
+        """Whether 32-bit floats keep few digits of a column, as its mean is much larger than its deviation."""
         return (self.std > 0) & (self.std < 256 * np.finfo(np.float32).eps * np.abs(self.mean))
 
     def scale(self, values: Any, dtype: npt.DTypeLike = np.float32) -> Any:
@@ -111,13 +111,13 @@ class Scaling:
             return ((values - self.mean) / self.divisor).astype(dtype)
 
     def undo(self, values: Array) -> Array:
-        """Return columns as they were, in 64-bit floats."""
+        """Return the original values of scaled columns, in 64-bit floats."""
         return values.astype(np.float64) * self.std + self.mean
 
     def of_shape(self, shape: Sequence[int]) -> Scaling | None:
-        """Return the scaling of records: of each value, or of each channel of images (channels, height, width).
+        """Return the scaling by value, or by channel of images (channels, height, width).
 
-        None if this scaling is of another number of columns.
+        None if the shape has another number of columns.
         """
         if len(self.mean) != columns_of(shape):
             return None
@@ -129,11 +129,11 @@ class Scaling:
         return {"mean": self.mean.tolist(), "std": self.std.tolist()}
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Scaling:
+    def from_dict(cls, described: Mapping[str, Any]) -> Scaling:
         """Return the scaling in the result of `to_dict`."""
-        return cls(np.array(found["mean"], np.float64), np.array(found["std"], np.float64))
+        return cls(np.array(described["mean"], np.float64), np.array(described["std"], np.float64))
 
 
 def columns_of(shape: Sequence[int]) -> int:
-    """Return the number of columns of records: channels of images (channels, height, width), else all values."""
+    """Return the number of columns: channels of images (channels, height, width), else all values."""
     return int(shape[0]) if len(shape) == 3 else math.prod(shape)

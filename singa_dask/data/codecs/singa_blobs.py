@@ -52,10 +52,10 @@ def read_blobprotos(content: bytes, where: str = "checkpoint") -> dict[str, Stor
         The file is damaged, or of another format.
     """
     try:
-        found = _fields(content)
-        versions = integers(found, 3) or []
-        names = [str(value, "utf-8") for value in _bytes(found, 4)]
-        blobs = [_read_blob(value) for value in _bytes(found, 5)]
+        fields = _fields(content)
+        versions = integers(fields, 3) or []
+        names = [str(value, "utf-8") for value in _bytes(fields, 4)]
+        blobs = [_read_blob(value) for value in _bytes(fields, 5)]
     except ValueError as error:
         raise CheckpointError(f"{where}: not a checkpoint of SINGA (BlobProtos), or a damaged one: {error}.") from error
     if not names or len(names) != len(blobs) or len(versions) not in (0, len(names)):
@@ -68,9 +68,9 @@ def read_blobprotos(content: bytes, where: str = "checkpoint") -> dict[str, Stor
 
 
 def _read_blob(content: bytes) -> np.ndarray[Any, np.dtype[np.float32]]:
-    found = _fields(content)
-    shape = integers(found, 1) or []
-    values = np.frombuffer(b"".join(_bytes(found, 2)), "<f4").astype(np.float32)
+    fields = _fields(content)
+    shape = integers(fields, 1) or []
+    values = np.frombuffer(b"".join(_bytes(fields, 2)), "<f4").astype(np.float32)
     if values.size != np.prod(shape, dtype=np.int64):
         raise ValueError(f"{values.size} values do not fit the shape {tuple(shape)}")
     return values.reshape(shape)
@@ -80,6 +80,6 @@ def _fields(content: bytes) -> list[MessageField]:
     return columns(np.frombuffer(content, np.uint8)[None]) or []
 
 
-def _bytes(found: Iterable[MessageField], number: int) -> list[bytes]:
-    """Return the values of a field of one message that are no integers."""
-    return [column.values.tobytes() for column in found if column.number == number and column.wire != VARINT]
+def _bytes(fields: Iterable[MessageField], number: int) -> list[bytes]:
+    """Return the values of a field of one message that are not integers."""
+    return [column.values.tobytes() for column in fields if column.number == number and column.wire != VARINT]

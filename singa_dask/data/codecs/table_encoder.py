@@ -24,7 +24,7 @@ pc = LazyModule("pyarrow.compute")
 LARGEST = float(np.finfo(np.float32).max)
 Where = Callable[[int], str]
 Values = npt.NDArray[Any]
-# what to set if a value is missing: a number can be filled in, a category cannot
+# remedies for missing values: a number can be filled in, a category cannot
 SKIPPED = Remedy("missing", "Set missing: skip to leave such records out.", ("skip",))
 FILLED = Remedy(
     "missing", "Set missing: to mean, to skip, or to a number for features without a value.", ("mean", "skip")
@@ -55,9 +55,9 @@ class TableEncoder:
     Attributes
     ----------
     schema : dict of str to Field
-        ``data`` (values,) float32, or another shape and float64 once its field says so; ``target`` (targets,) float32,
-        ``label`` int32 and ``weight`` (1,) float32 if there are any. ``label`` is a number, or (labels,) if there are
-        several.
+        ``data`` (values,) float32; ``target`` (targets,) float32, ``label`` int32 and ``weight`` (1,) float32 if there
+        are any. ``label`` is a number, or (labels,) if there are several. A store may set another shape and float64 for
+        ``data``.
     """
 
     def __init__(self, spec: TableSpec, facts: TableFacts) -> None:
@@ -117,7 +117,7 @@ class TableEncoder:
         """Return the values of all features, (n, *shape)."""
         data = np.empty((len(table), self._width), self.schema["data"].dtype)
         plain = []
-        # entering it for each column would take as long as copying the values of one
+        # entering it for each column would take as long as copying a column
         with np.errstate(over="ignore"):
             for name, values in self._places:
                 column = whole(table.column(name))
@@ -127,7 +127,7 @@ class TableEncoder:
                     data[:, values] = np.from_dlpack(column)
                 else:
                     data[:, values] = self._feature(column, where, name)
-        # all columns at once: this takes half of the time of one after the other
+        # checking all columns at once takes half the time
         if not _is_in_range(data):
             for name, values, column in plain:
                 data[:, values] = self._feature(column, where, name)
@@ -165,7 +165,7 @@ class TableEncoder:
         return {name: n for name, n in counts.items() if n}
 
     def _feature(self, column: pa.Array, where: Where, name: str) -> Values:
-        """Return the values of a feature, (n,), one-hot, vectors, or numbers of tokens."""
+        """Return the values of a feature: (n,), or (n, values) for one-hot categories, vectors and tokens."""
         if name in self._facts.texts:
             texts = as_texts(column)
             missing = missing_of(texts)
@@ -202,14 +202,14 @@ class TableEncoder:
 
 
 def _places(facts: TableFacts) -> list[tuple[str, int | slice]]:
-    """Return each feature with the index of its value, or those of its one-hot values, in ``data``."""
-    found, at = list[tuple[str, int | slice]](), 0
+    """Return each feature with the index of its value in ``data``, or the slice of its values."""
+    places, at = list[tuple[str, int | slice]](), 0
     for name in facts.features:
         width = len(facts.values_of(name))
         is_one_hot = name in facts.categories and facts.encoding == "one_hot"
-        found.append((name, slice(at, at + width) if is_one_hot or name in facts.widths else at))
+        places.append((name, slice(at, at + width) if is_one_hot or name in facts.widths else at))
         at += width
-    return found
+    return places
 
 
 def _refuse_missing(
@@ -260,33 +260,35 @@ def _vectors(column: pa.Array, width: int, where: Where, name: str, fill: float 
 
 
 def _is_plain(column: pa.Array) -> bool:
-    """Return whether NumPy reads the numbers of a column as they are in memory, and none is missing."""
+    """Return whether NumPy can view the numbers of a column without missing values."""
     return pa.types.is_floating(column.type) and column.type != pa.float16() and not column.null_count
 
 
 def _is_in_range(values: npt.NDArray[np.floating[Any]]) -> bool:
-    """Return whether all are within the range of float32, as nearly always; NaN is not."""
+    """Return whether all values are within the range of float32; NaN is not."""
     return not len(values) or bool(-LARGEST <= values.min() and values.max() <= LARGEST)
 
 
 def _index_of(
     column: pa.Array, names: Sequence[str], where: Where, name: str, remedy: Remedy = NAMED, unknown: str = ""
 ) -> npt.NDArray[np.int64]:
-    """Return the index of each string in a vocabulary; if ``unknown`` is ``ignore``, -1 for others and for none."""
+    """Return the index of each name; with ``unknown`` ``ignore``, -1 for unknown and missing names."""
     numbers, strings = NameNumbers(names), pc.fill_null(as_texts(column), "")
     if "" in numbers:
         strings = pc.if_else(pa.array(missing_of(column)), "", strings)
     encoded = strings.dictionary_encode()
     texts = encoded.dictionary.to_pylist()
-    found: npt.NDArray[np.int64] = np.array([numbers[text] for text in texts], np.int64)[encoded.indices.to_numpy()]
-    wrong = found < 0
+    indices: npt.NDArray[np.int64] = np.array([numbers[text] for text in texts], np.int64)[encoded.indices.to_numpy()]
+    wrong = indices < 0
     if wrong.any():
         if unknown == "ignore":
-            return found
+            return indices
         _refuse_missing(column, wrong & missing_of(column), where, name, remedy)
         row = int(wrong.argmax())
-        shown = listed([name or "'' (no value)" for name in names])
-        said = f"unknown category {texts[encoded.indices[row].as_py()]!r}. Expected one of the training data: {shown}."
-        said, helps = (f"{said} {UNKNOWN.text}", UNKNOWN) if unknown else (said, None)
-        raise DataError(f"{where(row)}, column {name!r}: {said}", remedy=helps)
-    return found
+        expected = listed([name or "'' (no value)" for name in names])
+        message = (
+            f"unknown category {texts[encoded.indices[row].as_py()]!r}. Expected one of the training data: {expected}."
+        )
+        message, helps = (f"{message} {UNKNOWN.text}", UNKNOWN) if unknown else (message, None)
+        raise DataError(f"{where(row)}, column {name!r}: {message}", remedy=helps)
+    return indices

@@ -1,4 +1,4 @@
-"""What is learned from the columns of a training table, so that other tables are read in the same way."""
+"""Facts learned from the columns of a training table, to read other tables the same way."""
 
 from __future__ import annotations
 
@@ -15,36 +15,35 @@ from singa_dask.errors import listed
 
 # maximum number of categories that are learned from a column
 MAX_CATEGORIES = 10_000
-# more categories than this in fewer than twice as many records are no categories
+# with more distinct values than this, a column of categories has at least twice as many records
 MANY = 100
 BOOLEANS = ("false", "true")
 
 
 def are_too_many(n_values: int, n: int) -> bool:
-    """Return whether a column has too many different values in ``n`` records to be one of categories."""
+    """Return whether a column has too many distinct values in ``n`` records to be categorical."""
     return n_values > MAX_CATEGORIES or (n_values > MANY and 2 * n_values > n)
 
 
 @dataclass(frozen=True)
 class TableFacts:
-    """What is learned from the training data, and needed to read other data in the same way.
+    """Facts learned from the training data, to read other data the same way.
 
     Attributes
     ----------
     features : tuple of str
         Names of the columns.
     means : mapping of str to float
-        Mean of each feature, if missing values are replaced by it.
+        Mean of each feature whose missing values are replaced by it.
     categories : mapping of str to tuple of str
         Names of each feature that is a category.
     labels : mapping of str to tuple of str
-        By column of labels, in the order of the labels of a record: the names of its classes; none if they are
-        integers.
+        Class names of each column of labels, in the order of the labels of a record; none if labels are integers.
     encoding : {"one_hot", "index"}
     widths : mapping of str to int
         Number of values of each feature that is a vector or a text.
     texts : mapping of str to TextCodec
-        What numbers the tokens of each feature that is a text.
+        Numbers of the tokens of each feature that is a text.
     spelling : Spelling
         How numbers and missing values are written as text.
     """
@@ -59,7 +58,7 @@ class TableFacts:
     spelling: Spelling = NO_SPELLING
 
     def values_of(self, name: str) -> list[str]:
-        """Return the names of the values that a feature has in a record: itself, ``name=category`` or ``name[0]``."""
+        """Return the names of the values of a feature: ``name``, ``name=category`` or ``name[0]``."""
         if name in self.widths:
             return [f"{name}[{i}]" for i in range(self.widths[name])]
         if name in self.categories and self.encoding == "one_hot":
@@ -78,24 +77,23 @@ class TableFacts:
 
     def classes_of(self, name: str) -> tuple[str, ...]:
         """Return the names of the classes of a column of labels."""
-        # facts that were stored before there could be several labels do not name the column
+        # checkpoints from before there could be several labels do not name the column
         return self.labels.get(name, self.labels.get("", ()))
 
     def is_number(self, name: str) -> bool:
-        """Return whether a column is a feature of plain numbers."""
-        others = (*self.categories, *self.widths, *self.texts, *self.spelling.numbers)
-        return name in self.features and name not in others
+        """Return whether a column is a feature with one number in each record."""
+        return name in self.features and name not in self.categories and name not in self.widths
 
     def with_means(self, means: npt.NDArray[np.float64]) -> TableFacts:
-        """Return facts that know the mean of each feature that is a number; ``means`` are those of the values."""
+        """Return facts with the mean of each feature that is a number, given the means of all `names`."""
         if len(means) != len(self.names):
             return self
         of_values = dict(zip(self.names, map(float, means), strict=True))
-        numbers = [name for name in self.features if name not in self.categories and name not in self.widths]
-        return replace(self, means={**{name: of_values[name] for name in numbers}, **self.means})
+        numbers = {name: of_values[name] for name in filter(self.is_number, self.features)}
+        return replace(self, means={**numbers, **self.means})
 
     def compare(self, other: TableFacts) -> str:
-        """Return how records differ from those that other facts describe; empty if they have the same meaning."""
+        """Describe how the meaning of records differs from other facts; empty if it is the same."""
         if self.names != other.names:
             here, there = (listed(facts.names) for facts in (self, other))
             return f"values of {here}, but {there}"
@@ -116,7 +114,7 @@ class TableFacts:
             "means": dict(self.means),
             "categories": {name: list(names) for name, names in self.categories.items()},
             "classes": list(self.classes),
-            # in the order of the labels of a record, which JSON with sorted keys would lose
+            # a list keeps the order of the labels, which JSON with sorted keys would lose
             "labels": [[name, list(names)] for name, names in self.labels.items()],
             "encoding": self.encoding,
             **({"widths": dict(self.widths)} if self.widths else {}),
@@ -125,16 +123,16 @@ class TableFacts:
         }
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> TableFacts:
+    def from_dict(cls, described: Mapping[str, Any]) -> TableFacts:
         """Return the facts in the result of `to_dict`."""
-        labels = found.get("labels", [["", found["classes"]]] if found["classes"] else [])
+        labels = described.get("labels", [["", described["classes"]]] if described["classes"] else [])
         return cls(
-            tuple(found["features"]),
-            {name: float(mean) for name, mean in found["means"].items()},
-            {name: tuple(names) for name, names in found["categories"].items()},
+            tuple(described["features"]),
+            {name: float(mean) for name, mean in described["means"].items()},
+            {name: tuple(names) for name, names in described["categories"].items()},
             {name: tuple(names) for name, names in labels},
-            str(found["encoding"]),
-            {name: int(width) for name, width in found.get("widths", {}).items()},
-            {name: TextCodec.from_dict(text) for name, text in found.get("texts", {}).items()},
-            Spelling.from_dict(found),
+            str(described["encoding"]),
+            {name: int(width) for name, width in described.get("widths", {}).items()},
+            {name: TextCodec.from_dict(text) for name, text in described.get("texts", {}).items()},
+            Spelling.from_dict(described),
         )

@@ -1,4 +1,4 @@
-"""Which columns of a table become records, as a job says it."""
+"""Use of the columns of a table, according to a job."""
 
 from __future__ import annotations
 
@@ -20,35 +20,34 @@ ARRAYS = ("list", "large_list", "fixed_size_list", "fixed_size_binary", "extensi
 
 @dataclass(frozen=True)
 class TableSpec:
-    """What a job says about the columns of a table.
+    """Settings of a job for the columns of a table.
 
     Attributes
     ----------
     features : tuple of str
-        Names or patterns (``pixel*``); empty for all columns of numbers other than label, target and weight.
+        Names or patterns (``pixel*``); empty for all numeric columns except label, target and weight.
     label : tuple of str
-        Columns of integers, or of strings that name the classes; each is a label of its own.
+        Columns of integers, or of strings that name the classes; several columns are several labels.
     target : tuple of str
         Columns of numbers to predict.
     missing : {"error", "skip", "mean"} or float
-        What to do with features that have no value.
+        Treatment of missing values of features.
     categories : mapping of str to tuple of str
-        Features whose values are names, with the names in order; learned from the training data if empty.
+        Features whose values are names, with the ordered names; if empty, they are learned from the training data.
     encoding : {"one_hot", "index"}
-        Whether a category is one value for each name, or the index of the name.
+        Whether a category becomes one value for each name, or the index of its name.
     weight : str
         Column with the weight of each record; may be empty.
     texts : mapping of str to TextCodec
-        Features whose values are texts, with what numbers their tokens; vocabularies are learned from the training
-        data.
+        Features whose values are texts; their vocabularies are learned from the training data.
     spelling : Spelling
         How numbers and missing values are written as text.
     unlabelled : {"error", "skip"}
-        What to do with records without a label or target.
+        Treatment of records without a label or target.
     blank_texts : bool
-        Whether a text that is missing or blank is read as an empty one, as for predictions; else it has no value.
+        Whether a missing or blank text is read as an empty text, as for predictions; else it is a missing value.
     unknown : {"error", "ignore"}
-        What to do with a category that the training data lack: ``ignore`` makes zeros of it.
+        Treatment of categories that the training data lack; ``ignore`` reads them as zeros.
     """
 
     features: tuple[str, ...] = ()
@@ -66,7 +65,7 @@ class TableSpec:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> TableSpec:
-        """Return the specification in the options of a `TableStore`: of features alone if ``has_label`` is false."""
+        """Return the specification in the options of a `TableStore`; without ``has_label``, only its features."""
         label = options["label"]
         labels = (label,) if label and isinstance(label, str) else tuple(label)
         spec = cls(
@@ -89,20 +88,17 @@ class TableSpec:
         return replace(spec, label=(), target=(), weight="", categories=features_only)
 
     def with_label(self, url: str, names: Sequence[str]) -> TableSpec:
-        """Return the specification with the column that is called like a label, if it names no columns to be read.
+        """Return the specification with the column that is named like a label, if it names no columns.
 
-        Raises
-        ------
-        DataError
-            It is not clear which column is the label.
+        Raises a `DataError` if several columns could be the label.
         """
         if self.features or self.label or self.target:
             return self
-        found = labels_among(names)
-        if is_point(names) or len(found) > 1:
+        candidates = labels_among(names)
+        if is_point(names) or len(candidates) > 1:
             could = "could be the label, or a coordinate" if is_point(names) else "could each be the label"
-            raise DataError(f"{url}: {' and '.join(found)} {could}. Set label: NAME, or has_label: false.")
-        return replace(self, label=tuple(found))
+            raise DataError(f"{url}: {' and '.join(candidates)} {could}. Set label: NAME, or has_label: false.")
+        return replace(self, label=tuple(candidates))
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -110,7 +106,7 @@ class TableSpec:
         return (*self.target, *self.label, *([self.weight] if self.weight else ()))
 
     def required(self, features: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns without whose values a record is left out."""
+        """Return the columns whose missing values exclude a record."""
         if self.missing == "skip":
             filled = self.texts if self.blank_texts else ()
             return (*(name for name in features if name not in filled), *self.outputs)
@@ -119,19 +115,16 @@ class TableSpec:
     def select(self, url: str, kinds: Mapping[str, str], index: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the columns that are features, given the kind of each column of the table.
 
-        ``index`` are columns that number the rows, which only count if they are named.
+        Columns in ``index`` number the rows, and are features only if they are named.
 
-        Raises
-        ------
-        DataError
-            A name is unknown, or a column cannot be a feature.
+        Raises a `DataError` if a name is unknown, or a column cannot be a feature.
         """
         others = self.outputs
         if not self.features:
             numeric = ("number", "boolean")
             named = {*self.categories, *self.texts, *self.spelling.numbers}
-            found = [name for name, kind in kinds.items() if kind in numeric or name in named]
-            chosen = [name for name in found if name and name not in (*others, *index)]
+            usable = [name for name, kind in kinds.items() if kind in numeric or name in named]
+            chosen = [name for name in usable if name and name not in (*others, *index)]
             vectors = [name for name, kind in kinds.items() if kind == "vector" and name not in others]
             arrays = [name for name, kind in kinds.items() if kind.startswith(ARRAYS) and name not in others]
             if arrays or (vectors and chosen):
@@ -148,8 +141,8 @@ class TableSpec:
         else:
             chosen = [name for pattern in self.features for name in _matching(url, pattern, kinds, others)]
         if not chosen:
-            said = f"{url}: no columns of numbers for features. {show_columns(kinds)}"
-            raise DataError(said, remedy=Remedy("features"))
+            message = f"{url}: no columns of numbers for features. {show_columns(kinds)}"
+            raise DataError(message, remedy=Remedy("features"))
         for name in self.categories:
             if name not in (*chosen, *self.label):
                 raise DataError(f"{url}: categories has {name!r}, which is neither a feature nor a label.")
@@ -165,12 +158,9 @@ class TableSpec:
         return {name: named.get(name, kinds[name]) for name in (*features, *self.outputs)}
 
     def check(self, url: str, kinds: Mapping[str, str], names: Sequence[str], is_trained: bool = False) -> None:
-        """Check that the columns exist, are used once, and have values of the right kind, such as a net is trained on.
+        """Raise a `DataError` if a column does not exist, is used twice, or has values of the wrong kind.
 
-        Raises
-        ------
-        DataError
-            One of them does not.
+        ``is_trained`` says that a net was trained on such columns.
         """
         uses = [
             *((name, "features") for name in names),
@@ -178,12 +168,12 @@ class TableSpec:
             *((name, "label") for name in self.label),
             *([(self.weight, "weight")] if self.weight else ()),
         ]
-        found: dict[str, str] = {}
+        use_of: dict[str, str] = {}
         for name, use in uses:
-            if name in found:
-                where = f"twice in {use}" if found[name] == use else f"in {found[name]} and in {use}"
+            if name in use_of:
+                where = f"twice in {use}" if use_of[name] == use else f"in {use_of[name]} and in {use}"
                 raise DataError(f"{url}: column {name!r} is {where}. Expected each column once.")
-            found[name] = use
+            use_of[name] = use
             if name not in kinds:
                 raise DataError(f"{url}: unknown column {name!r}. {_hint(name, kinds)}{show_columns(kinds)}")
             is_named = name in (*self.label, *self.categories, *self.texts, *self.spelling.numbers)
@@ -195,10 +185,10 @@ def _matching(url: str, pattern: str, kinds: Mapping[str, str], others: Sequence
         return [pattern]
     if not any(character in pattern for character in "*?["):
         raise DataError(f"{url}: unknown column {pattern!r}. {_hint(pattern, kinds)}{show_columns(kinds)}")
-    found = [name for name in kinds if fnmatch.fnmatchcase(name, pattern) and name not in others]
-    if not found:
+    matches = [name for name in kinds if fnmatch.fnmatchcase(name, pattern) and name not in others]
+    if not matches:
         raise DataError(f"{url}: no column matches {pattern!r}. {show_columns(kinds)}")
-    return found
+    return matches
 
 
 def _hint(name: str, kinds: Mapping[str, str]) -> str:

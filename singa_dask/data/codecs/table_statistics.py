@@ -1,4 +1,4 @@
-"""TableStatistics: learns from one pass over a table what its columns become."""
+"""TableStatistics: learns how to read the columns of a table, in one pass."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pc = LazyModule("pyarrow.compute")
 
 
 class TableStatistics:
-    """Learns what a `TableSpec` needs to know of the training data.
+    """Learns the `TableFacts` of a table.
 
     Parameters
     ----------
@@ -28,13 +28,13 @@ class TableStatistics:
         URL of the table, for errors.
     spec : TableSpec
     features : tuple of str
-        The columns of the table that are features.
+        Columns that are features.
     kinds : mapping of str to str
         Kind of each column.
     known : TableFacts, optional
-        What was learned from the training data, if these are other data.
+        Facts of the training data, if these are other data.
     classes : mapping of str to tuple of str
-        Names of the classes of labels that the file has.
+        Class names in the file, by label.
     widths : mapping of str to int
         Number of values of each feature that is a vector.
 
@@ -59,11 +59,11 @@ class TableStatistics:
         self._n = 0
         self._tokens: dict[str, Counter[str]] = {}
         self._sums: dict[str, tuple[float, int]] = {}
-        self._found: dict[str, set[str]] = {}
+        self._values_seen: dict[str, set[str]] = {}
         if known is None:
             self._begin(kinds)
         self._required = spec.required(features)
-        self.needed = bool(self._found or self._sums or self._tokens or self._required)
+        self.needed = bool(self._values_seen or self._sums or self._tokens or self._required)
 
     def _begin(self, kinds: Mapping[str, str]) -> None:
         spec, features = self._spec, self._features
@@ -75,7 +75,7 @@ class TableStatistics:
                 self._labels[name] = names or BOOLEANS
             elif not names and (kinds[name] == "string" or name in spec.categories):
                 learned.append(name)
-        self._found = {name: set() for name in learned}
+        self._values_seen = {name: set() for name in learned}
         self._tokens = {name: Counter() for name, text in spec.texts.items() if not text.tokenizer}
         vectors = [name for name in self._widths if name not in spec.texts]
         if vectors and spec.missing == "mean":
@@ -88,12 +88,9 @@ class TableStatistics:
         self._sums = {name: (0.0, 0) for name in is_number}
 
     def add(self, table: pa.Table) -> int:
-        """Take the records of a block into account; return how many of them are kept.
+        """Add the records of a block; return how many of them are kept.
 
-        Raises
-        ------
-        DataError
-            A column has too many categories.
+        Raises a `DataError` if a column has too many categories.
         """
         if self._required:
             table = table.filter(pa.array(~missing_rows(table, self._required)))
@@ -104,10 +101,10 @@ class TableStatistics:
             self._sums[name] = total + float(values.sum()), n + len(values)
         for name, counts in self._tokens.items():
             self._spec.texts[name].count(as_texts(whole(table.column(name))).drop_null(), counts)
-        for name, found in self._found.items():
+        for name, values_seen in self._values_seen.items():
             column = whole(table.column(name))
-            found.update(pc.unique(as_texts(column.filter(pa.array(~missing_of(column))))).to_pylist())
-            if len(found) > MAX_CATEGORIES:
+            values_seen.update(pc.unique(as_texts(column.filter(pa.array(~missing_of(column))))).to_pylist())
+            if len(values_seen) > MAX_CATEGORIES:
                 self._refuse(name, f"more than {MAX_CATEGORIES}")
         return len(table)
 
@@ -118,23 +115,17 @@ class TableStatistics:
         )
 
     def finish(self) -> TableFacts:
-        """Return what has been learned.
-
-        Raises
-        ------
-        DataError
-            A column has no values, or is not one of categories.
-        """
+        """Return the facts; raise a `DataError` if a column has no values, or too many to be categorical."""
         if self._known is not None:
             return self._checked(self._known)
-        for name, found in self._found.items():
-            if are_too_many(len(found), self._n):
-                self._refuse(name, str(len(found)))
+        for name, values_seen in self._values_seen.items():
+            if are_too_many(len(values_seen), self._n):
+                self._refuse(name, str(len(values_seen)))
         empty = [name for name, (_, n) in self._sums.items() if not n]
-        empty += [name for name, found in (self._found | self._tokens).items() if not found]
+        empty += [name for name, values_seen in (self._values_seen | self._tokens).items() if not values_seen]
         if empty and self._n:
             raise DataError(f"{self._url}: column {empty[0]!r} has no values. Leave it out.")
-        learned = {name: in_order(found) for name, found in self._found.items()}
+        learned = {name: in_order(values_seen) for name, values_seen in self._values_seen.items()}
         return TableFacts(
             self._features,
             {name: total / n for name, (total, n) in self._sums.items() if n},
@@ -147,7 +138,7 @@ class TableStatistics:
         )
 
     def _checked(self, known: TableFacts) -> TableFacts:
-        """Return facts of the training data, if they have all that these data need."""
+        """Return facts of the training data, if they contain all that these data need."""
         spec = self._spec
         others = known.means.keys() | known.categories.keys() | known.texts.keys()
         means = [name for name in self._features if name not in others]

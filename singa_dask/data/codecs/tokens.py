@@ -1,4 +1,4 @@
-"""Texts as tokens: words, characters, or those of a Hugging Face tokenizer, numbered by a vocabulary."""
+"""Texts as numbered tokens: words, characters, or tokens of a Hugging Face tokenizer."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ pc = LazyModule("pyarrow.compute")
 # a character that is neither part of a word nor a blank, in the syntax of RE2
 MARK = r"([^\p{L}\p{M}\p{N}_\s])"
 PADDING, UNKNOWN = -1, 0
-# strings of fewer words, by their median, are names
+# strings with a lower median number of words are names
 MIN_WORDS = 4
 # a character of a script that writes words without blanks between them
 UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
-# of texts whose length nobody has said
+# maximum length that is chosen for texts
 MAX_LENGTH = 256
 
 
 class TextConf(Conf):
-    """How the texts of a column become numbers: a column of ``texts``."""
+    """Encoding of the texts of a column: a column of ``texts``."""
 
     length: Size
-    """Tokens of a record: of longer texts the first ones are read; after shorter ones comes -1, which is padding for
-    Embedding and PaddingMask."""
+    """Tokens of a record. Longer texts are truncated; shorter ones are padded with -1, which Embedding and PaddingMask
+    ignore."""
     tokens: Literal["words", "characters"] = "words"
-    """Words are runs of letters, digits and ``_``; each other character is a word of its own, except blanks."""
+    """Words are runs of letters, digits and ``_``; every other character except blanks is a word."""
     vocab_size: Annotated[int, Field(ge=2)] = 10000
-    """Maximum number of different tokens: 0 for those that are not known, and from 1 on the most frequent ones of the
-    training data; of equally frequent ones the first by their text."""
+    """Maximum number of different tokens: 0 for unknown tokens, and from 1 on the most frequent ones of the training
+    data; equally frequent ones are sorted by their text."""
     lowercase: bool = False
-    """Whether letters count as lower case."""
+    """Whether texts are converted to lower case."""
     tokenizer: str = ""
-    """URL of a ``tokenizer.json`` of Hugging Face, whose tokens and numbers are used instead; its special tokens are
+    """URL of a ``tokenizer.json`` of Hugging Face, whose tokens and numbers are used instead. Its special tokens are
     added."""
 
     def rules(self) -> Iterator[Finding]:
-        """Refuse what a tokenizer decides itself."""
+        """Refuse keys that the tokenizer decides."""
         for key in ("tokens", "vocab_size", "lowercase") if self.tokenizer else ():
             if getattr(self, key) != type(self).model_fields[key].default:
                 yield (key,), "the tokenizer decides it. Leave it out."
@@ -65,9 +65,9 @@ class TextCodec:
     Attributes
     ----------
     length, tokens, vocab_size, lowercase
-        As of `TextConf`.
+        See `TextConf`.
     tokenizer : str
-        Content of the ``tokenizer.json``, or its URL as long as nothing is learned; may be empty.
+        Content of the ``tokenizer.json``, or its URL until the file is read; may be empty.
     vocabulary : tuple of str
         The tokens from number 1 on.
     """
@@ -80,85 +80,82 @@ class TextCodec:
     vocabulary: tuple[str, ...] = ()
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> TextCodec:
-        """Return the codec with the values of ``dataclasses.asdict`` of a codec, or of a `TextConf`."""
-        return cls(**{**found, "vocabulary": tuple(found.get("vocabulary", ()))})
+    def from_dict(cls, described: Mapping[str, Any]) -> TextCodec:
+        """Return the codec of the result of ``dataclasses.asdict``, or of the values of a `TextConf`."""
+        return cls(**{**described, "vocabulary": tuple(described.get("vocabulary", ()))})
 
     def reads_like(self, other: TextCodec) -> bool:
-        """Return whether a job says the same of both; what is learned is not compared."""
+        """Return whether the settings of both are the same; what is learned is not compared."""
         has_own = bool(self.tokenizer) == bool(other.tokenizer)
         mine, others = (replace(each, tokenizer="", vocabulary=()) for each in (self, other))
         return has_own and mine == others
 
     def with_tokenizer(self, where: str, storage_options: fs.Options) -> TextCodec:
-        """Return the codec with the content of its tokenizer in place of the URL, if it has a tokenizer.
+        """Return the codec with the content of its tokenizer, if it has one, in place of the URL.
 
-        Raises
-        ------
-        DataError
-            The file cannot be read, or is no tokenizer.
+        Raises a `DataError` if the file cannot be read, or is not a tokenizer.
         """
         if not self.tokenizer:
             return self
         content = decode_text(self.tokenizer, storage_options)
-        found, url = replace(self, tokenizer=content), self.tokenizer
+        codec, url = replace(self, tokenizer=content), self.tokenizer
         try:
-            found.encode(pa.array([""]))
+            codec.encode(pa.array([""]))
         except Exception as error:
             # the package raises plain exceptions
             if type(error) is not Exception:
                 raise
             raise DataError(f"{where}: {url}: not a tokenizer.json of Hugging Face: {error}.") from None
-        return found
+        return codec
 
     @cached_property
     def _hugging_face(self) -> Any:
-        made = require("tokenizers", "text", "texts with a tokenizer").Tokenizer.from_str(self.tokenizer)
-        made.no_padding()
+        tokenizer = require("tokenizers", "text", "texts with a tokenizer").Tokenizer.from_str(self.tokenizer)
+        tokenizer.no_padding()
         # cuts before special tokens are added
-        made.enable_truncation(self.length)
-        return made
+        tokenizer.enable_truncation(self.length)
+        return tokenizer
 
     def count(self, texts: pa.Array, counts: Counter[str]) -> npt.NDArray[np.int64]:
-        """Add the tokens of texts to counts; return how many each text has, (n,)."""
+        """Add the tokens of texts to ``counts``; return the number of tokens of each text, (n,)."""
         texts = self._folded(texts)
         if self.tokens == "characters":
             counts.update("".join(texts.to_pylist()))
             return np.asarray(pc.utf8_length(texts), np.int64)
         lengths, words = _words(texts)
-        found = pc.value_counts(words)
-        counts.update(dict(zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True)))
+        by_word = pc.value_counts(words)
+        counts.update(dict(zip(by_word.field(0).to_pylist(), by_word.field(1).to_pylist(), strict=True)))
         return lengths
 
     def learned(self, counts: Mapping[str, int]) -> TextCodec:
-        """Return the codec with a vocabulary of the most frequent of the counted tokens."""
+        """Return the codec with a vocabulary of the most frequent tokens."""
         by_count = sorted(counts, key=lambda token: (-counts[token], token))
         return replace(self, vocabulary=tuple(by_count[: self.vocab_size - 1]))
 
     def encode(self, texts: pa.Array) -> npt.NDArray[np.int64]:
         """Return the numbers of the tokens of texts, (n, length); none of the texts is null.
 
-        An empty text is one unknown token. A tokenizer may add special tokens to it; else it is all padding.
+        An empty text is one unknown token; with a tokenizer, its special tokens and padding.
         """
         lengths, numbers = self._numbers(self._folded(texts))
         rows = np.repeat(np.arange(len(lengths)), lengths)
         places = np.arange(len(numbers)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         kept = places < self.length
-        found = np.full((len(lengths), self.length), PADDING, np.int64)
+        encoded = np.full((len(lengths), self.length), PADDING, np.int64)
         if not self.tokenizer:
-            found[lengths == 0, 0] = UNKNOWN
-        found[rows[kept], places[kept]] = numbers[kept]
-        return found
+            encoded[lengths == 0, 0] = UNKNOWN
+        encoded[rows[kept], places[kept]] = numbers[kept]
+        return encoded
 
     def _numbers(self, texts: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return how many tokens each text has, (n,), and the numbers of all of them, one text after another."""
+        """Return the number of tokens of each text, (n,), and the numbers of all tokens, text by text."""
         if self.tokenizer:
             ids = [each.ids for each in self._hugging_face.encode_batch(texts.to_pylist())]
             return np.array(list(map(len, ids)), np.int64), np.array(list(chain.from_iterable(ids)), np.int64)
         if self.tokens == "words":
             lengths, words = _words(texts)
-            found = pc.index_in(words, self._known)
-            return lengths, pc.fill_null(found, UNKNOWN - 1).to_numpy().astype(np.int64) + 1
+            indices = pc.index_in(words, self._known)
+            return lengths, pc.fill_null(indices, UNKNOWN - 1).to_numpy().astype(np.int64) + 1
         codes = np.frombuffer("".join(texts.to_pylist()).encode("utf-32-le"), np.uint32)
         known, order = self._known_codes
         at = order[np.minimum(np.searchsorted(known, codes, sorter=order), len(known) - 1)]
@@ -181,7 +178,7 @@ class TextCodec:
 
 @dataclass(frozen=True)
 class TextMeasure:
-    """How long texts are, in words or characters, and how many different ones they have, in small letters.
+    """Length of texts in words or characters, and the number of distinct ones, in lower case.
 
     Attributes
     ----------
@@ -189,8 +186,8 @@ class TextMeasure:
         Tokens of a text.
     distinct : int
     length, vocab_size : int
-        What suits as `TextConf`: tokens of 95 % of the texts, from 2 to `MAX_LENGTH`; and the tokens that come more
-        than once, with one number for all others, which is so learned too.
+        Suggested values of `TextConf`. ``length`` is enough for 95 % of the texts, from 2 to `MAX_LENGTH`.
+        ``vocab_size`` counts the tokens that occur more than once, and one number for all others.
     tokens : {"words", "characters"}
     """
 
@@ -203,10 +200,7 @@ class TextMeasure:
 
     @classmethod
     def of(cls, texts: pa.Array) -> TextMeasure:
-        """Measure an array of texts, none of which is null, in words.
-
-        Names, and texts of a script that writes no blanks between words, are measured in characters.
-        """
+        """Measure texts without nulls: in words, or in characters if they are names or have no blanks."""
         measure = cls.of_columns([{"": texts}])[""]
         unspaced, letters = pc.sum(pc.count_substring_regex(texts, UNSPACED)), pc.sum(pc.utf8_length(texts))
         if measure.median >= MIN_WORDS and 2 * unspaced.as_py() < letters.as_py():
@@ -215,7 +209,7 @@ class TextMeasure:
 
     @classmethod
     def of_columns(cls, blocks: Iterable[Mapping[str, pa.Array]], tokens: str = "words") -> dict[str, TextMeasure]:
-        """Measure columns of texts, none of which is null, of one block after another."""
+        """Measure columns of texts without nulls, block by block."""
         codec, lengths = TextCodec(1, tokens, lowercase=True), defaultdict[str, list[npt.NDArray[np.int64]]](list)
         counts = defaultdict[str, Counter[str]](Counter)
         for block in blocks:
@@ -235,10 +229,10 @@ class TextMeasure:
 
 
 def _words(texts: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
-    """Return how many words each text has, (n,), and all words, one text after another."""
-    apart = pc.utf8_trim_whitespace(pc.replace_substring_regex(texts, MARK, r" \1 "))
-    words = pc.utf8_split_whitespace(apart)
+    """Return the number of words of each text, (n,), and all words, text by text."""
+    spaced = pc.utf8_trim_whitespace(pc.replace_substring_regex(texts, MARK, r" \1 "))
+    words = pc.utf8_split_whitespace(spaced)
     # a text without words is split into one empty text
-    lengths = np.where(pc.utf8_length(apart).to_numpy() == 0, 0, pc.list_value_length(words).to_numpy())
+    lengths = np.where(pc.utf8_length(spaced).to_numpy() == 0, 0, pc.list_value_length(words).to_numpy())
     flat = words.flatten()
     return lengths.astype(np.int64), flat.filter(pc.not_equal(flat, ""))

@@ -19,7 +19,7 @@ def is_numeric(kind: np.dtype[Any]) -> bool:
 
 
 def is_rounded(kind: np.dtype[Any]) -> bool:
-    """Return whether float32 does not have all values of a dtype of numbers."""
+    """Return whether float32 cannot represent all values of a numeric dtype."""
     return np.promote_types(kind, np.float32) != np.float32
 
 
@@ -73,7 +73,7 @@ def as_values(
 
 
 def find_wrong_weight(weights: npt.NDArray[Any]) -> tuple[int, str] | None:
-    """Return the index of the first of (n, ...) weights that is negative or not finite, and what is wrong, or None."""
+    """Return index and fault of the first negative or infinite weight, (n, ...); None if all are valid."""
     wrong = ~((weights >= 0) & (weights <= np.finfo(np.float32).max)).reshape(-1)
     if not wrong.any():
         return None
@@ -82,12 +82,12 @@ def find_wrong_weight(weights: npt.NDArray[Any]) -> tuple[int, str] | None:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Return whether values of a type of Arrow are lists."""
+    """Return whether values of an Arrow type are lists."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def holds_numbers(kind: pa.DataType) -> bool:
-    """Return whether values of a type of Arrow are fixed-size binary, or lists of numbers, nested or not."""
+    """Return whether values of an Arrow type are fixed-size binary, or (nested) lists of numbers."""
     leaf = kind
     while is_list(leaf):
         leaf = leaf.value_type
@@ -96,7 +96,7 @@ def holds_numbers(kind: pa.DataType) -> bool:
 
 
 def flat_lists(column: pa.Array, shape: Sequence[int], where: str, first: int = 0) -> pa.Array:
-    """Return the values of a column of lists, nested or not, one after another.
+    """Return the concatenated values of a column of (nested) lists.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def flat_lists(column: pa.Array, shape: Sequence[int], where: str, first: int = 
     Raises
     ------
     DataError
-        A list is of another length, or a list or a value is null.
+        A list has another length, or a list or a value is null.
     """
     flat, n_lists = column, 1
     for size in shape:

@@ -1,7 +1,7 @@
 """Convert: converts files of other formats to stores.
 
-`conversion`: the function `convert`. `request`: its arguments, checked. `source_kinds`: what it reads. `plan`: what it
-writes. `tasks`: the units of work.
+`conversion`: the function `convert`. `request`: its arguments. `source_kinds`: what it reads. `plan`: what it writes.
+`tasks`: the units of work.
 """
 
 from singa_dask.data.convert.conversion import Run, convert, run_here

@@ -1,8 +1,8 @@
-"""convert: converts files of other formats to stores; optionally shuffles, splits and shards the records.
+"""convert: converts files of other formats to stores; can shuffle, split and shard the records.
 
 A conversion is planned, divided into tasks, and executed by a function ``run``, e.g. on a cluster. The bytes written
-depend only on the sources and the arguments. Results are kept in a directory next to the target until all are done, so
-that a killed conversion can be resumed, and a target is never incomplete.
+depend on the sources and the arguments only. Results stay in a directory next to the target until all are done, so that
+a killed conversion can be resumed, and a target is never incomplete.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def convert(
         URL of the mean record of the first part, written as a store of one record without label; with the suffix
         .bin it is SINGA's ``image_mean.bin``.
     verify : bool
-        Whether to read the written records and compare them.
+        Whether to read and compare the written records.
     storage_options : mapping, optional
         Options of the filesystems of all URLs.
     reading, writing : mapping, optional
@@ -103,7 +103,7 @@ def convert(
     run : function
         Executes the tasks of one step in any order, and yields their results. Called once per step.
     log : function
-        Called with messages, e.g. that a conversion is resumed.
+        Called with messages.
     before_replacing : function
         Called with the existing URLs that will be replaced, before anything is written. May raise to stop.
     everywhere : function
@@ -158,7 +158,7 @@ def convert(
 
 
 def _open_source(request: ConvertRequest, storage_options: fs.Options, log: Callable[[str], None]) -> Store:
-    """Open the sources. Logs what is left out, and the vocabulary, which this creates if it does not exist."""
+    """Open the sources; log left out records, and the vocabulary, which is created if it does not exist."""
     vocabulary = request.reading.get("vocabulary", "")
     is_new = bool(vocabulary) and not fs.exists(vocabulary, storage_options)
     source = open_source(request.kind, request.sources, storage_options, **request.reading)
@@ -189,7 +189,7 @@ def _begin(
         return
     if PLAN_FILE not in left and not all(name[0] == "." for name in left):
         raise DataError(f"{plan.folder}: exists, but was not made by a conversion. Move it away.")
-    # an empty directory is from a conversion that already called this, and was killed at its beginning or end
+    # an empty directory is left by a conversion that called `before_replacing` and was killed
     if left or not is_there:
         urls = [*filter(None, [*(shard.url for shard in plan.shards), plan.request.mean])]
         for url in urls:
@@ -211,7 +211,7 @@ def _write_sources(plan: ConversionPlan, versions: Mapping[str, str]) -> None:
 
 
 def _changed_source(plan: ConversionPlan, versions: Mapping[str, str]) -> str:
-    """Return a source that has changed since an unfinished conversion of the same files; empty if there is none."""
+    """Return a source that changed since an unfinished conversion of the same files; empty if none."""
     before = json.loads(fs.read_bytes(fs.join(plan.folder, SOURCES), storage_options=plan.storage_options))
     return first_change(before, versions) if before.keys() == versions.keys() else ""
 

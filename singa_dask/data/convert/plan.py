@@ -1,7 +1,7 @@
 """ConversionPlan: a complete description of what a conversion writes, the same in every process.
 
-A plan defines which records of the sources are written to which file. The order of records is stored in a file;
-everything else follows from the arguments and the number of records.
+A plan assigns records of the sources to files. The order of records is stored in a file; everything else follows from
+the arguments and the number of records.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from singa_dask.fs.versions import versions
 VERSION = 3
 # file of a plan's directory: the version of each source file
 SOURCES = "sources.json"
-# up to so many bytes read in total, shuffled shards are made directly from the sources; beyond that, with buckets
+# if more bytes would be read in total, shuffled shards are written by way of buckets, not directly from the sources
 DIRECT_BYTES = 1 << 28
-# approximate memory of one task: a run of source blocks, or a bucket. More for large sources, as the runs' shares of a
-# bucket are read one by one: RUN_BYTES / MIN_SHARE each, until a task takes MAX_RUNS times as much
+# approximate memory of a task: a run of source blocks, or a bucket. For large sources it is up to MAX_RUNS times as
+# much, so that the share of a run in a bucket, which is one read, has RUN_BYTES / MIN_SHARE bytes
 RUN_BYTES = 1 << 26
 MIN_SHARE, MAX_RUNS = 64, 8
 
@@ -88,7 +88,7 @@ class ConversionPlan:
     @cached_property
     def digest(self) -> str:
         """Hash of everything that the results, final and intermediate, depend on."""
-        facts = (
+        identity = (
             VERSION,
             vars(self.request),
             self.count,
@@ -99,7 +99,7 @@ class ConversionPlan:
             self.direct_bytes,
             self.run_bytes,
         )
-        return hashlib.sha256(json.dumps(facts, sort_keys=True, default=dict).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(identity, sort_keys=True, default=dict).encode()).hexdigest()
 
     @cached_property
     def parts(self) -> dict[str, int]:
@@ -115,17 +115,17 @@ class ConversionPlan:
 
     @cached_property
     def shards(self) -> tuple[TargetFile, ...]:
-        """All files, those of the first part first."""
-        count, found, start = self.request.shards, [], 0
+        """All files, part by part."""
+        count, files, start = self.request.shards, [], 0
         for url, size in self.parts.items():
             if size < count:
                 raise DataError(f"{url}: {size} records remain for it, expected at least {count}.")
             for i in range(count):
                 # like numpy.array_split
                 stop = start + size // count + (i < size % count)
-                found.append(TargetFile(url if count == 1 else shard_url(url, i, count), start, stop))
+                files.append(TargetFile(url if count == 1 else shard_url(url, i, count), start, stop))
                 start = stop
-        return tuple(found)
+        return tuple(files)
 
     @property
     def folder(self) -> str:
@@ -152,7 +152,7 @@ class ConversionPlan:
         return np.concatenate([*starts, [self.shards[-1].stop]]).astype(np.int64)
 
     def runs(self, starts: Rows) -> list[tuple[int, int]]:
-        """Group the source blocks, given by their first records, into runs (first, last) of about ``run_bytes``."""
+        """Group source blocks, given by first records, into runs (first, last) of about ``run_bytes``."""
         last = (starts[1:] - 1) * self.record_bytes // max(self.run_bytes, self.record_bytes, 1)
         cuts = [0, *(np.flatnonzero(np.diff(last)) + 1).tolist(), len(last)]
         return list(itertools.pairwise(cuts))
@@ -176,13 +176,7 @@ class ConversionPlan:
         return np.concatenate(parts)
 
     def open_source(self) -> Store:
-        """Open the sources.
-
-        Raises
-        ------
-        DataError
-            The sources have changed since the plan was made.
-        """
+        """Open the sources; raise a `DataError` if they have changed since the plan was made."""
         store = open_source(self.request.kind, self.request.sources, self.storage_options, **self.request.reading)
         try:
             self.check_source(store)
@@ -192,43 +186,37 @@ class ConversionPlan:
         return store
 
     def check_source(self, store: Store) -> None:
-        """Check that the sources are those that the plan was made for.
-
-        Raises
-        ------
-        DataError
-            A source has changed. Names it.
-        """
-        found = source_versions(self.request, self.storage_options, store)
-        facts = hash_of(found), store.fingerprint, store.class_names
-        if facts != (self.versions, self.fingerprint, self.class_names):
+        """Raise a `DataError` that names a source that has changed since the plan was made."""
+        versions_now = source_versions(self.request, self.storage_options, store)
+        identity = hash_of(versions_now), store.fingerprint, store.class_names
+        if identity != (self.versions, self.fingerprint, self.class_names):
             content = fs.read_bytes(fs.join(self.folder, SOURCES), storage_options=self.storage_options)
-            changed = first_change(json.loads(content), found) or store.url
+            changed = first_change(json.loads(content), versions_now) or store.url
             raise DataError(f"{changed}: changed during the conversion. Convert it again.")
 
 
 def source_versions(request: ConvertRequest, storage_options: fs.Options, source: Store) -> dict[str, str]:
-    """Return the version of each file that a conversion reads; empty where the filesystem does not know."""
-    # images in directories are files of their own
+    """Return the version of each file that a conversion reads; empty if the filesystem has none."""
+    # each image in a directory is a file
     files = source.record_files(0, source.count) or source_files(request.sources, storage_options, request.kind)
     vocabulary = [request.reading["vocabulary"]] if "vocabulary" in request.reading else []
     return versions((*files, *vocabulary), storage_options)
 
 
-def hash_of(found: Mapping[str, str]) -> str:
+def hash_of(versions_of_files: Mapping[str, str]) -> str:
     """Return a hash of the versions of files."""
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(versions_of_files, sort_keys=True).encode()).hexdigest()
 
 
 def first_change(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return the first file whose version differs, or that is in one of both only; empty if there is none."""
+    """Return the first file whose version differs, or that only one mapping has; empty if there is none."""
     return next((url for url in sorted({*before, *after}) if before.get(url) != after.get(url)), "")
 
 
 def make_plan(
-    request: ConvertRequest, storage_options: fs.Options, source: Store, found: Mapping[str, str]
+    request: ConvertRequest, storage_options: fs.Options, source: Store, versions_of_files: Mapping[str, str]
 ) -> ConversionPlan:
-    """Make the plan of a conversion of open sources; ``found`` are their `source_versions`."""
+    """Make the plan of a conversion of open sources; ``versions_of_files`` are their `source_versions`."""
     _check_labels(request, source)
     return ConversionPlan(
         request,
@@ -239,14 +227,14 @@ def make_plan(
         source.fingerprint,
         source.class_names,
         source.table_facts.to_dict() if source.table_facts else None,
-        hash_of(found),
+        hash_of(versions_of_files),
         DIRECT_BYTES,
         _run_bytes(source.count * source.record_bytes),
     )
 
 
 def _check_labels(request: ConvertRequest, source: Store) -> None:
-    """Raise a `DataError` if records have targets, weights or several labels, which the format to write cannot keep."""
+    """Raise a `DataError` if records have targets, weights or several labels that the format cannot store."""
     if "table_facts" in STORES.find(request.backend).write_options:
         return
     for field, texts in {"target": "targets", "weight": "weights"}.items():

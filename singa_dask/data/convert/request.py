@@ -1,4 +1,4 @@
-"""ConvertRequest: what a conversion is asked to do, checked."""
+"""ConvertRequest: the arguments of a conversion, and their checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from singa_dask.registry import suggest
 
 # pattern of keys, by kind of the sources
 KEYS = {"cifar": "%05d"}
-# what a conversion itself tells writers
+# options of writers that a conversion sets itself
 BASICS = ("class_names", "table_facts")
 
 
@@ -37,13 +37,7 @@ class ConvertRequest:
 
 
 def check_request(request: ConvertRequest) -> None:
-    """Check the arguments of `convert`.
-
-    Raises
-    ------
-    ConfigError
-        An argument is invalid.
-    """
+    """Raise a `ConfigError` if an argument of `convert` is invalid."""
     if request.shards < 1:
         raise ConfigError(f"{request.shards} shards, expected 1 or more.")
     _check_options(request.reading, kind_options(request.kind), f"sources of kind {request.kind}")
@@ -65,10 +59,7 @@ def reader_options(kind: str, options: Mapping[str, Any], destination: str) -> d
 def parse_split(text: str) -> dict[str, float]:
     """Parse a split like ``"train=0.8,test=0.2"``.
 
-    Raises
-    ------
-    ConfigError
-        The text does not have that form, or shares are not positive or sum to more than 1.
+    Raises a `ConfigError` for another form, or if shares are not positive or sum to more than 1.
     """
     try:
         shares = {name.strip(): float(share) for name, share in (part.split("=") for part in text.split(","))}
@@ -100,13 +91,7 @@ def key_options(backend: str, pattern: str) -> dict[str, str]:
 
 
 def backend_of(destination: str) -> str:
-    """Return the backend for the suffix of a URL.
-
-    Raises
-    ------
-    ConfigError
-        No backend that can be written has that suffix.
-    """
+    """Return the backend that writes files with a suffix; raise a `ConfigError` if there is none."""
     known = [name for name in STORES.names() if "write" in vars(STORES.find(name))]
     for name in known:
         if destination.lower().endswith(STORES.find(name).suffixes):

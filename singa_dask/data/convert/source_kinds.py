@@ -1,6 +1,6 @@
 """Kinds of sources: files of one kind, opened as one store.
 
-Most kinds are formats of stores. Others are idx (files of images and labels in any order), text (windows of
+Most kinds are formats of stores. The others are idx (files of images and labels in any order), text (windows of
 characters) and words.
 """
 
@@ -61,14 +61,14 @@ def source_files(urls: Sequence[str], storage_options: fs.Options = None, kind: 
     """Return the files of URLs, with patterns expanded, and directories of tables."""
     if kind == "table":
         return [each.url for url in urls for each in table_files(url, storage_options)]
-    found = (shard_urls(url, storage_options) if is_pattern(url, storage_options) else [url] for url in urls)
-    return list(itertools.chain.from_iterable(found))
+    files = (shard_urls(url, storage_options) if is_pattern(url, storage_options) else [url] for url in urls)
+    return list(itertools.chain.from_iterable(files))
 
 
 def kinds() -> list[str]:
-    """Return the kinds of sources: formats of stores, each by its first name, and those that are read here."""
-    found = {name: STORES.find(name) for name in STORES.names()}
-    return sorted({*READERS, *(name for name, cls in found.items() if cls.is_source and cls.backend_name() == name)})
+    """Return the kinds of sources: formats of stores by their first names, and `READERS`."""
+    formats = {name: STORES.find(name) for name in STORES.names()}
+    return sorted({*READERS, *(name for name, cls in formats.items() if cls.is_source and cls.backend_name() == name)})
 
 
 def kind_options(kind: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Tasks of a conversion: idempotent units of work that any process can execute, in any order within a step.
+"""Tasks of a conversion: idempotent units of work for any process, in any order within a step.
 
 A task reads the sources and the results of earlier steps in the directory of the plan, and writes its own result there
 atomically. A resumed conversion executes the tasks whose results are missing.
@@ -17,9 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.data.convert.plan import (
-    ConversionPlan,
-)
+from singa_dask.data.convert.plan import ConversionPlan
 from singa_dask.data.stores.blocks import rows_per_block
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.data.stores.manifest_writer import forget_manifest, write_manifest
@@ -31,7 +29,7 @@ from singa_dask.errors import DataError
 
 # files: source index of each output record, and output position of each source record, -1 if not written
 ORDER, POSITIONS = "order", "places"
-# floats are summed in chunks of so many records, so that a mean does not depend on the blocks of the source
+# floats are summed in chunks of this many records, so that a mean does not depend on the blocks of the source
 SUM_ROWS = 4096
 
 
@@ -65,7 +63,7 @@ class Task:
         return f"{self.step}-{self.index:05d}"
 
     def __call__(self) -> int:
-        """Execute the task; returns its index."""
+        """Execute the task; return its index."""
         STEPS[self.step](self)
         _, source = _KEPT.get(threading.get_ident(), ("", None))
         if source is not None:
@@ -87,12 +85,12 @@ class Task:
 
 
 _HERE = threading.local()
-# session and sources of each thread: not all stores can be read by several threads
+# session and sources of each thread, as not all stores can be read by several threads
 _KEPT: dict[int, tuple[str, Store]] = {}
 
 
 def keep_source(session: str, source: Store) -> None:
-    """Let the tasks of a session in this thread use an open store; closes that of another session."""
+    """Keep an open store for the tasks of a session in this thread; close another session's store."""
     release_source()
     _KEPT[threading.get_ident()] = session, source
 
@@ -114,7 +112,7 @@ def release_session(session: str) -> None:
 
 @contextlib.contextmanager
 def reporting(on_records: Callable[[float], None]) -> Iterator[None]:
-    """Call ``on_records`` with progress in records of tasks in this thread; a record that is only read counts half."""
+    """Call ``on_records`` with the progress of tasks in this thread; reading a record counts half."""
     _HERE.on_records = on_records
     try:
         yield
@@ -123,7 +121,7 @@ def reporting(on_records: Callable[[float], None]) -> Iterator[None]:
 
 
 def report(n: float) -> None:
-    """Report that ``n`` records more are done; nothing unless this thread is `reporting`."""
+    """Report that ``n`` more records are done, if this thread is `reporting`."""
     on_records = getattr(_HERE, "on_records", None)
     if on_records is not None:
         on_records(n)
@@ -135,15 +133,15 @@ def gather_labels(task: Task) -> None:
     first, last = task.plan.runs(source.starts)[task.index]
     labels = []
     for block in range(first, last):
-        found = source.read_labels(block)
+        block_labels = source.read_labels(block)
         # of several labels the first
-        labels.append(np.ascontiguousarray(found[:, 0]) if found.ndim > 1 else found)
+        labels.append(np.ascontiguousarray(block_labels[:, 0]) if block_labels.ndim > 1 else block_labels)
         report(len(labels[-1]))
     write_arrays(task.url(), labels, task.plan.storage_options)
 
 
 def scatter(task: Task) -> None:
-    """Write the records of a run by bucket: starts of the buckets; for each its positions, then each field."""
+    """Write the records of a run by bucket: bucket starts, then positions and fields of each bucket."""
     plan, source = task.plan, task.source()
     first, last = plan.runs(source.starts)[task.index]
     start, stop = int(source.starts[first]), int(source.starts[last])
@@ -173,7 +171,7 @@ def write_shard(task: Task) -> None:
 
 
 def verify(task: Task) -> None:
-    """Compare a shard with its sources, block by block. Text formats have no shapes and no uint8."""
+    """Compare a shard with its sources, block by block; text has neither shapes nor uint8."""
     plan = task.plan
     url, start, stop = plan.shards[task.index]
     backend, options = plan.request.backend, _as_written(plan)
@@ -186,23 +184,23 @@ def verify(task: Task) -> None:
                 _compare(store.read_block(block.id), expected, block.n, f"{url}, block {block.id}")
                 report(block.n / 2)
     except DataError:
-        # so that a resumed conversion writes the shard again
+        # a resumed conversion writes the shard again
         fs.remove_tree(task.url(f"shard-{task.index:05d}"), plan.storage_options)
         raise
 
 
 def _as_written(plan: ConversionPlan) -> dict[str, Any]:
-    """Return the options to open a shard. Text files do not contain whether lines begin with a label."""
+    """Return the options to open a shard; text files do not state whether lines begin with a label."""
     if plan.request.backend not in ("csv", "textfile"):
         return {}
     return {"has_label": plan.labelled, "separator": plan.request.writing.get("separator", ","), "header": False}
 
 
-def _compare(found: Arrays, expected: Rechunker, n: int, where: str) -> None:
+def _compare(stored: Arrays, expected: Rechunker, n: int, where: str) -> None:
     written = expected.take(n) or {}
     values = next(array for name, array in written.items() if name != "label")
-    for name, array in found.items():
-        # a format can have another name for values
+    for name, array in stored.items():
+        # a format may store values under another name
         other = written.get(name, values)
         here, there = array.reshape(n, -1), other.reshape(n, -1)
         wrong = ((here != there) & ~(np.isnan(here) & np.isnan(there))).any(axis=1)
@@ -214,7 +212,7 @@ def make_manifest(task: Task) -> None:
     """Write the manifest of a shard at its final URL."""
     plan = task.plan
     url = plan.shards[task.index].url
-    # one of other records, which were there before, has class names of these
+    # an older manifest has class names of other records
     forget_manifest(url, plan.storage_options)
     write_manifest(url, plan.request.backend, plan.storage_options, plan.class_names, **_as_written(plan))
 
@@ -258,7 +256,7 @@ def _gather(source: Store, rows: npt.NDArray[np.int64]) -> Arrays:
 
 
 def _bucket(task: Task, source: Store, bucket: int, pieces: list[tuple[str, int, int]]) -> Arrays:
-    """Collect the records of a bucket; ``pieces`` are the URL of each run, and the first and last of its records."""
+    """Collect the records of a bucket from ``pieces``: URL, first and last record of each run."""
     buckets, options = task.plan.buckets, task.plan.storage_options
     start, stop = buckets[bucket : bucket + 2].tolist()
     taken = {name: np.empty((stop - start, *field.shape), field.dtype) for name, field in source.schema.items()}

@@ -1,13 +1,13 @@
 """Loading: reads the blocks of a store in the order of a sampler, and makes the batches of a worker.
 
 Batches
-    `loader`: the batches of a worker, read ahead. `batch_reader`: makes several of them from blocks. `block_pool`:
+    `loader`: the batches of a worker, read ahead. `batch_reader`: makes several batches from blocks. `block_pool`:
     blocks whose records are gathered by one call.
 Blocks
-    `reader`: the blocks of a store. `look_ahead`: which are needed next. `fetcher`: reads these. `bad_records`: what
-    happens to bad records.
-Who, and how much
-    `locality`: which worker reads which block. `memory_budget`: what a loader may keep in memory.
+    `reader`: the blocks of a store. `look_ahead`: which blocks are needed next. `fetcher`: reads them ahead.
+    `bad_records`: treatment of bad records.
+Planning
+    `locality`: which worker reads which block. `memory_budget`: memory of a loader.
 """
 
 from singa_dask.data.loading.bad_records import BadPolicy

@@ -1,4 +1,4 @@
-"""Bad records: how a loader treats them, and the log of those that it found."""
+"""Bad records: their treatment by a loader, and their log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OnError = Literal["raise", "skip", "replace"]
 
 @dataclass(frozen=True)
 class BadPolicy:
-    """How a loader treats bad records.
+    """Treatment of bad records by a loader.
 
     A store that cannot be opened is an error under every policy: a missing or empty file, an unreadable directory, a
     truncated LMDB file, an invalid first record.
@@ -63,7 +63,7 @@ class BadRecord(NamedTuple):
     reason: str
 
     def facts(self) -> dict[str, Any]:
-        """Return block, row and reason, as reports have them."""
+        """Return block, row and reason, for reports."""
         rows = {"rows": self.rows} if self.row is None and self.block is not None else {}
         return {"block": self.block, "row": self.row, **rows, "reason": self.reason.rstrip(".")}
 
@@ -73,7 +73,7 @@ class BadRecord(NamedTuple):
 
 
 class BadLog:
-    """The distinct bad records in the batches handed out so far.
+    """The distinct bad records in all batches so far.
 
     Parameters
     ----------
@@ -96,13 +96,7 @@ class BadLog:
         self._new = [BadRecord(-1, None, None, 1, truncation)] if truncation else []
 
     def add(self, records: list[BadRecord]) -> None:
-        """Add the bad records of a batch.
-
-        Raises
-        ------
-        DataError
-            There are more than ``max_bad``.
-        """
+        """Add the bad records of a batch; raise a `DataError` if there are more than ``max_bad`` in total."""
         for bad in records:
             if bad.record in self.records:
                 continue
@@ -113,11 +107,11 @@ class BadLog:
                 self._blocks.add(bad.block)
             self._new.append(bad)
         if records and len(self.records) > self.max_bad:
-            found = plural(len(self.records), "bad record")
+            count = plural(len(self.records), "bad record")
             last = f"The last: {records[-1]}."
-            raise DataError(f"{self.url}: {found}, more than the {self.max_bad} that max_bad allows. {last}")
+            raise DataError(f"{self.url}: {count}, more than the {self.max_bad} that max_bad allows. {last}")
 
     def take(self) -> list[BadRecord]:
-        """Return the records added since the last call; of a block that is bad as a whole, only the first record."""
+        """Return the records added since the last call; for a wholly bad block, only its first record."""
         new, self._new = self._new, []
         return new

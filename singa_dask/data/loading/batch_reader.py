@@ -45,7 +45,7 @@ class BatchBuffer:
     first_step : int
         Step of the first batch.
     arrays : dict of str to ndarray
-        (n_batches * B / n_workers, *shape) per field, which are used again for later batches.
+        (n_batches * B / n_workers, *shape) per field, reused for later batches.
     batches : list of Batch
         Rows of ``arrays``, or views of a block that contains the whole batch.
     bad : dict of int to list of BadRecord
@@ -61,8 +61,8 @@ class BatchBuffer:
 class BatchReader:
     """Makes the batches of one worker from blocks. Must be used by one thread at a time.
 
-    In file order, batches are views of blocks where possible. In a shuffled order, the blocks in use are in a
-    `BlockPool`, from which the records of many batches are gathered by one call.
+    In file order, batches are views of blocks where possible. In a shuffled order, the records of many batches are
+    gathered from a `BlockPool` by one call.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class BatchReader:
         Index of the worker in the group, and size of the group.
     budget : MemoryBudget
     log : BadLog
-        The bad records that have been handed out, with the maximum.
+        Bad records of the batches so far, with the maximum.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class BatchReader:
 
     @property
     def all_in_memory(self) -> bool:
-        """Whether all blocks are in memory and batches are views, so that there is nothing to prefetch."""
+        """Whether all blocks are in memory and batches are views, so that prefetching is useless."""
         return self._in_order and len(self._reader.kept) == len(self._store.blocks)
 
     def blocks_in_memory(self) -> list[int]:
@@ -121,7 +121,7 @@ class BatchReader:
         return self._pool.blocks() if self._pool is not None and self._pool_blocks else list(self._reader.kept)
 
     def rewind(self) -> None:
-        """Forget what was fetched, and the bad records of batches that were read but not handed out."""
+        """Forget fetched blocks, and the bad records of batches that were read ahead."""
         self._bad_ahead = set(self._log.records)
         self._follows = False
         if self._fetcher is not None:
@@ -139,7 +139,7 @@ class BatchReader:
         ----------
         step : int
         spare : dict of str to ndarray, optional
-            Arrays of a buffer that is no longer used, to be written again. Without them new ones are allocated.
+            Arrays of an unused buffer, which are overwritten. Without them new ones are allocated.
 
         Raises
         ------
@@ -167,7 +167,7 @@ class BatchReader:
         return buffer
 
     def _is_to_check(self, step: int, n: int) -> bool:
-        """Return whether to see that the files are the same: where an epoch ends, or blocks are views, which change."""
+        """Return whether to check that files are unchanged: at the end of an epoch, or if blocks are views."""
         first, size, period = self._sampler.first_row, self._sampler.batch_size, self._sampler.period
         if (first + step * size) // period == (first + (step + n) * size) // period:
             now = time.monotonic()
@@ -235,7 +235,7 @@ class BatchReader:
 
     def _gather_by_block(self, ids: Ids, blocks: Ids, used: list[int], out: Arrays) -> None:
         """Copy records block by block, if too many blocks are needed for the pool."""
-        # those in memory first, before others replace them; the look-ahead knows this order
+        # blocks in memory first, before others replace them; the look-ahead assumes this order
         for block in sorted(used, key=lambda block: block not in self._reader.kept):
             chosen = np.flatnonzero(blocks == block)
             if self._store.mapped:

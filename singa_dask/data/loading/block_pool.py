@@ -1,4 +1,4 @@
-"""BlockPool: blocks in one contiguous array per field, so that records of many blocks are gathered by one call."""
+"""BlockPool: blocks in contiguous arrays, so that one call gathers records of many blocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from singa_dask.data.types import Arrays
 
 
 class BlockPool:
-    """Blocks in one contiguous array per field, so that records of many blocks are gathered by one call.
+    """Blocks in one contiguous array per field.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class BlockPool:
         return list(self._slot_of)
 
     def missing(self, blocks: list[int]) -> list[int]:
-        """Return the ``blocks`` that are not in the pool; marks the others as recently used."""
+        """Return the ``blocks`` that are not in the pool, and mark the others as recently used."""
         for block in blocks:
             if block in self._slot_of:
                 self._slot_of.move_to_end(block)
@@ -59,7 +59,7 @@ class BlockPool:
         self._slot_of[block] = slot
 
     def rows_of(self, ids: Ids, blocks: Ids) -> Ids:
-        """Return the rows, (n,), of records (n,) in the arrays of the pool, which has the block of each."""
+        """Return the rows of records, (n,), in the arrays of the pool, which must contain their ``blocks``."""
         return ids if self._holds_all else ids + self._shift[blocks]
 
     def take(self, rows: Ids, out: Arrays) -> None:

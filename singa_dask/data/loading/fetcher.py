@@ -1,4 +1,4 @@
-"""Fetcher: reads the next blocks that a `LookAhead` knows, many at the same time."""
+"""Fetcher: reads the next blocks of a `LookAhead`, many at the same time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from singa_dask.fs.io_threads import IoThreads
 
 @dataclass(eq=False)
 class _Fetch:
-    """A block that is read, or waits for a thread.
+    """A block that is being read, or waiting for a thread.
 
     Attributes
     ----------
     step : int
-        First of the steps that are read together and need it.
+        First step of the buffer that needs it.
     length : int
-        Bytes that are read.
+        Bytes to read.
     memory : int
         Bytes that count as in flight.
     result : dict of str to ndarray, list of memoryview, or None
@@ -34,13 +34,13 @@ class _Fetch:
     error : BaseException or None
         Error of the first read that failed.
     running : int
-        Number of reads that have begun and not ended; decoding is part of them.
+        Number of running reads, including decoding.
     started : float or None
         When the first read began.
     repeated : bool
-        Whether it will not be requested again if it is late: it was, or its bytes are here.
+        Whether it is not to be requested again if it is late, as it was, or its bytes have arrived.
     dropped : bool
-        Whether nobody wants it any more.
+        Whether it is no longer needed.
     """
 
     block: int
@@ -60,16 +60,16 @@ class _Fetch:
 
 
 class Fetcher:
-    """Reads the blocks that come next by some threads, and hands them out in any order.
+    """Reads the next blocks in several threads, and returns them in any order.
 
-    At most ``bytes_bound`` bytes are in flight: requested and not yet handed out; one block at least. A block that is
-    late when it is needed is read again, by another connection, and the first answer is used; see `IoThreads`.
-    Blocks that were not announced are read as well. Those that take no request are read when they are needed.
+    At most ``bytes_bound`` bytes, and at least one block, are in flight: requested and not yet used. A block that is
+    late when it is needed is read again by another connection, and the first answer is used; see `IoThreads`. Blocks
+    that need no request are read when they are needed.
 
-    With ``decoders``, these threads decode blocks ahead, and read those that take no request. Others are decoded by
-    the thread that needs them.
+    With ``decoders``, these threads decode blocks ahead, and read blocks that need no request. Otherwise the calling
+    thread decodes.
 
-    Used by one thread at a time, but for `wake`.
+    Must be used by one thread at a time, except `wake`.
 
     Parameters
     ----------
@@ -96,15 +96,12 @@ class Fetcher:
         self._coming: deque[tuple[int, int]] = deque()
         self._fetches: dict[int, _Fetch] = {}
         self._in_flight = self._decoding = self._step = 0
-        # entered as a lock of C: a signal that raises cannot come between taking it and the body
+        # a lock in C: no signal handler can raise between taking it and the body
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
 
     def follow(self, ahead: LookAhead, step: int) -> None:
-        """Read the blocks of a look-ahead from now on; the batches from ``step`` on are read next.
-
-        Blocks that were announced for earlier steps are dropped.
-        """
+        """Read the blocks of a look-ahead from now on, and drop blocks of steps before ``step``."""
         if ahead is not self._ahead:
             self._coming.clear()
         self._ahead, self._step = ahead, step
@@ -123,7 +120,7 @@ class Fetcher:
             Waiting was cancelled.
         """
         if block not in self._fetches and self._is_near(block):
-            # faster than another thread
+            # faster in this thread
             return self._store.read_block(block)
         fetch = self._fetches.get(block) or self._start(block, self._step, first=True)
         try:
@@ -137,10 +134,7 @@ class Fetcher:
         return fetch.result if isinstance(fetch.result, dict) else self._store.read_block(block, fetch.result)
 
     def drop(self) -> None:
-        """Forget the blocks that were announced, and what was read of them.
-
-        Waits for threads that decode, which may use the store, but not for reads.
-        """
+        """Forget all blocks, after waiting for threads that decode, which use the store, but not for reads."""
         self._ahead = None
         self._coming.clear()
         for fetch in list(self._fetches.values()):
@@ -149,14 +143,14 @@ class Fetcher:
             self._changed.wait_for(lambda: not self._decoding)
 
     def wake(self) -> None:
-        """Make a waiting thread look at ``cancelled``. Any thread may call it."""
+        """Make a waiting thread check ``cancelled``. Any thread may call it."""
         with self._lock:
             self._changed.notify_all()
 
     # -- methods of the loader's thread ---------------------------------------------------------------
 
     def _fill(self) -> None:
-        """Request the next blocks, as far as the bound allows."""
+        """Request the next blocks within the bound."""
         while self._ahead is not None:
             if not self._coming:
                 blocks = self._ahead.next_blocks(self._step)
@@ -173,7 +167,7 @@ class Fetcher:
             self._coming.popleft()
 
     def _is_near(self, block: int) -> bool:
-        """Return whether reading a block takes no request."""
+        """Return whether reading a block needs no request."""
         return not self._store.remote or self._store.is_cached(block)
 
     def _memory(self, block: int) -> int:
@@ -185,7 +179,7 @@ class Fetcher:
         fetch = self._fetches[block] = _Fetch(block, step, self._store.fetch_bytes(block), self._memory(block))
         with self._lock:
             self._in_flight += fetch.memory
-        # in a copy of this context, which knows whether the job has ended: then its reads end
+        # threads run in a copy of this context, so that reads end with the job
         if self._decoders is not None and self._is_near(block):
             fetch.repeated = True
             self._decoders.submit(partial(self._read_near, fetch), first)
@@ -222,18 +216,18 @@ class Fetcher:
     # -- methods of the reading threads ---------------------------------------------------------------
 
     def _begin(self, fetch: _Fetch) -> bool:
-        """Note that a read begins; returns False if it is no longer needed."""
+        """Register the begin of a read; return False if it is no longer needed."""
         with self._lock:
             if fetch.dropped or fetch.done:
                 return False
             fetch.running += 1
             fetch.started = fetch.started or time.monotonic()
-            # whoever waits knows now when it is late
+            # a waiting thread can now compute when it is late
             self._changed.notify_all()
             return True
 
     def _end(self, fetch: _Fetch, result: Arrays | list[memoryview] | None, error: BaseException | None) -> None:
-        """Note that a read has ended."""
+        """Register the end of a read."""
         with self._lock:
             fetch.running -= 1
             if fetch.result is None:
@@ -243,7 +237,7 @@ class Fetcher:
             self._changed.notify_all()
 
     def _read(self, fetch: _Fetch, again: bool) -> None:
-        """Read a block, unless that is no longer needed."""
+        """Read a block, unless it is no longer needed."""
         if not self._begin(fetch):
             return
         started = time.monotonic()
@@ -260,12 +254,12 @@ class Fetcher:
             self._decoders.submit(partial(self._decode, fetch, data))
 
     def _read_near(self, fetch: _Fetch) -> None:
-        """Read and decode a block that takes no request, unless that is no longer needed."""
+        """Read and decode a block that needs no request, unless it is no longer needed."""
         if self._begin(fetch):
             self._decode(fetch, None)
 
     def _decode(self, fetch: _Fetch, data: list[memoryview] | None) -> None:
-        """Decode a block, unless that is no longer needed."""
+        """Decode a block, unless it is no longer needed."""
         with self._lock:
             is_needed = not (fetch.dropped or fetch.done)
             self._decoding += is_needed

@@ -1,7 +1,6 @@
-"""Loader: the batches of one worker, in the order of a sampler, read ahead by a thread within a bound on memory.
+"""Loader: the batches of one worker in the order of a sampler, read ahead within a memory bound.
 
-Several batches are read at a time, into one `BatchBuffer`, by a `BatchReader`. Without prefetching, that happens in the
-caller's thread.
+A `BatchReader` reads several batches at a time into one `BatchBuffer`; without prefetching, in the caller's thread.
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ class Loader:
     worker, n_workers : int
         Index of the worker in the group, and size of the group.
     bytes_bound : int, optional
-        Maximum bytes of memory that the loader takes, see `MemoryBudget`. By default `DEFAULT_BYTES`, or more if
-        blocks are large.
+        Maximum memory of the loader, see `MemoryBudget`. By default `DEFAULT_BYTES`, or more if blocks are large.
     share : int, optional
         Maximum of that default, in bytes.
     prefetch : bool
@@ -57,8 +55,7 @@ class Loader:
     n_io_threads : int
         Number of threads of this process that read from the filesystem of the store, if it is remote.
     in_flight_bytes : int
-        Maximum bytes of ``bytes_bound`` for blocks that are requested, or decoded ahead, and not yet used, at least one
-        block; see `Fetcher`.
+        Maximum bytes of blocks that are requested or decoded ahead, but at least one block; see `Fetcher`.
     warns : bool
         Whether to log how many records the store leaves out, and what its order costs.
 
@@ -77,8 +74,8 @@ class Loader:
     wait_s : float
         Seconds that `next` has waited for records.
     n_ahead : int
-        How many batches of `next` belong to later steps than the one that the caller computes, who sets it. `epoch`,
-        `cursor` and `advance` are about that step.
+        Number of batches that `next` is ahead of the step that the caller computes; set by the caller. `epoch`,
+        `cursor` and `advance` refer to that step.
     """
 
     def __init__(
@@ -129,7 +126,7 @@ class Loader:
         self._buffer: BatchBuffer | None = None
         self._spare: list[Arrays] = []
         self._queue: deque[BatchBuffer | BaseException] = deque()
-        # entered as a lock of C: a signal that raises cannot come between taking it and the body
+        # a lock in C: no signal handler can raise between taking it and the body
         self._lock = threading.RLock()
         self._ready = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
@@ -141,12 +138,12 @@ class Loader:
             self._warn_of_shuffle()
 
     def _warn_of_shuffle(self) -> None:
-        """Log what a shuffled order costs if the blocks that it alternates between do not fit in memory."""
+        """Log the cost of a shuffled order if the blocks that it alternates between do not fit in memory."""
         kind, budget, store, n_kept = self.sampler.shuffle, self.budget, self.store, self._batches.n_kept
         if kind == "full" and self._fetcher is not None and fs.CACHE not in store.storage_options:
             low, high = self.sampler.bounds(self.n_workers)[self.worker : self.worker + 2]
             n_used, n_blocks = (high - low) * store.record_bytes, len(store.blocks)
-            # of random records, on average once memory is full
+            # expected number for random records
             n_blocks_used = n_blocks * (1 - (1 - 1 / n_blocks) ** (budget.buffer_steps * (high - low)))
             block_bytes = sum(block.length for block in store.blocks) / n_blocks
             n_read = n_blocks_used * (1 - n_kept / n_blocks) * block_bytes / budget.buffer_steps
@@ -230,10 +227,7 @@ class Loader:
     def seek(self, cursor: Mapping[str, Any]) -> None:
         """Continue at the position of a cursor, without reading earlier records.
 
-        Raises
-        ------
-        DataError
-            The cursor was made with other records or another order.
+        Raises a `DataError` if the cursor was made with other records or another order.
         """
         self._halt()
         self._step, self.n_ahead = self.sampler.seek(cursor), 0
@@ -246,18 +240,18 @@ class Loader:
             )
 
     def advance(self, n_batches: int) -> None:
-        """Skip some batches without reading them, or go back by some if the number is negative."""
+        """Skip batches without reading them, or go back if the number is negative."""
         self._halt()
         self._step += n_batches - self.n_ahead
         self.n_ahead = 0
 
     def rewind(self) -> None:
-        """Go back to the first batch."""
+        """Return to the first batch."""
         self._halt()
         self._step = self.n_ahead = 0
 
     def abort(self) -> None:
-        """End every present and future call of `next` and `wait`; called from any thread. Never waits for a read."""
+        """End all current and future calls of `next` and `wait`, without waiting. Any thread may call it."""
         self._is_aborted = True
         with self._lock:
             self._ready.notify_all()
@@ -265,10 +259,7 @@ class Loader:
             self._fetcher.wake()
 
     def close(self) -> None:
-        """Stop the thread, wait for the read of a local file that it is in, and free all blocks.
-
-        The store stays open.
-        """
+        """Stop the thread, after its current read of a local file, and free all blocks. The store stays open."""
         self._halt()
         self._batches.clear()
         self._spare.clear()
@@ -304,7 +295,7 @@ class Loader:
         thread = threading.Thread(
             target=copy_context().run, args=(self._read_ahead, self._step), name=f"prefetch-{self.name}", daemon=True
         )
-        with self._lock:  # whoever halts the loader finds either no thread, or one that can be joined
+        with self._lock:  # `_halt` finds no thread, or one that can be joined
             self._stop = self._ended = False
             thread.start()
             self._thread = thread
@@ -347,7 +338,7 @@ class Loader:
             self._ready.notify_all()
 
     def _wait_for_room(self) -> bool:
-        """Wait until another buffer fits the bound; returns False if the loader is stopping."""
+        """Wait until another buffer fits the bound; return False if the loader is stopping."""
         with self._lock:
             self._ready.wait_for(lambda: self._is_cancelled() or not self._is_full())
             return not self._is_cancelled()
@@ -358,5 +349,5 @@ class Loader:
         return bool(self._queue) and n_bytes > self.budget.batches
 
     def _is_cancelled(self) -> bool:
-        """Return whether nobody wants batches of the thread any more."""
+        """Return whether the thread is to stop."""
         return self._stop or self._is_aborted

@@ -1,4 +1,4 @@
-"""Locality: which hosts store a block, and an assignment of blocks such that workers read from their own host.
+"""Locality: the hosts of blocks, and an assignment that lets workers read from their own host.
 
 An assignment only changes which worker reads a block, never the number of records that a worker reads.
 """
@@ -23,21 +23,15 @@ LOOPBACK = ("127.", "localhost", "::1", "ip6-l")
 
 
 def host_names(*names: str) -> frozenset[str]:
-    """Return the names of this host: the given ones and those of the system, each in full and short form.
-
-    Parameters
-    ----------
-    names : str
-        Names or addresses by which others know this host, e.g. its Dask name and the host of its address.
-    """
+    """Return the given names and the system's names of this host, each in full and short form."""
     system = [name for name in (socket.gethostname(), socket.getfqdn()) if not name.startswith(LOOPBACK)]
-    # with a loopback address all hosts are this machine
+    # with a loopback address, all processes are on this machine
     loopback = ["localhost"] if any(name.startswith(LOOPBACK) for name in names) else []
     return frozenset(form for name in (*names, *system, *loopback) for form in _forms(name))
 
 
 def same_host(host: str, names: Collection[str]) -> bool:
-    """Return whether a host, as named by a filesystem, is the one of these `host_names`."""
+    """Return whether a host, as named by a filesystem, is the host with these `host_names`."""
     return any(form in names for form in _forms(host))
 
 
@@ -48,15 +42,7 @@ def _forms(name: str) -> tuple[str, ...]:
 
 
 class Locations:
-    """Hosts of the blocks of a store. The filesystem is queried lazily, once per file.
-
-    After a query without an answer, the filesystem is not queried again.
-
-    Parameters
-    ----------
-    storage_options : mapping, optional
-        Passed to the filesystem.
-    """
+    """Hosts of the blocks of a store, queried lazily for each file, until the filesystem has no answer."""
 
     def __init__(self, storage_options: fs.Options = None) -> None:
         self._answers = True
@@ -104,7 +90,7 @@ class Locations:
 
 
 class Survey(NamedTuple):
-    """What is known about the blocks of a store without reading them.
+    """Description of the blocks of a store, which are not read for it.
 
     Attributes
     ----------
@@ -140,7 +126,7 @@ class Survey(NamedTuple):
 
 
 class HostSpan(NamedTuple):
-    """A span of the assigned blocks, which ends at record ``high``, and its reading host (-1: one without blocks)."""
+    """A span of assigned blocks that ends at record ``high``, and its host (-1: without blocks)."""
 
     high: int
     host: int
@@ -151,9 +137,9 @@ def assign_by_host(
 ) -> list[int]:
     """Order the blocks such that spans of the order contain blocks of the host that reads them.
 
-    Each block is assigned to one of its hosts with free capacity, those with the fewest hosts first; if there is none,
-    other blocks are moved to make room (augmenting paths). So as many blocks as possible are local, except blocks at
-    the boundaries of spans. O(n log n) for n blocks, plus O(h^2) for each of h hosts.
+    Each block is assigned to one of its hosts with free capacity, blocks with the fewest hosts first. If no host has
+    room, other blocks are moved (augmenting paths). Thus the maximum number of blocks is local, except at the
+    boundaries of spans. O(n log n) for n blocks, plus O(h^2) for each of h hosts.
 
     Parameters
     ----------
@@ -171,7 +157,7 @@ def assign_by_host(
     list of int
         A permutation of the blocks.
     """
-    # consecutive spans of a host are one
+    # merge consecutive spans of a host
     cuts = [list(same)[-1] for _, same in groupby(spans, lambda span: span.host)]
     rooms: dict[int, int] = {}
     low = 0
@@ -194,7 +180,7 @@ class _Matching:
         self.hosts = [sorted(host for host in members if host in rooms) for members in hosts]
         self.host_of: dict[int, int] = {}
         self._room = dict(rooms)
-        # by host and other host: blocks that could move there; entries of blocks that have moved are stale
+        # by host and other host: blocks that could move there; moved blocks leave stale entries
         self._movable: dict[int, dict[int, list[int]]] = {host: {} for host in rooms}
         # by host: minimum size of blocks that do not fit even if others move
         self._closed: dict[int, int] = {}
@@ -214,7 +200,7 @@ class _Matching:
         return fits
 
     def _fits(self, block: int, host: int) -> bool:
-        # a boundary can be within a block: it counts for the reader of the larger part
+        # a block with a boundary of spans belongs to the reader of its larger part
         return 2 * self._room[host] >= self.sizes[block]
 
     def _give(self, block: int, host: int) -> None:

@@ -12,9 +12,9 @@ from singa_dask.data.sampler import MAX_STEPS, Sampler
 
 
 class LookAhead:
-    """The records of the next steps of a worker, and the blocks that will have to be read for them.
+    """The records of the next steps of a worker, and the blocks that have to be read for them.
 
-    The sampler is asked once for each step: for many steps at a time, and in order.
+    The sampler is called for many steps at a time, once for each step, in order.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class LookAhead:
     horizon : int
         Number of steps to look ahead.
     resident : collection of int
-        Blocks that stay in memory, as they are now; see `BlockReader`.
+        Blocks that stay in memory; a live view, see `BlockReader`.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class LookAhead:
         self._next = 0
 
     def restart(self, step: int, kept: Iterable[int] = ()) -> None:
-        """Go to a step, at which these blocks are in memory, the most recently used last."""
+        """Restart at a step; ``kept`` are the blocks in memory, the most recently used last."""
         self._chunks.clear()
         self._kept = OrderedDict.fromkeys(kept)
         self._next = step
 
     def ids(self, step: int) -> Ids:
-        """Return the records of the steps that are read together from one on, (n_steps, B / n_workers) int64."""
+        """Return the records of the ``n_steps`` steps from ``step`` on, (n_steps, B / n_workers) int64."""
         while self._chunks and step >= self._chunks[0][0] + self._length:
             self._chunks.popleft()
         if not self._chunks or not 0 <= step - self._chunks[0][0] <= self._length - self._n_steps:
@@ -70,17 +70,17 @@ class LookAhead:
         return ids[step - first : step - first + self._n_steps]
 
     def next_blocks(self, step: int) -> list[tuple[int, int]] | None:
-        """Return the blocks that have to be read for the steps that come next; None if these are beyond the horizon.
+        """Return the blocks to read for the steps after the known ones; None if these are beyond the horizon.
 
         Parameters
         ----------
         step : int
-            The first of those that are read now.
+            First of the steps that are read now.
 
         Returns
         -------
         list of (step, block)
-            The first of these steps, and a block, in the order in which they are read.
+            First of the steps that need a block, and the block, in the order of reading.
         """
         ahead = max(self._next, step)
         if ahead >= step + self._horizon or len(self._kept) == len(self._starts) - 1 == self._n_kept:
@@ -95,10 +95,10 @@ class LookAhead:
         self._chunks.append((first, self._sampler.rows(first, self._worker, self._n_workers, self._length)))
 
     def _missing(self, ids: Ids) -> list[int]:
-        """Return the blocks of some records that are not in memory by then, and keep them."""
+        """Return the blocks of records that will not be in memory, and count them as kept."""
         blocks = np.searchsorted(self._starts, ids.reshape(-1), side="right") - 1
         if self._sampler.shuffle == "none":
-            # one after another; at the end of an epoch the first block follows the last
+            # consecutive blocks; the first one follows the last at the end of an epoch
             used = blocks[np.flatnonzero(np.diff(blocks, prepend=-1))].tolist()
             return [block for block in used if self._keep(block)]
         used = np.flatnonzero(np.bincount(blocks)).tolist()
@@ -109,7 +109,7 @@ class LookAhead:
         return [block for block in new if self._keep(block)]
 
     def _keep(self, block: int) -> bool:
-        """Keep a block as the most recently used one; return whether it has to be read."""
+        """Mark a block as the most recently used one; return whether it has to be read."""
         if block in self._kept:
             self._kept.move_to_end(block)
             return False

@@ -1,4 +1,4 @@
-"""MemoryBudget: how a loader divides the memory that it may take; no I/O."""
+"""MemoryBudget: how a loader divides its memory; without I/O."""
 
 from __future__ import annotations
 
@@ -13,25 +13,29 @@ from singa_dask.errors import DataError
 
 DEFAULT_BYTES = 1280 << 20
 IN_FLIGHT_BYTES = 64 << 20
-# batches that are read together
+# size of a buffer of batches
 BUFFER_BYTES = 4 << 20
-# more batches than these do not help: they would leave the caches of the CPU before they are used
+# limits of prefetched batches: more would leave the caches of the CPU before they are used
 BATCHES_BYTES = 8 << 20
 BATCHES_STEPS = 2 * MAX_STEPS
-# of a local file that are decoded ahead, beside one: more would leave the caches of the CPU before they are used
+# local blocks that are decoded ahead in addition to one: more would leave the caches of the CPU
 LOCAL_BLOCKS = 5
 MIB = 1 << 20
 
 
 class MemoryBudget:
-    """The memory of a loader, and what each of its parts may take of it. The sum of the parts is within the bound.
+    """The memory of a loader, and the limit of each part. The sum of the parts is within the bound.
 
-    What is needed comes first: two buffers of batches, the block that is being read with what decodes it, and in file
-    order those of which batches are views. What is left goes to the blocks that a shuffled order alternates between,
-    then to more batches and blocks in flight, then to blocks that are kept for the next epoch: all, if they fit, else
-    those that were read first. Of the most recently used ones the next epoch would find none.
+    Memory is assigned in this order:
 
-    Blocks of a mapped store cost nothing: their pages belong to the system, which takes them back.
+    1. What is required: two buffers of batches, the block that is being read and decoded, and in file order the blocks
+       whose views are batches.
+    2. Blocks that a shuffled order alternates between.
+    3. More batches, and blocks in flight.
+    4. Blocks that are kept for the next epoch: all, if they fit, else the first ones. The most recently used blocks
+       would be replaced before the next epoch needs them.
+
+    Blocks of a mapped store cost nothing: the system can reclaim their pages.
 
     Parameters
     ----------
@@ -43,10 +47,10 @@ class MemoryBudget:
         Whether the loader reads ahead. If the store decodes ahead, blocks in flight are then decoded, so that each
         takes `decoding_bytes` more.
     bytes_bound : int, optional
-        Maximum bytes of a loader, if somebody chose them; else `DEFAULT_BYTES`, or more if blocks are large.
+        Maximum bytes of a loader, if the user set them; else `DEFAULT_BYTES`, or more if blocks are large.
     share : int, optional
-        Maximum of that default: the loader's share of the memory of this process, if known. What is needed may take
-        up to twice as much.
+        Maximum of that default: the loader's share of the memory of this process, if known. Required memory may be
+        twice as much.
     in_flight_bytes : int
         Maximum bytes in flight.
 
@@ -64,24 +68,23 @@ class MemoryBudget:
     buffer_steps : int
         Batches per buffer.
     buffer_bytes : int
-        Bytes of a buffer, and of the blocks of which its batches are views.
+        Bytes of a buffer, and of the blocks whose views are its batches.
     batches : int
         Bytes of all buffers: in use, waiting, and being read; two at least.
     in_flight : int
-        Bytes of blocks that are requested from a remote filesystem, or decoded ahead, and not yet used; one block at
-        least.
+        Bytes of blocks that are requested or decoded ahead, and not yet used; at least one block.
     pool_blocks : int
-        Blocks in a `BlockPool`; 0 if those in use do not fit.
+        Blocks in a `BlockPool`; 0 if the blocks in use do not fit.
     n_kept : int
-        Blocks that the reader keeps, the most recently used ones.
+        Most recently used blocks that the reader keeps.
     resident_bytes : int
-        Bytes of the blocks that stay in memory beside these: the first ones that are read.
+        Bytes of the first blocks, which stay in memory in addition.
     horizon : int
         Steps whose blocks are read ahead.
     n_in_use : int
         Blocks that the order alternates between.
     n_runs : int
-        Runs of blocks, see `Store.runs`, that are kept when they have been read in part; 0 if each block is a run.
+        Partly read runs of blocks that are kept, see `Store.runs`; 0 if each block is a run.
     runs_in_use : int
         Runs that the order alternates between.
     """
@@ -128,22 +131,22 @@ class MemoryBudget:
         self.n_kept, self.resident_bytes = self._kept(rest - ahead)
 
     def _runs(self) -> tuple[int, int]:
-        """Return between how many runs the order alternates, and what one takes in memory."""
+        """Return the number of runs that the order alternates between, and the memory of one."""
         store = self._store
         if store.runs is None:
             return 0, 0
         of_run = np.bincount(store.runs, [block.length for block in store.blocks])
-        # a stream has one run, and two blocks when it goes from one to the next
+        # a stream has one run, but two blocks in transition from one to the next
         of_full = int(np.count_nonzero(of_run))
         n = {"none": 1, "block": max(self.n_in_use // 2, 1), "full": of_full}[self._sampler.shuffle]
         return n, int(of_run.max()) if store.remote else 0
 
     def _reading(self, block: Block) -> int:
-        """Return the bytes of memory that reading a block takes: its bytes, and its records while they are decoded."""
+        """Return the memory for reading a block: its bytes, and its records while they are decoded."""
         return 0 if self._store.mapped else block.length + decoding_bytes(self._store, block)
 
     def _needed(self) -> int:
-        # batches that are handed out can be views of one more block
+        # batches in use can be views of one more block
         kept = (self._min_kept + self._in_order) * self._decoded
         reading = 0 if self.decodes_ahead else self._reading(self._largest)
         return 2 * self.buffer_bytes + reading + kept + self._one_in_flight + self._run_bytes
@@ -155,7 +158,7 @@ class MemoryBudget:
         return max(block.length for block in self._store.blocks) if self._store.remote else 0
 
     def _needed_beyond_bound(self, chosen: int | None, share: int | None) -> int:
-        """Return the bytes that are needed, which exceed the bound; raise an error if so many may not be taken."""
+        """Return the required bytes, which exceed the bound; raise a `DataError` if they are not allowed."""
         needed, most = self._needed(), chosen or (share and 2 * share)
         if most is None or (needed <= most and not chosen):
             return needed
@@ -169,20 +172,20 @@ class MemoryBudget:
         )
 
     def _ahead(self, free: int) -> int:
-        """Return how many of ``free`` bytes may be in flight at most."""
+        """Return how many of ``free`` bytes may be in flight."""
         if self._store.remote:
             return free
-        # of local files only decoding takes time: what is kept for the next epoch is worth more
+        # for local files, only decoding takes time: keeping blocks for the next epoch saves more
         return min(free // 8, LOCAL_BLOCKS * self._one_in_flight) if self.decodes_ahead else 0
 
     def _kept(self, free: int) -> tuple[int, int]:
-        """Divide ``free`` bytes, for more than the least: return `n_kept` and `resident_bytes`."""
+        """Divide ``free`` bytes among `n_kept` and `resident_bytes`."""
         n_blocks = len(self._store.blocks)
         if self._store.mapped or self._store.count * self._record <= free:
             return n_blocks, 0
         if self._in_order and self._sampler.count * self._record > free:
             return self._min_kept, free
-        # of a pool the reader reads substitutes for bad records alone
+        # with a pool, the reader only reads substitutes for bad records
         resident = free - free // 8 if 0 < self.pool_blocks < n_blocks else 0
         return min(n_blocks, self._min_kept + (free - resident) // max(self._decoded, 1)), resident
 
@@ -198,7 +201,7 @@ class MemoryBudget:
 
 
 def decoding_bytes(store: Store, block: Block) -> int:
-    """Return the bytes of memory that the records of a block take while they are decoded."""
+    """Return the memory for decoding the records of a block."""
     return 2 * block.n * store.record_bytes
 
 

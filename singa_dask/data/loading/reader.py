@@ -1,7 +1,7 @@
 """BlockReader: reads the blocks of a store for a loader, keeps recent ones, and replaces bad records.
 
-Batches stay full, and the order of other records does not change. The substitute of a bad record depends only on the
-store, the seed and the record, so it is the same for any number of workers and after a resume.
+Batches stay full, and the order of other records does not change. The substitute of a bad record depends on the store,
+the seed and the record only, so that it is the same for any number of workers and after a resume.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted, DataError
 
 PAGE_BYTES = 4096
-# random records that may be bad before the next good one is taken
+# number of random draws before the next good record is used
 MAX_DRAWS = 8
 
 
@@ -35,7 +35,7 @@ class BlockReader:
     policy : BadPolicy
         How to treat bad records. Unless they raise errors, they are collected in ``bad``, and are zeros in their block.
     n_kept : int
-        Number of blocks that are kept, the most recently used ones; those of a mapped store are always kept.
+        Number of most recently used blocks that are kept; all blocks of a mapped store are kept.
     touch : bool
         Whether to load mapped pages into memory immediately.
     cancelled : callable
@@ -52,11 +52,11 @@ class BlockReader:
     kept : OrderedDict of int to dict of str to ndarray
         Blocks in memory, the most recently used last.
     resident : dict of int to dict of str to ndarray
-        Blocks that stay in memory: those that were read first.
+        Blocks that stay in memory: the first ones that were read.
     bytes_read : int
         Total bytes of the blocks read.
     bytes_local : int
-        Bytes of those blocks that are stored on this host, in local files or according to the filesystem.
+        Bytes of blocks that are stored on this host, in local files or according to the filesystem.
     bad : dict of int to dict of int to str
         By block: row of each bad record -> what is wrong with it.
     """
@@ -107,7 +107,7 @@ class BlockReader:
             return arrays
         arrays = self.load(block)
         if self._touch:
-            # load the pages of a mapped block here, not in the caller's thread while it computes
+            # load the pages of a mapped block in this thread, not in the caller's
             for array in arrays.values():
                 array.reshape(len(array), -1)[:, :: PAGE_BYTES // array.itemsize].max()
         self.kept[block] = arrays
@@ -150,7 +150,7 @@ class BlockReader:
         self.bytes_read += self.store.blocks[block].length
         self.bytes_local += self._locations.local_bytes(self.store.blocks[block], self._host_names)
         for array in arrays.values():
-            # views are handed out, and the block may be kept
+            # batches are views of blocks that may be kept
             array.flags.writeable = False
         # arrays can be views of the bytes
         n_bytes = max(self.store.blocks[block].length, self.store.blocks[block].n * self.store.record_bytes)

@@ -1,10 +1,11 @@
-"""Stores: records at a URL as blocks of arrays, one file a format.
+"""Stores: records at a URL as blocks of arrays, with one file for each format.
 
-A new store is a file in a folder of formats, and its name below: the file is imported when the format is asked for.
+A new store is a file in a folder of formats, and its name below. The file is imported when the format is used.
 
 What all stores share
-    `store`: the base class and the registry. `range_store`: blocks that are ranges of files. `blocks`: how many records
-    make one. `rechunker`: records for writers. `split`: train and test parts. `sharded_store`: several files as one.
+    `store`: the base class and the registry. `range_store`: blocks that are ranges of files. `blocks`: block sizes.
+    `rechunker`: records for writers. `sharded_store`: several files as one. `split`: train and test parts.
+    `view_store`: the base class of these two.
 From a URL to a store
     `opening`: opens stores. `detection`: finds the format. `shards`: names of sets of files. `hugging_face`, `lakes`:
     directories that others write. `manifest`, `manifest_writer`: descriptions of stores.

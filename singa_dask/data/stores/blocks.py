@@ -1,4 +1,4 @@
-"""Blocks: how many records or lines of text make one."""
+"""Blocks: groups of consecutive records or lines of text."""
 
 from __future__ import annotations
 
@@ -47,20 +47,16 @@ def cut_blocks(url: str, offsets: npt.NDArray[np.int64], block_bytes: int = BLOC
 
 
 def even_blocks(url: str, count: int, n: int, record_bytes: int, start: int = 0) -> tuple[Block, ...]:
-    """Return blocks of ``n`` records of one size, the last one of fewer; ``start`` is the offset of the first."""
+    """Return blocks of ``n`` records of one size; the first begins at ``start``, the last may have fewer."""
     sizes = [min(n, count - first) for first in range(0, count, n)]
     return tuple(Block(i, size, url, start + i * n * record_bytes, size * record_bytes) for i, size in enumerate(sizes))
 
 
 def cut_lines(source: Bytes, start: int = 0, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
-    """Scan a file for the ends of lines, and yield blocks of about ``block_bytes``; a longer line is a block.
+    """Scan a file for line ends, and yield blocks of about ``block_bytes``; a longer line is a block.
 
-    Blanks and empty lines at the end of the file, and the end of the last line, are not part of a block.
-
-    Parameters
-    ----------
-    start : int
-        Offset of the first line.
+    Trailing blanks, empty lines and line ends of the file are not part of a block. ``start`` is the offset of the first
+    line.
     """
     size = text_bytes(source)
     position, lines, n = start, 0, 0

@@ -1,4 +1,4 @@
-"""Names of classes: what the labels of a store mean, and what they mean in all nets of a job."""
+"""Names of classes: the meaning of the labels of a store, and of all nets of a job."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from singa_dask.errors import DataError, listed
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.texts import split_lines
 
-# a line of a file that numbers its names, as TensorFlow's labels.txt does
+# a line with number and name, as in TensorFlow's labels.txt
 NUMBERED = re.compile(r"(\d+):(.*)")
 
 
 def hugging_face_names(metadata: Mapping[bytes, bytes] | None, column: str) -> tuple[str, ...]:
-    """Return the class names of a column of integers in the metadata of Hugging Face's files; empty if it has none."""
+    """Return the class names of a column in the metadata of a Hugging Face file; empty if it has none."""
     try:
         features = json.loads((metadata or {}).get(b"huggingface", b"{}"))["info"]["features"]
         return parse_names(features[column]["names"])
@@ -31,27 +31,24 @@ def hugging_face_names(metadata: Mapping[bytes, bytes] | None, column: str) -> t
         return ()
 
 
-def parse_names(found: Any) -> tuple[str, ...]:
+def parse_names(names: Any) -> tuple[str, ...]:
     """Return class names from a list of distinct strings, or its JSON; empty for anything else."""
-    if isinstance(found, (bytes, str)):
+    if isinstance(names, (bytes, str)):
         try:
-            found = json.loads(found)
+            names = json.loads(names)
         except ValueError:
             return ()
-    if not isinstance(found, (list, tuple)) or not all(isinstance(name, str) for name in found):
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         return ()
-    return tuple(found) if len(set(found)) == len(found) else ()
+    return tuple(names) if len(set(names)) == len(names) else ()
 
 
 def write_options(
     target: type[Store], names: Sequence[str], table_facts: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the options ``class_names`` and ``table_facts`` of a store's ``write``, as far as there are such.
-
-    Left out is what is empty, and what the format does not support.
-    """
-    given = {"class_names": tuple(names), "table_facts": table_facts}
-    return {name: value for name, value in given.items() if value and name in target.write_options}
+    """Return the nonempty options ``class_names`` and ``table_facts`` that ``write`` supports."""
+    options = {"class_names": tuple(names), "table_facts": table_facts}
+    return {name: value for name, value in options.items() if value and name in target.write_options}
 
 
 def read_classes(url: str, classes: str | Sequence[str], storage_options: fs.Options = None) -> tuple[str, ...]:
@@ -62,7 +59,7 @@ def read_classes(url: str, classes: str | Sequence[str], storage_options: fs.Opt
     url : str
         URL of the store, for errors.
     classes : sequence of str, or str
-        The names; or the URL of a text file with a name in each line, ``cat`` or with its label, ``0:cat``.
+        The names; or the URL of a text file with a line for each name, ``cat`` or ``0:cat``.
 
     Raises
     ------
@@ -87,111 +84,90 @@ def read_classes(url: str, classes: str | Sequence[str], storage_options: fs.Opt
 
 
 class ClassNames:
-    """The class names of a job, by input layer of the training net. Shared by all nets of the job.
+    """The class names of a job, by input layer of the training net; all nets of the job share them.
 
     Attributes
     ----------
-    by_layer : dict of str to tuple of str
-        Set from a checkpoint, or by the training layer when it opens its store. Empty if the labels have no names.
-    inherited : dict of str to tuple of str
-        Names in a checkpoint that a new run starts from. They are kept if all names of the training data are among
-        them; otherwise the names of the training data are used.
+    known : Learned
+        From a checkpoint, or from the store of a training layer once it is open. Scalings are known before training
+        begins.
+    inherited : Learned
+        From a checkpoint that a new run starts from. Its class names are kept if they include all names of the training
+        data; otherwise the names of the training data are used.
     readers : dict of str to callable
-        By input layer of the training net: opens its store and returns its class names. Only called if another net
-        compares names before the training layer has opened its store.
-    tables, inherited_tables : dict of str to TableFacts
-        As ``by_layer`` and ``inherited``, for records from named columns.
-    scalings, inherited_scalings : dict of str to Scaling
-        Mean and deviation of the training data of layers that standardise, known before training begins.
+        By input layer of the training net: opens its store and returns its class names. Called if another net compares
+        names before the training layer has opened its store.
     """
 
     def __init__(self, learned: Learned | None = None) -> None:
-        self.by_layer: dict[str, tuple[str, ...]] = {}
-        self.inherited: dict[str, tuple[str, ...]] = {}
+        self.known = Learned.of()
+        self.inherited = Learned.of()
         self.readers: dict[str, Callable[[], tuple[str, ...]]] = {}
-        self.tables: dict[str, TableFacts] = {}
-        self.inherited_tables: dict[str, TableFacts] = {}
-        self.scalings: dict[str, Scaling] = {}
-        self.inherited_scalings: dict[str, Scaling] = {}
         self.update(learned or Learned.of())
 
     def learn(self, layer: str, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the names for a layer of the training net, given those of its store."""
-        if not self.by_layer.get(layer):
-            inherited = _find(self.inherited, layer)
+        """Return the names for a layer of the training net, given the names of its store."""
+        known = self.known.class_names
+        if not known.get(layer):
+            inherited = _find(self.inherited.class_names, layer)
             index = NameNumbers(inherited)
-            self.by_layer[layer] = inherited if names and all(index[name] >= 0 for name in names) else tuple(names)
-        return self.by_layer[layer]
+            known[layer] = inherited if names and all(index[name] >= 0 for name in names) else tuple(names)
+        return known[layer]
 
     def known_for(self, layer: str) -> tuple[str, ...]:
-        """Return the names of a layer as far as they are known, or else those that all layers with names share."""
-        return _find(self.by_layer, layer)
+        """Return the names of a layer if they are known, or else the names that all named layers share."""
+        return _find(self.known.class_names, layer)
 
     def update(self, learned: Learned) -> None:
-        """Take over what is in a checkpoint."""
-        self.by_layer.update(learned.class_names)
-        self.tables.update(learned.tables)
-        self.scalings.update(learned.scalings)
-
-    def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Return what is known, for the manifest of a checkpoint; see `Learned.of`."""
-        known: dict[str, dict[str, Any]] = {
-            "class_names": {layer: list(names) for layer, names in self.by_layer.items() if names},
-            "tables": {layer: facts.to_dict() for layer, facts in self.tables.items()},
-            "scalings": {layer: scaling.to_dict() for layer, scaling in self.scalings.items()},
-        }
-        return {key: found for key, found in known.items() if found}
+        """Add what a checkpoint contains."""
+        self.known.class_names.update(learned.class_names)
+        self.known.tables.update(learned.tables)
+        self.known.scalings.update(learned.scalings)
 
     def find(self, layer: str) -> tuple[str, ...]:
-        """Return the names for a layer of any net; empty if the net was trained on labels without names.
+        """Return the names for a layer of any net; empty if the labels of the training data have no names.
 
-        Raises
-        ------
-        DataError
-            The training net has several input layers with different classes, and none of them is ``layer``.
+        Raises a `DataError` if input layers of the training net have different classes, and none of them is ``layer``.
         """
         self._read()
-        found = _find(self.by_layer, layer)
-        if not found and layer not in self.by_layer and any(self.by_layer.values()):
-            known = "; ".join(f"{name}: {listed(names)}" for name, names in self.by_layer.items())
+        class_names = _find(self.known.class_names, layer)
+        if not class_names and layer not in self.known.class_names and any(self.known.class_names.values()):
+            known = "; ".join(f"{name}: {listed(names)}" for name, names in self.known.class_names.items())
             raise DataError(
                 f"layer {layer}: the training net has input layers of different classes: {known}. "
                 "Expected a layer with the name of one of them."
             )
-        return found
+        return class_names
 
     def _read(self) -> None:
         """Open the stores of layers of the training net that have not been opened."""
         for name, read in self.readers.items():
-            if name not in self.by_layer:
+            if name not in self.known.class_names:
                 self.learn(name, read())
 
     def table_of(self, layer: str, learns: bool) -> TableFacts | None:
-        """Return what is known of the columns that a layer is to read; None if the layer is the first to learn it.
+        """Return the known facts of the columns of a layer; None if it is the first to learn them.
 
-        Layers that do not learn it know the means of columns that are standardised, too.
-        ``learns`` says whether the layer belongs to the training net.
+        ``learns`` says whether the layer belongs to the training net. For other layers, the facts include the means of
+        standardised columns.
         """
         if learns:
-            return self.tables.get(layer) or self.inherited_tables.get(layer)
+            return self.known.tables.get(layer) or self.inherited.tables.get(layer)
         self._read()
-        found = list(self.tables.values())
-        same = found[0] if found and all(each == found[0] for each in found) else None
-        facts, scaling = self.tables.get(layer, same), self.scaling_of(layer)
+        tables = list(self.known.tables.values())
+        same = tables[0] if tables and all(each == tables[0] for each in tables) else None
+        facts, scaling = self.known.tables.get(layer, same), self.scaling_of(layer)
         return facts.with_means(scaling.mean) if facts and scaling else facts
 
     def match_table(self, layer: str, store: Store, learns: bool) -> None:
-        """Learn what the columns of a store mean, or compare it with what the training net has learned.
+        """Learn the meaning of a store's columns, or compare it with what the training net has learned.
 
-        Raises
-        ------
-        DataError
-            Values of records mean something else than in training.
+        Raises a `DataError` if values of records have another meaning than in training.
         """
         facts = store.table_facts
         known = self.table_of(layer, learns) if facts is not None else None
         if learns and facts is not None:
-            self.tables.setdefault(layer, facts)
+            self.known.tables.setdefault(layer, facts)
         if facts is not None and known is not None and (difference := facts.compare(known)):
             raise DataError(
                 f"{store.url}: {difference} in training. Convert training and test data together, with --split, or "
@@ -199,12 +175,12 @@ class ClassNames:
             )
 
     def scaling_of(self, layer: str) -> Scaling | None:
-        """Return the scaling of a layer of any net: of that name, or the only one; None if there is none."""
-        only = next(iter(self.scalings.values())) if len(self.scalings) == 1 else None
-        return self.scalings.get(layer, only)
+        """Return the scaling of the layer of that name, or else the only scaling; None if there is none."""
+        only = next(iter(self.known.scalings.values())) if len(self.known.scalings) == 1 else None
+        return self.known.scalings.get(layer, only)
 
     def match(self, layer: str, store: Store, learns: bool, required: bool, column: str = "") -> LabelMatch:
-        """Match the labels of a store with those of the training net, by class name.
+        """Match the labels of a store with the labels of the training net, by class name.
 
         Parameters
         ----------
@@ -238,7 +214,7 @@ class ClassNames:
 
 
 def _find(by_layer: Mapping[str, tuple[str, ...]], layer: str) -> tuple[str, ...]:
-    """Return the names of a layer, or else those shared by all layers with names."""
+    """Return the names of a layer, or else the names that all named layers share."""
     if layer in by_layer:
         return by_layer[layer]
     distinct = {names for names in by_layer.values() if names}

@@ -1,4 +1,4 @@
-"""Detects the format of a store, by a suffix, the first bytes of a file, or what is in a directory."""
+"""Detects the format of a store by a suffix, the first bytes of a file, or the content of a directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from singa_dask.data.stores.store import STORES
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.open_bytes import refuse_compressed
 
-# what `Store.matches` sees of a file
+# bytes of a file that are passed to `Store.matches`
 HEAD_BYTES = 1 << 16
 # suffixes of files whose directory is a table, and names of directories in one
 PARTS = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".orc")
@@ -22,7 +22,7 @@ KEYED = re.compile(r"[^=]+=[^=]*")
 
 
 def detect(url: str, storage_options: fs.Options = None) -> str | None:
-    """Detect the backend by the suffix or first bytes of a file, or by what is in a directory; None if unknown."""
+    """Return the backend for a file, by its suffix or first bytes, or for a directory; None if unknown."""
     found_here = fs.look(url, storage_options)
     if found_here is None:
         raise DataError(f"{url}: no such file or directory.")
@@ -34,11 +34,11 @@ def detect(url: str, storage_options: fs.Options = None) -> str | None:
         return "parquet"
     for name in STORES.names():
         try:
-            found = STORES.find(name)
+            store = STORES.find(name)
         except ConfigError:
             # its package is not installed
             continue
-        if not set(names).isdisjoint(found.directory_files) if is_dir else found.matches(url, head):
+        if not set(names).isdisjoint(store.directory_files) if is_dir else store.matches(url, head):
             return name
     if not is_dir:
         return None
@@ -48,14 +48,14 @@ def detect(url: str, storage_options: fs.Options = None) -> str | None:
 
 
 def _holds_table(names: Collection[str]) -> bool:
-    """Return whether all that is in a directory are parts of one table, or directories ``key=value`` with such."""
+    """Return whether a directory only contains files of one table, or directories ``key=value``."""
     parts = [name.lower() for name in parts_of(names)]
     forms = {posixpath.splitext(name.removesuffix(".gz"))[1] for name in parts}
     return bool(parts) and ((len(forms) == 1 and forms <= set(PARTS)) or all(map(KEYED.fullmatch, parts)))
 
 
 def parts_of(names: Collection[str]) -> list[str]:
-    """Return the names in a directory but for hidden ones, and those that programs leave beside records."""
+    """Return the names in a directory without hidden ones and README.md."""
     return [name for name in names if name[0] not in "._" and name != README]
 
 
@@ -66,4 +66,4 @@ def _has_images(url: str, storage_options: fs.Options) -> bool:
         return True
     folders = (fs.join(url, name) for name in names[:MAX_LOOKED_AT])
     inside = (entries_of(each, storage_options) for each in folders if fs.is_dir(each, storage_options))
-    return any(name.lower().endswith(IMAGE_SUFFIXES) for found in inside for name in found)
+    return any(name.lower().endswith(IMAGE_SUFFIXES) for names_inside in inside for name in names_inside)

@@ -1,4 +1,4 @@
-"""Directories of Hugging Face: what save_to_disk writes, and the splits that a README.md of its hub names."""
+"""Directories of Hugging Face: results of save_to_disk, and splits that a README.md of its hub names."""
 
 from __future__ import annotations
 
@@ -15,67 +15,61 @@ from singa_dask.fs.patterns import is_pattern
 
 # maximum number of entries of a directory that are tried as folders
 MAX_LOOKED_AT = 16
-# what Hugging Face's save_to_disk writes, and its hub has
+# files that save_to_disk writes, and the hub has
 SPLITS, STATE, README = "dataset_dict.json", "state.json", "README.md"
 FRONT_MATTER = re.compile(r"---\r?\n(.*?\n)---\r?\n", re.DOTALL)
 
 
 def saved_files(url: str, names: Collection[str], storage_options: fs.Options = None) -> list[str]:
-    """Return the files of a directory that Hugging Face's ``Dataset.save_to_disk`` wrote; none for other directories.
+    """Return the files that ``Dataset.save_to_disk`` wrote to a directory; empty for others.
 
-    Parameters
-    ----------
-    url : str
-    names : collection of str
-        What is in the directory.
-    storage_options : mapping, optional
+    ``names`` are the names in the directory.
 
-    Raises
-    ------
-    DataError
-        It holds several splits, each in a directory of its own, or its files cannot be told.
+    Raises a `DataError` if it has several splits, each in its own directory, or does not list its files.
     """
     try:
         if SPLITS in names:
-            found = json.loads(fs.read_bytes(fs.join(url, SPLITS), storage_options=storage_options))["splits"]
-            raise DataError(f"{url}: splits {listed(found)}, which are not read as one. Name one: {url}/{found[0]}.")
+            splits = json.loads(fs.read_bytes(fs.join(url, SPLITS), storage_options=storage_options))["splits"]
+            raise DataError(f"{url}: splits {listed(splits)}, which are not read as one. Name one: {url}/{splits[0]}.")
         if not {STATE, "dataset_info.json"} <= set(names):
             return []
         files = json.loads(fs.read_bytes(fs.join(url, STATE), storage_options=storage_options))["_data_files"]
-        found = [str(each["filename"]) for each in files]
+        saved = [str(each["filename"]) for each in files]
     except (IndexError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{url}: {SPLITS if SPLITS in names else STATE} is damaged: {error!r}.") from None
-    missing = [name for name in found if name not in names]
-    if missing or not found:
+    missing = [name for name in saved if name not in names]
+    if missing or not saved:
         raise DataError(f"{url}: {STATE} names {listed(missing) or 'no file'}, which is not there.")
-    return [fs.join(url, name) for name in found]
+    return [fs.join(url, name) for name in saved]
 
 
 def name_sets(url: str, storage_options: fs.Options = None) -> str:
-    """Return what to say of a directory of Hugging Face's hub, with sets of files: one a split, as a rule."""
+    """Return advice for a directory of Hugging Face's hub, whose sets of files are usually splits."""
     names = fs.ls(url, storage_options)
     if README in names and (splits := _splits_of(url, storage_options)):
         return f"Its {README} names sets of files. Name one: {listed(splits)}."
     folders = [name for name in names[:MAX_LOOKED_AT] if fs.is_dir(fs.join(url, name), storage_options)]
     names += [f"{folder}/{name}" for folder in folders for name in fs.ls(fs.join(url, folder), storage_options)]
     sets = {f"{match[1]}-*{match[4]}" for name in names if (match := NUMBERS.fullmatch(name))}
-    found = sorted(name for name in sets if name.endswith(".parquet"))
-    return f"It has sets of files: name one, {' or '.join(fs.join(url, each) for each in found)}." if found else ""
+    patterns = sorted(name for name in sets if name.endswith(".parquet"))
+    return (
+        f"It has sets of files: name one, {' or '.join(fs.join(url, each) for each in patterns)}." if patterns else ""
+    )
 
 
 def _splits_of(url: str, storage_options: fs.Options) -> list[str]:
-    """Return the files of each split that the front matter of README.md names, and its name; none if it does not."""
-    found = []
+    """Return files and name of each split in the front matter of README.md; empty if there are none."""
+    splits = []
     try:
         front = FRONT_MATTER.match(decode_text(fs.join(url, README), storage_options))
         for config in read_plain(front[1], README)["configs"] if front else ():
             for each in config["data_files"]:
                 paths = [each["path"]] if isinstance(each["path"], str) else each["path"]
                 split = f"{each['split']} of {config['config_name']}"
-                # a store is a pattern of names of files, not of directories
-                found += [
+                # stores support patterns of file names, not of directories
+                splits += [
                     f"{fs.join(url, path)} ({split})" for path in paths if not is_pattern(path.rpartition("/")[0])
                 ]
     except (AttributeError, ConfigError, DataError, KeyError, TypeError):
         return []
-    return found
+    return splits

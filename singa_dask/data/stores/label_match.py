@@ -1,4 +1,4 @@
-"""Labels that are converted to the numbers or the names of others: as columns, one of several, or by name."""
+"""Labels of a store, chosen among several, and matched by class name with the labels of training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Labels = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class LabelMatch:
-    """How to convert the labels of a store.
+    """Conversion of the labels of a store.
 
     Attributes
     ----------
@@ -54,16 +54,16 @@ def has_several_labels(store: Store) -> bool:
 
 
 def label_columns(store: Store) -> list[str]:
-    """Return the names of the columns that labels are from, in the order of a record; empty if not known."""
+    """Return the names of the columns of labels, in the order of a record; empty if unknown."""
     indices = {each.name: each.index for each in store.table_columns if each.field == "label"}
     labels = store.table_facts.labels if store.table_facts and "label" in store.schema else {}
     return sorted(indices, key=lambda name: indices[name]) or list(labels)
 
 
 def check_label(store: Store, label: str) -> None:
-    """Raise a `DataError` if somebody names a label that records of a conversion do not have: it is not chosen there.
+    """Raise a `DataError` if the user names a label that converted records do not have.
 
-    Jobs may name it, for other records that they read in the same way.
+    Jobs may name it, for other records that they read the same way.
     """
     named = [] if has_several_labels(store) else label_columns(store)
     known = ["label", *named] if "label" in store.schema else []
@@ -73,13 +73,13 @@ def check_label(store: Store, label: str) -> None:
 
 
 def find_label(store: Store, column: str) -> tuple[int | None, tuple[str, ...]]:
-    """Return the index of a label among several, None if there is one, and the names of its classes.
+    """Return the index of a label among several, or None if there is only one, and its class names.
 
     Parameters
     ----------
     store : Store
     column : str
-        Name of the label; may be empty if there is one. If there are several, it stands for none of them.
+        Name of the label; may be empty. If there are several labels, none is meant then.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def relabel(labels: npt.NDArray[Any], table: Labels, where: str) -> Labels:
     table : (classes,) int32
         New label of each label, see `label_table`.
     where : str
-        Begins the error.
+        Beginning of the error.
 
     Raises
     ------
@@ -153,5 +153,5 @@ def relabel(labels: npt.NDArray[Any], table: Labels, where: str) -> Labels:
     if len(labels) and (labels.min() < 0 or labels.max() >= len(table)):
         wrong = labels[(labels < 0) | (labels >= len(table))][0]
         raise DataError(f"{where}: label {wrong} has no class name. Expected 0 to {len(table) - 1}.")
-    found: Labels = table[labels]
-    return found
+    relabelled: Labels = table[labels]
+    return relabelled

@@ -1,4 +1,4 @@
-"""Tables whose log says which of the files beside it count: their directories are refused, as the others count not."""
+"""Tables of Delta, Hudi and Iceberg, whose log lists the valid files: their directories are refused."""
 
 from __future__ import annotations
 
@@ -12,33 +12,23 @@ LOGS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
 
 
 def refuse_lake(url: str, names: Collection[str], storage_options: fs.Options = None) -> None:
-    """Refuse a directory that is a table with a log, or a part of one.
+    """Raise a `DataError` for a Delta, Hudi or Iceberg table, or uncommitted files of Databricks.
 
-    Parameters
-    ----------
-    url : str
-        URL of the directory.
-    names : collection of str
-        What is in it.
-
-    Raises
-    ------
-    DataError
-        It is a table of Delta, Hudi or Iceberg, or Spark on Databricks has not committed what it wrote there.
+    ``names`` are the names in the directory.
     """
     kind = next((kind for log, kind in LOGS.items() if log in names), "")
     if not kind and ("metadata" in names or posixpath.basename(url.rstrip("/")) == "data"):
         log = fs.join(url if "metadata" in names else posixpath.dirname(url.rstrip("/")), "metadata")
-        found = fs.ls(log, storage_options) if fs.is_dir(log, storage_options) else []
-        kind = "Iceberg" if any(name.endswith(".metadata.json") for name in found) else ""
+        log_files = fs.ls(log, storage_options) if fs.is_dir(log, storage_options) else []
+        kind = "Iceberg" if any(name.endswith(".metadata.json") for name in log_files) else ""
     if kind:
         raise DataError(
-            f"{url}: a table of {kind}, whose log says which files count: replaced and deleted ones lie there, too. "
-            "Write what counts to a directory of Parquet files, with Spark or a reader of that format."
+            f"{url}: a table of {kind}, whose log says which files count: replaced and deleted ones are there, too. "
+            "Export the table to a directory of Parquet files, with Spark or a reader of that format."
         )
     begun = {name.removeprefix("_started_") for name in names if name.startswith("_started_")}
     if open_ones := sorted(begun - {name.removeprefix("_committed_") for name in names}):
         raise DataError(
-            f"{url}: _started_{open_ones[0]} without _committed_{open_ones[0]}: a job that writes there has not ended, "
-            "or failed, and some files do not count."
+            f"{url}: _started_{open_ones[0]} without _committed_{open_ones[0]}: a job that writes there is running or "
+            "has failed, and some files are not valid."
         )

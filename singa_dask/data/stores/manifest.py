@@ -1,8 +1,8 @@
 """Manifest: a file ``<folder>/_singa/<name>.json`` that describes a store.
 
-It has the blocks of the store with their CRC32C, the files with the CRC32C of what is in none of their blocks, and
-information that saves a scan of the data at opening. A manifest of a file of another length, or with other blocks, is
-ignored with a warning; any other difference is an error.
+It contains the CRC32C of each block, the CRC32C of each file's bytes outside all blocks, and information that saves a
+scan when the store is opened. A manifest for a file of another length, or for other blocks, is ignored with a warning;
+any other difference is an error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 VERSION = 1
-# files that an error names
+# maximum number of files that an error names
 MAX_NAMED = 3
 
 
@@ -42,12 +42,12 @@ class Manifest:
         URL of the manifest.
     blocks : tuple of Block
     opening : mapping
-        The result of `Store.manifest_info`: ``bytes``, the length of the file, and values of the format.
+        Result of `Store.manifest_info`: ``bytes``, the length of the file, and values of the format.
     class_names : tuple of str
     schema : dict of str to Field
     options : mapping
-        Options of the store that the manifest was made of, see `plain`. Only a store with the same has the same fields
-        and files.
+        Options of the store when the manifest was written, see `plain`. Fields and files are compared only with equal
+        options.
     files : tuple of FileSum
         The files of the store, in the order of reading; empty in older manifests.
     """
@@ -61,39 +61,22 @@ class Manifest:
     files: tuple[FileSum, ...]
 
     def dismiss(self) -> None:
-        """Log that the manifest is ignored because its blocks differ from those of the data."""
+        """Log that the manifest is ignored because the data has other blocks."""
         logger.warning("%s: ignored: its blocks are not those of the data.", self.url)
 
     def check_described(self, url: str, schema: dict[str, Field], class_names: tuple[str, ...]) -> None:
-        """Check how a file describes its records, in formats that do so outside of the blocks.
-
-        Raises
-        ------
-        DataError
-            Fields or class names are not those in the manifest.
-        """
+        """Raise a `DataError` if fields or class names in a file differ from the manifest."""
         if schema != self.schema:
             # a manifest lists fields by name
-            found, expected = (show_schema(dict(sorted(each.items()))) for each in (schema, self.schema))
+            actual, expected = (show_schema(dict(sorted(each.items()))) for each in (schema, self.schema))
         elif class_names and class_names != self.class_names:
-            found, expected = (listed(each) or "no classes" for each in (class_names, self.class_names))
+            actual, expected = (listed(each) or "no classes" for each in (class_names, self.class_names))
         else:
             return
-        raise DataError(f"{url}: holds {found}, but {expected} according to its manifest: {ADVICE}")
+        raise DataError(f"{url}: holds {actual}, but {expected} according to its manifest: {ADVICE}")
 
     def check_files(self, store: Store, files: Sequence[str]) -> None:
-        """Check that a store consists of the files in the manifest.
-
-        Parameters
-        ----------
-        files : sequence of str
-            URL of each.
-
-        Raises
-        ------
-        DataError
-            A file is missing, or new, or their order differs.
-        """
+        """Raise a `DataError` if a file of the manifest is missing, a file is new, or their order differs."""
         known, names = [each.name for each in self.files], [name_of(each, store.url) for each in files]
         if not known or known == names:
             return
@@ -102,22 +85,16 @@ class Manifest:
         lists = (("missing", set(known) - set(names)), ("new", set(names) - set(known)))
         changes = [f"{word}: {listed(sorted(each), MAX_NAMED)}" for word, each in lists if each]
         changes = changes or [f"not in this order: {names[first]}"]
-        # each record has its own file, or there is no telling which blocks those were
+        # the block is known only if each record has its own file
         block = f", block {np.searchsorted(store.starts, first, 'right') - 1}" if store.record_files(0, 1) else ""
         raise DataError(f"{store.url}{block}: of {len(known)} files in its manifest, {'; '.join(changes)}: {ADVICE}")
 
-    def check_rest(self, url: str, found: FileSum) -> None:
-        """Compare what is in no block of a file with the manifest.
-
-        Raises
-        ------
-        DataError
-            It differs.
-        """
-        known = self._rests.get(found.name, found)
-        if known != found:
+    def check_rest(self, url: str, actual: FileSum) -> None:
+        """Raise a `DataError` if the bytes of a file outside all blocks differ from the manifest."""
+        known = self._rests.get(actual.name, actual)
+        if known != actual:
             raise DataError(
-                f"{url}: {found.n_bytes} bytes, and what is in no block has crc32c {found.crc:08x}, expected "
+                f"{url}: {actual.n_bytes} bytes, and what is in no block has crc32c {actual.crc:08x}, expected "
                 f"{known.n_bytes} bytes and {known.crc:08x}: {ADVICE}"
             )
 
@@ -128,33 +105,30 @@ class Manifest:
     def attach(self, blocks: tuple[Block, ...], url: str = "") -> tuple[Block, ...]:
         """Return ``blocks`` with the checksums of the manifest, if they are the same blocks.
 
-        Raises
-        ------
-        DataError
-            They are not, and a ``url`` is given.
+        Raises a `DataError` if they are not, and a ``url`` is given.
         """
-        known, found = ([(block.n, block.offset, block.length) for block in each] for each in (self.blocks, blocks))
-        if known != found and not url:
+        known, actual = ([(block.n, block.offset, block.length) for block in each] for each in (self.blocks, blocks))
+        if known != actual and not url:
             self.dismiss()
             return blocks
-        if known != found:
-            same = [ours == theirs for ours, theirs in zip(found, known, strict=False)]
+        if known != actual:
+            same = [ours == theirs for ours, theirs in zip(actual, known, strict=False)]
             at = same.index(False) if False in same else len(same) - 1
             text = "{} records, {} bytes from {} on"
-            said, expected = (text.format(n, length, offset) for n, offset, length in (found[at], known[at]))
-            raise DataError(f"{blocks[at].file}, block {at}: {said}, expected {expected}: {ADVICE}")
+            actual_run, expected = (text.format(n, length, offset) for n, offset, length in (actual[at], known[at]))
+            raise DataError(f"{blocks[at].file}, block {at}: {actual_run}, expected {expected}: {ADVICE}")
         pairs = zip(blocks, self.blocks, strict=True)
         return tuple(dataclasses.replace(block, crc=known.crc) for block, known in pairs)
 
 
 def plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of a store as they are in a manifest: without those that let faulty files be opened."""
+    """Return options for a manifest, without the options that allow faulty files to be opened."""
     kept = {name: value for name, value in options.items() if name not in ("tolerant", "truncated")}
     return dict(json.loads(json.dumps(kept, default=str)))
 
 
 def name_of(file: str, url: str) -> str:
-    """Return the name of a file of a store for its manifest: relative to the directory that the store is in."""
+    """Return the name of a file for the manifest of a store: relative to the directory of the store."""
     return file.removeprefix(url.rstrip("/").rpartition("/")[0] + "/")
 
 
@@ -167,7 +141,7 @@ def manifest_url(url: str) -> str:
 def find_manifest(
     url: str, backend: str, file: str, n_bytes: int, storage_options: fs.Options = None
 ) -> Manifest | None:
-    """Read the manifest of a store.
+    """Read the manifest of a store; return None if there is none, or it does not fit the data.
 
     Parameters
     ----------
@@ -177,30 +151,25 @@ def find_manifest(
         URL of the file that contains the blocks.
     n_bytes : int
         Length of that file.
-
-    Returns
-    -------
-    Manifest or None
-        None if there is none, or it does not fit the data.
     """
     target = manifest_url(url)
     try:
         if not fs.exists(target, storage_options):
             return None
-        found = json.loads(fs.read_bytes(target, storage_options=storage_options))
-        opening = dict(found["opening"])
+        content = json.loads(fs.read_bytes(target, storage_options=storage_options))
+        opening = dict(content["opening"])
         blocks = tuple(
             Block(i, each["n"], file, each["offset"], each["length"], crc=each["crc32c"])
-            for i, each in enumerate(found["blocks"])
+            for i, each in enumerate(content["blocks"])
         )
-        schema = fields_of(found["schema"])
-        files = tuple(FileSum(str(name), int(n), int(crc)) for name, n, crc in found.get("files", []))
-        options = dict(found.get("options", {}))
-        stated = (found["version"], found["backend"], opening["bytes"])
+        schema = fields_of(content["schema"])
+        files = tuple(FileSum(str(name), int(n), int(crc)) for name, n, crc in content.get("files", []))
+        options = dict(content.get("options", {}))
+        stated = (content["version"], content["backend"], opening["bytes"])
     except (AttributeError, DataError, KeyError, TypeError, ValueError) as error:
         logger.warning("%s: ignored: %s: %s", target, type(error).__name__, error)
         return None
     if stated != (VERSION, backend, n_bytes):
         logger.warning("%s: ignored: version, format and bytes %s, but the data has %s.", target, stated, n_bytes)
         return None
-    return Manifest(target, blocks, opening, parse_names(found.get("class_names")), schema, options, files)
+    return Manifest(target, blocks, opening, parse_names(content.get("class_names")), schema, options, files)

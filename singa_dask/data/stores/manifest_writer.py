@@ -1,4 +1,4 @@
-"""Writes manifests, for which each block of a store is read, and checks and deletes them."""
+"""Writes, checks and deletes manifests. To write one, each block of a store is read."""
 
 from __future__ import annotations
 
@@ -21,13 +21,7 @@ from singa_dask.fs.patterns import is_pattern
 
 
 def check_manifests(store: Store) -> None:
-    """Check that each manifest next to the data of an open store is used.
-
-    Raises
-    ------
-    DataError
-        A manifest was ignored because it does not fit the data.
-    """
+    """Raise a `DataError` if a manifest of an open store is ignored because it does not fit the data."""
     for part in store.parts:
         target = manifest_url(part.url)
         unused = any(block.crc is None for block in part.blocks)
@@ -55,8 +49,7 @@ def write_manifest(
         Detected if not given.
     storage_options : mapping, optional
     class_names : sequence of str
-        Names of the classes, for formats that cannot store them. By default those of the store, or of its older
-        manifest.
+        Class names, for formats that cannot store them. By default those of the store, or of its older manifest.
     options
         Passed to the store.
 
@@ -75,11 +68,11 @@ def write_manifest(
         # nothing else of the old manifest may affect the new one
         known = forget_manifest(each, storage_options)[each]
         with open_store(each, backend, storage_options, **options) as store:
-            # of images, blocks are made of the checksums of files
+            # first, as blocks of images consist of the checksums of files
             files = store.file_sums()
             if store.block_bytes(0) is None:
                 continue
-            text = json.dumps(_facts(store, class_names or known, files), separators=(",", ":"), sort_keys=True)
+            text = json.dumps(_describe(store, class_names or known, files), separators=(",", ":"), sort_keys=True)
             store.check_unchanged()
         written.append(manifest_url(each))
         fs.write_atomic(written[-1], f"{text}\n", storage_options)
@@ -87,15 +80,15 @@ def write_manifest(
 
 
 def forget_manifest(url: str, storage_options: fs.Options = None) -> dict[str, tuple[str, ...]]:
-    """Delete the manifest of a store, or of each file that matches a pattern, if it exists; return its class names."""
+    """Delete the manifests of a store, or of files that match a pattern; return class names by URL."""
     names = {}
     for each in _files(url, storage_options):
-        target, found = manifest_url(each), None
+        target, content = manifest_url(each), None
         if fs.exists(target, storage_options):
             with contextlib.suppress(ValueError):
-                # also of one that does not fit the data
-                found = json.loads(fs.read_bytes(target, storage_options=storage_options))
-        names[each] = parse_names(found.get("class_names")) if isinstance(found, dict) else ()
+                # even if it does not fit the data
+                content = json.loads(fs.read_bytes(target, storage_options=storage_options))
+        names[each] = parse_names(content.get("class_names")) if isinstance(content, dict) else ()
         fs.remove_tree(target, storage_options)
     return names
 
@@ -104,7 +97,7 @@ def _files(url: str, storage_options: fs.Options) -> list[str]:
     return shard_urls(url, storage_options) if is_pattern(url, storage_options) else [url]
 
 
-def _facts(store: Store, class_names: Sequence[str], files: Sequence[FileSum]) -> dict[str, Any]:
+def _describe(store: Store, class_names: Sequence[str], files: Sequence[FileSum]) -> dict[str, Any]:
     names, blocks = store.class_names or class_names, []
     for block in store.blocks:
         crc = checksum_of(store.block_bytes(block.id) or b"")

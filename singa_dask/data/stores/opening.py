@@ -16,29 +16,29 @@ from singa_dask.errors import DataError, listed
 from singa_dask.fs.cache import open_cache
 from singa_dask.fs.patterns import is_pattern
 
-# backends of which a directory of files is one store
+# backends for which a directory of files is one store
 DIRECTORIES = ("parquet", "image-parquet", "jsonl")
 
 
 def _files_of(
     store: type[Store], url: str, is_folder: Mapping[str, bool], storage_options: fs.Options = None
 ) -> list[str]:
-    """Return the files of one format in a directory; ``is_folder`` says of each name in it whether it is one, too."""
+    """Return the files of a format in a directory, given its names and whether each is a directory."""
     refuse_lake(url, is_folder, storage_options)
     names = parts_of(is_folder)
-    found = [name for name in sorted(names) if name.lower().endswith(store.suffixes)] if store.suffixes else names
+    files = [name for name in sorted(names) if name.lower().endswith(store.suffixes)] if store.suffixes else names
     others = sorted(name for name in names if is_folder[name])
     if others:
         how = name_sets(url, storage_options) or "Name one, or files by a pattern."
         raise DataError(f"{url}: has directories {listed(others)}. {how}")
-    if not found:
+    if not files:
         raise DataError(f"{url}: a directory without files {' or '.join(store.suffixes)}.")
-    check_splits(url, found, is_dir=True)
-    return [fs.join(url, name) for name in found]
+    check_splits(url, files, is_dir=True)
+    return [fs.join(url, name) for name in files]
 
 
 def no_store(url: str, storage_options: fs.Options = None) -> DataError:
-    """Return the error for what no store reads as a whole."""
+    """Return the error for a URL whose format is not detected."""
     if fs.is_dir(url, storage_options):
         entries = fs.entries(url, storage_options)
         if not entries:
@@ -46,7 +46,7 @@ def no_store(url: str, storage_options: fs.Options = None) -> DataError:
         inside, below = listed(fs.ls(url, storage_options)), "**/" * all(is_folder for _, is_folder, _ in entries)
         how = name_sets(url, storage_options)
         how = how or f"Name a file or folder in it, or files by a pattern, as in DIRECTORY/{below}*.parquet."
-        return DataError(f"{url}: a directory that is no store. There is {inside} in it. {how}")
+        return DataError(f"{url}: not a store. The directory contains {inside}. {how}")
     if not fs.size(url, storage_options):
         return DataError(f"{url}: it is empty.")
     return DataError(f"{url}: unknown format. Give a backend. Known: {', '.join(STORES.names())}.")
@@ -76,29 +76,29 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
     """
     matched = is_pattern(url, storage_options)
     found_as = backend or detect(shard_urls(url, storage_options)[0] if matched else url, storage_options)
-    # a table takes categories, classes and means from all its files
+    # a table learns categories, classes and means from all its files
     if matched and found_as != "table":
         return STORES.find("shards")(url, storage_options, backend=backend, **options)
     backend = found_as
     if not backend:
         raise no_store(url, storage_options)
-    found = STORES.find(backend)
+    store_class = STORES.find(backend)
     if backend in DIRECTORIES and fs.is_dir(url, storage_options):
         is_folder = {name: is_one for name, is_one, _ in fs.entries(url, storage_options)}
-        files = saved_files(url, is_folder, storage_options) or _files_of(found, url, is_folder, storage_options)
+        files = saved_files(url, is_folder, storage_options) or _files_of(store_class, url, is_folder, storage_options)
         return STORES.find("shards")(url, storage_options, backend=backend, files=files, **options)
-    if "truncated" not in found.option_names():
+    if "truncated" not in store_class.option_names():
         options.pop("truncated", None)
-    if not found.block:  # its options are the arguments of its class
+    if not store_class.block:  # its options are the arguments of its class
         try:
-            inspect.signature(found).bind(url, storage_options, **options)
+            inspect.signature(store_class).bind(url, storage_options, **options)
         except TypeError as error:
-            raise DataError(f"{url}: {found.__name__}: {error}") from error
-    return _checked_cache(found(url, storage_options, **options))
+            raise DataError(f"{url}: {store_class.__name__}: {error}") from error
+    return _checked_cache(store_class(url, storage_options, **options))
 
 
 def _checked_cache(store: Store) -> Store:
-    """Return the store; raise now, not at the first batch, if a block exceeds the limit of the cache."""
+    """Return the store; raise a `DataError` if a block exceeds the limit of the cache."""
     settings = store.storage_options.get(fs.CACHE)
     if settings is not None and fs.local_path(store.url) is None:
         try:

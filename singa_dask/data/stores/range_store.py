@@ -1,4 +1,4 @@
-"""RangeStore: a store whose blocks are ranges of files. It reads the bytes; a format only decodes them."""
+"""RangeStore: a store whose blocks are ranges of files. It reads the bytes, and a format decodes them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ from singa_dask.data.codecs.labels import label_field
 from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of, plain
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays, Block, FileSum
-from singa_dask.errors import ConfigError, DataError
+from singa_dask.errors import ConfigError, DataError, data_error
 from singa_dask.fs.checksums import checksum_of
 from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.fs.range_reader import RangeReader
 from singa_dask.fs.sources import Bytes, Range
 
-# Bytes outside all blocks, such as columns that no field is read from, can be as long as the file and in many places.
-# Only this many bytes of both ends of a gap are checksummed, at the start or the end of the file and elsewhere, and
-# only this many gaps.
+# Bytes outside all blocks, such as columns that are not read, can be large and fragmented. Only this many bytes of both
+# ends of a gap are checksummed, at the start or end of the file and elsewhere, and only this many gaps.
 MAX_END_BYTES, MAX_GAP_BYTES, MAX_GAPS = 1 << 22, 1 << 16, 16
 
-
-# what Python and libraries raise for files that are damaged in any way; a format adds the errors of its own library
+# errors of Python and libraries for damaged files; a format adds the errors of its own library
 DAMAGE = (
     ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, OSError, RuntimeError, SyntaxError,
     SystemError, TypeError, ValueError, struct.error, zlib.error,
@@ -39,22 +37,21 @@ class RangeStore(Store):
     A format implements two methods:
 
     ``index()``
-        Opens the files by `open_source`, sets ``blocks`` and ``schema``, and ``class_names`` if it knows them. Its
-        options are in ``self.options``. It does not check whether there are records.
+        Opens the files by `open_source`, sets ``blocks`` and ``schema``, and ``class_names`` if they are known. The
+        options are in ``self.options``. It need not check whether there are records.
     ``decode(block_id, data)``
-        Returns the arrays of a block, made from its bytes. It reads no file, and is called by one thread at a time
-        unless the format sets ``decodes_ahead``.
+        Returns the arrays of a block, given its bytes. It reads no file. One thread at a time calls it, unless the
+        format sets ``decodes_ahead``.
 
-    and `ranges`, if its blocks are not one range each of the first file. This class does the rest: it reads ranges, by
-    the cache if there is one, compares them with checksums of a manifest, names URL and block in errors, closes the
-    files, and tells loaders that many blocks can be fetched at the same time.
+    and `ranges`, unless each block is one range of the first file. This class reads the ranges, through the cache if
+    there is one, compares them with the checksums of a manifest, names URL and block in errors, and closes the files.
 
     Parameters
     ----------
     url : str
     storage_options : mapping, optional
     options
-        Options of the format, which it declares as ``block``.
+        Options that the format declares as ``block``.
 
     Attributes
     ----------
@@ -63,7 +60,7 @@ class RangeStore(Store):
 
     Examples
     --------
-    Records of four bytes, of which the first is the label::
+    Records of four bytes, the first of which is the label::
 
         @STORES.register("quads")
         class Quads(RangeStore):
@@ -81,15 +78,15 @@ class RangeStore(Store):
     """
 
     title: ClassVar[str] = "a file of this format"
-    """What a file is called in errors: "not ..., or a damaged one"."""
+    """Name of a file in errors: "not ..., or a damaged one"."""
     gzipped: ClassVar[bool] = False
     """Whether a file can be gzipped."""
     block_options: ClassVar[tuple[str, ...]] = ()
-    """Names of options that decide what the bytes of a block are. A manifest is for one choice of them."""
+    """Names of options that determine the bytes of a block. A manifest is for one choice of them."""
     lists_files: ClassVar[bool] = False
-    """Whether the files are all of a directory or pattern: then one that is missing, new or changed is an error."""
+    """Whether the store consists of all files of a directory or pattern, so that a missing or new file is an error."""
     damage: ClassVar[tuple[type[Exception], ...]] = ()
-    """Errors that ``index`` and ``decode`` raise for damaged files, beside `DataError`."""
+    """Errors besides `DataError` that ``index`` and ``decode`` raise for damaged files."""
 
     def __init__(self, url: str, storage_options: fs.Options = None, **options: Any) -> None:
         super().__init__(url, storage_options, **options)
@@ -132,7 +129,7 @@ class RangeStore(Store):
         ----------
         block_id : int
         data : sequence of memoryview
-            The bytes of each of its ``ranges``, as long as these.
+            The bytes of each of its ``ranges``.
 
         Raises
         ------
@@ -141,33 +138,27 @@ class RangeStore(Store):
         """
 
     def ranges(self, block_id: int) -> tuple[Range, ...]:
-        """Return the ranges that `decode` needs; by default offset and length of the block in the first source."""
+        """Return the ranges that `decode` needs; by default the block's range of the first source."""
         block = self.blocks[block_id]
         return (Range(self.sources[0], block.offset, block.length),)
 
     # -- what a format uses ------------------------------------------------------------------------------
 
     def choose_label(self, names: Sequence[str]) -> str:
-        """Return which of some fields is the label, by the option ``label`` or its name; empty if there is none.
+        """Return the label among some fields, by the option ``label`` or its name; empty if there is none.
 
-        Raises
-        ------
-        DataError
-            There is no such field, or several could be meant.
+        Raises a `DataError` if the named field does not exist, or several fields could be the label.
         """
         try:
             self.label_name = label_field(names, self.options["label"])
         except ValueError as error:
-            raise DataError(f"{self.url}: {error}.", remedy=getattr(error, "remedy", None)) from None
+            raise data_error(self.url, error) from None
         return self.label_name
 
     def open_source(self, url: str = "") -> Bytes:
-        """Open a file, by default that of the store; a gzipped one is decompressed into memory if ``gzipped``.
+        """Open a file, by default the store's; a gzipped file is decompressed if ``gzipped``.
 
-        Raises
-        ------
-        DataError
-            The file is missing, or its gzip is damaged.
+        Raises a `DataError` if the file is missing, or its gzip is damaged.
         """
         opened = open_bytes if self.gzipped else RangeReader
         self.sources.append(opened(url or self.url, self.storage_options))
@@ -175,10 +166,10 @@ class RangeStore(Store):
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """The manifest; None if there is none, or it is of a file of another length. Known as soon as a file is open.
+        """The manifest; None if there is none for a file of this length. Known as soon as a file is open.
 
-        A format may use what its `manifest_info` returned, `Manifest.opening`, and `manifest_blocks`, to save a scan.
-        This class compares the blocks, the files and what they hold with the manifest after ``index``.
+        To save a scan, a format may use `manifest_blocks`, and `Manifest.opening`, as `manifest_info` returned it.
+        After ``index`` this class compares blocks and files with the manifest.
         """
         if not self.sources:
             return None
@@ -186,7 +177,7 @@ class RangeStore(Store):
         return find_manifest(self.url, self.backend_name(), source.url, file_bytes(source), self.storage_options)
 
     def manifest_blocks(self) -> tuple[Block, ...]:
-        """Return the blocks in the manifest; none if there is no manifest, or one for other ``block_options``."""
+        """Return the blocks in the manifest; none without a manifest for the same ``block_options``."""
         return self.manifest.blocks if self.manifest and self._has_same_blocks(self.manifest) else ()
 
     @property
@@ -201,13 +192,13 @@ class RangeStore(Store):
         return not self.is_local
 
     def fetch(self, block_id: int, again: bool = False) -> list[memoryview]:
-        """Read the bytes of a block, and compare them with the checksum in the manifest. Any thread may call it.
+        """Read the bytes of a block, and compare them with the manifest's checksum. Any thread may call it.
 
         Parameters
         ----------
         block_id : int
         again : bool
-            Read by other connections, bypassing the cache: for a block that takes too long.
+            Use other connections and bypass the cache, for a block that takes too long.
 
         Returns
         -------
@@ -219,7 +210,7 @@ class RangeStore(Store):
         DataError
             The bytes cannot be read, or their checksum differs.
         Aborted
-            The job that this thread works for has ended.
+            The job of this thread has ended.
         """
         ranges = self.ranges(block_id)
         data = read_ranges(ranges, again)
@@ -231,7 +222,7 @@ class RangeStore(Store):
         return self.blocks[block_id].length
 
     def is_cached(self, block_id: int) -> bool:
-        """Return whether `fetch` of a block takes no request."""
+        """Return whether `fetch` of a block needs no request."""
         return all(source.is_cached(offset, length) for source, offset, length in self.ranges(block_id))
 
     def read_block(self, block_id: int, data: Sequence[memoryview] | None = None) -> Arrays:
@@ -241,7 +232,7 @@ class RangeStore(Store):
         ----------
         block_id : int
         data : sequence of memoryview, optional
-            The result of `fetch`, if known.
+            Result of `fetch`, if known.
 
         Raises
         ------
@@ -292,7 +283,7 @@ class RangeStore(Store):
         return all(manifest.opening.get(name) == chosen.get(name) for name in self.block_options)
 
     def _compare(self, manifest: Manifest) -> None:
-        """Take checksums and class names of the manifest, and compare everything else with it."""
+        """Use checksums and class names of the manifest, and compare everything else with it."""
         self.class_names = self.class_names or manifest.class_names
         has_same_options = manifest.options == plain(self.options)
         if has_same_options or self.lists_files:
@@ -309,9 +300,9 @@ class RangeStore(Store):
             self.check_rest(manifest)
 
     def check_rest(self, manifest: Manifest) -> None:
-        """Compare what is in no block of the files with the manifest."""
-        for url, found in zip(self.files(), self.file_sums(), strict=True):
-            manifest.check_rest(url, found)
+        """Compare the bytes outside all blocks with the manifest."""
+        for url, actual in zip(self.files(), self.file_sums(), strict=True):
+            manifest.check_rest(url, actual)
 
     def close(self) -> None:
         for source in self.sources:
@@ -319,7 +310,7 @@ class RangeStore(Store):
 
 
 def rest_of(source: Bytes, taken: Sequence[tuple[int, int]]) -> int:
-    """Return the checksum of a file without the ranges ``taken``: of both ends of each gap between them.
+    """Return the checksum of a file without the ranges ``taken``: both ends of each gap are checksummed.
 
     For bytes derived from another file, the checksum covers that whole file.
     """
@@ -346,18 +337,18 @@ def file_bytes(source: Bytes) -> int:
 
 
 def summed_bytes(ranges: Sequence[Range], data: list[memoryview]) -> list[memoryview]:
-    """Return the bytes of a block that its checksum covers: for derived bytes, length and checksum of their file."""
+    """Return the bytes that a block's checksum covers; length and checksum of the file if derived."""
     origin = ranges[0].source.origin if ranges else None
     return [memoryview(repr(origin).encode())] if origin else data
 
 
 def read_ranges(ranges: Sequence[Range], again: bool = False) -> list[memoryview]:
-    """Read the bytes of ranges, one after another; ``again`` as in `RangeStore.fetch`."""
+    """Read the bytes of ranges; for ``again`` see `RangeStore.fetch`."""
     return [(each.source.reread if again else each.source.read)(each.offset, each.length) for each in ranges]
 
 
 def describe(error: Exception) -> str:
-    """Return the text of an error, with its type if the text alone says little."""
+    """Return the text of an error, with its type if that is needed to understand it."""
     text = str(error).rstrip(".")
     plain = isinstance(error, (OSError, ValueError)) or type(error).__module__ != "builtins"
     return text if plain and text else f"{type(error).__name__}: {text}"

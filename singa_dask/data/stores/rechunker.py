@@ -1,7 +1,4 @@
-"""Rechunker: gives a writer records in chunks of its own size.
-
-Therefore the bytes of a store do not depend on the chunks in which its records arrive.
-"""
+"""Rechunker: passes records to a writer in chunks of its own size."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from singa_dask.errors import DataError
 
 
 class Rechunker:
-    """A stream of records.
+    """A stream of records that can be read in chunks of any size.
 
     Parameters
     ----------
@@ -81,7 +78,7 @@ class Rechunker:
                 lengths = {name: len(array) for name, array in chunk.items()}
                 if len(set(lengths.values())) != 1 or 0 in lengths.values():
                     raise DataError(f"{self._url}: nothing to write, or arrays of different lengths: {lengths}.")
-                # a number is a record of one value
+                # a record of a single number has shape (1,)
                 chunk = {
                     name: array[:, None] if array.ndim == 1 and name != "label" else array
                     for name, array in chunk.items()

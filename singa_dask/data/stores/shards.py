@@ -1,4 +1,4 @@
-"""Names of shards: files of one set, and what their names say."""
+"""Names of shards: files of one set, numbered as ``-00001-of-00004``."""
 
 from __future__ import annotations
 
@@ -27,18 +27,15 @@ def shard_url(url: str, index: int, count: int) -> str:
 def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
     """Return the URLs that match a pattern, sorted.
 
-    Raises
-    ------
-    DataError
-        Nothing matches, or the set is incomplete: if ``-00001-of-00004`` matches, the others of the four that the
-        pattern would match must exist too.
+    Raises a `DataError` if nothing matches, or a set is incomplete: if ``-00001-of-00004`` matches, the other three
+    must exist, as far as they match the pattern.
     """
-    # manifests are no shards
-    found = [each for each in matches(url, storage_options) if f"/{MANIFEST_DIR}/" not in f"/{each}/"]
-    if not found:
+    # without manifests
+    urls = [each for each in matches(url, storage_options) if f"/{MANIFEST_DIR}/" not in f"/{each}/"]
+    if not urls:
         raise DataError(f"{url}: no such file or directory, nothing matches.")
     pattern, folders = url.rpartition("/")[2], dict[str, list[str]]()
-    for each in found:
+    for each in urls:
         folder, name = posixpath.split(each)
         folders.setdefault(folder, []).append(name)
     for folder, names in folders.items():
@@ -47,29 +44,29 @@ def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
         if missing:
             verb = "are" if missing[1:] else "is"
             raise DataError(f"{url}: {listed(missing, 3)} {verb} missing, expected the whole set.")
-    check_splits(url, found)
-    return found
+    check_splits(url, urls)
+    return urls
 
 
 def check_splits(url: str, files: Sequence[str], is_dir: bool = False) -> None:
-    """Raise a `DataError` if the names of files say that some are for training, and others for tests or validation.
+    """Raise a `DataError` if some files are named for training, and others for tests or validation.
 
-    So do those of a directory that are of several sets ``-00000-of-00004``.
+    Several sets ``-00000-of-00004`` in a directory are an error, too.
     """
     names = [file.rpartition("/")[2] for file in files]
-    found = {match[1][:3]: match[1] for name in names if (match := SPLIT.search(name.lower()))}
-    if is_dir and len(found) < 2:
-        found = {match[1]: match[1] for name in names if (match := NUMBERS.fullmatch(name))}
-    if len(found) > 1:
-        named = " and ".join(sorted(found.values()))
+    splits = {match[1][:3]: match[1] for name in names if (match := SPLIT.search(name.lower()))}
+    if is_dir and len(splits) < 2:
+        splits = {match[1]: match[1] for name in names if (match := NUMBERS.fullmatch(name))}
+    if len(splits) > 1:
+        named = " and ".join(sorted(splits.values()))
         raise DataError(
             f"{url}: files of {named} would be read as one. Name those of one by a pattern such as "
-            f"'*{sorted(found.values())[-1]}*', or rename them if they belong together."
+            f"'*{sorted(splits.values())[-1]}*', or rename them if they belong together."
         )
 
 
 def _sets_of(names: list[str]) -> list[str]:
     """Return the names of all files of the sets that ``names`` belong to."""
-    found = filter(None, map(NUMBERS.fullmatch, names))
-    sets = {(stem, int(count), suffix) for stem, _, count, suffix in (match.groups() for match in found)}
+    matches = filter(None, map(NUMBERS.fullmatch, names))
+    sets = {(stem, int(count), suffix) for stem, _, count, suffix in (match.groups() for match in matches)}
     return [f"{stem}-{i:05d}-of-{count:05d}{suffix}" for stem, count, suffix in sorted(sets) for i in range(count)]

@@ -1,6 +1,6 @@
-"""Train and test parts of one store: which of its records a layer reads, by a rule, so that nothing is copied.
+"""Train and test parts of one store, chosen by a rule, so that no records are copied.
 
-The rule depends on the number of a record in the store, or on its key. So every process chooses the same records.
+The rule depends on the number of a record in the store, or on its key, so that every process chooses the same records.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ import numpy.typing as npt
 from singa_dask.conf.base import Conf
 from singa_dask.conf.findings import Finding
 from singa_dask.conf.kinds import Count, Field
-from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import Store
+from singa_dask.data.stores.view_store import ViewStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
-from singa_dask.fs.sources import Bytes, Range
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,33 +29,33 @@ Rows = npt.NDArray[np.int64]
 
 
 class SplitConf(Conf):
-    """``split``: a layer reads some of the records of a store: those to train on, or the others, to test on."""
+    """``split``: a layer reads a part of the records of a store, to train or to test on."""
 
     part: Literal["train", "test"]
-    """Which of both the layer reads."""
+    """Part that the layer reads."""
     test_share: float = Field(default=0.0, ge=0, lt=1)
-    """About this share of the records is to test on, drawn at random."""
+    """Approximate share of the records to test on, drawn at random."""
     seed: Count = 0
-    """Seed of the draw. All layers that read parts of one store say the same, and the same test_share."""
+    """Seed of the draw. Layers that read parts of one store need the same seed and the same test_share."""
     test_from: Count = 0
-    """Records from this number on, counted from 0, are to test on: the last ones of a time series."""
+    """First record to test on, counted from 0: the test part is the end of a time series."""
     key: str = ""
-    """A column of a table, such as customer_id: its values are drawn, so that all records of one value are in the same
-    part. About test_share of the values are to test on; records without a value are to train on."""
+    """Column of a table whose values are drawn, such as customer_id, so that all records of a value are in the same
+    part. About test_share of the values are in the test part; records without a value are in the training part."""
 
     def rules(self) -> Iterator[Finding]:
-        """Refuse two rules, and none."""
+        """Require exactly one rule."""
         if bool(self.test_share) == bool(self.test_from):
             yield ("test_share",), "expected either test_share, such as 0.2, or test_from, the number of a record."
         if self.test_from and self.key:
             yield ("key",), "expected test_share beside it: values of a key are drawn, and have no order."
 
     def rows(self, first: int, n: int) -> Rows:
-        """Return which of ``n`` records from number ``first`` on are in the part: their indices, counted from there."""
+        """Return which of ``n`` records from ``first`` on are in the part, as indices from ``first`` on."""
         if self.test_from:
             is_test = np.arange(first, first + n) >= self.test_from
         else:
-            # four numbers a step, so that record i always has number i of the generator
+            # the generator advances by four numbers at a time; record i always gets number i
             generator = np.random.Philox(key=self.seed)
             generator.advance(first // 4)
             drawn = generator.random_raw(n + first % 4)[first % 4 :]
@@ -64,22 +63,22 @@ class SplitConf(Conf):
         return np.flatnonzero(is_test if self.part == "test" else ~is_test)
 
     def of_keys(self, keys: pa.Array) -> Rows:
-        """Return which records are in the part, by the texts of their keys; null is no key."""
-        found = keys.dictionary_encode()
-        sums = np.array([zlib.crc32(key.encode()) for key in found.dictionary.to_pylist()], np.uint64)
-        # as SplitMix64 does, so that each bit of key and seed changes half of all bits
+        """Return which records are in the part, by the texts of their keys; null for no key."""
+        encoded = keys.dictionary_encode()
+        sums = np.array([zlib.crc32(key.encode()) for key in encoded.dictionary.to_pylist()], np.uint64)
+        # SplitMix64: each bit of key and seed changes half of all bits
         drawn = sums + np.uint64((self.seed << 32) + 0x9E3779B97F4A7C15 & (1 << 64) - 1)
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             drawn = (drawn ^ drawn >> np.uint64(shift)) * np.uint64(factor)
         drawn ^= drawn >> np.uint64(31)
-        # the last one is that of no key
+        # the last entry is for records without a key
         is_drawn = np.append(drawn < np.uint64(self.test_share * 2.0**64), False)
-        is_test = is_drawn[found.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+        is_test = is_drawn[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
         return np.flatnonzero(is_test if self.part == "test" else ~is_test)
 
 
-class SplitStore(RangeStore):
-    """A part of the records of another store. Tables choose their records themselves, to learn from no others.
+class SplitStore(ViewStore):
+    """A part of the records of another store. Tables choose records themselves, to learn from these.
 
     Parameters
     ----------
@@ -93,12 +92,10 @@ class SplitStore(RangeStore):
         The part has no records.
     """
 
-    is_source = False
-
     def __init__(self, store: Store, conf: SplitConf) -> None:
         if conf.key:
             raise DataError(f"{store.url}: split: key is for tables with named columns, in CSV, Parquet or JSON lines.")
-        self._store, self._conf = store, conf
+        self._store, self.stores, self._conf = store, (store,), conf
         super().__init__(store.url, store.storage_options)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -106,12 +103,10 @@ class SplitStore(RangeStore):
 
     def index(self) -> None:
         store = self._store
-        for name in ("class_names", "schema", "table_facts", "table_columns", "other_fields", "label_name"):
-            setattr(self, name, getattr(store, name))
-        self.is_converted, self.rounds_data, self.truncation = store.is_converted, store.rounds_data, store.truncation
-        self.labels_apart, self.decodes_ahead = store.labels_apart, store.decodes_ahead
+        super().index()
+        self.rounds_data, self.truncation = store.rounds_data, store.truncation
         rows = [self._conf.rows(int(store.starts[block.id]), block.n) for block in store.blocks]
-        # blocks without a record of the part are left out
+        # without the blocks that have no record of the part
         self._of_store = [i for i, chosen in enumerate(rows) if len(chosen)]
         self._rows = [rows[i] for i in self._of_store]
         self.blocks = tuple(
@@ -124,54 +119,27 @@ class SplitStore(RangeStore):
         _ = self.fingerprint
         self._store.widen()
 
-    @property
-    def parts(self) -> Sequence[Store]:
-        return self._store.parts
-
-    @property
-    def remote(self) -> bool:
-        return self._store.remote
-
     # -- records -------------------------------------------------------------------------------------------
 
-    @property
-    def _ranged(self) -> RangeStore:
-        if not isinstance(self._store, RangeStore):
-            raise TypeError(f"{self.url}: a store whose blocks are not ranges of files")
-        return self._store
+    def locate(self, block_id: int) -> tuple[Store, int]:
+        return self._store, self._of_store[block_id]
 
-    def ranges(self, block_id: int) -> tuple[Range, ...]:
-        return self._ranged.ranges(self._of_store[block_id])
-
-    def fetch(self, block_id: int, again: bool = False) -> list[memoryview]:
-        return self._ranged.fetch(self._of_store[block_id], again)
-
-    def fetch_bytes(self, block_id: int) -> int:
-        return self._ranged.fetch_bytes(self._of_store[block_id])
-
-    def is_cached(self, block_id: int) -> bool:
-        return self._ranged.is_cached(self._of_store[block_id])
-
-    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
-        arrays = self._ranged.read_block(self._of_store[block_id], data)
+    def change(self, block_id: int, arrays: Arrays) -> Arrays:
         return {name: values[self._rows[block_id]] for name, values in arrays.items()}
 
     def read_block(self, block_id: int, data: Sequence[memoryview] | None = None) -> Arrays:
-        if data is not None:
-            return self.decode(block_id, data)
-        return self._store.read_rows(self._of_store[block_id], self._rows[block_id])
-
-    def read_labels(self, block_id: int) -> npt.NDArray[Any]:
-        return self._store.read_labels(self._of_store[block_id])[self._rows[block_id]]
+        # a format may read some records without the others
+        if data is None:
+            return self._store.read_rows(self._of_store[block_id], self._rows[block_id])
+        return self.decode(block_id, data)
 
     def read_rows(self, block_id: int, rows: npt.NDArray[np.int64]) -> Arrays:
         return self._store.read_rows(self._of_store[block_id], self._rows[block_id][rows])
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         arrays, bad = self._store.salvage(self._of_store[block_id])
-        rows = self._rows[block_id]
-        reasons = {at: bad[row] for at, row in enumerate(rows.tolist()) if row in bad}
-        return {name: values[rows] for name, values in arrays.items()}, reasons
+        reasons = {at: bad[row] for at, row in enumerate(self._rows[block_id].tolist()) if row in bad}
+        return self.change(block_id, arrays), reasons
 
     def place_of(self, block_id: int, row: int | None) -> tuple[int, int | None]:
         return self._of_store[block_id], None if row is None else int(self._rows[block_id][row])
@@ -184,12 +152,6 @@ class SplitStore(RangeStore):
 
     @cached_property
     def _numbers(self) -> npt.NDArray[np.int64]:
-        """The number in the store of each record."""
+        """Number of each record in the store."""
         starts = self._store.starts[self._of_store]
         return np.concatenate([start + rows for start, rows in zip(starts, self._rows, strict=True)])
-
-    def open_sources(self) -> Sequence[Bytes]:
-        return self._store.open_sources()
-
-    def close(self) -> None:
-        self._store.close()

@@ -1,7 +1,7 @@
 """Store: records at a URL, read as blocks of arrays. STORES: the registry of formats.
 
-A block (about 1 MiB) is the unit of reading, placement and shuffling. Stores avoid loops over single records. A pickled
-store contains its URL and options only, and opens the files again.
+A block (about 1 MiB) is the unit of reading, placement and shuffling. A pickled store contains only its URL and
+options, and opens the files again.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from singa_dask.shown import plural
 
 # directory of manifests, next to the data
 MANIFEST_DIR = "_singa"
-# words for one of the sets that records are split into, in names of files and folders
+# words for a split in names of files and folders
 SPLIT = re.compile(r"(?<![a-z])(train(?:ing)?|test(?:ing)?|t10k|val(?:id|idation)?|dev|eval)(?![a-z])")
-# ends errors of data that differs from its manifest
+# end of errors about data that differs from its manifest
 ADVICE = (
     "damaged, or newer than its manifest. If the data is right, write a new manifest: "
     "singa-dask data verify URL --write-manifest."
@@ -42,11 +42,11 @@ STORES: Registry[Store]
 
 
 class StoreOptions(Conf):
-    """Options of a format: keys of ``store_conf`` and of its ``user_conf``, ``--option`` of the verbs."""
+    """Options of a format: keys of ``store_conf`` and of its ``user_conf``, ``--option`` of commands."""
 
 
 class LabelOptions(StoreOptions):
-    """Options of records whose label is a field with a name."""
+    """Options of records whose label is a named field."""
 
     label: str = ""
     """Column, key or array with the label. By default the only one called label, labels, y, class, target or targets,
@@ -58,8 +58,8 @@ class Store(ABC):
 
     A subclass sets ``blocks`` and ``schema`` in its ``__init__``, which begins with ``super().__init__(...)``, and
     implements ``read_block`` and ``close``. It declares its options as ``block``, a class that extends `StoreOptions`.
-    It defines ``suffixes``, ``magic`` or ``matches`` to be detected by a file's name or first bytes, and ``write`` and
-    ``write_options`` if records can be converted to it.
+    Its ``suffixes``, ``magic`` or ``matches`` detect it by a file's name or first bytes. With ``write`` and
+    ``write_options``, records can be converted to it.
 
     Parameters
     ----------
@@ -72,43 +72,42 @@ class Store(ABC):
     Attributes
     ----------
     options : dict
-        All options that ``block`` declares, checked; without a block those that were given.
+        All options that ``block`` declares, checked; without a block the given ones.
     blocks : tuple of Block
     schema : dict of str to Field
         ``pixel`` (uint8) or ``data`` (float32), and ``label`` (int32) if the records have labels.
     mapped : bool
         Whether blocks are views of a memory map, which cost no memory to keep.
-    labels_apart : bool
+    reads_labels_alone : bool
         Whether `read_labels` does not read the rest of the records.
     decodes_ahead : bool
-        Whether several threads may decode blocks of a `RangeStore` at the same time, and gain by it. If so, loaders
-        decode ahead.
+        Whether it is safe and faster to decode blocks of a `RangeStore` in several threads. If so, loaders decode
+        ahead.
     class_names : tuple of str
         Name of each class, by label; empty if unknown.
     table_columns : tuple of TableColumn
-        The columns of a table with named columns, in the order of the file; for people to read.
+        The columns of a table with named columns, in the order of the file, for display.
     label_name : str
         Name of the column, key or array with the label, where the format has names.
     other_fields : tuple of str
-        Names of columns, keys or arrays that could hold labels, but are not read; for an error.
+        Names of columns, keys or arrays that could contain labels, but are not read; for errors.
     table_facts : TableFacts or None
-        What the values of records from named columns mean, so that other data can be read in the same way.
+        Meaning of the values of records from named columns, so that other data can be read the same way.
     is_converted : bool
-        Whether a conversion has written the records, and chosen what their label is; see `label_match.check_label`.
+        Whether a conversion has written the records and chosen their label; see `label_match.check_label`.
     rounds_data : bool
         Whether ``data`` is rounded from values of more than 32 bits; see `widen`.
     left_out : int
-        Number of records that are not read, as they have missing values.
+        Number of records that are not read because they have missing values.
     filled : dict of int to dict of str to int
         Number of values that were filled in, by block that was read, and column; where no labels or targets are read.
     n_history : int
-        Number of records at the beginning that are not read, as they are only earlier values of others.
+        Number of records at the beginning that are only earlier values of later records.
     runs : (n_blocks,) int64, optional
-        The run that each block belongs to, if some runs have several. A run is a part of a file, such as a row group
-        of Parquet, that is fetched as a whole and decoded from its beginning, so its blocks are cheap to read one after
-        the other alone.
+        Run of each block, if some runs have several blocks. A run is a part of a file, such as a row group of Parquet,
+        that is fetched as a whole and decoded from its beginning, so that its blocks are cheap to read in order only.
     n_later : int
-        Number of records at the end that are not read, as they need the prediction for the last one that is.
+        Number of records at the end that need the prediction for the last record that is read.
     truncation : str
         Describes what is missing at the end of a truncated file that was opened with ``truncated=True``; else empty.
 
@@ -123,12 +122,12 @@ class Store(ABC):
     magic: ClassVar[bytes] = b""
     """First bytes of each file of this format, if it has some of its own."""
     holds: ClassVar[str] = "arrays"
-    """What records are in the files: "arrays"; "images", encoded, which the options resize and channels scale; or
-    "text", lines of numbers."""
+    """Kind of the records: "arrays"; "images", encoded, with the options resize and channels; or "text", lines of
+    numbers."""
     table_format: ClassVar[str] = ""
-    """The option ``format`` of the store ``table`` that reads the same files by named columns, if there is one."""
+    """Option ``format`` with which the store ``table`` reads the same files by named columns, if it can."""
     column_options: ClassVar[tuple[str, ...]] = ()
-    """Options of the format itself that name columns: others say that its files are a table."""
+    """Options of the format itself that name columns; with other such options its files are a table."""
     directory_files: ClassVar[tuple[str, ...]] = ()
     """Names of files: a directory that has one of them is a store of this format."""
     is_source: ClassVar[bool] = True
@@ -137,7 +136,7 @@ class Store(ABC):
     """Keywords of ``write``. `convert` passes ``class_names`` and ``table_facts`` where they are among these."""
     blocks: tuple[Block, ...] = ()
     mapped: bool = False
-    labels_apart: bool = False
+    reads_labels_alone: bool = False
     decodes_ahead: bool = False
     class_names: tuple[str, ...] = ()
     table_columns: tuple[TableColumn, ...] = ()
@@ -162,7 +161,7 @@ class Store(ABC):
 
     @classmethod
     def checked_options(cls, url: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return options with the defaults of the others; raise a `DataError` for one that is wrong or unknown."""
+        """Return options completed by defaults; raise a `DataError` for a wrong or unknown option."""
         if cls.block is None:
             return dict(options)
         unknown = sorted(options.keys() - cls.option_names())
@@ -181,7 +180,7 @@ class Store(ABC):
 
     @classmethod
     def is_named(cls, columns: Iterable[str]) -> bool:
-        """Return whether `table` reads files of this format, given the names of options that name columns."""
+        """Return whether the store ``table`` is needed, given the options that name columns."""
         return bool(cls.table_format) and not {*columns} <= {*cls.column_options}
 
     @classmethod
@@ -205,7 +204,7 @@ class Store(ABC):
 
     @classmethod
     def backend_name(cls) -> str:
-        """Return the name of the format, as jobs give it; of a class of a user's own that of the one it extends."""
+        """Return the name of the format, or of its base if a subclass is not registered."""
         return next((names[0] for each in cls.__mro__ if (names := STORES.names_of(each))), "")
 
     @abstractmethod
@@ -219,69 +218,48 @@ class Store(ABC):
         """
 
     def read_labels(self, block_id: int) -> npt.NDArray[Any]:
-        """Read the labels of one block: (n,) int32, or (n, labels) if records have several.
-
-        Formats that can do so without the rest of the records override this.
-        """
+        """Read the labels of one block: (n,) int32, or (n, labels) if records have several."""
         return self.read_block(block_id)["label"]
 
     def read_rows(self, block_id: int, rows: npt.NDArray[np.int64]) -> Arrays:
-        """Read some records of one block, given by their rows, (m,) int64: (m, *shape) per field.
-
-        Formats in which that saves work override this.
-        """
+        """Read some records of one block, given by their rows, (m,) int64: (m, *shape) per field."""
         return {name: array[rows] for name, array in self.read_block(block_id).items()}
 
     @property
     def remote(self) -> bool:
-        """Whether it takes requests to read a block, so that a loader fetches many at a time from a `RangeStore`."""
+        """Whether reading a block takes requests, so that a loader fetches many at a time from a `RangeStore`."""
         return False
 
     def set_table_facts(self, described: Any) -> None:
-        """Set `table_facts` and `table_columns` from what a converter wrote, None for nothing."""
+        """Set `table_facts` and `table_columns` from the description by a converter, if there is one."""
         if described:
             self.table_facts = TableFacts.from_dict(described)
             names = self.table_facts.names
             self.table_columns = tuple(TableColumn(name, "number", "data", i) for i, name in enumerate(names))
 
     def widen(self) -> None:
-        """Read ``data`` as 64-bit floats from now on, if it would be rounded otherwise; in the same order."""
+        """Read ``data`` as 64-bit floats from now on, if it would be rounded otherwise. The order is the same."""
         field, _ = self.schema.get("data"), self.fingerprint
         if field is not None and self.rounds_data:
-            # in place, as what decodes the records may share it
+            # in place, as an encoder may share it
             self.schema["data"] = Field(np.dtype(np.float64), field.shape)
 
     def block_bytes(self, block_id: int) -> memoryview | bytes | None:
         """Return the bytes of a block for its checksum in a manifest; None if the format has no manifests.
 
-        Raises
-        ------
-        DataError
-            The bytes cannot be read, or differ from the checksum in the manifest.
+        Raises a `DataError` if the bytes cannot be read, or differ from the checksum in the manifest.
         """
         return None
 
     def check_whole(self) -> None:  # noqa: B027
-        """Compare the whole file with checksums in it that reading the blocks does not, if the format has some.
-
-        Raises
-        ------
-        DataError
-            They differ.
-        """
+        """Raise a `DataError` if the file differs from checksums in it that reading blocks does not compare."""
 
     def open_sources(self) -> Sequence[Bytes]:
-        """Return the files that are open; none where a format opens them for each read."""
+        """Return the open files; empty for formats that open files for each read."""
         return ()
 
     def check_unchanged(self) -> None:
-        """Check that what was read of the files is of the version that was opened; closing does not.
-
-        Raises
-        ------
-        DataError
-            A file was written in place, or a remote one was replaced.
-        """
+        """Raise a `DataError` if a file was changed or replaced since it was opened."""
         sources = self.open_sources()
         if any(not source.is_local for source in sources):
             # a request each
@@ -295,7 +273,7 @@ class Store(ABC):
         return {source.url: source.common_version for source in self.open_sources() if source.common_version}
 
     def manifest_info(self) -> dict[str, Any]:
-        """Return what a manifest stores for the next opening: ``bytes`` of the file, and values of the format."""
+        """Return values for the next opening by a manifest: ``bytes``, the length of the file, and others."""
         return {"bytes": fs.size(self.blocks[0].file, self.storage_options)}
 
     def file_sums(self) -> list[FileSum]:
@@ -303,28 +281,25 @@ class Store(ABC):
         return []
 
     def verify_crc(self, block_id: int, *data: memoryview) -> memoryview:
-        """Return the bytes of a block (its first range); at first they are compared with the manifest's checksum.
+        """Return the first range of a block; when it is first read, compare all ranges with the manifest.
 
-        Raises
-        ------
-        DataError
-            The checksum differs.
+        Raises a `DataError` if the checksum differs.
         """
         block = self.blocks[block_id]
         if block.crc is not None and block_id not in self._verified:
-            found = 0
+            crc = 0
             for part in data:
-                found = checksum_of(part, found)
-            if found != block.crc:
+                crc = checksum_of(part, crc)
+            if crc != block.crc:
                 raise DataError(
-                    f"{block.file}, block {block_id} ({block.length} bytes from {block.offset} on): crc32c {found:08x}"
+                    f"{block.file}, block {block_id} ({block.length} bytes from {block.offset} on): crc32c {crc:08x}"
                     f", expected {block.crc:08x}: {ADVICE}"
                 )
             self._verified.add(block_id)
         return data[0]
 
     def named_error(self, block_id: int, error: Exception) -> DataError:
-        """Return an error as one that names URL and block."""
+        """Return a `DataError` that names URL and block for any error."""
         where, file = f"{self.url}, block {block_id}", self.blocks[block_id].file
         if not isinstance(error, DataError):
             return DataError(f"{where}: {type(error).__name__}: {error}")
@@ -346,21 +321,21 @@ class Store(ABC):
         Raises
         ------
         DataError
-            The whole block is bad, as always in formats whose records cannot be read one by one.
+            The whole block is bad, or records of the format cannot be read one by one.
         """
         raise DataError(f"{self.url}, block {block_id}: cannot be read.")
 
     def place_of(self, block_id: int, row: int | None) -> tuple[int, int | None]:
-        """Return block and row as they are in the files, of a store that has some of their records alone."""
+        """Return block and row in the files, which differ for a store of a part of their records."""
         return block_id, row
 
     def record_files(self, first: int, stop: int) -> list[str]:
-        """Return the file of each record from ``first`` to ``stop``; empty unless each record has its own file."""
+        """Return the file of each record from ``first`` to ``stop``; empty unless each has its own."""
         return []
 
     @property
     def parts(self) -> Sequence[Store]:
-        """The stores of single files that this one consists of: itself, unless it is of several files."""
+        """The stores of single files that this store consists of; by default itself."""
         return (self,)
 
     @property
@@ -369,13 +344,13 @@ class Store(ABC):
         return int(self.starts[-1])
 
     def describe_left_out(self) -> str:
-        """Return how many records are left out, as values are missing; empty if all are read."""
+        """Describe how many records are left out for missing values; empty if none."""
         left_out = plural(self.left_out, "record is", "records are")
-        said = f"{self.url}: {left_out} left out for missing values; {self.count} are read."
-        return said if self.left_out else ""
+        text = f"{self.url}: {left_out} left out for missing values; {self.count} are read."
+        return text if self.left_out else ""
 
     def limit_runs(self, n: int) -> None:  # noqa: B027 - only stores that have runs
-        """Keep at most ``n`` of the `runs` that have been read in part."""
+        """Keep at most ``n`` partly read `runs` in memory."""
 
     @property
     def record_bytes(self) -> int:
@@ -389,7 +364,7 @@ class Store(ABC):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Short hash of what a sampling order depends on: schema and block sizes, not the URL."""
+        """Short hash of schema and block sizes, on which a sampling order depends."""
         schema = sorted((name, field.dtype.str, field.shape) for name, field in self.schema.items())
         blocks = [(block.n, block.length) for block in self.blocks]
         return hashlib.sha256(repr((schema, blocks)).encode()).hexdigest()[:16]
@@ -413,5 +388,5 @@ STORES.base = Store
 
 
 def backends_holding(records: str) -> list[str]:
-    """Return the names of the formats with such records: of those that ``holds`` this."""
+    """Return the names of the formats whose ``holds`` equals ``records``."""
     return [name for name in STORES.names() if STORES.find(name).holds == records]

@@ -1,15 +1,15 @@
 """Kernels for NVIDIA GPUs: CuPy, cuBLAS, cuDNN and our own in ``cuda/``.
 
-Import modules of this package only where CuPy is installed; `singa_dask.ops.get_ops` does it on demand.
+Modules of this package need CuPy; `singa_dask.ops.get_ops` imports them on demand.
 
 Kernels
-    `ops`: the class `CupyOps`, put together from one file a family: `elementwise`, `linear`, `conv`, `images`,
+    `ops`: the class `CupyOps`, combined from one file a family: `elementwise`, `linear`, `conv`, `images`,
     `normalisation`, `softmax`, `binary`, `recurrent`, `random`, `updates`.
-What they are launched with
+Device and launches
     `device`: a GPU, its streams and compiled kernels. `memory`: its memory. `transfers`: copies beside kernels.
-    `weights`: weights in other layouts. `value_kernel`, `launch`: kernels value by value, grids and types.
+    `weights`: weights in other layouts. `value_kernel`: elementwise kernels. `launch`: grids and types of launches.
 Libraries
-    `cublas`, `cudnn`: how they are called. `choices`: which of several ways is the fastest.
+    `cublas`, `cudnn`: calls of these libraries. `choices`: finds and stores the fastest of several algorithms.
 """
 
 __all__: list[str] = []

@@ -91,12 +91,7 @@ def folder_of(card: str, version: str) -> Path:
 def fastest(ways: Iterable[Candidate], seconds: Callable[[Candidate, float], float]) -> Candidate | None:
     """Return the first of several ways, or another that is clearly faster.
 
-    Parameters
-    ----------
-    ways : iterable
-        Those that fail, e.g. for lack of memory, are left out.
-    seconds : callable
-        (way, limit) -> its time; a guess is enough above the limit.
+    ``seconds`` (way, limit) returns the time of a way; a guess is enough above the limit. Ways that fail are left out.
 
     Returns
     -------

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from singa_dask.ops.contract import UNDILATED, Pair
 from singa_dask.ops.onednn.library import BFLOAT16
-from singa_dask.ops.types import UNDILATED, Pair
 
 logger = logging.getLogger(__name__)
 
@@ -117,10 +117,7 @@ class CudnnPlan:
 class Cudnn:
     """CuDNN in one thread, on one device and one stream.
 
-    Parameters
-    ----------
-    stream : int
-        Address of the stream for all work; its device is current.
+    ``stream`` is the address of the stream for all work; its device is current.
 
     Raises
     ------
@@ -152,13 +149,7 @@ class Cudnn:
     def run(self, plan: CudnnPlan, addresses: dict[int, int], workspace: int) -> None:
         """Enqueue a plan.
 
-        Parameters
-        ----------
-        plan : CudnnPlan
-        addresses : dict
-            Of its arrays by their number, all multiples of `ALIGNMENT`.
-        workspace : int
-            Address of the plan's workspace.
+        ``addresses`` are those of the arrays by number, multiples of `ALIGNMENT`, and of the plan's workspace.
         """
         plan.graph.execute_plan_at_index(addresses, workspace, plan.index, handle=self._handle)
 

@@ -1,4 +1,4 @@
-"""CupyDevice: one GPU of this process: its streams, its compiled kernels, and copies of arrays to it and back.
+"""CupyDevice: one GPU of this process, with its streams, compiled kernels, and copies to and from it.
 
 The threads of a process share it, so kernels run in the order in which threads enqueue them.
 """
@@ -22,11 +22,11 @@ from singa_dask.arrays import DType
 from singa_dask.errors import ConfigError, DeviceMemoryError
 from singa_dask.ops.onednn.library import BFLOAT16
 
-# An array in the memory of a GPU. CuPy has no types: mypy takes it for Any.
+# An array in the memory of a GPU. CuPy has no type hints, so this is Any for mypy.
 Array: TypeAlias = cupy.ndarray
 
 SOURCES = Path(__file__).parent / "cuda"
-# Precedes each source: types that plain CUDA C++ lacks.
+# Prepended to each source: types that CUDA C++ lacks.
 TYPES = "types.cuh"
 STANDARD = "-std=c++17"
 C_NAMES = {
@@ -40,20 +40,20 @@ C_NAMES = {
     np.dtype(np.bool_): "bool",
 }
 
-# Batches in flight: one is copied, one is computed from, one waits.
+# Batches in flight: one being copied, one in use, one waiting.
 BATCHES = 3
-# Small copies in flight before the host waits for the oldest, and the largest size of one.
+# Small copies in flight before the host waits for the oldest, and their largest size.
 SMALL_SLOTS = 512
 SMALL_BYTES = 1 << 16
 
 
 class CupyDevice:
-    """A GPU; `find_device` returns the one object of this process.
+    """A GPU; `find_device` returns the only object for it in this process.
 
     Attributes
     ----------
     index : int
-        As CUDA counts what this process sees.
+        CUDA's number of the GPU in this process.
     name : str
         ``"cuda:<index>"``.
     card : str
@@ -61,7 +61,7 @@ class CupyDevice:
     capability : str
         Its compute capability, e.g. ``"90"``.
     stream : cupy.cuda.Stream
-        For all kernels of all threads, which run in the order in which they are enqueued.
+        For all kernels of all threads.
     copies : cupy.cuda.Stream
         For copies that run beside kernels.
     """
@@ -82,12 +82,12 @@ class CupyDevice:
 
     @contextlib.contextmanager
     def activate(self) -> Iterator[None]:
-        """Make the device and its stream current for this thread; a thread enters it once for all its calls of kernels.
+        """Make the device and its stream current for this thread, once for all its calls of kernels.
 
         Raises
         ------
         DeviceMemoryError
-            The work in the context needs more memory than is free.
+            The memory of the GPU is exhausted.
         """
         with cupy.cuda.Device(self.index) as device, self.stream:
             try:
@@ -102,7 +102,7 @@ class CupyDevice:
         self.stream.synchronize()
 
     def forbid_capture(self, what: str) -> None:
-        """Raise `RuntimeError` if this thread's kernels are being captured: a replay does nothing on the host."""
+        """Raise `RuntimeError` if this thread captures kernels, as a replay does nothing on the host."""
         if cupy.cuda.get_current_stream().is_capturing():
             raise RuntimeError(f"{self.name}: {what} while kernels are captured")
 
@@ -111,12 +111,7 @@ class CupyDevice:
     def function(self, file: str, name: str, **types: Any) -> Any:
         """Return a kernel of ``ops/cupy/cuda/<file>.cu``, compiled once for these types.
 
-        Parameters
-        ----------
-        file, name : str
-            Name of the source without its ending, and of the kernel in it.
-        **types : dtype, str or int
-            The meaning of names in the source, e.g. ``T=x.dtype`` or ``T="float"``.
+        ``types`` define names in the source: ``T=x.dtype``, ``T="float"`` or a number.
 
         Returns
         -------
@@ -134,7 +129,7 @@ class CupyDevice:
         return kernel
 
     def compile(self, code: str, name: str) -> Any:
-        """Return a kernel of a source text, as `function` does of a file."""
+        """Return a kernel of a source text, compiled once."""
         key = (code, name)
         if key not in self._functions:
             self._functions[key] = cupy.RawModule(code=code, options=(STANDARD,)).get_function(name)
@@ -144,7 +139,7 @@ class CupyDevice:
 
     def pinned(self, shape: Sequence[int], dtype: DType) -> HostArray:
         """Return zeros in page-locked host memory."""
-        # also for threads without a current device, which would initialise the first GPU
+        # threads without a current device would initialise the first GPU
         with cupy.cuda.Device(self.index):
             memory = pinned_bytes(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize)
         memory[...] = 0
@@ -153,23 +148,23 @@ class CupyDevice:
 
     @contextlib.contextmanager
     def upload(self, values: HostArray) -> Iterator[Array]:
-        """Copy a batch to the device, beside kernels; kernels called in the block may read the copy.
+        """Copy a batch to the device beside kernels, for kernels called in the context.
 
         Parameters
         ----------
         values : ndarray
-            Any strides; may be overwritten in the block.
+            Of any strides; may be overwritten in the context.
 
         Yields
         ------
         cupy.ndarray
-            Of the same shape, dtype and order of axes in memory; valid in this block only.
+            Of the same shape, dtype and order of axes in memory; valid in the context only.
         """
         self.forbid_capture("a batch is copied")
         try:
             batch = self._batches.popleft()
         except IndexError:
-            # other threads, or blocks around this one, use all
+            # all are in use by other threads or outer contexts
             batch = _Batch(self.index)
         try:
             yield batch.fill(self, values)
@@ -178,7 +173,7 @@ class CupyDevice:
             self._batches.append(batch)
 
     def put(self, values: HostArray, out: Array) -> None:
-        """Copy small host values to ``out``, a device array of that shape and dtype, in order with kernels."""
+        """Copy small host values to a device array of the same shape and dtype, in order with kernels."""
         self.forbid_capture("something is copied to it")
         if out.nbytes > SMALL_BYTES or not dense(out):
             with self.upload(values) as copy:
@@ -195,7 +190,7 @@ class CupyDevice:
             self._small.append(slot)
 
     def _free_slot(self) -> _Small:
-        """Return memory for a small copy: memory that has been read, else new memory, else waits for the oldest."""
+        """Return memory for a small copy: memory that has been read, new memory, or after a wait the oldest."""
         if self._small and (self._n_small == SMALL_SLOTS or self._small[0].read.done):
             slot = self._small.popleft()
             slot.read.synchronize()
@@ -204,7 +199,7 @@ class CupyDevice:
         return _Small(self.index)
 
     def download(self, x: Array) -> HostArray:
-        """Return a copy of a device array in host memory, in the same order of axes; waits for kernels before it."""
+        """Return a copy of a device array in host memory with the same order of axes. Waits for earlier kernels."""
         self.forbid_capture("something is read from it")
         if not dense(x):
             with self.activate():
@@ -217,7 +212,7 @@ class CupyDevice:
 
 
 class _Batch:
-    """Page-locked memory and memory of the device for one batch, and when each may be written again."""
+    """Page-locked and device memory for a batch, with events for when each may be written again."""
 
     def __init__(self, index: int) -> None:
         self.staged = np.empty(0, np.uint8)
@@ -225,13 +220,13 @@ class _Batch:
         self.copied, self.used = event(index), event(index)
 
     def fill(self, gpu: CupyDevice, values: HostArray) -> Array:
-        """Enqueue the copy of values, and let later kernels wait for it; returns the copy."""
+        """Enqueue a copy of values that later kernels wait for, and return it."""
         self.copied.synchronize()
         if self.device is None or len(self.staged) < values.nbytes:
             self.staged = pinned_bytes(values.nbytes)
             with gpu.activate():
                 self.device = cupy.empty(max(1, values.nbytes), np.uint8)
-            # kernels may still read what had this memory before
+            # kernels may still read the memory's earlier contents
             self.used.record(gpu.stream)
         staged = laid_out_like(values, self.staged[: values.nbytes].view(values.dtype))
         np.copyto(staged, values)
@@ -250,7 +245,7 @@ class _Batch:
 
 
 class _Small:
-    """Page-locked memory for a small copy, and the event that it has been read."""
+    """Page-locked memory for a small copy, and an event for when it has been read."""
 
     def __init__(self, index: int) -> None:
         self.memory = pinned_bytes(SMALL_BYTES)
@@ -264,7 +259,7 @@ def event(index: int) -> Any:
 
 
 def elapsed(stream: Any, run: Callable[[], None]) -> float:
-    """Return the seconds that the device takes for what ``run`` enqueues on a stream, and waits for it."""
+    """Return the seconds that the device takes for the work that ``run`` enqueues on a stream. Waits for it."""
     start, end = cupy.cuda.Event(), cupy.cuda.Event()
     start.record(stream)
     run()
@@ -278,12 +273,12 @@ _DEVICES_LOCK = threading.Lock()
 
 
 def find_device(index: int) -> CupyDevice:
-    """Return a GPU of this process, always the same object.
+    """Return the object of a GPU, always the same in a process.
 
     Raises
     ------
     ConfigError
-        There is no driver, no GPU, or none of this number.
+        There is no driver, or no GPU of this number.
     """
     with _DEVICES_LOCK:
         if index not in _DEVICES:
@@ -306,17 +301,17 @@ def check_device(index: int) -> None:
         count = runtime.getDeviceCount()
     except runtime.CUDARuntimeError as error:
         raise ConfigError(
-            f"cuda:{index}: no GPU can be used here: {error}. Install NVIDIA's driver, or say ops: auto without gpu."
+            f"cuda:{index}: no GPU can be used here: {error}. Install NVIDIA's driver, or set ops: auto without gpu."
         ) from error
     if not 0 <= index < count:
         several = f"there are {count} GPUs here, cuda:0 to cuda:{count - 1}"
         known = {0: "no GPU is seen here", 1: "there is one GPU here, cuda:0"}.get(count, several)
-        raise ConfigError(f"cuda:{index}: {known}. CUDA_VISIBLE_DEVICES says which ones a process sees.")
+        raise ConfigError(f"cuda:{index}: {known}. CUDA_VISIBLE_DEVICES limits which ones a process sees.")
 
 
 def source(file: str, **types: Any) -> str:
     """Return the source of ``ops/cupy/cuda/<file>.cu`` for some types; see `CupyDevice.function`."""
-    # not as options of the compiler, which would apply to names in its own headers
+    # not as compiler options, which would also change names in its headers
     words = [
         f"#define {name} {int(of)}\n"
         if isinstance(of, int)
@@ -343,7 +338,7 @@ def in_memory(x: Array) -> tuple[int, ...]:
 
 @functools.lru_cache(1024)
 def _in_memory(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    # the stride of an axis of one value means nothing
+    # the stride of an axis of length 1 is arbitrary
     steps = [abs(step) if size > 1 else 0 for size, step in zip(shape, strides, strict=True)]
     return tuple(sorted(range(len(shape)), key=lambda axis: -steps[axis]))
 

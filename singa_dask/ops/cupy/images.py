@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from singa_dask.arrays import Array as HostArray
+from singa_dask.ops.contract import Pair
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.cupy.elementwise import CupyElementwise
 from singa_dask.ops.cupy.launch import THREADS, WARP, divisor, index_type, ints, pack_width, run, strides_of, sum_type
 from singa_dask.ops.numpy.images import BYTE_PLACES
-from singa_dask.ops.types import Pair
 
 
 class CupyImages(CupyElementwise):

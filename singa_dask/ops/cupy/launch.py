@@ -1,4 +1,4 @@
-"""The arguments of a launch: grids, strides, and the types that kernels compute in."""
+"""Arguments of launches: grids, strides, and the types that kernels compute in."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from singa_dask.ops.cupy.device import Array, in_memory
 from singa_dask.ops.cupy.value_kernel import PACK_BYTES
 from singa_dask.ops.numpy.memory import channels_last
 
-# Threads of a block of an elementwise kernel.
+# Threads of a block in elementwise kernels.
 THREADS = 256
 WARP = 32
-# More blocks than any device runs at once; with more values each thread takes several.
+# Largest grid; with more values each thread takes several.
 MAX_BLOCKS = 1 << 14
 
 
@@ -25,21 +25,21 @@ def is_dense(x: Array) -> bool:
 
 
 def strides_of(x: Array) -> tuple[np.int64, ...]:
-    """Return the strides of an array in values, ready as arguments of a kernel."""
+    """Return the strides of an array in values, as arguments of a kernel."""
     return tuple(np.int64(step // x.itemsize) for step in x.strides)
 
 
 def flattened(x: Array) -> Array:
-    """Return the view (n,) of a dense array, in the order of its memory."""
+    """Return a view (n,) of a dense array in the order of its memory."""
     return x.transpose(in_memory(x)).reshape(-1)
 
 
 def blocks(n: int, threads: int = THREADS) -> int:
-    """Return the number of blocks for n values, one a thread, or several with very many values."""
+    """Return the number of blocks for n values, at least one value a thread."""
     return max(1, min(-(-n // threads), MAX_BLOCKS))
 
 
-# Kernels count up to so many values in int; threads step beyond the last one.
+# Most values that kernels index by int32, as threads step beyond the last value.
 INT_VALUES = 1 << 30
 
 
@@ -49,29 +49,29 @@ def run(function: Any, n: int, *arguments: Sequence[Any]) -> None:
 
 
 def ints(*values: int) -> tuple[np.int32, ...]:
-    """Return numbers as kernels take them."""
+    """Return numbers as int32 arguments of a kernel."""
     return tuple(np.int32(value) for value in values)
 
 
 def sum_type(dtype: DType) -> Any:
-    """Return the dtype that kernels compute in for values of a dtype, `wide` of types.cuh."""
+    """Return the dtype that kernels compute in, `wide` of types.cuh."""
     return np.float64 if dtype == np.float64 else np.float32
 
 
 def index_type(n_values: int) -> np.dtype[Any]:
-    """Return the dtype that kernels count values in: int32 if that is enough, as it takes half the work."""
+    """Return the dtype of indices: int32 if that is enough, as it takes half the work."""
     return np.dtype(np.int32 if n_values <= INT_VALUES else np.int64)
 
 
 def divisor(d: int) -> np.uint64:
-    """Return what `quotient` of types.cuh divides by d with: a factor, and how far to shift the product."""
+    """Return the factor and shift by which `quotient` of types.cuh divides by d."""
     d = max(1, d)
     shift = 31 + (d - 1).bit_length()
     return np.uint64(-(-(1 << shift) // d) << 8 | shift)
 
 
 def pack_width(channels: int, *arrays: Array) -> int:
-    """Return how many neighbouring channels a thread takes at once, at most PACK_BYTES of each array."""
+    """Return how many neighbouring channels a thread reads at once, at most PACK_BYTES of each array."""
     for width in (8, 4, 2):
         if channels % width == 0 and all(
             width * x.itemsize <= PACK_BYTES and x.data.ptr % (width * x.itemsize) == 0 for x in arrays
@@ -80,10 +80,10 @@ def pack_width(channels: int, *arrays: Array) -> int:
     return 1
 
 
-# The most threads of a block, which has a row.
+# Most threads of a block that has one row.
 ROW_THREADS = 512
 
 
 def row_threads(n: int) -> int:
-    """Return how many threads a block has for n values: whole warps."""
+    """Return the number of threads of a block for a row of n values, whole warps."""
     return min(ROW_THREADS, max(1, -(-n // WARP)) * WARP)

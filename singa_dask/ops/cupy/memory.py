@@ -232,14 +232,7 @@ class CupyMemory(NumpyMemory):
             self.copy(buffer, out=out)
 
     def integers(self, name: str, values: Array) -> Array:
-        """Return integers of the host as a dense device array of int64, in scratch memory unless they are there.
-
-        Parameters
-        ----------
-        name : str
-            Of the scratch memory.
-        values : integers, ndarray, `Uploaded` or cupy.ndarray of int64
-        """
+        """Return integers of the host as a dense device array of int64, in scratch memory unless they are there."""
         if isinstance(values, cupy.ndarray):
             return values
         if isinstance(values, Uploaded) and values.device is not None:

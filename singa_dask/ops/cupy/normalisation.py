@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from singa_dask.arrays import DType
+from singa_dask.ops.contract import Running
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.cupy.launch import WARP, divisor, index_type, ints, pack_width, row_threads, run, sum_type
 from singa_dask.ops.cupy.linear import CupyLinear
-from singa_dask.ops.types import Running
 
 # Sums of channels: threads of a block, as in norm.cu, channels of a block, the fewest values of a thread, blocks in
 # all, and blocks of one channel: enough to keep any device busy, few enough to add up fast.

@@ -1,7 +1,4 @@
-"""CupyOps: kernels on a GPU, by CuPy.
-
-Kernels are enqueued, and nobody waits for them.
-"""
+"""CupyOps: kernels on a GPU, by CuPy. Calls enqueue kernels without waiting for them."""
 
 from __future__ import annotations
 
@@ -17,6 +14,7 @@ except ImportError as missing:
     raise ConfigError(f"device 'cupy' cannot be used here: {missing}. {install}") from missing
 
 from singa_dask.ops.backends import OPS
+from singa_dask.ops.contract import Key
 from singa_dask.ops.cupy.binary import CupyBinary
 from singa_dask.ops.cupy.conv import CupyConv
 from singa_dask.ops.cupy.device import CupyDevice, count_devices, find_device
@@ -29,23 +27,12 @@ from singa_dask.ops.cupy.transfers import CupyTransfers
 from singa_dask.ops.cupy.updates import CupyUpdates
 from singa_dask.ops.cupy.weights import StepWeights
 from singa_dask.ops.numpy import NumpyOps
-from singa_dask.ops.types import Key
 
 
 class CupyGraph:
-    """Kernels that were captured as a CUDA graph, as `CapturedKernels` says.
+    """`CapturedKernels` as a CUDA graph.
 
-    A launch takes the host some microseconds, in a small net longer than the GPU needs for the kernel.
-
-    Parameters
-    ----------
-    ops : CupyOps
-        The backend whose kernels were captured, and whose scratch memory they use.
-    graph : cupy.cuda.Graph
-    draws : Draws
-        The keys of their random numbers.
-    weights : list of StepWeights
-        What copies weights before them.
+    In small nets a launch takes the host longer than the kernel takes the GPU.
     """
 
     def __init__(self, ops: CupyOps, graph: Any, draws: Draws, weights: list[StepWeights]) -> None:
@@ -61,7 +48,7 @@ class CupyGraph:
         self._graph.launch(stream=self._ops.gpu.stream)
 
 
-# GPUs multiply bfloat16 from this compute capability on.
+# Compute capability from which GPUs multiply bfloat16.
 BFLOAT16_FROM = 80
 
 
@@ -77,22 +64,22 @@ class CupyOps(
     CupyUpdates,
     NumpyOps,
 ):
-    """Kernels for the memory of a GPU: float32, float64, or bfloat16 with weights in float32.
+    """Kernels for a GPU: float32, float64, or bfloat16 with weights in float32.
 
-    An object belongs to one thread. Those of one GPU share its stream: kernels run in the order in which they
-    are enqueued. A thread calls kernels inside of `activate`. Records, labels and other integers may be host arrays.
+    Use an object in one thread, inside of `activate`. Objects of one GPU share its stream, so that kernels run in the
+    order in which they are enqueued. Records, labels and other integers may be host arrays.
 
     Parameters
     ----------
     gpu : CupyDevice or int
-        One of the GPUs that this process sees.
+        A GPU, by its number in this process.
     precision : str
         "float32", "tf32" (matrix products and convolutions), "bf16" or "float64".
 
     Raises
     ------
     ConfigError
-        There is no such GPU, or it has no bfloat16.
+        The GPU does not exist, or has no bfloat16.
     """
 
     name = "cupy"
@@ -103,10 +90,10 @@ class CupyOps(
         capability = int(self.gpu.capability)
         if precision == "bf16" and capability < BFLOAT16_FROM:
             message = f"bf16 needs a GPU of compute capability 8.0 or later; {self.device} has {capability / 10}."
-            raise ConfigError(Problem(("precision",), f"{message} Say float32."))
+            raise ConfigError(Problem(("precision",), f"{message} Use float32."))
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("CupyOps: kernels do not travel, as they hold memory of this process. Call get_ops there.")
+        raise TypeError("CupyOps cannot be pickled, as it holds memory of this process. Call get_ops there.")
 
     @staticmethod
     def count() -> int:

@@ -14,10 +14,10 @@ import numpy as np
 
 from singa_dask.arrays import Array as HostArray
 from singa_dask.ops import philox
+from singa_dask.ops.contract import Key
 from singa_dask.ops.cupy.device import Array, CupyDevice
 from singa_dask.ops.cupy.launch import THREADS, blocks, strides_of
 from singa_dask.ops.cupy.memory import CupyMemory
-from singa_dask.ops.types import Key
 
 # Words of a draw: two of one key, two of another or the same key, and the first row.
 WORDS = 5
@@ -26,12 +26,7 @@ MAX_DRAWS = 256
 
 
 class Draws:
-    """The keys of the random numbers of captured kernels, each with memory of its own on the device.
-
-    Parameters
-    ----------
-    ops : CupyMemory
-    """
+    """The keys of the random numbers of captured kernels, each with memory of its own on the device."""
 
     def __init__(self, ops: CupyMemory) -> None:
         self._memory = ops.empty((MAX_DRAWS, WORDS), np.uint64)
@@ -79,11 +74,7 @@ class CupyRandom(CupyMemory):
     def _draw(self, kernel: str, keys: list[Any], first_row: int, arrays: tuple[Array, ...], *numbers: Any) -> None:
         """Run a kernel of ``cuda/random.cu``.
 
-        Parameters
-        ----------
-        keys : list of one or two keys
-        arrays : (p, out) or (out,)
-            Of the same shape.
+        ``keys`` are one or two; ``arrays`` are (out,) or (p, out), of the same shape.
         """
         words = self._taken_words(keys, first_row)
         views = [_as_images(x) for x in arrays]

@@ -120,10 +120,7 @@ class CupySoftmax(CupyElementwise):
     def _by_row(self, kernel: str, arrays: tuple[Array, ...], plain: tuple[int, ...], *numbers: Any) -> None:
         """Run a kernel of ``cuda/softmax.cu`` with a block for each row of the first array.
 
-        Parameters
-        ----------
-        plain : tuple of int
-            Indices of the arrays that are contiguous, and passed without strides.
+        Arrays with indices in ``plain`` are contiguous, and passed without strides.
         """
         n_rows, n_columns = arrays[0].shape
         if not n_rows:

@@ -12,11 +12,11 @@ from singa_dask.ops.cupy.device import Array, CupyDevice
 
 
 class CupyTransfers:
-    """The copies of one worker, as `Transfers` says; the ``synchronize`` of its events waits without taking a core."""
+    """`Transfers` of one worker. The ``synchronize`` of its events waits without using a core."""
 
     def __init__(self, gpu: CupyDevice) -> None:
         self._gpu = gpu
-        # downloads wait for kernels; uploads, e.g. of the next batch, should not wait behind them
+        # a stream of its own, as uploads, e.g. of the next batch, should not wait behind downloads
         with cupy.cuda.Device(gpu.index):
             self._down = cupy.cuda.Stream(non_blocking=True)
 

@@ -16,11 +16,11 @@ import cupy
 import numpy as np
 
 from singa_dask.arrays import DType
+from singa_dask.ops.contract import ArrayList, Each, Preparation
 from singa_dask.ops.cupy.device import c_name
 from singa_dask.ops.cupy.launch import THREADS
 from singa_dask.ops.cupy.memory import CupyMemory
 from singa_dask.ops.numpy.updates import NumpyUpdates
-from singa_dask.ops.types import ArrayList, Each, Preparation
 from singa_dask.ops.update_rules import SHIFT, UpdateRule
 
 # Values that a block of a kernel for lists updates, of one array.

@@ -66,11 +66,7 @@ class ValueKernel:
     def _packed(self, width: int, repeated: tuple[bool, ...]) -> Any:
         """Return the kernel that takes ``width`` values a thread.
 
-        Parameters
-        ----------
-        width : int
-        repeated : tuple of bool
-            For each array that it reads, whether its values repeat along those of z.
+        ``repeated`` tells for each array that it reads whether its values repeat along ``z``.
         """
         arrays = [param for param in self.params if len(param[0]) == 1]
         inputs = [f"raw {kind} all_{name}" if len(kind) == 1 else f"{kind} {name}" for kind, name in self.params]

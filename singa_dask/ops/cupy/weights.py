@@ -1,4 +1,4 @@
-"""CupyWeights: copies of weights in another layout or type; in a captured step one launch makes all of them."""
+"""CupyWeights: copies of weights in another layout or type, all by one launch in a captured step."""
 
 from __future__ import annotations
 
@@ -11,34 +11,30 @@ from singa_dask.ops.cupy.device import Array, CupyDevice
 from singa_dask.ops.cupy.launch import THREADS
 from singa_dask.ops.cupy.memory import CupyMemory
 
-# Of the table of weights.cu: the most weights, numbers of a row, values of a chunk; and the blocks of a launch.
+# Table of weights.cu: most weights, numbers of a row, values of a chunk; and blocks of a launch.
 MAX_WEIGHTS, WEIGHT_NUMBERS, CHUNK, COPY_BLOCKS = 1023, 6, 1024, 512
 
 
 class StepWeights:
-    """Weights that captured kernels take in another layout or type: one launch before these copies all of them.
+    """Weights that captured kernels need in another layout or type; one launch before them copies all.
 
-    Parameters
-    ----------
-    ops : CupyMemory
-    given, taken : dtype
-        Types of the weights and of their copies.
+    ``given`` and ``taken`` are the dtypes of the weights and of their copies.
     """
 
     def __init__(self, ops: CupyMemory, given: Any, taken: Any) -> None:
         self._gpu = ops.gpu
-        # found by the kernel when it runs
+        # read by the kernel when it runs
         self._table = ops.empty((1 + MAX_WEIGHTS, WEIGHT_NUMBERS), np.int64)
         self._rows: dict[tuple[int, int], tuple[int, ...]] = {}
         self._n_chunks = 0
         self._copy = ops.gpu.function("weights", "copy_weights", In=given, Out=taken)
 
     def enqueue(self) -> None:
-        """Enqueue the copies of all that `add` takes before `put`."""
+        """Enqueue the launch that copies all weights that are added before `put`."""
         self._copy((COPY_BLOCKS,), (THREADS,), (self._table,))
 
     def add(self, weights: Array, out: Array) -> bool:
-        """Have weights copied to memory that stays theirs; returns False if the table is full."""
+        """Add weights and the memory to copy them to; return False if the table is full."""
         key = (weights.data.ptr, out.data.ptr)
         if key not in self._rows and len(self._rows) < MAX_WEIGHTS:
             channels = weights.shape[1] if weights.ndim > 1 else 1
@@ -63,11 +59,11 @@ class CupyWeights(CupyMemory):
         self._step_weights: dict[tuple[Any, Any], StepWeights] = {}
 
     def copied_weights(self, w: Array, dtype: Any) -> Array:
-        """Return weights or a bias in the layout of scratch memory and a dtype, in memory that is theirs.
+        """Return weights or a bias in the layout of scratch memory and a dtype, in memory of their own.
 
-        In a capture, which never changes them, they are copied by `StepWeights`, and only once.
+        In a capture they are copied once, by `StepWeights`.
         """
-        # also for another shape of the same weights: all are copied before any is used
+        # other shapes of the same weights have other memory, as all are copied before any is used
         taken = self.scratch(f"weights {w.data.ptr} {w.shape} {np.dtype(dtype)}", w.shape, dtype)
         kinds = (w.dtype, taken.dtype)
         copies = self._step_weights.get(kinds)

@@ -1,4 +1,4 @@
-"""NumpyBinary: losses and metrics of rows of logits, each of a probability of its own, in numpy."""
+"""NumpyBinary: losses and metrics of rows of logits of independent probabilities, in NumPy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from singa_dask.ops.numpy.memory import NumpyMemory
 
 
 class NumpyBinary(NumpyMemory):
-    """Kernels on rows of ``D`` scores, each the logit of a probability of its own, `sigmoid` of it."""
+    """Kernels on rows of ``D`` scores, each the logit of an independent probability."""
 
     def binary_cross_entropy(self, x: Array, t: Array, weights: Array | None = None) -> float:
         """Return the sum over all values of ``max(x, 0) - x t + log(1 + exp(-|x|))``.
@@ -21,9 +21,9 @@ class NumpyBinary(NumpyMemory):
         Parameters
         ----------
         x, t : (N, D)
-            Scores, and targets in [0, 1]. The result is NaN if a target is outside of it.
+            Scores, and targets in [0, 1]. The result is NaN if a target is out of range.
         weights : (N,) float, optional
-            The terms of each row are multiplied by its weight.
+            Weights that multiply the terms of each row.
         """
         total = 0.0
         for scores, targets, factors in self.pieces(x, t, weights):
@@ -45,7 +45,7 @@ class NumpyBinary(NumpyMemory):
         return total
 
     def count_binary_matches(self, x: Array, t: Array) -> int:
-        """Return how many scores are on the side of their target: ``(x > 0) == (t > 0.5)``; a NaN counts as a miss."""
+        """Return how often ``(x > 0) == (t > 0.5)``; a NaN does not match."""
         n_matches = 0
         for scores, targets in self.pieces(x, t):
             yes, wanted = (self.scratch(name, scores.shape, bool) for name in ("yes", "wanted"))

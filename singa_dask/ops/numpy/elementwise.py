@@ -1,4 +1,4 @@
-"""NumpyElementwise: arithmetic and activations with their gradients, value by value, in numpy."""
+"""NumpyElementwise: elementwise arithmetic and activations with their gradients, in NumPy."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ STANH_X = 0.66666667
 # The approximate GELU's: P(x) = (1 + tanh(GELU_X (x + GELU_CUBE x^3))) / 2.
 GELU_X = (2 / np.pi) ** 0.5
 GELU_CUBE = 0.044715
-# Values of a piece of a kernel with many temporary arrays.
+# Values of a piece, for kernels with many temporary arrays.
 SMALL_PIECE = 1 << 14
 
 
 class NumpyElementwise(NumpyMemory):
-    """Kernels that compute value by value; ``out`` may be any of the inputs, all of one shape."""
+    """Elementwise kernels on arrays of one shape; ``out`` may be one of the inputs."""
 
     # -- arithmetic --------------------------------------------------------------------------------------
 
@@ -46,7 +46,7 @@ class NumpyElementwise(NumpyMemory):
         np.multiply(x, factors[:, None], out=out)
 
     def sum_squares(self, x: Array, weights: Array | None = None) -> float:
-        """Return the sum of the squares of all values; each times the weight of its row, (N,), if there are weights."""
+        """Return the sum of squares, each times the weight of its row, (N,), if there are weights."""
         return float(np.vdot(x, x) if weights is None else np.vdot(np.einsum("nd,nd->n", x, x), weights))
 
     def normalize(self, x: Array, mean: Array | float | None, std: Array | float | None, out: Array) -> None:
@@ -192,12 +192,12 @@ class NumpyElementwise(NumpyMemory):
     # -- formulas ----------------------------------------------------------------------------------------
 
     def elementwise(self, x: Array, out: Array, formula: Formula) -> None:
-        """``out = f(x)``, as a formula says. Results that are small beside 1 may have an error of the order of eps."""
+        """``out = f(x)`` by a formula. Results much smaller than 1 may have an absolute error of about eps."""
         for source, y in self.pieces(x, out, n_values=SMALL_PIECE):
             y[...] = evaluate(formula.forward, {"x": source})
 
     def elementwise_grad(self, x: Array, gy: Array, out: Array, formula: Formula) -> None:
-        """``out = gy f'(x)``, as a formula says."""
+        """``out = gy f'(x)`` by a formula."""
         for source, g, gx in self.pieces(x, gy, out, n_values=SMALL_PIECE):
             gx[...] = evaluate(formula.backward, {"x": source, "gy": g})
 

@@ -1,4 +1,4 @@
-"""NumpyImages: crops, convolution and pooling, in numpy."""
+"""NumpyImages: crops, convolution and pooling, in NumPy."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from singa_dask.arrays import Array
+from singa_dask.ops.contract import UNDILATED, Pair
 from singa_dask.ops.numpy.elementwise import NumpyElementwise
 from singa_dask.ops.numpy.memory import channels_last
-from singa_dask.ops.types import UNDILATED, Pair
 
-# Values of unfolded images that one matrix product takes.
+# Values of unfolded images in one matrix product.
 COLUMN_VALUES = 1 << 18
-# Values of crops that are normalised at a time.
+# Values of crops that are normalised at once.
 CROP_VALUES = 1 << 18
-# `where` holds bytes up to so many values in a window.
+# Largest window whose places are stored in bytes.
 BYTE_PLACES = 256
 
 
@@ -51,12 +51,12 @@ class NumpyImages(NumpyElementwise):
         mirrored : (N,) bool of the host
             Whether a crop is then mirrored left to right.
         mean, std : (C, H, W), a number, or None
-            Cropped as the image is. Steps with None are skipped.
+            Cropped like the image. Steps with None are skipped.
         scale : float
         out : (N, C, h, w) float
         """
         width, (n_channels, part_height, part_width) = x.shape[3], out.shape[1:]
-        # copies all rows of a crop, with the gaps between them, as one contiguous part of each channel: few long copies
+        # copies the rows of a crop and the gaps between them at once, as few long copies are faster
         length = (part_height - 1) * width + part_width
         starts, channels = (top * width + left)[:, None], np.arange(n_channels)
         pixels = _stretches(x, length)
@@ -91,8 +91,8 @@ class NumpyImages(NumpyElementwise):
         """``out[n, f, i, j] = b[f] + sum_{c, k, l} w[f, c, k, l] x[n, c, i s + k d - pad, j s + l d - pad]``.
 
         Here s is ``stride`` and d ``dilation``. Outside of the image x is 0. The kernel is not flipped, as usual in
-        neural nets. With ``groups`` channels and filters are cut into as many parts, and each part of the filters sees
-        its part of the channels alone. With ``relu`` negative values of the result become 0; a NaN may, too.
+        neural nets. With ``groups``, channels and filters are divided into groups, and filters see the channels of
+        their group. With ``relu`` negative values of the result become 0; a NaN may, too.
 
         Parameters
         ----------
@@ -131,7 +131,7 @@ class NumpyImages(NumpyElementwise):
         kh, kw = w.shape[2:]
         reach = ((kh - 1) * dilation[0], (kw - 1) * dilation[1])
         if stride == (1, 1) and pad[0] <= reach[0] and pad[1] <= reach[1]:
-            # a convolution with flipped kernels, which reads values where the other way adds them up
+            # faster: a convolution with flipped kernels, which reads values instead of adding to them
             turned = w.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
             around = (reach[0] - pad[0], reach[1] - pad[1])
             NumpyImages.conv2d(self, gy, turned, None, out, stride, around, dilation=dilation)
@@ -165,7 +165,7 @@ class NumpyImages(NumpyElementwise):
     ) -> None:
         """``out`` (F, C / groups, kh, kw) and ``bias`` (F,), if any, = gradients of `conv2d` with respect to w and b.
 
-        Both are added to what is there if ``accumulate``.
+        Both are added to earlier values if ``accumulate``.
         """
         if groups > 1:
             for xs, gys, gws, gbs in parts_of_groups(groups, (x, 1), (gy, 1), (out, 0), (bias, 0)):
@@ -243,7 +243,7 @@ class NumpyImages(NumpyElementwise):
             Padding never wins; ``pad`` is less than ``kernel``.
         out : (N, C, OH, OW)
         where : (N, C, OH, OW) of dtype `place_dtype`, or None
-            Written: the index of that value in its window, row by row; of equal ones the first.
+            Written: the index of the value in its window, row by row; of equal values the first.
         """
         for source, y, places in self.pieces(x, out, where):
             y[...] = -np.inf
@@ -260,7 +260,7 @@ class NumpyImages(NumpyElementwise):
                 np.maximum(best, value, out=best)
 
     def max_pool_grad(self, gy: Array, where: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair) -> None:
-        """``out`` (N, C, H, W) = sum of ``gy`` (N, C, OH, OW) over the windows that have their largest value there."""
+        """``out`` (N, C, H, W) = sum of ``gy`` (N, C, OH, OW) over windows with their largest value at a pixel."""
         for gx, g, places in self.pieces(out, gy, where):
             gx[...] = 0
             for place, windows, pixels in _places(out, gy, kernel, stride, pad):
@@ -280,7 +280,7 @@ class NumpyImages(NumpyElementwise):
                 self._add_won(gx[pixels], g[windows], won)
 
     def _add_won(self, gx: Array, g: Array, won: Array) -> None:
-        """Add the gradients of the windows that have their largest value here."""
+        """Add the gradients of windows with their largest value here."""
         part = self.scratch("part", g.shape, g.dtype)
         np.multiply(g, won, out=part)
         np.add(gx, part, out=gx)
@@ -310,7 +310,7 @@ class NumpyImages(NumpyElementwise):
     def avg_pool_relu_grad(
         self, y: Array, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool
     ) -> None:
-        """``out`` = gradient of `avg_pool` of a ReLU with output ``y`` (N, C, H, W), and of the ReLU."""
+        """``out`` = gradient of `avg_pool`, and then of a ReLU before it with output ``y`` (N, C, H, W)."""
         self.avg_pool_grad(gy, out, kernel, stride, pad, count_pad)
         self.relu_grad(y, out, out=out)
 
@@ -324,13 +324,9 @@ class NumpyImages(NumpyElementwise):
 
 
 def parts_of_groups(groups: int, *arrays: tuple[Array | None, int]) -> Iterator[list[Any]]:
-    """Yield views of the parts of arrays that each group of a convolution has.
+    """Yield views of the parts of arrays for each group of a convolution.
 
-    Parameters
-    ----------
-    groups : int
-    *arrays : (array or None, axis)
-        The axis that is cut: that of channels or filters.
+    ``arrays`` are pairs of an array or None, and its axis of channels or filters.
     """
     for group in range(groups):
         parts = []
@@ -342,21 +338,21 @@ def parts_of_groups(groups: int, *arrays: tuple[Array | None, int]) -> Iterator[
 
 
 def _stretches(images: Array, length: int) -> Array:
-    """Return a view of images (..., C, H, W): for each channel the ``length`` values from each pixel on."""
+    """Return a view of images (..., C, H, W): for each pixel, ``length`` values of its channel from there on."""
     return sliding_window_view(images.reshape(*images.shape[:-2], -1), length, axis=-1)
 
 
 def _places(
     x: Array, y: Array, kernel: Pair, stride: Pair, pad: Pair
 ) -> Iterator[tuple[int, tuple[Any, ...], tuple[Any, ...]]]:
-    """Yield each place of a window: its number, the windows of y that have it in the image, and these pixels of x."""
+    """Yield each place of a window: its number, the windows of y with it inside the image, and their pixels of x."""
     for place, at in enumerate(np.ndindex(*kernel)):
         cuts = [_cut(*of) for of in zip(x.shape[2:], y.shape[2:], at, stride, pad, strict=True)]
         yield place, (..., *(windows for windows, _ in cuts)), (..., *(pixels for _, pixels in cuts))
 
 
 def _cut(n_pixels: int, n_windows: int, place: int, step: int, pad: int) -> tuple[slice, slice]:
-    """Return, for one axis, the windows whose ``place`` is a pixel of the image, and these pixels."""
+    """Return, for one axis, the windows whose ``place`` is inside the image, and their pixels."""
     first = max(0, -((place - pad) // step))
     stop = max(first, min(n_windows, (n_pixels - 1 + pad - place) // step + 1))
     start = first * step + place - pad
@@ -364,7 +360,7 @@ def _cut(n_pixels: int, n_windows: int, place: int, step: int, pad: int) -> tupl
 
 
 def _shares(x: Array, y: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool) -> Array | float:
-    """Return the factor of the sum of each window, to be broadcast against y."""
+    """Return the factor of the sum of each window, which broadcasts against y."""
     if count_pad:
         return 1 / (kernel[0] * kernel[1])
     counts = np.zeros(y.shape[2:], y.dtype)

@@ -1,4 +1,4 @@
-"""NumpyLinear: matrix products, in numpy."""
+"""NumpyLinear: matrix products, in NumPy."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from singa_dask.ops.numpy.elementwise import NumpyElementwise
 class NumpyLinear(NumpyElementwise):
     """Matrix products; ``D`` and ``H`` are the columns before and after a layer. ``out`` shares memory with no input.
 
-    Rows may be bfloat16 where the backend has it; weights and their gradients are float32 then. `linear` and
-    `linear_grad_input` also take weights in bfloat16. Otherwise w and b of `linear`, `linear_add` and
-    `linear_grad_input` are params, which no kernel of a captured step changes: a backend may round them to bfloat16
-    once, before the step.
+    If a backend has bfloat16, rows may be bfloat16 with float32 weights and gradients of weights. `linear` and
+    `linear_grad_input` also take weights in bfloat16. No kernel of a captured step may change w and b of `linear`,
+    `linear_add` and `linear_grad_input`: a backend may round them to bfloat16 once, before the step.
     """
 
     def linear(self, x: Array, w: Array, b: Array | None, out: Array, transpose: bool = False) -> None:
@@ -65,7 +64,7 @@ class NumpyLinear(NumpyElementwise):
         transpose: bool = False,
         accumulate: bool = False,
     ) -> None:
-        """Compute what `linear_grad_weight` and `linear_grad_bias` do."""
+        """Compute `linear_grad_weight` and `linear_grad_bias`."""
         self.linear_grad_weight(x, gy, grad_weight, transpose, accumulate)
         self.linear_grad_bias(gy, grad_bias, accumulate)
 

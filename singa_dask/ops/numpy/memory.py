@@ -1,4 +1,4 @@
-"""NumpyMemory: the CPU as a device. Host arrays are its arrays, scalars are numbers."""
+"""NumpyMemory: the CPU as a device, with host arrays as its arrays and numbers as scalars."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any, TypeVar
 import numpy as np
 
 from singa_dask.arrays import Array, ArrayPool, DType
-from singa_dask.ops.types import CapturedKernels, Scalar, Transfers
+from singa_dask.ops.contract import CapturedKernels, Scalar, Transfers
 
 Ops = TypeVar("Ops", bound="NumpyMemory")
 
-# Kernels of several passes work on pieces of so many values, which stay in cache.
+# Values of a piece that stays in cache, for kernels of several passes.
 PIECE_VALUES = 1 << 15
-# Views of scratch memory that are kept.
+# Number of views of scratch memory that are kept.
 MAX_VIEWS = 1 << 10
 
 
 class NumpyMemory:
-    """The device that kernels run on, and its memory. Host arrays are numpy's; on a CPU they are the device's too.
+    """The device that kernels run on, and its memory. Host arrays are NumPy's; on a CPU they are device arrays too.
 
-    An object belongs to one thread, as simultaneous calls would overwrite each other's scratch memory.
+    Use an object in one thread only, as calls share its scratch memory.
 
     Attributes
     ----------
@@ -33,9 +33,9 @@ class NumpyMemory:
     supports_capture : bool
         Whether `capture` works.
     prefers_large_kernels : bool
-        Whether one kernel on much memory is faster than several on parts of it, which a CPU keeps in its cache.
+        Whether one kernel on large arrays is faster than several on parts that stay in cache.
     n_grown : int
-        How often scratch memory was replaced by a larger piece.
+        How often scratch memory was replaced by a larger array.
     """
 
     device = "cpu"
@@ -49,11 +49,11 @@ class NumpyMemory:
         self._recycled = ArrayPool()
 
     def activate(self) -> AbstractContextManager[None]:
-        """Return the context in which a thread calls kernels; it enters one for all its calls."""
+        """Return a context that a thread enters once for all its calls of kernels."""
         return nullcontext()
 
     def for_thread(self: Ops) -> Ops:
-        """Return kernels of the same device for another thread, with scratch memory of their own."""
+        """Return kernels of the same device for another thread."""
         return type(self)()
 
     def synchronize(self) -> None:
@@ -65,17 +65,14 @@ class NumpyMemory:
         return 1
 
     def transfers(self) -> Transfers | None:
-        """Return what copies to the device and back beside kernels; None if device and host share memory."""
+        """Return copies to and from the device that run beside kernels; None if it shares the host's memory."""
         return None
 
     def capture(self, run: Callable[[], None]) -> CapturedKernels:
-        """Return the kernels that a function calls as one graph, which the device can replay; computes nothing yet.
+        """Capture the kernels that a function calls, without running them, for the device to replay.
 
-        Parameters
-        ----------
-        run : callable
-            Calls kernels. It has run at least once before, takes nothing from the host but random keys, and changes no
-            weights of convolutions.
+        ``run`` calls the kernels. It must have run before, take nothing from the host except random keys, and change no
+        weights of convolutions.
 
         Raises
         ------
@@ -85,18 +82,18 @@ class NumpyMemory:
         raise TypeError(f"{self.device} captures no kernels")
 
     def bound(self, name: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
-        """Return a call of a kernel that has been called with these arguments, which reads and writes the same memory.
+        """Return a function that repeats a call of a kernel on the same memory.
 
-        It is good as long as `conditions` are the same.
+        It is valid as long as `conditions` are the same.
         """
         return partial(getattr(self, name), *args, **kwargs)
 
     def conditions(self) -> tuple[object, ...]:
-        """Return what calls of `bound` depend on beside their arguments."""
+        """Return what functions of `bound` depend on beside their arguments."""
         return ()
 
     def release(self) -> None:
-        """Return memory that is cached for reuse to the device, for other processes."""
+        """Free memory that is cached for reuse, for other processes."""
 
     # -- arrays ----------------------------------------------------------------------------------------
 
@@ -105,7 +102,7 @@ class NumpyMemory:
         return np.empty(shape, dtype)
 
     def recycled(self, size: int, dtype: DType) -> Array:
-        """Return uninitialised memory for values, 1-D, that is used again once nobody refers to it."""
+        """Return uninitialised 1-D memory that is reused once nothing refers to it."""
         return self._recycled.empty(size, dtype)
 
     def zeros(self, shape: Sequence[int], dtype: DType) -> Array:
@@ -132,7 +129,7 @@ class NumpyMemory:
                 self._scratch[name] = np.empty(n_bytes, np.uint8)
                 self.n_grown += 1
             if is_small or len(self._views) >= MAX_VIEWS:
-                self._views.clear()  # they may be of memory that is too small
+                self._views.clear()  # they may be views of the smaller array
             view = self._views[key] = in_layout(self._scratch[name][:n_bytes].view(kind), shape)
         return view
 
@@ -144,7 +141,7 @@ class NumpyMemory:
         first, *more : (N, ...)
             None stays None.
         n_values : int
-            The most values of a piece of the first, unless a row has more.
+            Largest number of values of a piece of the first array, unless a row has more.
         """
         n_rows = max(1, n_values * len(first) // max(1, first.size))
         for start in range(0, len(first), n_rows):
@@ -171,25 +168,25 @@ class NumpyMemory:
         return 0
 
     def constant(self, values: Array | float | None) -> Array | float | None:
-        """Return values that never change, e.g. the mean of all images, as kernels take them; a number stays one."""
+        """Return constant values, e.g. the mean of all images, as kernels take them; numbers are unchanged."""
         return values
 
     def labels(self, values: Array, before: Array | None = None) -> Array:
-        """Return integers of a batch as kernels take them fastest, readable on the host as before.
+        """Return integers of a batch in a form that kernels read fastest, and the host can still read.
 
         Parameters
         ----------
         values : (N,) integers
             E.g. labels, or rows of a table.
         before : array, optional
-            What this returned for the previous batch, for reuse.
+            The result for the previous batch, to reuse its memory.
         """
         return values
 
     # -- scalars -----------------------------------------------------------------------------------------
 
     def finite(self, x: Array) -> bool:
-        """Tell whether no value is NaN or infinite; waits for the kernels that compute them."""
+        """Tell whether all values are finite. Waits for the kernels that compute them."""
         with np.errstate(over="ignore", invalid="ignore"):
             total = float(np.sum(x, dtype=np.float64))
         # a sum of finite values may overflow
@@ -200,21 +197,21 @@ class NumpyMemory:
 
         Parameters
         ----------
-        value : float, or what a kernel returned, e.g. `cross_entropy`
-            A kernel's is valid until the next call of that kernel.
-        total : float, or what this returned
+        value : float, or result of a kernel such as `cross_entropy`
+            Kernels may overwrite their last result.
+        total : float, or result of this method
             May be overwritten.
         """
         return total + value
 
     def reset(self, total: Scalar) -> Scalar:
-        """Return a new total of zero in the memory of ``total``, which `accumulate` returned."""
+        """Return a total of zero in the memory of ``total``, a result of `accumulate`."""
         return 0.0
 
     def poll(self, total: Scalar) -> float | None:
-        """Return the newest value of a total that has reached the host, None before the first; never waits.
+        """Return the newest value of a total on the host, or None if there is none yet. Never waits.
 
-        If the device is behind, each call requests the current value, which a later call returns.
+        On a GPU each call requests the current value, which a later call returns.
         """
         return float(total)
 

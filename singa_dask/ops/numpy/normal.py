@@ -1,4 +1,4 @@
-"""The normal distribution: its density and its cumulative function, value by value, in numpy."""
+"""The normal distribution: its density and its cumulative distribution function, in NumPy."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ TAIL_Q = (
     6.05183413124413191e-2,
     2.33520497626869185e-3,
 )
-# From here on erfc is 0 in float64.
+# Beyond it erfc is 0 in float64.
 ZERO = 28.0
 
 
 def normal_cdf(x: Array) -> Array:
-    """Return ``(1 + erf(x / sqrt(2))) / 2``, value by value, to the precision of the dtype; also its small values."""
+    """Return ``(1 + erf(x / sqrt(2))) / 2``, accurate to the precision of the dtype, small values too."""
     y = np.abs(x)
     np.multiply(y, SQRT_HALF, out=y)
     np.minimum(y, ZERO, out=y)
@@ -75,7 +75,7 @@ def normal_cdf(x: Array) -> Array:
     small, tail = y <= SMALL, y > LARGE
     near = x[small] * SQRT_HALF
     cdf[small] = 0.5 + 0.5 * near * _ratio(near * near, ERF_P, ERF_Q)
-    # a NaN is in neither of the others
+    # NaNs are in the first of these
     for chosen, erfc in ((~(small | tail), _erfc_middle), (tail, _erfc_tail)):
         half = 0.5 * erfc(y[chosen])
         cdf[chosen] = np.where(x[chosen] < 0, half, 1 - half)

@@ -1,4 +1,4 @@
-"""NumpyNormalisation: kernels that normalise over channels, groups of them, the batch or rows, in numpy."""
+"""NumpyNormalisation: normalisation over channels, groups of channels, the batch or rows, in NumPy."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from singa_dask.arrays import Array, DType
+from singa_dask.ops.contract import Running
 from singa_dask.ops.numpy.elementwise import NumpyElementwise
 from singa_dask.ops.numpy.images import pixel_sums, sum_of_channels
-from singa_dask.ops.types import Running
 
 
 class NumpyNormalisation(NumpyElementwise):
@@ -23,7 +23,7 @@ class NumpyNormalisation(NumpyElementwise):
     def lrn_memory(
         self, shape: Sequence[int], dtype: DType, size: int, alpha: float, beta: float, knorm: float
     ) -> Array:
-        """Return ``work`` of `lrn`, which it leaves to `lrn_grad`; ``shape`` is that of the images."""
+        """Return ``work``, which `lrn` passes to `lrn_grad`, for images of a shape."""
         return self.features(shape, dtype)
 
     def lrn(self, x: Array, out: Array, work: Array | None, size: int, alpha: float, beta: float, knorm: float) -> None:
@@ -61,7 +61,7 @@ class NumpyNormalisation(NumpyElementwise):
             np.add(gx, scaled, out=gx)
 
     def _inverse_power(self, x: Array, exponent: float, out: Array) -> None:
-        """``out = x^-exponent``; by roots where it is 3 / 4, the usual one, which is several times faster."""
+        """``out = x^-exponent``; for the usual 3 / 4 by roots, which is several times faster."""
         if exponent != 0.75:
             np.power(x, -exponent, out=out)
             return
@@ -93,11 +93,11 @@ class NumpyNormalisation(NumpyElementwise):
         x, out : (N, C, H, W) or (N, C)
         scale, shift : (C,)
         mean, var : (C,)
-            In training those of x over all rows and pixels are written here; the variance divides by their number.
+            In training written: mean and variance of x over all rows and pixels; the variance divides by their number.
         relu : bool
-            ``out`` is `relu` of that.
+            Also apply `relu`.
         work : (n,) uint8, optional
-            A bit for each value, which this may leave to `batch_norm_grad` in training with ``relu``.
+            A bit for each value, which may be written in training with ``relu``, for `batch_norm_grad`.
         """
         if training:
             np.copyto(mean, sum_of_channels(x) * (mean.size / x.size), casting="same_kind")
@@ -139,9 +139,9 @@ class NumpyNormalisation(NumpyElementwise):
         Parameters
         ----------
         running : Running, optional
-            Its gradients are written, ``grad_mean = rate (running mean - mean)`` and likewise of the variance.
+            Its gradients are written, ``grad_mean = rate (running mean - mean)``, and the variance likewise.
         y : optional
-            Output of `batch_norm` with ``relu``, if that made it: gy counts where ``y > 0``, as in `relu_grad`.
+            Output of `batch_norm` with ``relu``: gy is masked where ``y <= 0``, as in `relu_grad`.
         work : optional
             Given with ``y`` if `batch_norm` had it.
         """
@@ -213,8 +213,8 @@ class NumpyNormalisation(NumpyElementwise):
     ) -> None:
         """Compute the gradients of `layer_norm`.
 
-        With u = (x - mean) / sqrt(var + eps), ``grad_scale = sum_n gy u`` and ``grad_shift = sum_n gy``, added to what
-        is there if ``accumulate``; and, unless it is None,
+        With u = (x - mean) / sqrt(var + eps), ``grad_scale = sum_n gy u`` and ``grad_shift = sum_n gy``, added to
+        earlier values if ``accumulate``; and, unless it is None,
         ``out = (g - mean_row(g) - u mean_row(g u)) / sqrt(var + eps)`` with ``g = gy scale``.
         Shapes are those of `layer_norm`.
         """
@@ -249,7 +249,7 @@ class NumpyNormalisation(NumpyElementwise):
         eps: float,
         accumulate: bool = False,
     ) -> None:
-        """Compute the gradients of `layer_norm`, that of x plus ``more`` (N, D), e.g. that of another reader of x."""
+        """Compute the gradients of `layer_norm`, and add ``more`` (N, D) to the gradient of x."""
         self.layer_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps, accumulate)
         self.add(out, more, out)
 
@@ -317,7 +317,7 @@ class NumpyNormalisation(NumpyElementwise):
 
 
 def write_running(running: Running, mean: Array, var: Array) -> None:
-    """Write the gradients of running statistics for those of a batch."""
+    """Write the gradients of running statistics, given the statistics of a batch."""
     for value, of_batch, grad in (
         (running.mean, mean, running.grad_mean),
         (running.var, var, running.grad_var),
@@ -345,7 +345,7 @@ def _inverse_root(var: Array, eps: float) -> Array:
 
 
 def _write_sums(totals: Array, grad_scale: Array, grad_shift: Array, accumulate: bool) -> None:
-    """Write the gradients of scale and shift, or add them to what is there."""
+    """Write or add the gradients of scale and shift."""
     for total, out in zip(totals, (grad_scale, grad_shift), strict=True):
         np.add(total, out if accumulate else 0, out=out, casting="same_kind")
 

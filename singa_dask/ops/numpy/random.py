@@ -1,4 +1,4 @@
-"""NumpyRandom: random numbers, in numpy."""
+"""NumpyRandom: random numbers, in NumPy."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from singa_dask.arrays import Array
 from singa_dask.ops import philox
+from singa_dask.ops.contract import Key
 from singa_dask.ops.numpy.memory import NumpyMemory
-from singa_dask.ops.types import Key
 
 
 class NumpyRandom(NumpyMemory):
@@ -36,7 +36,7 @@ class NumpyRandom(NumpyMemory):
 
     def bernoulli(self, key: Key, p: Array, out: Array, first_row: int = 0) -> None:
         """``out`` (N, ...) = 1 with probability ``p``, value by value, else 0; ``out`` may be ``p``."""
-        # starting a generator costs more than reading draws from outside the cache
+        # large pieces, as starting a generator costs more than missing the cache
         for drawn, chance in self.pieces(out, p, n_values=1 << 17):
             np.less(philox.uniform(key, drawn.shape, first_row), chance, out=drawn)
             first_row += len(drawn)
@@ -47,7 +47,7 @@ class NumpyRandom(NumpyMemory):
         np.add(out, mean, out=out)
 
     def _draws(self, key: Key, out: Array, first_row: int) -> Iterator[tuple[Array, Array]]:
-        """Yield (rows of out, draws from [0, 1) for them), in pieces that stay in cache."""
+        """Yield (rows of out, their draws from [0, 1)) in pieces that stay in cache."""
         for (part,) in self.pieces(out):
             yield part, philox.uniform(key, part.shape, first_row)
             first_row += len(part)

@@ -1,4 +1,4 @@
-"""NumpyRecurrent: time steps of recurrent layers, and rows of tables, in numpy."""
+"""NumpyRecurrent: time steps of recurrent layers, and rows of tables, in NumPy."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ from singa_dask.arrays import Array
 from singa_dask.ops.numpy.elementwise import NumpyElementwise
 from singa_dask.ops.numpy.memory import PIECE_VALUES
 
-# Values of the gates of a piece of a step; several arrays of half of this, or less, stay in cache.
+# Values of the gates in a piece of a time step.
 GATE_VALUES = 1 << 17
-# Rows of so many values are summed row by row: NumPy's `reduceat` sums down columns, which misses the caches.
+# Wider rows are summed one by one, as NumPy's `reduceat` sums along columns, which misses the caches.
 WIDE_ROW = 128
 
 
 class NumpyRecurrent(NumpyElementwise):
     """Kernels on one time step of ``N`` rows and states of ``D`` units, and on rows of a table (V, D).
 
-    A step is computed for N rows at once. The layer computes the matrix products: a step takes ``xw``, the part from
-    the input with biases, and ``hu``, the part from the previous state, with the gates side by side in columns.
-    The values of a row are contiguous.
+    The layer computes the matrix products: a step takes ``xw``, the products with the input plus biases, and ``hu``,
+    the products with the previous state, with the gates side by side in columns. The values of a row are contiguous.
     """
 
     # -- rows of a table -------------------------------------------------------------------------------
 
     def row_index(self, values: Array, n_rows: int, before: Array | None = None) -> Array:
-        """Return an index of rows as `take_rows` and `add_rows` take it fastest, readable on the host as before.
+        """Return an index of rows in a form that `take_rows` and `add_rows` read fastest, and the host can still read.
 
-        Kernels that take it can be captured: given ``before``, they read the same memory for each batch.
+        With ``before`` it keeps its memory from batch to batch, so that kernels that read it can be captured.
 
         Parameters
         ----------
@@ -35,7 +34,7 @@ class NumpyRecurrent(NumpyElementwise):
         n_rows : int
             Rows of the table.
         before : array, optional
-            What this returned for the previous batch, for reuse.
+            The result for the previous batch, to reuse its memory.
         """
         if before is None or before.shape != values.shape or before.dtype != values.dtype:
             return values.copy()
@@ -84,7 +83,7 @@ class NumpyRecurrent(NumpyElementwise):
                     out[place] += np.add.reduce(gy[order[k : min(k + n_rows, end)]], axis=0)
 
     def one_hot(self, index: Array, out: Array) -> None:
-        """``out`` (N, V) = 1 at ``index[n]`` of row n, else 0; a row with a negative index is all 0."""
+        """``out`` (N, V) = 1 at ``index[n]`` of row n, else 0; all 0 if the index is negative."""
         out[...] = 0
         present = np.flatnonzero(index >= 0)
         out[present, index[present]] = 1
@@ -128,11 +127,11 @@ class NumpyRecurrent(NumpyElementwise):
         Parameters
         ----------
         gates : (N, 4 D)
-            As `gru_step` left it; written: gradients, of ``xw`` in the first 3 D columns, of ``hu`` in the last 3 D.
+            As `gru_step` wrote it. Written: gradients, of ``xw`` in the first 3 D columns, of ``hu`` in the last 3 D.
         h : (N, D)
             State before the step.
         gy, gh : (N, D)
-            Their sum is the gradient of ``out``. Written to ``gh``: the gradient of ``h`` without the part by ``hu``.
+            Their sum is the gradient of ``out``. Written to ``gh``: the gradient of ``h``, except through ``hu``.
         """
         d = h.shape[1]
         for kept, old, g, back in self.pieces(gates, h, gy, gh, n_values=GATE_VALUES):
@@ -191,13 +190,13 @@ class NumpyRecurrent(NumpyElementwise):
         Parameters
         ----------
         gates : (N, 4 D)
-            As `lstm_step` left it; written: the gradients of ``xw``, which are also those of ``hu``.
+            As `lstm_step` wrote it. Written: the gradients of ``xw``, equal to the gradients of ``hu``.
         c, out_c : (N, D)
             Cell before and after the step.
         gy, gh : (N, D)
-            Their sum is the gradient of ``out``. ``gh`` is overwritten with anything.
+            Their sum is the gradient of ``out``. ``gh`` is overwritten with arbitrary values.
         gc : (N, D)
-            Gradient of ``out_c``; written: that of ``c``.
+            Gradient of ``out_c``. Written: the gradient of ``c``.
         """
         d = c.shape[1]
         for kept, old, new, g_out, back, cell in self.pieces(gates, c, out_c, gy, gh, gc, n_values=GATE_VALUES):
@@ -223,7 +222,7 @@ class NumpyRecurrent(NumpyElementwise):
             through_logistic(f, a, out=kept[:, d : 2 * d])
 
     def _apart(self, gates: Array, d: int) -> Array:
-        """Return a copy of gates as contiguous arrays: operations on columns take twice as long."""
+        """Return a copy of gates as contiguous arrays, as operations on columns take twice as long."""
         copy = self.scratch("gates", (gates.shape[1] // d, len(gates), d), gates.dtype)
         np.copyto(copy, apart(gates, d))
         return copy

@@ -1,4 +1,4 @@
-"""NumpySoftmax: probabilities, losses and metrics of rows of scores, in numpy."""
+"""NumpySoftmax: probabilities, losses and metrics of rows of scores, in NumPy."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from singa_dask.arrays import Array
 from singa_dask.ops.numpy.memory import NumpyMemory
 
-# Rows of fewer values are computed as columns: numpy takes long to begin each row. A sum of so few values has the same
-# bits along either axis.
+# Shorter rows are computed as columns, as NumPy is slow to start each row. Sums of so few values have the same bits
+# along either axis.
 SHORT_ROW = 8
 
 
@@ -24,7 +24,7 @@ class NumpySoftmax(NumpyMemory):
     def softmax_grad(self, y: Array, gy: Array, out: Array) -> None:
         """``out = y (gy - sum_row(gy y))``, (N, D); ``out`` may be ``gy``.
 
-        The gradient of `masked_softmax` too, on its rows as (N, D): masked scores have ``y = 0``, so gradient 0.
+        Also the gradient of `masked_softmax`, on its rows as (N, D): masked scores have ``y = 0``, so gradient 0.
         """
         for p, g, gx in self.pieces(y, gy, out):
             row = self.scratch("row", (len(p), 1), p.dtype)
@@ -38,7 +38,7 @@ class NumpySoftmax(NumpyMemory):
         Parameters
         ----------
         scores, out : (..., T, S)
-            Scores of T queries for S keys; ``out`` may be ``scores``. What a query may not see gets 0.
+            Scores of T queries for S keys; ``out`` may be ``scores``. Keys that a query may not see get 0.
         causal : bool
             Query t sees the keys up to ``first + t``; else every query sees all keys.
         first : int
@@ -76,7 +76,7 @@ class NumpySoftmax(NumpyMemory):
         smoothing : float
             e in [0, 1), label smoothing as in Szegedy et al. (2016).
         weights : (N,) float, optional
-            The term of each row is multiplied by its weight; the sum is divided by N all the same.
+            Weights that multiply the term of each row; the sum is still divided by N.
         """
         least = np.finfo(p.dtype).tiny
         picked = p[np.arange(len(labels)), labels]
@@ -108,7 +108,7 @@ class NumpySoftmax(NumpyMemory):
         out[np.arange(len(labels)), labels] -= factor * (1 - smoothing)
 
     def focal_factors(self, p: Array, labels: Array, gamma: float, out: Array) -> None:
-        """Multiply factors of rows by what makes `cross_entropy` and its gradient those of a focal loss.
+        """Multiply weights of rows by the factors that turn `cross_entropy` and its gradient into a focal loss.
 
         ``out[0] *= (1 - q)^gamma`` and ``out[1] *= (1 - q)^gamma - gamma q (1 - q)^(gamma - 1) log(q)``, where ``q`` is
         the probability of the label, after Lin et al. (2017), Focal loss for dense object detection.
@@ -135,8 +135,7 @@ class NumpySoftmax(NumpyMemory):
         scores : (N, D)
         k : int
         out : (N, k)
-            Of equal scores the one with the higher column comes first, as SINGA sorts (score, column) in descending
-            order.
+            Of equal scores the higher column comes first, as in SINGA.
         """
         last = scores.shape[1] - 1
         if k == 1:
@@ -146,10 +145,10 @@ class NumpySoftmax(NumpyMemory):
             np.subtract(last, order, out=out, casting="unsafe")
 
     def count_in_top(self, scores: Array, labels: Array, k: int) -> int:
-        """Return how many rows have their label, which is not -1, among the ``k`` highest scores; ties as in `top`."""
+        """Return how many rows have their label among the ``k`` highest scores, ties as in `top`; -1 never is."""
         own, n_columns, axis = scores[np.arange(len(labels)), labels], scores.shape[1], 1
         if k == 1:
-            # a label of -1 is no column, and a row of NaN is a miss
+            # -1 matches no column; a row of NaN is a miss
             hits = scores[:, ::-1].argmax(axis=1) == n_columns - 1 - np.asarray(labels)
             return int(np.count_nonzero(np.logical_and(hits, own == own, out=hits)))
         places: Array = np.arange(n_columns)
@@ -162,12 +161,12 @@ class NumpySoftmax(NumpyMemory):
         np.logical_and(equal, after, out=equal)
         np.less(scores, own, out=after)
         np.logical_or(after, equal, out=after)
-        # counting the scores that do not come before makes a row of NaN a miss
+        # counting the scores that are not higher makes a row of NaN a miss
         return int(np.count_nonzero((after.sum(axis=axis) > n_columns - k) & (np.asarray(labels) >= 0)))
 
 
 def hidden(scores: Array, first: int) -> Array:
-    """Return which keys a query may not see, (T, S) bool: those beyond its own position."""
+    """Return which keys a query may not see, (T, S) bool: the keys beyond its own position."""
     n_queries, n_keys = scores.shape[-2:]
     mask: Array = np.arange(n_keys) > first + np.arange(n_queries)[:, None]
     return mask

@@ -1,4 +1,4 @@
-"""NumpyUpdates: the update rules of the servers, in numpy, each in one pass over pieces that stay in cache."""
+"""NumpyUpdates: the update rules of the servers, in NumPy, each in one pass over pieces that stay in cache."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from singa_dask.arrays import Array
+from singa_dask.ops.contract import ArrayList, Arrays, Each, Preparation
 from singa_dask.ops.numpy.memory import NumpyMemory
-from singa_dask.ops.types import ArrayList, Arrays, Each, Preparation
 from singa_dask.ops.update_rules import SHIFT, UpdateRule
 
-# The loss reports a net that diverges; warnings would add nothing.
+# no warnings: a loss that is not finite stops the job
 quietly = np.errstate(all="ignore")
 UPDATE_SCRATCH = ("update", "second of update", "gradient of update")
 
@@ -19,23 +19,23 @@ UPDATE_SCRATCH = ("update", "second of update", "gradient of update")
 class NumpyUpdates(NumpyMemory):
     """Update rules. All change ``w``, (n,) values, and the state of the rule, arrays like ``w``, in place.
 
-    ``g``, (n,), is the gradient, only read and prepared as ``prep`` says. A rule works
-    value by value: the result does not depend on how a param is cut into slices.
+    ``g``, (n,), is the gradient, which is read and prepared by ``prep``. Rules are elementwise, so the result does not
+    depend on how a param is divided into slices.
 
-    ``w``, ``g`` and the state may be an `ArrayList` each instead, of the same params. A GPU updates all of them by one
-    launch; the result is the same to the bit.
+    ``w``, ``g`` and the state may each be an `ArrayList` of the same params. A GPU then updates all of them in one
+    launch, with the same bits.
 
     Attributes
     ----------
     update_values : int
-        The most values of a piece.
+        Largest number of values of a piece.
     """
 
-    # so small that values, gradient, state and scratch of a piece stay in cache, so large that calls are few
+    # a piece with its gradient, state and scratch stays in cache
     update_values = 1 << 16
 
     def update_pieces(self, prep: Preparation, w: Arrays, g: Arrays, *state: Arrays) -> Iterator[tuple[Array, ...]]:
-        """Cut a slice into pieces for a rule.
+        """Divide a slice into pieces for a rule.
 
         Yields
         ------
@@ -47,7 +47,7 @@ class NumpyUpdates(NumpyMemory):
             size, most = slices[0].size, self.update_values
             for start in range(0, size, most):
                 value, grad, *states = slices if size <= most else [each[start : start + most] for each in slices]
-                # a rule that is called on this very piece uses the first two
+                # rules that call `update` on the piece use the first two
                 tmp, tmp2, own = [self.scratch(name, value.shape, value.dtype) for name in UPDATE_SCRATCH]
                 prepared = _prepared(prep, value, grad, own, tmp)
                 if prep.value_factor != 1:
@@ -55,7 +55,7 @@ class NumpyUpdates(NumpyMemory):
                 yield (value, prepared, tmp, tmp2, *states)
 
     def shift(self, w: Arrays, g: Arrays, divisor: int) -> None:
-        """``w -= g / divisor``: running statistics, ``g`` is the sum of what ``divisor`` sharers find too large."""
+        """``w -= g / divisor``: update a running statistic by the summed gradients of ``divisor`` sharers."""
         self.update(SHIFT, None, (divisor,), g, w)
 
     @quietly
@@ -74,13 +74,13 @@ class NumpyUpdates(NumpyMemory):
         ----------
         rule : UpdateRule
         prep : Preparation or None, or Each of Preparation
-            None leaves the gradient and the values as they are.
+            None leaves gradient and values unchanged.
         numbers : sequence of float, or Each of such
-            Those of the rule, the learning rate among them. With ``prep`` it may be an `Each` where arrays are lists.
+            Numbers of the rule, such as the learning rate; an `Each` if ``prep`` is one, for lists of arrays.
         g, w : (n,) arrays, or lists
             Gradient and values.
         *state : (n,) arrays, or lists
-            The other arrays of the rule.
+            Other arrays of the rule.
         """
         if isinstance(prep, Each):
             for each in zip(prep, numbers, g, w, *state, strict=True):
@@ -91,7 +91,7 @@ class NumpyUpdates(NumpyMemory):
 
 
 def _prepared(prep: Preparation, w: Array, g: Array, out: Array, tmp: Array) -> Array:
-    """Return the prepared gradient, in ``out`` unless it is ``g``."""
+    """Return the prepared gradient: ``g`` itself or ``out``."""
     if prep.scale != 1:
         g = np.multiply(g, prep.scale, out=out)
     if prep.high > prep.low:

@@ -1,4 +1,4 @@
-"""A prepared call of a kernel: the primitive, its memory, and copies of arrays to the layouts that it takes."""
+"""Call: a prepared kernel, with its primitive, memory, and copies of arrays to the layouts that it takes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from singa_dask.arrays import Array
-from singa_dask.ops.onednn.facts import Facts, facts_of_all
+from singa_dask.ops.onednn.array_info import ArrayInfo, infos_of
 from singa_dask.ops.onednn.library import Engine, Md, Unsupported, failure
 
 
 def channels_last_strides(x: Array) -> tuple[int, ...]:
-    """Return the strides in bytes of an array (N, C, ...) that lies as N, ..., C without gaps."""
+    """Return the strides in bytes of a dense array (N, C, ...) in the order N, ..., C."""
     return dense_strides(x, [0, *range(2, x.ndim), 1])
 
 
 def dense_strides(x: Array, order: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides in bytes of an array without gaps whose axes lie in ``order``, the slowest first."""
+    """Return the strides in bytes of a dense array with axes in ``order``, the slowest first."""
     strides, step = [0] * x.ndim, x.itemsize
     for axis in reversed(order):
         strides[axis] = step
@@ -29,9 +29,9 @@ def dense_strides(x: Array, order: Sequence[int]) -> tuple[int, ...]:
 
 
 def layout(x: Array) -> tuple[int, ...]:
-    """Return the strides of an array in bytes, for axes of one value those of an array without gaps.
+    """Return the strides of an array in bytes, with those of axes of length 1 as in a dense array.
 
-    Images count as N, H, W, C if they can, which matters with one channel, others as C order.
+    Such images are taken as N, H, W, C if possible, which matters with one channel, and other arrays as C order.
     """
     orders = [range(x.ndim)] if x.ndim < 3 else [[0, *range(2, x.ndim), 1], range(x.ndim)]
     for dense in (dense_strides(x, list(order)) for order in orders):
@@ -47,15 +47,15 @@ class Operand:
     Parameters
     ----------
     place : int
-        Number of the primitive's argument.
+        Number of the argument of the primitive.
     array : ndarray
-        One with the shape, strides and dtype of those to come.
+        An example with the shape, strides and dtype.
     written : bool
-        The primitive writes it; else it reads it.
+        Whether the primitive writes it, or reads it.
     add : bool
-        The result is added to what is there.
+        Whether the result is added to earlier values.
     opaque : bool
-        In a layout that only primitives know.
+        Whether its layout is known to primitives only.
     """
 
     place: int
@@ -66,27 +66,27 @@ class Operand:
 
 
 def read(place: int, array: Array | None) -> Operand | None:
-    """Return an operand that is read, None for an array that is None."""
+    """Return an operand to read; None for None."""
     return None if array is None else Operand(place, array)
 
 
 def write(place: int, array: Array | None, add: bool = False) -> Operand | None:
-    """Return an operand that is written, or added to, None for an array that is None."""
+    """Return an operand to write or add to; None for None."""
     return None if array is None else Operand(place, array, True, add)
 
 
 class Call:
-    """A primitive with all that it needs to run on arrays of one shape, layout and dtype.
+    """A primitive with everything it needs to run on arrays of one shape, layout and dtype.
 
     Parameters
     ----------
     engine : Engine
     description : int
-        Of the primitive.
+        Handle of the primitive's description.
     *operands : Operand or None
-        In the order of the arrays of a call; None for an array that is None.
+        In the order of a call's arrays; None if an array is None.
     unread : sequence of int
-        Numbers of arguments that the primitive asks for and does not read.
+        Numbers of arguments that the primitive requires but does not read.
     """
 
     def __init__(self, engine: Engine, description: int, *operands: Operand | None, unread: Sequence[int] = ()) -> None:
@@ -104,16 +104,16 @@ class Call:
                 memories[operand.place] = self._attach(description, operand)
             else:
                 self._handles.append(0)
-        # a handle of 0 belongs to an array that is None, whose address never changes
+        # an array that is None has handle 0, and its address never changes
         self._addresses = [0 if handle else None for handle in self._handles]
         self._steps = [*self._before, engine.primitive(description, memories), *self._after]
 
     def _attach(self, description: int, operand: Operand) -> int:
-        """Return the primitive's memory for an array: the array's own, or a copy in the layout that it takes."""
+        """Return the primitive's memory for an array: its own, or a copy in the layout that the primitive takes."""
         engine, array = self._engine, operand.array
         wanted = engine.wanted(description, operand.place)
         if wanted is None or (operand.opaque and array.nbytes < engine.size(wanted)):
-            raise Unsupported(f"{self.implementation} takes something else as argument {operand.place}")
+            raise Unsupported(f"{self.implementation} does not take this array as argument {operand.place}")
         own_md = wanted if operand.opaque else engine.md(array.shape, array.dtype, layout(array))
         handle = engine.memory(own_md)
         self._handles.append(handle)
@@ -127,18 +127,18 @@ class Call:
         return own
 
     def _own(self, md: Md) -> int:
-        """Return a memory object with memory that lives as long as the call."""
+        """Return a memory object whose memory lives as long as the call."""
         handle, values = self._engine.buffer(md)
         self._kept.append(values)
         return handle
 
-    def __call__(self, arrays: Sequence[Array | None], facts: Sequence[Facts | None] | None = None) -> None:
-        """Run on arrays in the order of the operands; their facts, if known, save looking them up."""
-        self._run([known and known.address for known in facts or facts_of_all(arrays)])
+    def __call__(self, arrays: Sequence[Array | None], infos: Sequence[ArrayInfo | None] | None = None) -> None:
+        """Run on arrays in the order of the operands, with their `ArrayInfo` if known."""
+        self._run([known and known.address for known in infos or infos_of(arrays)])
 
-    def bound(self, arrays: Sequence[Array | None], facts: Sequence[Facts | None]) -> Callable[[], None]:
-        """Return a call on these arrays, which live as long as it."""
-        addresses = [known and known.address for known in facts]
+    def bound(self, arrays: Sequence[Array | None], infos: Sequence[ArrayInfo | None]) -> Callable[[], None]:
+        """Return a function that runs on these arrays, and keeps them alive."""
+        addresses = [known and known.address for known in infos]
 
         def run(_: object = arrays) -> None:
             self._run(addresses)
@@ -158,21 +158,13 @@ class Call:
 
 
 class Copied:
-    """A call for arrays whose strides oneDNN cannot take: copies them to memory without gaps, and back.
-
-    Parameters
-    ----------
-    call : callable
-        Made for that memory; ``written`` says which arrays it writes.
-    copies : sequence of ndarray or None
-        The memory, in the order of a call's arrays; None for those that need no copy.
-    """
+    """A call for arrays whose strides oneDNN cannot take: copies them to memory without gaps, and back."""
 
     def __init__(self, call: Any, copies: Sequence[Array | None]) -> None:
         self._call = call
         self._copies = copies
 
-    def __call__(self, arrays: Sequence[Array | None], facts: Sequence[Facts | None] | None = None) -> None:
+    def __call__(self, arrays: Sequence[Array | None], infos: Sequence[ArrayInfo | None] | None = None) -> None:
         """Run on arrays in the order of the operands."""
         taken = [array if copy is None else copy for array, copy in zip(arrays, self._copies, strict=True)]
         for array, copy in zip(arrays, self._copies, strict=True):
@@ -185,17 +177,17 @@ class Copied:
 
 
 def described(engine: Engine, x: Array) -> int:
-    """Describe an array as primitives take it: images as N, H, W, C, others as they are."""
+    """Describe an array as primitives take it: images as N, H, W, C, others unchanged."""
     return engine.md(x.shape, x.dtype, channels_last_strides(x) if x.ndim == 4 else layout(x))
 
 
 def fast(engine: Engine, name: str, *args: Any) -> int:
-    """Describe a primitive.
+    """Describe a primitive that is faster than NumPy.
 
     Raises
     ------
     Unsupported
-        oneDNN has none, or only its reference implementation, which is slower than numpy.
+        oneDNN has none, or only its slow reference implementation.
     """
     description = engine.describe(name, *args)
     implementation = engine.implementation(description)
@@ -205,7 +197,7 @@ def fast(engine: Engine, name: str, *args: Any) -> int:
 
 
 def flat(*arrays: Array) -> list[Array]:
-    """Return arrays of the same layout without gaps as flat views, others as they are."""
+    """Return dense arrays of the same layout as flat views, others unchanged."""
     first = layout(arrays[0])
     dense = sum((size - 1) * step for size, step in zip(arrays[0].shape, first, strict=True)) + arrays[0].itemsize
     if dense != arrays[0].nbytes or any(layout(array) != first or min(first) <= 0 for array in arrays):

@@ -1,4 +1,4 @@
-"""Formulas by oneDNN: chains of steps, each computed by one primitive in one pass over pieces that stay in cache."""
+"""Formulas by oneDNN: chains of steps, each one primitive and one pass over pieces that stay in cache."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from singa_dask.arrays import Array
 from singa_dask.ops.formulas import Step
+from singa_dask.ops.onednn.array_info import ArrayInfo
 from singa_dask.ops.onednn.call import Call, flat, layout, read, write
-from singa_dask.ops.onednn.facts import Facts
 from singa_dask.ops.onednn.library import Alg, Arg, Engine, Unsupported
 
 # Values of a piece.
 PIECE_VALUES = 1 << 20
 INFINITY = float("inf")
-# (algorithm, alpha, beta) of a function of one value. oneDNN's tanh takes several times as long, and its logarithm has
+# (algorithm, alpha, beta) of functions of one value. oneDNN's own tanh is several times slower, and its logarithm has
 # errors of 3e-6.
 OF_ONE: dict[str, list[tuple[Any, ...]]] = {
     "negative": [(Alg.LINEAR, -1.0, 0.0)],
@@ -32,12 +32,12 @@ OF_TWO = {name: Alg[name.upper()] for name in ("add", "subtract", "multiply", "d
 
 
 class Chain(NamedTuple):
-    """Steps that follow each other.
+    """Consecutive steps that one primitive computes.
 
     Attributes
     ----------
     first : str
-        The array that the first one changes.
+        The array that the first step reads.
     operations : list of tuple
         (algorithm, alpha, beta), or (algorithm, name of another array).
     """
@@ -47,9 +47,9 @@ class Chain(NamedTuple):
 
 
 def chains_of(steps: Sequence[Step]) -> dict[str, Chain]:
-    """Return chains that compute steps, by the name of the array that each writes, in an order in which they can run.
+    """Return chains that compute steps, by the array that each writes, in the order to run.
 
-    A result that is read more than once, or by a chain that has another one, is an array.
+    A result that is read twice, or by a chain that already has another one, is stored in an array.
     """
     n_reads = Counter(name for _, args in steps for name in args)
     chains: dict[str, Chain] = {}
@@ -64,7 +64,7 @@ def chains_of(steps: Sequence[Step]) -> dict[str, Chain]:
 
 
 def _operations(function: str, args: tuple[str | float, ...], place: int) -> list[tuple[Any, ...]]:
-    """Return the operations of a step that change its operand ``place``; arrays are theirs by name."""
+    """Return the operations of a step on its operand ``place``; other arrays are given by name."""
     if len(args) == 1:
         if function not in OF_ONE:
             raise Unsupported(f"{function} in a formula")
@@ -99,14 +99,14 @@ class FormulaCall:
     engine : Engine
     steps : sequence of Step
     names : sequence of str
-        What the steps call the arrays of a call.
+        Names in the steps of the arrays of a call.
     *arrays : ndarray
-        Some like those, of float32; the last one is written.
+        Examples, float32; the last one is written.
 
     Raises
     ------
     Unsupported
-        Their layouts differ, or they have gaps; or oneDNN has no kernel for a step.
+        Layouts differ, arrays have gaps, or oneDNN has no kernel for a step.
     """
 
     def __init__(self, engine: Engine, steps: Sequence[Step], names: Sequence[str], *arrays: Array) -> None:
@@ -125,7 +125,7 @@ class FormulaCall:
         like = np.empty(size, np.float32)
         md, calls = engine.md(like.shape, like.dtype, layout(like)), []
         for name, (first, operations) in self._chains.items():
-            # a primitive of two arrays comes first, of which one may be a number that is added
+            # the first operation is a primitive of two arrays; the second may have one number, which is added
             head, *after = operations
             second = like
             if head[:2] == (Alg.LINEAR, 1.0):
@@ -142,7 +142,7 @@ class FormulaCall:
             calls.append((Call(engine, description, *operands), [first, head[1], *places.values(), name]))
         return calls
 
-    def __call__(self, arrays: Sequence[Array | None], facts: Sequence[Facts | None] | None = None) -> None:
+    def __call__(self, arrays: Sequence[Array | None], infos: Sequence[ArrayInfo | None] | None = None) -> None:
         """Run on arrays in the order of the names."""
         known = dict(zip(self._names, flat(*(each for each in arrays if each is not None)), strict=True))
         for start in range(0, known["x"].size, PIECE_VALUES):

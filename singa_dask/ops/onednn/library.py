@@ -1,6 +1,6 @@
-"""The oneDNN library, called through ctypes: its path, its functions, and an engine with its objects.
+"""The oneDNN library through ctypes: its path, its functions, and an engine with its objects.
 
-Names and numbers are those of ``dnnl_types.h`` of oneDNN 3. Every status is checked.
+Names and numbers are as in ``dnnl_types.h`` of oneDNN 3. Every status is checked.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ IMPLEMENTATION, SCRATCHPAD_MD, ARGUMENT_MD = 8, 136, 255
 INVALID, UNIMPLEMENTED = 2, 3
 STATUSES = ["success", "out of memory", "invalid arguments", "unimplemented", "last implementation", "runtime error"]
 
-# Kinds of objects that have to be destroyed.
+# Kinds of objects to destroy.
 DESTROYED = ("engine", "stream", "memory_desc", "memory", "primitive_attr", "post_ops", "primitive_desc", "primitive")
-# Types of what each function takes: p pointer, i int, u unsigned, q 64 bits, f float. All but a few return a status.
+# Argument types: p pointer, i int, u unsigned, q 64 bits, f float. Functions return a status unless RESULTS has them.
 RESULTS = {"primitive_desc_query_md": ctypes.c_void_p, "memory_desc_get_size": ctypes.c_size_t}
 FUNCTIONS = {
     **{f"{name}_destroy": "p" for name in DESTROYED},
@@ -90,12 +90,12 @@ TYPES: dict[str, Any] = {
     "f": ctypes.c_float,
 }
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-# bfloat16 needs AVX-512 of server CPUs; without AVX512_BF16 or AMX it is converted.
+# oneDNN's number of CPUs with AVX-512, which bfloat16 needs; without AVX512_BF16 or AMX it is converted.
 AVX512_CORE = 0x27
 # oneDNN's number of CPUs with AVX512_BF16 or AMX, which multiply bfloat16.
 AVX512_CORE_BF16 = 0xE7
 
-# Calls too short to release the interpreter's lock for.
+# Calls too short to release the GIL.
 QUICK = {"memory_set_data_handle", *(f"{name}_destroy" for name in DESTROYED)}
 
 
@@ -165,27 +165,27 @@ class OneDnnError(SingaError):
 
 
 class Unsupported(Exception):
-    """oneDNN has no primitive for these arguments; numpy's kernel takes its place."""
+    """oneDNN has no primitive for these arguments, so that NumPy's kernel is used."""
 
 
 class ExecArgument(ctypes.Structure):
-    """An argument of a primitive: its number and its memory."""
+    """An argument of a primitive: number and memory."""
 
     _fields_ = (("place", ctypes.c_int), ("memory", ctypes.c_void_p))
 
 
 class DnnlVersion(ctypes.Structure):
-    """The head of ``dnnl_version_t``."""
+    """The first fields of ``dnnl_version_t``."""
 
     _fields_ = (("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int))
 
 
-# A descriptor of memory: an address inside the library.
+# A memory descriptor: an address inside the library.
 Md = int | None
 
 
 def find_library() -> Path | None:
-    """Return the path of the library in the wheel ``onednn-cpu-gomp``, None without it."""
+    """Return the path of the library in the wheel ``onednn-cpu-gomp``, or None."""
     try:
         files = importlib.metadata.files(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
@@ -195,30 +195,25 @@ def find_library() -> Path | None:
 
 
 def integers(values: Sequence[int]) -> Any:
-    """Return numbers as oneDNN takes sizes and strides."""
+    """Return sizes or strides as an array for oneDNN."""
     return (ctypes.c_int64 * MAX_DIMS)(*values)
 
 
 class Engine:
-    """An engine on the CPU and its stream: describes memory, makes primitives, and destroys all of them at its end.
+    """An engine on the CPU and its stream. It makes descriptions and primitives, and destroys them at its end.
 
-    It belongs to one thread at a time, and to the process that made it.
-
-    Parameters
-    ----------
-    path : Path
-        Of the library.
+    Use it in one thread at a time, and in the process that made it.
 
     Raises
     ------
     OSError
         The library cannot be loaded.
     OneDnnError
-        It is of another major version, or cannot make an engine.
+        Its major version is another, or it cannot make an engine.
     """
 
     def __init__(self, path: Path) -> None:
-        # else OpenMP's threads spin for milliseconds after each kernel, on cores that servers and readers need
+        # else OpenMP's threads spin for milliseconds after each kernel, on cores that other threads need
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
         free, locked = ctypes.CDLL(str(path)), ctypes.PyDLL(str(path))
         free.dnnl_version.restype = ctypes.POINTER(DnnlVersion)
@@ -232,7 +227,7 @@ class Engine:
             function.argtypes = [TYPES[letter] for letter in letters]
             function.restype = RESULTS.get(name, ctypes.c_int)
             self.functions[name] = function
-        # of the libgomp that the library uses; cheap enough for every call
+        # of the library's own libgomp; cheap enough for every call
         self.n_threads: Callable[[], int] = locked.omp_get_max_threads
         if _FIRST.setdefault("process", os.getpid()) != os.getpid():
             self.n_threads = partial(limit_to_one_thread, locked)
@@ -240,7 +235,7 @@ class Engine:
         self.does_bfloat16 = instructions & AVX512_CORE == AVX512_CORE
         self.is_fast_in_bfloat16 = instructions & AVX512_CORE_BF16 == AVX512_CORE_BF16
         self._made: list[tuple[Any, int]] = []
-        # not at exit, where the process ends anyway
+        # not at exit
         weakref.finalize(self, destroy, self._made, os.getpid()).atexit = False
         self.handle = self.make("engine", "engine_create", CPU, 0)
         self.stream = self.make("stream", "stream_create", self.handle, IN_ORDER)
@@ -255,7 +250,7 @@ class Engine:
         Unsupported
             It has no implementation for these arguments.
         OneDnnError
-            Any other status but success.
+            Another error.
         """
         status = self.functions[name](*args)
         if status == UNIMPLEMENTED or (status == INVALID and name.endswith("primitive_desc_create")):
@@ -264,7 +259,7 @@ class Engine:
             raise failure(name, status)
 
     def make(self, kind: str, name: str, *args: Any) -> int:
-        """Call a function that makes a handle, and keep the handle as long as the engine."""
+        """Call a function that makes a handle, and keep it as long as the engine."""
         handle = ctypes.c_void_p()
         self.call(name, ctypes.byref(handle), *args)
         assert handle.value is not None
@@ -281,7 +276,7 @@ class Engine:
         shape : sequence of int
         dtype : dtype
         strides : sequence of int, optional
-            In bytes, as numpy has them. None lets a primitive choose its layout.
+            In bytes, as in NumPy. None lets a primitive choose the layout.
         """
         kind = DATA_TYPES[np.dtype(dtype).name]
         if strides is None:
@@ -292,7 +287,7 @@ class Engine:
         return self.make("memory_desc", "memory_desc_create_with_strides", len(shape), integers(shape), kind, steps)
 
     def size(self, md: Md) -> int:
-        """Return the bytes that a description needs."""
+        """Return the size in bytes of described memory."""
         return int(self.functions["memory_desc_get_size"](md))
 
     def same(self, one: Md, other: Md) -> bool:
@@ -300,11 +295,11 @@ class Engine:
         return bool(self.functions["memory_desc_equal"](one, other))
 
     def memory(self, md: Md, address: int | None = None) -> int:
-        """Return a memory object at an address that may be set later."""
+        """Return a memory object; its address may be set later."""
         return self.make("memory", "memory_create", md, self.handle, address)
 
     def buffer(self, md: Md) -> tuple[int, Array]:
-        """Return a memory object with memory of its own, and that memory, zeros, as padding has to be."""
+        """Return a memory object and its new memory, zeros, as oneDNN requires of padding."""
         values = np.zeros(self.size(md) + PAGE, np.uint8)
         values = values[-values.ctypes.data % PAGE :]
         return self.memory(md, values.ctypes.data), values
@@ -328,9 +323,9 @@ class Engine:
     def attributes(
         self, add: bool = False, scale: float = 1.0, relu: bool = False, more: Sequence[tuple[Any, ...]] = ()
     ) -> int:
-        """Return attributes: scratch memory is ours; multiply by ``scale``; ``add`` to what is there; then ReLU.
+        """Return attributes: user scratchpad, multiply by ``scale``, ``add`` to earlier values, then ReLU.
 
-        ``more`` are steps after these: (algorithm, alpha, beta), or (algorithm, description of another array).
+        ``more`` are further steps: (algorithm, alpha, beta), or (algorithm, description of another array).
         """
         attributes = self.make("primitive_attr", "primitive_attr_create")
         self.call("primitive_attr_set_scratchpad_mode", attributes, USER_SCRATCHPAD)
@@ -348,17 +343,17 @@ class Engine:
         return attributes
 
     def describe(self, name: str, *args: Any) -> int:
-        """Describe a primitive, e.g. ``pooling_forward``; ``args`` are those after the engine.
+        """Describe a primitive, e.g. ``pooling_forward``; ``args`` follow the engine.
 
         Raises
         ------
         Unsupported
-            oneDNN has none for these arguments.
+            oneDNN has no such primitive.
         """
         return self.make("primitive_desc", f"{name}_primitive_desc_create", self.handle, *args)
 
     def describe_reorder(self, source: Md, target: Md, add: bool = False) -> int:
-        """Describe a primitive that copies memory to another layout or type, or adds it to what is there."""
+        """Describe a primitive that copies or adds memory to memory of another layout or type."""
         args = (source, self.handle, target, self.handle, self.attributes(add))
         return self.make("primitive_desc", "reorder_primitive_desc_create", *args)
 
@@ -369,12 +364,12 @@ class Engine:
         return (name.value or b"").decode()
 
     def wanted(self, description: int, place: int) -> Md:
-        """Return the description of the memory of an argument, None if there is none."""
+        """Return the description of the memory of an argument, or None."""
         md = self.functions["primitive_desc_query_md"](description, ARGUMENT_MD, place)
         return md if md and self.size(md) else None
 
     def primitive(self, description: int, memories: dict[int, int]) -> tuple[int, int, int, Any]:
-        """Make a primitive with its arguments, as `execute` takes them: handle, stream, count, arguments."""
+        """Make a primitive; return the arguments of ``primitive_execute``: handle, stream, count, arguments."""
         handle = self.make("primitive", "primitive_create", description)
         scratchpad = self.wanted(description, Arg.SCRATCHPAD)
         if scratchpad is not None:
@@ -383,19 +378,19 @@ class Engine:
         return handle, self.stream, len(memories), arguments
 
     def reorder(self, source: tuple[int, Md], target: tuple[int, Md], add: bool = False) -> tuple[int, int, int, Any]:
-        """Make a primitive that copies memory to another layout or type, or adds it to what is there."""
+        """Make a primitive that copies or adds memory to memory of another layout or type."""
         description = self.describe_reorder(source[1], target[1], add)
         return self.primitive(description, {Arg.SRC: source[0], Arg.DST: target[0]})
 
 
 _FIRST: dict[str, int] = {}
-"""``process``: the one that made the first engine. ``warned``: the child of it that has warned."""
+"""Process ids. ``process``: made the first engine. ``warned``: a forked child that has warned."""
 
 
 def limit_to_one_thread(library: ctypes.PyDLL) -> int:
     """Limit OpenMP to one thread for calls from this thread, which computes in a forked child; return 1.
 
-    The child inherits the pool of libgomp, but not its threads: a kernel with several would wait for them forever.
+    The child inherits libgomp's pool without its threads, so a kernel with several threads would wait forever.
     """
     n = library.omp_get_max_threads()
     if n > 1:
@@ -418,4 +413,4 @@ def destroy(made: list[tuple[Any, int]], process: int) -> None:
 def failure(name: str, status: int) -> OneDnnError:
     """Return the error of a call that failed."""
     said = STATUSES[status] if status < len(STATUSES) else f"status {status}"
-    return OneDnnError(f"dnnl_{name}: oneDNN says: {said}. Expected success.")
+    return OneDnnError(f"dnnl_{name}: oneDNN reports: {said}. Expected success.")

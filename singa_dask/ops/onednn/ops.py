@@ -1,7 +1,6 @@
-"""OneDnnOps: kernels for host memory on oneDNN.
+"""OneDnnOps: kernels for host memory by oneDNN.
 
-An object belongs to one thread at a time and to the process that made it. A kernel that oneDNN lacks, or is
-slow in, is inherited from numpy; the log says so once for each kernel.
+Kernels that oneDNN lacks, or is slow in, are NumPy's; this is logged once for each kernel.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ import numpy as np
 
 from singa_dask.arrays import Array, DType
 from singa_dask.errors import ConfigError
+from singa_dask.ops.contract import Running
 from singa_dask.ops.numpy.normalisation import write_running
 from singa_dask.ops.numpy.softmax import hidden
 from singa_dask.ops.onednn import recipes
+from singa_dask.ops.onednn.array_info import ArrayInfo, infos_of
 from singa_dask.ops.onednn.call import Call, Copied
-from singa_dask.ops.onednn.facts import Facts, facts_of_all
 from singa_dask.ops.onednn.library import BFLOAT16, DISTRIBUTION, Engine, OneDnnError, Unsupported, find_library
 from singa_dask.ops.onednn.upcast import UpcastOps
-from singa_dask.ops.types import Running
 
 logger = logging.getLogger(__name__)
 
-# Takes the arrays, and the facts of them.
-PreparedCall = Callable[[Sequence[Array | None], Sequence[Facts | None]], None]
+# (arrays, their infos)
+PreparedCall = Callable[[Sequence[Array | None], Sequence[ArrayInfo | None]], None]
 
 FLOATS = {np.dtype(np.float32), BFLOAT16}
 STRIDE_1, PAD_0 = (1, 1), (0, 0)
@@ -38,14 +37,13 @@ PLACES = {np.dtype(np.uint8), np.dtype(np.int32)}
 
 
 class OneDnnOps(UpcastOps):
-    """Kernels for host memory by oneDNN, float32 or bfloat16; those of other dtypes are numpy's.
+    """Kernels for host memory by oneDNN, for float32 and bfloat16. Other dtypes are computed by NumPy.
 
-    Where images or rows are bfloat16, weights and their gradients are float32. `relu` without a slope and `max_pool` do
-    not propagate NaN, so look for one in weights, too.
+    Use an object in one thread at a time, and in the process that made it. With bfloat16 images or rows, weights and
+    their gradients are float32. `relu` without a slope and `max_pool` do not propagate NaN.
 
-    The first call for arrays of a shape, layout and dtype prepares a primitive, its scratch memory, and copies in other
-    layouts, and keeps them. The number of threads is that of OpenMP in the calling thread; a call is prepared for each
-    number. `threadpoolctl` sets it once an object of this class exists: before, the library is not loaded.
+    The first call for arrays of a shape, layout and dtype prepares a primitive and keeps it. The number of threads is
+    OpenMP's in the calling thread, which `threadpoolctl` can set once an object of this class has loaded the library.
 
     Raises
     ------
@@ -59,11 +57,11 @@ class OneDnnOps(UpcastOps):
         super().__init__()
         path = find_library()
         if path is None:
-            raise ConfigError(f"oneDNN is not installed. Install {DISTRIBUTION!r}, or say ops: numpy.")
+            raise ConfigError(f"oneDNN is not installed. Install {DISTRIBUTION!r}, or set ops: numpy.")
         try:
             self._engine = Engine(path)
         except (OSError, AttributeError, OneDnnError) as error:  # no library, or another version
-            raise ConfigError(f"oneDNN cannot be loaded: {error}. Say ops: numpy to go on without.") from error
+            raise ConfigError(f"oneDNN cannot be loaded: {error}. Set ops: numpy to compute without it.") from error
         self.version = self._engine.version
         self.does_bfloat16 = self._engine.does_bfloat16
         self.is_fast_in_bfloat16 = self._engine.is_fast_in_bfloat16
@@ -74,16 +72,16 @@ class OneDnnOps(UpcastOps):
 
     @property
     def n_prepared(self) -> int:
-        """Number of calls that were prepared, including those that are numpy's."""
+        """Number of prepared calls, including those left to NumPy."""
         return len(self._calls)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("OneDnnOps: kernels do not travel, as they hold memory of this process. Call get_ops there.")
+        raise TypeError("OneDnnOps cannot be pickled, as it holds memory of this process. Call get_ops there.")
 
     def _run(self, kernel: str, arrays: Sequence[Array | None], *parameters: Any) -> bool:
-        """Run a kernel by oneDNN; returns False if it is numpy's."""
-        facts = facts_of_all(arrays)
-        key = self._key(kernel, facts, parameters)
+        """Run a kernel by oneDNN; return False if NumPy has to compute it."""
+        infos = infos_of(arrays)
+        key = self._key(kernel, infos, parameters)
         try:
             call = self._calls[key]
         except KeyError:
@@ -93,11 +91,11 @@ class OneDnnOps(UpcastOps):
         if os.getpid() != self._process:
             text = f"the net was built in process {self._process}, and is used in its child, which was forked. "
             raise OneDnnError(f"{text}Load or build the net in the child, or start processes by spawn or forkserver.")
-        call(arrays, facts)
+        call(arrays, infos)
         return True
 
     def _prepare(self, kernel: str, arrays: Sequence[Array | None], parameters: Any) -> PreparedCall | None:
-        """Return the call of a kernel for arrays like these, None if it is numpy's."""
+        """Return the call of a kernel for arrays like these, or None if NumPy has to compute it."""
         copies = [None if array is None or takes(array) else np.empty(array.shape, array.dtype) for array in arrays]
         taken = [array if copy is None else copy for array, copy in zip(arrays, copies, strict=True)]
         try:
@@ -113,22 +111,22 @@ class OneDnnOps(UpcastOps):
     def bound(self, name: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
         if name in recipes.KERNELS:
             arrays, parameters = ARGUMENTS[name](*args, **kwargs)
-            facts = facts_of_all(arrays)
-            call = self._calls.get(self._key(name, facts, parameters))
+            infos = infos_of(arrays)
+            call = self._calls.get(self._key(name, infos, parameters))
             if call is not None:
-                return call.bound(arrays, facts) if isinstance(call, Call) else functools.partial(call, arrays, facts)
+                return call.bound(arrays, infos) if isinstance(call, Call) else functools.partial(call, arrays, infos)
         return super().bound(name, *args, **kwargs)
 
     def conditions(self) -> tuple[object, ...]:
         return self._n_threads(), os.getpid()
 
-    def _key(self, kernel: str, facts: Sequence[Facts | None], parameters: Any) -> tuple[Any, ...]:
-        return (kernel, self._n_threads(), parameters, *[known and known.kind for known in facts])
+    def _key(self, kernel: str, infos: Sequence[ArrayInfo | None], parameters: Any) -> tuple[Any, ...]:
+        return (kernel, self._n_threads(), parameters, *[known and known.kind for known in infos])
 
     def _log_once(self, kernel: str, reason: Unsupported) -> None:
         if kernel not in self._logged:
             self._logged.add(kernel)
-            logger.info("ops: %s is numpy's, as oneDNN does not do it: %s", kernel, reason)
+            logger.info("ops: %s is computed by NumPy, as oneDNN does not support it: %s", kernel, reason)
 
     # -- memory ------------------------------------------------------------------------------------------
 
@@ -137,7 +135,7 @@ class OneDnnOps(UpcastOps):
         if same_kind or not {x.dtype, out.dtype} <= FLOATS or x.shape != out.shape or not self._run("copy", (x, out)):
             super().copy(x, out)
 
-    # -- kernels that are more than one call, or others' calls -------------------------------------------
+    # -- kernels of several calls, or by calls of other kernels -------------------------------------------
 
     def global_avg_pool(self, x: Array, out: Array) -> None:
         if not self._run("avg_pool", (x, out[:, :, None, None]), x.shape[2:], STRIDE_1, PAD_0, True):
@@ -198,7 +196,7 @@ class OneDnnOps(UpcastOps):
         rest = (scale, mean, var, unwanted, grad_scale, grad_shift)
         if running is not None:
             write_running(running, mean, var)
-        # by the same arrays `batch_norm` has written `work`, or has not
+        # with the same arrays `batch_norm` has written `work`, or has not
         if y is not None and work is not None and self._run("batch_norm_grad", (x, gy, *rest, work), eps):
             return
         if y is not None:
@@ -209,7 +207,7 @@ class OneDnnOps(UpcastOps):
             super().batch_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps)
 
     def softmax(self, x: Array, out: Array) -> None:
-        # of a row with a NaN oneDNN gives zeros beside it, which would hide it from a loss
+        # oneDNN writes zeros beside a NaN, which would hide it from a loss
         if not self._run("softmax_rows", (x, out)) or math.isnan(np.add.reduce(out, axis=None)):
             super().softmax(x, out)
 
@@ -224,14 +222,14 @@ class OneDnnOps(UpcastOps):
             super().masked_softmax(source, out, causal=False)
 
 
-# By kernel: returns the arrays among its arguments, and the others.
+# By kernel: a function that separates its arguments into arrays and others.
 ARGUMENTS: dict[str, Callable[..., tuple[tuple[Array | None, ...], tuple[Any, ...]]]] = {}
 
 
 def by_onednn(name: str) -> Callable[..., None]:
-    """Return a kernel of OneDnnOps that calls oneDNN by its recipe, and numpy's kernel where that has none.
+    """Return a kernel that calls oneDNN by its recipe, or NumPy's kernel if oneDNN does not support the arguments.
 
-    The arguments of a recipe are those of the kernel: arrays first.
+    A recipe has the same arguments as the kernel, arrays first.
     """
     inherited = getattr(UpcastOps, name)
     _, *parameters = inspect.signature(inherited).parameters.values()
@@ -260,7 +258,7 @@ for _name in recipes.KERNELS:
 
 
 def takes(array: Array) -> bool:
-    """Tell whether oneDNN can take the strides of an array: positive multiples of the item size."""
+    """Tell whether oneDNN accepts the strides of an array: positive multiples of the item size."""
     return all(
         size == 1 or (step > 0 and step % array.itemsize == 0)
         for size, step in zip(array.shape, array.strides, strict=True)

@@ -1,7 +1,7 @@
-"""How each kernel becomes a call of oneDNN: a recipe takes the arrays and parameters of the kernel, and makes the call.
+"""Recipes: each makes the oneDNN call of one kernel, given its arrays and parameters.
 
-Primitives take images as N, H, W, C, which is plain and the fastest here, and weights in the layout that they choose
-and the dtype of the images. `call` copies arrays that lie otherwise.
+Primitives take images as N, H, W, C, which is fastest here, and weights in a layout that they choose and the dtype of
+the images. `call` copies arrays in other layouts.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from singa_dask.arrays import Array, DType
+from singa_dask.ops.contract import Pair
 from singa_dask.ops.formulas import Formula
 from singa_dask.ops.onednn.call import Call, Operand, described, fast, flat, layout, read, write
 from singa_dask.ops.onednn.chains import FormulaCall
 from singa_dask.ops.onednn.library import Alg, Arg, Engine, Prop, Unsupported, integers
-from singa_dask.ops.types import Pair
 
-# Kernels that are one call with arguments of the same names and order.
+# Kernels that are a single call, with the same arguments as their recipe.
 KERNELS = (
     *("conv2d", "conv2d_grad_input", "conv2d_grad_weight"),
     *("max_pool", "max_pool_grad", "avg_pool", "avg_pool_grad"),
@@ -30,7 +30,7 @@ KERNELS = (
 
 # -- images ----------------------------------------------------------------------------------------------------
 
-# By whether padding counts, and by whether it is approximate.
+# AVERAGE by ``count_pad``, GELU by ``approximate``.
 AVERAGE, GELU = (Alg.POOL_AVG_EXCLUDE, Alg.POOL_AVG_INCLUDE), (Alg.GELU_ERF, Alg.GELU_TANH)
 
 
@@ -45,9 +45,9 @@ def convolution(
     dilation: Pair,
     relu: bool = False,
 ) -> tuple[int, list[Any]]:
-    """Describe a convolution forward, and return what describing its gradients takes too."""
+    """Describe a convolution; return also the arguments that its gradients need."""
     weights, bias = engine.md(w.shape, x.dtype), None if b is None else described(engine, b)
-    # oneDNN counts the values between two taps of a kernel
+    # oneDNN counts the pixels between two taps
     gaps = (dilation[0] - 1, dilation[1] - 1)
     around = [integers(stride), integers(gaps), integers(pad), integers(pad)]
     args = [described(engine, x), weights, bias, described(engine, y), *around]
@@ -56,7 +56,7 @@ def convolution(
 
 
 def grouped(w: Array, groups: int) -> Array:
-    """Return weights (F, C / groups, kh, kw) as oneDNN takes them, with an axis more if there are groups."""
+    """Return weights (F, C / groups, kh, kw) with another axis if there are groups, as oneDNN takes them."""
     return w.reshape(groups, -1, *w.shape[1:]) if groups > 1 else w
 
 
@@ -114,7 +114,7 @@ def conv2d_grad_weight(
 def pooling(
     engine: Engine, alg: Alg, x: Array, y: Array, kernel: Pair, stride: Pair, pad: Pair, *, training: bool = True
 ) -> tuple[int, list[Any]]:
-    """Describe a pooling forward, and return what describing its gradient takes too."""
+    """Describe a pooling; return also the arguments that its gradient needs."""
     around = [integers(stride), integers(kernel), integers((0, 0)), integers(pad), integers(pad)]
     args = [described(engine, x), described(engine, y), *around, engine.attributes()]
     return fast(engine, "pooling_forward", Prop.TRAINING if training else Prop.INFERENCE, alg, *args), args
@@ -127,7 +127,7 @@ def pooling_gradient(engine: Engine, alg: Alg, gy: Array, out: Array, *how: Pair
 
 
 def max_pool(engine: Engine, x: Array, out: Array, where: Array | None, *how: Pair) -> Call:
-    """Make the call of `max_pool`; where the largest value was is the primitive's workspace."""
+    """Make the call of `max_pool`; ``where`` is the primitive's workspace."""
     description, _ = pooling(engine, Alg.POOL_MAX, x, out, *how, training=where is not None)
     return Call(engine, description, read(Arg.SRC, x), write(Arg.DST, out), write(Arg.WORKSPACE, where))
 
@@ -156,14 +156,14 @@ def avg_pool_grad(
 
 # Flags of a normalisation.
 GIVEN_STATISTICS, SCALE_AND_SHIFT, FUSED_RELU = 1, 6, 8
-# Of other sizes oneDNN 3.2 gives wrong gradients unless channels come in multiples; of size 1 it ends the process.
+# With other sizes oneDNN 3.2 gives wrong gradients unless channels are a multiple; size 1 aborts the process.
 LRN_SIZES, LRN_CHANNELS = (3, 5), 16
 
 
 def normalisation(
     engine: Engine, x: Array, training: bool, size: int, alpha: float, beta: float, knorm: float
 ) -> tuple[int, list[Any]]:
-    """Describe a normalisation over channels, and return what describing its gradient takes too."""
+    """Describe a normalisation over channels; return also the arguments that its gradient needs."""
     if size not in LRN_SIZES and (size == 1 or x.shape[1] % LRN_CHANNELS):
         raise Unsupported(f"local_size {size} of {x.shape[1]} channels")
     prop = Prop.TRAINING if training else Prop.INFERENCE
@@ -180,13 +180,7 @@ def normalisation_gradient(engine: Engine, x: Array, *how: Any) -> int:
 
 
 def lrn_workspace(engine: Engine, shape: Sequence[int], dtype: DType, *how: Any) -> Array:
-    """Return bytes for what `lrn` leaves to `lrn_grad`.
-
-    Raises
-    ------
-    Unsupported
-        These are numpy's.
-    """
+    """Return the workspace that `lrn` passes to `lrn_grad`; Unsupported if NumPy computes them."""
     x = np.broadcast_to(np.zeros((), dtype), shape)
     description = normalisation_gradient(engine, x, *how)
     return np.empty(engine.size(engine.wanted(description, Arg.WORKSPACE)), np.uint8)
@@ -206,20 +200,14 @@ def lrn_grad(engine: Engine, x: Array, gy: Array, out: Array, work: Array, *how:
 
 
 def workspace(work: Array | None, written: bool) -> Operand | None:
-    """Return what a kernel leaves to that of its gradient as an operand.
-
-    Raises
-    ------
-    Unsupported
-        It is numpy's.
-    """
+    """Return the workspace that a kernel passes to its gradient, as an operand; Unsupported if it is NumPy's."""
     if work is not None and work.dtype != np.uint8:
-        raise Unsupported("memory that is numpy's")
+        raise Unsupported("workspace of NumPy")
     return None if work is None else Operand(Arg.WORKSPACE, work, written, opaque=True)
 
 
 def pixels(x: Array) -> Array:
-    """Return rows (N, C) as images of one pixel, images as they are."""
+    """Return rows (N, C) as images of one pixel, images unchanged."""
     return x if x.ndim == 4 else x[:, :, None, None]
 
 
@@ -235,7 +223,7 @@ def batch_norm(
     eps: float,
     training: bool,
 ) -> Call:
-    """Make the call of `batch_norm`; with ``work`` in training with a ReLU, if its gradient can be too."""
+    """Make the call of `batch_norm`; with ``work`` it includes a ReLU, in training."""
     x, out = pixels(x), pixels(out)
     if training:
         description, _ = normalised(engine, x, out, eps, work is not None)
@@ -248,7 +236,7 @@ def batch_norm(
 
 
 def normalised(engine: Engine, x: Array, y: Array, eps: float, relu: bool) -> tuple[int, int]:
-    """Describe the normalisation of a batch in training, forward and back."""
+    """Describe batch normalisation in training, forward and backward."""
     how = (eps, SCALE_AND_SHIFT | FUSED_RELU * relu)
     source, target = described(engine, x), described(engine, y)
     forward = fast(engine, "batch_normalization_forward", Prop.TRAINING, source, target, *how, engine.attributes())
@@ -302,7 +290,7 @@ def layer_norm_grad(
     eps: float,
     accumulate: bool,
 ) -> Call:
-    """Make the call of `layer_norm_grad`; oneDNN 3.2 asks for a shift, which it does not read."""
+    """Make the call of `layer_norm_grad`; oneDNN 3.2 requires a shift, which it does not read."""
     if out is None:
         raise Unsupported("gradients of parameters alone")
     source, moments, how = described(engine, x), described(engine, mean), (eps, SCALE_AND_SHIFT)
@@ -407,7 +395,7 @@ def softmax_rows(engine: Engine, x: Array, out: Array) -> Call:
 
 def product(engine: Engine, left: Array, right: Array, out: Array, bias: Array | None = None, add: bool = False) -> int:
     """Describe ``out = left right + bias``, added to ``out`` if ``add``."""
-    # a conversion also brings it to the layout that the primitive prefers
+    # converting it also gives it the layout that the primitive prefers
     same = left.dtype == right.dtype
     factor = described(engine, right) if same else engine.md(right.shape, left.dtype)
     offset = None if bias is None else described(engine, bias)
@@ -444,10 +432,10 @@ def batch_matmul(
     """Make the call of `batch_matmul`."""
     left, right = a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b
     if is_row := left.shape[-2] == 1:
-        # oneDNN makes primitives for batches of a single row, and then refuses to run some of them
+        # oneDNN fails to run some primitives for batches of a single row
         left, right, out = (x.swapaxes(-1, -2) for x in (right, left, out))
     source, target = (engine.md(x.shape, x.dtype, layout(x)) for x in (left, out))
-    # copied to the layout that the primitive prefers: twice as fast if b is transposed
+    # in the layout that the primitive prefers, which is twice as fast if b is transposed
     factor = engine.md(right.shape, left.dtype)
     description = fast(engine, "matmul", source, factor, None, target, engine.attributes(scale=scale))
     reads = (read(Arg.SRC, left), read(Arg.WEIGHTS, right))

@@ -1,4 +1,4 @@
-"""UpcastOps: numpy's kernels for arrays of bfloat16."""
+"""UpcastOps: NumPy's kernels for arrays of bfloat16."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from singa_dask.ops.numpy import NumpyOps
 from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.onednn.library import BFLOAT16
 
-# What gives memory, or takes any type.
+# Methods that return memory, or accept any dtype.
 AS_THEY_ARE = {name for name, _ in inspect.getmembers(NumpyMemory, inspect.isfunction)} | {"lrn_memory", "place_dtype"}
 
 
 class UpcastOps(NumpyOps):
-    """NumpyOps whose kernels compute in float32 if arrays are bfloat16, and convert ``out`` back."""
+    """NumpyOps that computes in float32 if arrays are bfloat16, and converts ``out`` back."""
 
 
 def upcast(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a kernel of NumpyOps that also takes bfloat16."""
+    """Return a kernel of NumpyOps that also accepts bfloat16."""
     parameters = list(inspect.signature(kernel).parameters)[1:]
 
     @functools.wraps(kernel)

@@ -1,3 +1,3 @@
-"""Checkpoints: writing, finding, reading and deleting them; also reading those of SINGA."""
+"""Write, find, read and delete checkpoints; read checkpoints of SINGA."""
 
 __all__: list[str] = []

@@ -1,6 +1,6 @@
-"""Author: who writes checkpoints, and which files of a checkpoint are still an author's to write.
+"""Decide which process may write a file of a checkpoint, and write it.
 
-A process can sleep, and wake up after its job has gone on without it.
+A process can sleep while its job restarts without it. After it wakes up, it must not replace files of the new run.
 """
 
 from __future__ import annotations
@@ -27,94 +27,72 @@ from singa_dask.runtime.checkpoints.manifest import (
     MANIFEST,
     decode_manifest,
     encode_manifest,
+    incarnation_name,
+    incarnation_of,
     index_of,
-    life_of,
-    name_of_life,
 )
 
-# older directories are deleted when another one is made
+# directories of older runs are deleted whenever a file is kept
 KEPT_FOR_S = 30 * 86400.0
-# keys of the description of a file that is not where its checkpoint is
+# keys in the description of a file that is kept on a host
 _KEPT_AT, _WHY_KEPT = "kept_at", "why_kept"
 
 
 class Author(NamedTuple):
-    """Who writes checkpoints: a run, and the life of its job. A process can sleep, and wake up after both are over."""
+    """Identifies who writes checkpoints: a run, and the incarnation of its job, ``life``."""
 
     job_id: str = ""
     life: int = 0
 
     def check(self, url: str, file: str = "") -> None:
-        """Check that a file of a step is still this author's to write.
+        """Check that this author may still write a file of a step, by default the manifest.
 
-        Parameters
-        ----------
-        url : str
-            Of a step in a run directory.
-        file : str
-            Name of a part; by default the manifest. Processes are replaced one by one, so each part has its own life.
-
-        Raises
-        ------
-        TakenOverError
-            A later run has the directory, or a newer life of the job has written the same of this step, or of the last
-            complete one.
+        Processes are replaced one by one, so each part has its own incarnation. TakenOverError if a later run uses the
+        directory, or if a newer incarnation of the job has written this file, for this step or for the newest complete
+        one.
         """
         if not self.job_id:
             return
         directory = posixpath.dirname(url)
         Ownership(posixpath.dirname(directory), self.job_id).check()
-        # the step itself may be gone by now: whoever wrote it keeps the newest ones only
+        # the step may have been deleted already: its writer keeps only the newest ones
         for step in {url, *_last_complete(directory)}:
             manifest = fs.join(step, MANIFEST)
-            with suppress(CheckpointError, DataError):  # one that cannot be read says nothing
+            with suppress(CheckpointError, DataError):  # an unreadable manifest proves nothing
                 there = decode_manifest(manifest, fs.read_bytes(manifest)) if fs.exists(manifest) else {}
-                author, life = there.get("author"), _life_in(there, file)
+                author, life = there.get("author"), _incarnation_in(there, file)
                 if author and author[0] == self.job_id and life > self.life:
-                    raise TakenOverError(f"{step}: written by life {life} of the job; this is life {self.life}.")
+                    raise TakenOverError(f"{step}: written by incarnation {life} of the job; this is {self.life}.")
 
 
-def _life_in(manifest: Mapping[str, Any], file: str) -> int:
-    """Return in which life of its job a manifest, or the part of it that a file is, was written; -1 if it was not."""
+def _incarnation_in(manifest: Mapping[str, Any], file: str) -> int:
+    """Return the incarnation that wrote a manifest, or the part named by ``file``; -1 if none did."""
     if not file:
         return int(manifest.get("author", ("", -1))[1])
     files = [each["file"] for each in (*manifest.get("parts", ()), *manifest.get("states", ()))]
-    return max((life_of(each) for each in files if index_of(each) == index_of(file)), default=-1)
+    return max((incarnation_of(each) for each in files if index_of(each) == index_of(file)), default=-1)
 
 
 def _last_complete(directory: str) -> list[str]:
-    """Return the URL of the last complete step in a directory of checkpoints; none if there is none."""
+    """Return the URL of the newest complete step in a directory of checkpoints, as a list of at most one."""
     steps = [name for name in (fs.ls(directory) if fs.is_dir(directory) else ()) if re.fullmatch(r"step-\d+", name)]
     urls = [fs.join(directory, name) for name in sorted(steps, key=lambda name: int(name[5:]), reverse=True)]
     return list(itertools.islice((url for url in urls if fs.exists(fs.join(url, MANIFEST))), 1))
 
 
 NOBODY = Author()
-"""Of checkpoints that no job writes."""
+"""Author of checkpoints that belong to no job."""
 
 
 def write_file(
     url: str, file: str, chunks: Sequence[bytes | memoryview], keep: bool = False, author: Author = NOBODY
 ) -> dict[str, Any]:
-    """Write a file of a checkpoint, without a copy of it in memory; with ``keep`` to a local directory if that fails.
+    """Write a file of a checkpoint to the URL of its step; return its description.
 
-    Parameters
-    ----------
-    url : str
-        Of the step.
-    file : str
-    chunks : sequence of bytes or memoryview
-        Its content.
-    keep : bool
-    author : Author
-
-    Returns
-    -------
-    dict
-        Its ``file`` name, length in ``bytes`` and ``sha256``; if it is kept, ``kept_at``, host and directory, and
-        ``why_kept``, the error.
+    That is its ``file`` name, its length in ``bytes``, and ``sha256``. With ``keep``, a file that cannot be written
+    goes to a directory of this host: ``kept_at`` is host and directory, ``why_kept`` the error.
     """
-    file, digest = name_of_life(file, author.life), hashlib.sha256()
+    file, digest = incarnation_name(file, author.life), hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)
     facts = {"file": file, "bytes": sum(map(len, chunks)), "sha256": digest.hexdigest()}
@@ -128,13 +106,7 @@ def write_file(
 
 
 def keep_file(url: str, file: str, content: bytes | Sequence[bytes | memoryview], why: str) -> str:
-    """Write a file of a checkpoint to a local directory; return host and directory.
-
-    Raises
-    ------
-    CheckpointError
-        That is not possible either; ``why`` is the reason to try it.
-    """
+    """Write a file of a checkpoint to this host; return host and directory, or raise with ``why``."""
     host = socket.gethostname()
     try:
         folder = _folder(url)
@@ -145,18 +117,18 @@ def keep_file(url: str, file: str, content: bytes | Sequence[bytes | memoryview]
 
 
 def _folder(url: str) -> str:
-    """Return a directory on this host, which nobody else can write, for files of a checkpoint."""
+    """Return a private directory of this user on this host for files of a checkpoint."""
     ours = os.path.join(tempfile.gettempdir(), f"singa-dask-kept-{os.getuid()}")
     os.makedirs(ours, 0o700, exist_ok=True)
     status = os.lstat(ours)
     if status.st_uid != os.getuid() or status.st_mode & 0o77:
-        raise OSError(f"{ours} belongs to others.")
+        raise OSError(f"{ours} belongs to another user or is accessible to others.")
     _remove_old(ours)
     return os.path.join(ours, hashlib.sha256(os.fsencode(url)).hexdigest()[:12], posixpath.basename(url))
 
 
 def _remove_old(ours: str) -> None:
-    """Delete the files of runs for which nothing was kept in the last 30 days."""
+    """Delete the kept files of runs that have not changed for 30 days."""
     with os.scandir(ours) as entries:
         runs = [entry.path for entry in entries]
     for run in runs:
@@ -166,7 +138,7 @@ def _remove_old(ours: str) -> None:
 
 
 def _without_places(files: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the descriptions of files for a manifest."""
+    """Return the descriptions of files without the places where they are kept."""
     return [{key: value for key, value in each.items() if key not in (_KEPT_AT, _WHY_KEPT)} for each in files]
 
 
@@ -177,21 +149,10 @@ def write_manifest(
     keep: bool = False,
     author: Author = NOBODY,
 ) -> dict[str, str]:
-    """Write the manifest, which completes a checkpoint; keep it on this host if other files are kept.
+    """Write the manifest, which completes a checkpoint; keep it on this host if other files are kept here.
 
-    Parameters
-    ----------
-    url : str
-    parts, facts
-        See `encode_manifest`.
-    keep : bool
-        Whether to keep the manifest on this host if it cannot be written.
-    author : Author
-
-    Returns
-    -------
-    dict of str to str
-        Where files of the checkpoint are kept, and why; empty if it is complete.
+    ``parts`` and ``facts`` are those of `encode_manifest`. With ``keep``, a manifest that cannot be written is kept on
+    this host. Return where files of the checkpoint are kept -> why; empty if the checkpoint is complete.
     """
     files = [*parts, *facts.get("states", ())]
     places = {file[_KEPT_AT]: file[_WHY_KEPT] for file in files if _KEPT_AT in file}
@@ -214,7 +175,7 @@ def write_manifest(
 
 
 def _check_seen(url: str, files: Sequence[Mapping[str, Any]]) -> None:
-    """Raise a `CheckpointError` if a file of a checkpoint is not at its URL."""
+    """Raise a `CheckpointError` if a file of a checkpoint cannot be seen from this host."""
     for each in files:
         if not patiently(partial(fs.exists, fs.join(url, each["file"]))):
             raise CheckpointError(

@@ -1,19 +1,18 @@
-"""Checkpoints: all that must survive, as named arrays in safetensors files and plain values in a manifest.
+"""Read and write checkpoints: named arrays in safetensors files, plain values in a manifest.
 
-``checkpoint/step-<n>/`` holds a file for each server and for each worker, and, written last, ``manifest.json``: without
-it a checkpoint is not complete. A snapshot has the same files and the same manifest in the memory of processes: what
-saves a file (`Save`) and what reads it is all that differs.
+``checkpoint/step-<n>/`` holds a file for each server and each worker. ``manifest.json`` is written last: without it the
+checkpoint is incomplete. A snapshot has the same files in the memory of processes; only the function that saves a file
+(`Save`) and the one that reads it differ.
 
-- ``part-<i>-of-<k>.safetensors``: the values and updater state that a server holds. Tensors are named by param and
-  range, so that any number of servers can read the parts of any other number.
-- ``states-<group>-<worker>.safetensors``: what the layers of a worker keep from one batch to the next: hidden states of
-  recurrent layers, Gibbs chains, and what layers of a user keep in `Layer.state`. Its tensors are bytes, as a state may
-  have any dtype.
-- ``manifest.json``: the description of these files and their tensors; the step, the cursors and the unreported metrics
-  of each worker group; what is known of the data, and of tests.
+- ``part-<i>-of-<k>.safetensors``: values and updater state of a server. Tensors are named by param and range, so any
+  number of servers can read them.
+- ``states-<group>-<worker>.safetensors``: what the layers of a worker keep between batches: hidden states, Gibbs
+  chains, and `Layer.state` of custom layers. Its tensors are bytes, because a state may have any dtype.
+- ``manifest.json``: these files and their tensors; step, cursors and unreported metrics of each worker group; what is
+  known of the data and of tests.
 
-Names of files carry the life of the job, unless it is the first, so that a process of an older life never replaces a
-file of a newer one. Files that the manifest does not name have no meaning.
+File names contain the incarnation of the job unless that is 0, so an old process never replaces a newer file. Files
+that the manifest does not name are ignored.
 """
 
 from __future__ import annotations
@@ -36,16 +35,15 @@ from singa_dask.fs.checksums import checksum_of
 from singa_dask.runtime.checkpoints.manifest import (
     MANIFEST,
     decode_manifest,
-    what_is_no_cut,
+    why_inconsistent,
 )
 from singa_dask.runtime.checkpoints.safetensors import tensor_chunks
 
-# tensors of the last dtype come first
 AVERAGE = "average"
-"""State of a slice: the moving average of its values."""
+"""Name of the updater state that holds the moving average of a slice."""
 
 
-# of parts: in files, and in memory, where a fast one will do
+# for files on disk, and the faster one for snapshots in memory
 CHECKSUMS: dict[str, Callable[[bytes], str | int]] = {
     "sha256": lambda content: hashlib.sha256(content).hexdigest(),
     "crc32c": checksum_of,
@@ -67,7 +65,7 @@ class SavedTensor(NamedTuple):
         Number of updates applied to the slice.
     array : ndarray, 1-D
     applied : mapping of int to int
-        Of values, in a job of several worker groups: the newest step of each group that they have the update of.
+        Only for values in a job of several worker groups: the newest step of each group whose gradient is applied.
     """
 
     param: int
@@ -89,8 +87,7 @@ def part_name(index: int, n_parts: int) -> str:
 
 
 Save = Callable[[str, Sequence[bytes | memoryview]], dict[str, Any]]
-"""(file, chunks) saves a file of a checkpoint or snapshot, and returns its description for the manifest: see
-`write_file`."""
+"""(file, chunks) saves a file of a checkpoint or snapshot, and returns its description; see `write_file`."""
 
 
 def write_part(
@@ -98,15 +95,7 @@ def write_part(
 ) -> dict[str, Any]:
     """Save the part of one server; return its description for the manifest.
 
-    Parameters
-    ----------
-    save : callable
-        See `Save`.
-    index, n_parts : int
-        Index of the server, and number of servers.
-    tensors : sequence of SavedTensor
-    names : sequence of str
-        Name of each param.
+    ``index`` is the server's index among ``n_parts`` servers; ``names`` are the names of all params.
     """
     arrays, described = {}, []
     for tensor in tensors:
@@ -121,8 +110,8 @@ def write_part(
 
 
 @contextmanager
-def _named_unreadable(checkpoint: str) -> Iterator[None]:
-    """Name a checkpoint in the errors of its files."""
+def _recording_unreadable(checkpoint: str) -> Iterator[None]:
+    """Record in errors which checkpoint could not be read."""
     try:
         yield
     except (CheckpointError, LostUnitError) as error:
@@ -131,7 +120,7 @@ def _named_unreadable(checkpoint: str) -> Iterator[None]:
 
 
 class Checkpoint:
-    """Reads a checkpoint from files or, made by `from_manifest`, from anywhere else.
+    """Reads a checkpoint from files, or with `from_manifest` from anywhere else.
 
     Parameters
     ----------
@@ -148,13 +137,13 @@ class Checkpoint:
     groups : dict of int to dict
         ``step`` and ``cursors`` of each worker group.
     assignments : dict of str to list of int
-        By input layer: the order in which its blocks were assigned to workers, if the job was given one.
+        By input layer: the order in which its blocks were assigned to workers, if the job set one.
     learned : Learned
     """
 
     def __init__(self, url: str) -> None:
         file = fs.join(url, MANIFEST)
-        with _named_unreadable(url):
+        with _recording_unreadable(url):
             try:
                 content = fs.read_bytes(file)
             except DataError as error:
@@ -167,16 +156,9 @@ class Checkpoint:
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], read: Callable[[str], bytes | None], name: str) -> Checkpoint:
-        """Return a checkpoint whose parts are read by a function.
+        """Return a checkpoint whose files are read by ``read``: name -> content, None if missing.
 
-        Parameters
-        ----------
-        manifest : mapping
-            It may have come in messages, which have tuples instead of lists: it is read as from a file.
-        read : callable
-            File of a part -> its content; None if it is not there.
-        name : str
-            For messages.
+        The manifest may come from a message, with tuples in place of lists; ``name`` is for messages.
         """
         checkpoint = cls.__new__(cls)
         checkpoint._open(json.loads(json.dumps(manifest)), read, name)
@@ -192,7 +174,7 @@ class Checkpoint:
         self.learned = Learned.of(self.manifest)
         self._files = {each["file"]: each for key in ("parts", "states") for each in self.manifest.get(key, ())}
         self._contents: dict[str, dict[str, np.ndarray]] = {}
-        # by key and what they are: descriptions of tensors, with their file
+        # (key, what) -> descriptions of tensors, with their file
         self._tensors: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for part in self.manifest["parts"]:
             for tensor in part["tensors"]:
@@ -206,7 +188,7 @@ class Checkpoint:
         return int(min(tensor["version"] for key in keys for tensor in self._tensors[key, "value"]))
 
     def applied(self, key: str, start: int, stop: int) -> dict[int, int]:
-        """Return the newest step of each worker group that a range of the values under a key of servers has seen."""
+        """Return the newest applied step of each worker group, for a range of the values stored under ``key``."""
         tensors = [
             each for each in self._tensors.get((key, "value"), ()) if each["start"] < stop and start < each["stop"]
         ]
@@ -214,12 +196,12 @@ class Checkpoint:
         return {int(group): min(tensor["applied"][group] for tensor in tensors) for group in groups}
 
     def _parts_of(self, param: str) -> dict[str, tuple[int, int, int]]:
-        """Return (axis, start, stop) of the parts that servers had of a param; empty if they had all of it."""
+        """Return (axis, start, stop) of each stored shard of a param; empty if it is stored whole."""
         self.shape(param)
         return {key: tuple(extent) for key, extent in self.manifest["params"][param].get("parts", {}).items()}
 
     def whole(self, param: str, what: str) -> np.ndarray | None:
-        """Return the values or updater state of a whole param in its shape; None if there are none."""
+        """Return the values or updater state of a whole param in its shape; None if the checkpoint has none."""
         shape = self.shape(param)
         parts = self._parts_of(param)
         if not parts:
@@ -237,7 +219,7 @@ class Checkpoint:
 
     @property
     def files(self) -> Collection[str]:
-        """Names of the files with params and states, in the directory of the checkpoint."""
+        """Names of the files with params and states, relative to the directory of the checkpoint."""
         return self._files.keys()
 
     @property
@@ -246,7 +228,7 @@ class Checkpoint:
         return any(what == AVERAGE for _, what in self._tensors)
 
     def values(self, param: str, averaged: bool = False) -> np.ndarray:
-        """Return the values of a whole param in its shape, or their moving average, which running statistics lack."""
+        """Return the values of a whole param in its shape, with ``averaged`` their moving average."""
         average = self.whole(param, AVERAGE) if averaged else None
         values = self.whole(param, "value") if average is None else average
         if values is None:
@@ -254,13 +236,7 @@ class Checkpoint:
         return values
 
     def shape(self, param: str) -> tuple[int, ...]:
-        """Return the shape of a param.
-
-        Raises
-        ------
-        CheckpointError
-            The checkpoint has no such param.
-        """
+        """Return the shape of a param; CheckpointError if it is unknown."""
         known = self.manifest["params"]
         if param not in known:
             raise CheckpointError(f"{self.url}: no param {param!r}. Known: {', '.join(sorted(known))}.")
@@ -271,14 +247,14 @@ class Checkpoint:
         return list(self.manifest["params"])
 
     def read(self, param: str, what: str, start: int, stop: int) -> np.ndarray | None:
-        """Return the range [start, stop) of values or updater state of a flattened param; None if there are none."""
+        """Return the range [start, stop) of values or updater state of a flattened param; None if it has none."""
         if not self._parts_of(param):
             return self._read(param, param, what, start, stop)
         whole = self.whole(param, what)
         return None if whole is None else whole.reshape(-1)[start:stop]
 
     def _read(self, key: str, param: str, what: str, start: int, stop: int) -> np.ndarray | None:
-        """Return a range of the values that servers had under a key."""
+        """Return a range of the values stored under a key."""
         if (key, what) not in self._tensors:
             return None
         out, n_read = np.empty(stop - start, np.dtype(self.manifest["params"][param]["dtype"])), 0
@@ -293,44 +269,32 @@ class Checkpoint:
         return out
 
     def tensors(self, file: str) -> dict[str, np.ndarray]:
-        """Return the tensors of a file of this checkpoint by key.
-
-        Raises
-        ------
-        CheckpointError
-            It cannot be read, or is damaged.
-        """
+        """Return the tensors of a file by key; CheckpointError if it is damaged or cannot be read."""
         if file not in self._contents:
-            with _named_unreadable(self.url):
+            with _recording_unreadable(self.url):
                 self._contents[file] = load(self._content(file))
         return self._contents[file]
 
     def release(self) -> None:
-        """Release the memory of what has been read; it is read again when it is asked for."""
+        """Release the memory of the files read so far; they are read again on demand."""
         self._contents.clear()
 
     def verify(self) -> None:
-        """Read every file, and compare it with its checksum; check that it is a consistent cut, if it says so.
-
-        Raises
-        ------
-        CheckpointError
-            One cannot be read, or is damaged.
-        """
-        if self.manifest.get("cut") and (why := what_is_no_cut(self.manifest["parts"], self.manifest["groups"])):
+        """Raise a CheckpointError if a file is damaged or unreadable, or the cut is not consistent."""
+        if self.manifest.get("cut") and (why := why_inconsistent(self.manifest["parts"], self.manifest["groups"])):
             raise CheckpointError(f"{self.url}: {why}")
         for file in self._files:
             self._content(file)
 
     def _content(self, file: str) -> bytes:
-        """Return the bytes of a file, which are those that were written."""
+        """Return the bytes of a file after checking them."""
         url, expected = fs.join(self.url, file), self._files[file]
         try:
             content = self._read_file(file)
         except DataError as error:
             raise CheckpointError(f"{url}: cannot be read: {error}") from error
         if content is None:
-            raise CheckpointError(f"{url}: cannot be read: it is not there.")
+            raise CheckpointError(f"{url}: cannot be read: the file is missing.")
         kinds = [kind for kind in CHECKSUMS if kind in expected]
         if not kinds or any(expected[kind] != CHECKSUMS[kind](content) for kind in kinds):
             raise CheckpointError(

@@ -1,4 +1,4 @@
-"""InitialValues: values that a job takes from checkpoints for its params."""
+"""InitialValues: values for the params of a job, taken from checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 
 
 class _Source(NamedTuple):
-    """A checkpoint to read, and where the job or the command names it."""
+    """A checkpoint to read, and the place in the job or command that names it."""
 
     url: str
     path: tuple[str | int, ...]
@@ -27,20 +27,10 @@ class _Source(NamedTuple):
 
 
 class InitialValues:
-    """Values of params by name, from several checkpoints. These are read on first use.
+    """Values of params by name, from several checkpoints, ``urls``, that are read on first use.
 
-    Parameters
-    ----------
-    job : JobConf
-    init_from : sequence of str
-        URLs of checkpoints, instead of the job's ``checkpoint_path``. Later ones win.
-    averaged : bool
-        Take the moving averages of params, if the job keeps some.
-
-    Attributes
-    ----------
-    urls : list of str
-        URLs of the checkpoints, as given.
+    ``init_from`` are URLs of checkpoints that replace the job's ``checkpoint_path``; later ones win. With ``averaged``
+    the moving averages of params are taken, if the job keeps them.
     """
 
     def __init__(self, job: JobConf, init_from: Sequence[str] = (), averaged: bool = False) -> None:
@@ -55,7 +45,7 @@ class InitialValues:
 
     @classmethod
     def of(cls, values: Mapping[str, Stored], learned: Learned | None = None) -> InitialValues:
-        """Return values that are in memory, by the names of their params, and what is known of the training data."""
+        """Return values in memory, by the names of their params, and what was learned from the training data."""
         initial = cls.__new__(cls)
         initial._sources, initial.urls, initial._loaded, initial._learned = [], [], None, learned
         initial._averaged = None
@@ -63,7 +53,7 @@ class InitialValues:
         return initial
 
     def _load(self) -> dict[str, tuple[Stored, _Source]]:
-        """Read all checkpoints; one error lists all that cannot be read."""
+        """Read all checkpoints; one error lists all unreadable ones."""
         if self._loaded is None:
             loaded = dict(self._in_memory)
             for source, params in self._read(partial(load_values, averaged=self._averaged)):
@@ -72,7 +62,7 @@ class InitialValues:
         return self._loaded
 
     def _read(self, reader: Callable[[str], T]) -> list[tuple[_Source, T]]:
-        """Return the result of a function for each checkpoint."""
+        """Call a function with the URL of each checkpoint; return the results."""
         results, problems = [], []
         for source in self._sources:
             try:
@@ -84,30 +74,18 @@ class InitialValues:
         return results
 
     def release(self) -> None:
-        """Release the memory of what has been read; it is read again when it is asked for."""
+        """Release the memory of the values; they are read again on demand."""
         self._loaded = None
 
     def learned(self) -> Learned:
-        """Return what the checkpoints keep of the training data; files of SINGA have nothing.
-
-        Raises
-        ------
-        UnusableCheckpointError
-            A checkpoint cannot be read.
-        """
+        """Return what was learned of the training data; UnusableCheckpointError if unreadable."""
         return self._learned or Learned.of(*(manifest for _, manifest in self._read(load_manifest)))
 
     def __contains__(self, name: object) -> bool:
         return name in self._load()
 
     def get(self, name: str, shape: tuple[int, ...]) -> tuple[np.ndarray[Any, Any], int]:
-        """Return the values of a param in the shape that a net needs, and their version.
-
-        Raises
-        ------
-        UnusableCheckpointError
-            A checkpoint cannot be read, or has values of another shape.
-        """
+        """Return the values of a param in a shape, and their version; UnusableCheckpointError if unfit."""
         stored, source = self._load()[name]
         values = stored.fit(shape)
         if values is None:
@@ -116,19 +94,9 @@ class InitialValues:
         return values, stored.version
 
     def check(self, shapes: Iterable[tuple[str, tuple[int, ...]]], *, complete: bool = False) -> None:
-        """Check that the checkpoints fit a net with these params.
+        """Check that the checkpoints fit a net with these params, with ``complete`` all of them.
 
-        Parameters
-        ----------
-        shapes : iterable of (str, tuple of int)
-            Name and shape of each param.
-        complete : bool
-            Whether each param must be in a checkpoint.
-
-        Raises
-        ------
-        UnusableCheckpointError
-            A checkpoint cannot be read, or values have another shape, or no params match; lists all problems.
+        UnusableCheckpointError lists all problems: unreadable checkpoints, values of another shape, no matching param.
         """
         wanted, loaded = dict(shapes), self._load()
         problems: list[Problem] = []

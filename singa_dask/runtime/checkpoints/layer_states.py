@@ -1,4 +1,4 @@
-"""States of layers in checkpoints, such as the hidden state of a recurrent layer: taken, written, read and restored."""
+"""Copy, save, read and restore the states of layers, such as the hidden state of a recurrent layer."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ class LayerState(NamedTuple):
     Attributes
     ----------
     phase : str
-        Of the net: train, validation or test.
-    layer : str
+        ``"train"``, ``"validation"`` or ``"test"``.
     outputs : list of list of int
-        Shapes of the layer's outputs; the state of a layer with other shapes does not fit.
+        Shapes of the layer's outputs; the state fits only a layer with the same ones.
     arrays : tuple of ndarray
         Copies in host memory.
     on_host : tuple of bool
-        Which of them the layer keeps in host memory although the net is on a GPU.
+        Whether the layer keeps each array in host memory although the net is on a GPU.
     """
 
     phase: str
@@ -39,18 +38,7 @@ class LayerState(NamedTuple):
 
 
 def take_states(nets: Mapping[str, NeuralNet]) -> list[LayerState]:
-    """Return copies of the states of all layers of a worker.
-
-    Parameters
-    ----------
-    nets : mapping of str to NeuralNet
-        By phase.
-
-    Raises
-    ------
-    CheckpointError
-        A state is not of numbers.
-    """
+    """Return copies of the states of a worker's layers; CheckpointError for Python objects."""
     taken = []
     for phase, net in nets.items():
         on_gpu = net.ops.device.startswith("cuda:")
@@ -64,13 +52,13 @@ def take_states(nets: Mapping[str, NeuralNet]) -> list[LayerState]:
 
 
 def _output_shapes(net: NeuralNet, name: str) -> list[list[int]]:
-    """Return the shapes of the outputs of a layer, of its first copy if there are several; empty if it is not here."""
+    """Return the output shapes of a layer, or of its first copy; empty if it is not in this net."""
     layer = next((layer for layer in net.layers if layer.conf_name == name), None)
     return [list(map(int, feature.shape)) for feature in layer.features] if layer else []
 
 
 def restore_states(nets: Mapping[str, NeuralNet], states: Iterable[LayerState]) -> list[str]:
-    """Give layers their states back; return the names of the layers that are not here, or have other shapes."""
+    """Restore the states of layers; return the names of layers that are not here or have other shapes."""
     unfit = []
     for state in states:
         net = nets.get(state.phase)
@@ -85,14 +73,14 @@ def restore_states(nets: Mapping[str, NeuralNet], states: Iterable[LayerState]) 
 
 
 def write_states(save: Save, group: int, worker: int, states: Sequence[LayerState]) -> dict[str, Any]:
-    """Save the states of one worker; return their description for the manifest, as `write_part`."""
+    """Save the states of one worker; return their description for the manifest."""
     arrays, layers = {}, []
     for state in states:
         described = []
         for index, (array, on_host) in enumerate(zip(state.arrays, state.on_host, strict=True)):
             key = f"{state.phase}/{state.layer}/{index}"
             arrays[key] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            # the text of bfloat16 is only its name
+            # the dtype string of bfloat16 does not identify it, only its name does
             dtype = array.dtype.str if np.dtype(array.dtype.str) == array.dtype else array.dtype.name
             described.append({"key": key, "dtype": dtype, "shape": list(array.shape), "on_host": on_host})
         layers.append({"phase": state.phase, "layer": state.layer, "outputs": state.outputs, "arrays": described})
@@ -101,13 +89,7 @@ def write_states(save: Save, group: int, worker: int, states: Sequence[LayerStat
 
 
 def read_states(checkpoint: Checkpoint, group: int, worker: int) -> list[LayerState]:
-    """Return the states of one worker; empty if it had none.
-
-    Raises
-    ------
-    CheckpointError
-        They cannot be read, or are damaged.
-    """
+    """Return the states of one worker, empty if it had none; CheckpointError if damaged."""
     states = []
     for part in checkpoint.manifest.get("states", ()):
         if (part["group"], part["worker"]) != (group, worker):

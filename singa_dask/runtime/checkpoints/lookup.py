@@ -1,4 +1,4 @@
-"""Find the checkpoint that a URL means, and load its values and manifest."""
+"""Find the checkpoint that a URL refers to, and load its values and manifest."""
 
 from __future__ import annotations
 
@@ -25,13 +25,8 @@ T = TypeVar("T")
 def find(url: str) -> str:
     """Return the newest complete checkpoint at ``url``: a step, a checkpoint directory or a run directory.
 
-    Every file of it is read and compared with its checksum. In place of a damaged one the next older good one is
-    returned, with a warning, unless ``url`` names the step.
-
-    Raises
-    ------
-    CheckpointError
-        There is none, or none is good.
+    The checksums of all its files are verified. If the newest one is damaged, an older one is returned with a warning,
+    unless ``url`` is a step. CheckpointError if there is none, or all are damaged.
     """
     return _use_newest(url, _verified)
 
@@ -42,7 +37,7 @@ def _verified(checkpoint: Checkpoint) -> str:
 
 
 def find_unverified(url: str) -> str | None:
-    """Return the newest checkpoint at ``url`` (see `find`) whose manifest is good; None if there is none."""
+    """Return the newest checkpoint at ``url`` (see `find`) with a readable manifest, or None."""
     for candidate in _candidates(url):
         with suppress(CheckpointError):
             return Checkpoint(candidate).url
@@ -50,7 +45,7 @@ def find_unverified(url: str) -> str | None:
 
 
 def first_steps(checkpoint: str | None) -> dict[int, int]:
-    """Return the first step of each worker group of a run that goes on from a checkpoint; empty without one."""
+    """Return the first step of each worker group that resumes from a checkpoint; empty without one."""
     if checkpoint is None:
         return {}
     found = Checkpoint(checkpoint)
@@ -58,12 +53,12 @@ def first_steps(checkpoint: str | None) -> dict[int, int]:
 
 
 def has_checkpoints(url: str) -> bool:
-    """Return whether there are complete checkpoints at ``url`` (see `find`), good or damaged."""
+    """Return whether there are complete checkpoints at ``url`` (see `find`), even damaged ones."""
     return bool(_candidates(url))
 
 
 def _candidates(url: str) -> list[str]:
-    """Return the complete checkpoints at ``url``, the newest first."""
+    """Return the complete checkpoints at ``url``, newest first."""
     if fs.exists(fs.join(url, MANIFEST)):
         return [url]
     steps = find_steps(url)
@@ -71,14 +66,9 @@ def _candidates(url: str) -> list[str]:
 
 
 def _use_newest(url: str, use: Callable[[Checkpoint], T], restores_best: bool = False) -> T:
-    """Return what a function makes of the newest checkpoint at ``url`` that it does not find damaged.
+    """Return ``use(checkpoint)`` for the newest undamaged checkpoint at ``url``.
 
-    With ``restores_best`` of the one that the newest of a run calls the best, if `best_step` has any.
-
-    Raises
-    ------
-    CheckpointError
-        There is none, or all are damaged, or ``url`` names a step that is damaged, or one cannot be read just now.
+    With ``restores_best`` use the best checkpoint of a run instead, if `best_step` names one.
     """
     candidates, problems = _candidates(url), []
     for candidate in candidates:
@@ -96,7 +86,7 @@ def _use_newest(url: str, use: Callable[[Checkpoint], T], restores_best: bool = 
             cause = error.__cause__
             unreadable = isinstance(cause, DataError) and not isinstance(cause.__cause__, FileNotFoundError)
             if unreadable or best >= 0:
-                raise  # it is there but could not be read now, e.g. because a network is down
+                raise  # temporarily unreadable, e.g. because a network is down
             problems.append(str(error))
             continue
         for problem in problems:
@@ -112,7 +102,7 @@ def _use_newest(url: str, use: Callable[[Checkpoint], T], restores_best: bool = 
 
 
 def _older_than(url: str) -> str:
-    """Return advice for somebody who has named a damaged step: the older ones that are good."""
+    """Return advice for a user who has named a damaged step: the older undamaged ones."""
     directory, _, name = url.rstrip("/").rpartition("/")
     match = re.fullmatch(r"step-(\d+)", name)
     steps = find_steps(directory or ".") if match else {}
@@ -136,16 +126,12 @@ def find_steps(url: str) -> dict[int, str]:
 
 
 def load_values(url: str, averaged: bool | None = None) -> dict[str, Stored]:
-    """Return the values of all params at ``url``, by name; see `find_values`. A damaged one is replaced as by `find`.
+    """Return the values of all params at ``url`` by name; see `find_values` and `find`.
 
-    ``averaged``: their moving averages, as ``updater.ema_decay`` says; None takes the params without a word.
-
-    Raises
-    ------
-    CheckpointError
-        There is no checkpoint, or it is damaged; or it has no averages.
+    ``averaged``: return moving averages, as ``updater.ema_decay`` says, or raise a CheckpointError if there are none;
+    None returns the params without a warning.
     """
-    place = _place_of_values(url)
+    place = _resolve(url)
     if not _is_file(place):
         return _use_newest(place, partial(_values, averaged=averaged), restores_best=True)
     if averaged:
@@ -172,19 +158,19 @@ def _values(stored: Checkpoint, averaged: bool | None) -> dict[str, Stored]:
 
 
 def load_manifest(url: str) -> dict[str, Any]:
-    """Return the manifest at ``url`` (see `find_values`), for `Learned.of`; empty for files of SINGA."""
-    place = _place_of_values(url)
+    """Return the manifest at ``url`` (see `find_values`); empty for files of SINGA."""
+    place = _resolve(url)
     return {} if _is_file(place) else _use_newest(place, lambda checkpoint: checkpoint.manifest, restores_best=True)
 
 
 def find_values(url: str) -> str:
-    """Return the URL of the checkpoint that a URL means: a step, or a file of SINGA.
+    """Return the URL of the checkpoint that a URL refers to: a step, or a file of SINGA.
 
     Parameters
     ----------
     url : str
-        A step, a checkpoint directory, a run directory, or a workspace, also of SINGA: the newest checkpoint in it, or
-        the best one, if ``early_stopping.restore_best`` says so.
+        A step, a checkpoint directory, a run directory, or a workspace, also of SINGA: the newest checkpoint there, or
+        the best one if ``early_stopping.restore_best`` is set.
         Or a file of SINGA, ``<workspace>/checkpoint/step<n>-worker<i>``; if it does not exist, step ``n`` of the newest
         run in this workspace.
 
@@ -193,12 +179,12 @@ def find_values(url: str) -> str:
     CheckpointError
         There is none.
     """
-    place = _place_of_values(url)
+    place = _resolve(url)
     return place if _is_file(place) else _use_newest(place, lambda checkpoint: checkpoint.url, restores_best=True)
 
 
-def _place_of_values(url: str) -> str:
-    """Return the file, step or run that a URL means; see `find_values`."""
+def _resolve(url: str) -> str:
+    """Return the file, step or run that a URL refers to; see `find_values`."""
     place = singa_checkpoint.parse(url)
     if place and not fs.exists(url):
         return _find_step(url, *place)
@@ -215,7 +201,7 @@ def _place_of_values(url: str) -> str:
 
 
 def best_step(manifest: Mapping[str, Any]) -> int:
-    """Return the step whose params are to be restored, -1 if they are the newest."""
+    """Return the step whose params are to be restored; -1 for the newest one."""
     stopping = manifest.get("early_stopping", {})
     return int(stopping["best_step"]) if stopping.get("restore_best") else -1
 
@@ -238,13 +224,13 @@ def _newest(steps: Iterable[str]) -> str:
 
 
 def _find_step(url: str, directory: str, step: int) -> str:
-    """Return the checkpoint of a step for the path that SINGA gives to the file of a worker."""
+    """Return the checkpoint of a step in the workspace of a SINGA file that does not exist."""
     workspace = directory.removesuffix("/checkpoint") if directory != "checkpoint" else "."
     runs = _runs(workspace)
     if same_step := [steps[step] for steps in runs.values() if step in steps]:
         return _newest(same_step)
     others = sorted({each for steps in runs.values() for each in steps} | set(singa_checkpoint.steps(directory)))
-    there = f"it has those of steps {', '.join(map(str, others))}" if others else "it has none"
+    there = f"steps {', '.join(map(str, others))} are there" if others else "there is no checkpoint"
     todo = f"Name one of these, or train for {step} steps first." if others else "Run the job of that workspace first."
     raise CheckpointError(
         f"{url}: not found. Expected this file, as SINGA writes it, or a checkpoint of step {step} by a run in the "

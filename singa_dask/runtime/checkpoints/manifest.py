@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: JSON that ends with a checksum of itself, and has those of all files.
+"""Encode and decode the manifest of a checkpoint: JSON with checksums of all files and itself.
 
 Manifests of older versions have no checksum of their own.
 """
@@ -14,20 +14,20 @@ from typing import Any
 from singa_dask.errors import CheckpointError
 
 
-def name_of_life(file: str, life: int) -> str:
-    """Return the name of a file in a life of the job, e.g. ``part-0-of-2.life-3.safetensors``; life 0 is not named."""
+def incarnation_name(file: str, life: int) -> str:
+    """Return the name of a file in an incarnation of the job: ``part-0-of-2.life-3.safetensors``."""
     stem, _, suffix = file.rpartition(".")
     return f"{stem}.life-{life}.{suffix}" if life else file
 
 
-def life_of(file: str) -> int:
-    """Return the life of the job in which a file was written, by its name."""
+def incarnation_of(file: str) -> int:
+    """Return the incarnation of the job in which a file was written, from its name."""
     match = re.search(r"\.life-(\d+)\.", file)
     return int(match[1]) if match else 0
 
 
 def index_of(file: str) -> str:
-    """Return what the files of one part have in common, in all steps and lives: ``part-<i>-of-<k>``."""
+    """Return the common name of a part in all steps and incarnations, e.g. ``part-0-of-2``."""
     return file.rpartition("/")[2].partition(".")[0]
 
 
@@ -44,25 +44,24 @@ def encode_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
         From `write_part`.
     facts : dict
         ``job``, ``step``, ``seed``, ``groups``, ``deals``, and ``params``: {name: {shape, dtype}}, with ``parts`` {key:
-        [axis, start, stop]} if servers have parts of a param; ``class_names``: {input layer: names} if known;
-        ``tables``: {input layer: facts of its columns}, see `TableFacts.to_dict`; ``scalings``: {input layer: mean and
-        std}, see `Scaling.to_dict`; ``cut``: whether it is a consistent cut, of several worker groups, see
-        `what_is_no_cut`.
+        [axis, start, stop]} if servers store shards of a param; ``class_names``: {input layer: names} if known;
+        ``tables``: {input layer: `TableFacts.to_dict`}; ``scalings``: {input layer: `Scaling.to_dict`}; ``cut``:
+        whether it is a consistent cut of several worker groups, see `why_inconsistent`.
     """
     body = json.dumps(make_manifest(parts, facts), indent=1).encode()
     return body.removesuffix(b"\n}") + _checksum_lines(body)
 
 
 def make_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest, see `encode_manifest`, without the checksum that its bytes have."""
-    # "checksum" says that there has to be one, should its own key be damaged
+    """Return a manifest, see `encode_manifest`, without its own checksum."""
+    # "checksum" announces the sha256 at the end, so that a damaged last key is noticed
     return {"format": FORMAT, "checksum": "sha256", **facts, "parts": list(parts)}
 
 
-def what_is_no_cut(parts: Sequence[Mapping[str, Any]], groups: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return why a checkpoint of several worker groups is no consistent cut; empty if it is one.
+def why_inconsistent(parts: Sequence[Mapping[str, Any]], groups: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return why a checkpoint of several worker groups is not a consistent cut; empty if it is one.
 
-    It is, if all values have of each group the gradients of just the steps before its position.
+    In a consistent cut every value has, of each group, exactly the gradients of the steps before the group's position.
     """
     for tensor in _trained(parts):
         for group, position in groups.items():
@@ -76,7 +75,7 @@ def what_is_no_cut(parts: Sequence[Mapping[str, Any]], groups: Mapping[str, Mapp
 
 
 def newest_step(parts: Sequence[Mapping[str, Any]], group: str) -> int:
-    """Return the newest step of a worker group that all values have the gradient of; -1 if none."""
+    """Return the newest step of a worker group that is applied to all values; -1 if none."""
     return min((_newest_step_of(tensor, group) for tensor in _trained(parts)), default=-1)
 
 
@@ -85,25 +84,19 @@ def _newest_step_of(tensor: Mapping[str, Any], group: str) -> int:
 
 
 def _trained(parts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the values of the params of which any has gradients of any worker group."""
+    """Return the values of all params that have gradients of any worker group."""
     values = [tensor for part in parts for tensor in part["tensors"] if tensor["what"] == "value"]
     trained = {tensor["param"] for tensor in values if tensor.get("applied")}
     return [tensor for tensor in values if tensor["param"] in trained]
 
 
 def _checksum_lines(body: bytes) -> bytes:
-    """Return the end of a manifest: the checksum of the manifest without it, as its last key."""
+    """Return the end of a manifest: its checksum as the last key."""
     return f',\n "sha256": "{hashlib.sha256(body).hexdigest()}"\n}}'.encode()
 
 
 def decode_manifest(url: str, content: bytes) -> dict[str, Any]:
-    """Return the content of a manifest.
-
-    Raises
-    ------
-    CheckpointError
-        It is damaged, or of another format.
-    """
+    """Return the content of a manifest; CheckpointError if it is damaged, or has another format."""
     try:
         manifest = json.loads(content)
     except ValueError as error:
@@ -113,7 +106,7 @@ def decode_manifest(url: str, content: bytes) -> dict[str, Any]:
     if "checksum" in manifest or "sha256" in manifest:
         end = len(_checksum_lines(b""))
         if content[-end:] != _checksum_lines(content[:-end] + b"\n}"):
-            raise CheckpointError(f"{url}: damaged: its checksum is not the one in it.")
+            raise CheckpointError(f"{url}: damaged: its checksum does not match its content.")
     if manifest.get("format") != FORMAT:
         raise CheckpointError(f"{url}: format {manifest.get('format')!r} is not known. This version reads {FORMAT!r}.")
     return manifest

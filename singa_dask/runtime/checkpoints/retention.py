@@ -1,4 +1,4 @@
-"""Retention: deletes the checkpoints of a run that are not kept."""
+"""Retention: delete the checkpoints of a run that are not kept."""
 
 from __future__ import annotations
 
@@ -13,24 +13,16 @@ from singa_dask.errors import CheckpointError, SingaError
 from singa_dask.runtime.checkpoints.author import NOBODY, Author
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, step_url
 from singa_dask.runtime.checkpoints.lookup import best_step
-from singa_dask.runtime.checkpoints.manifest import MANIFEST, life_of
+from singa_dask.runtime.checkpoints.manifest import MANIFEST, incarnation_of
 
 logger = logging.getLogger(__name__)
 
 
 class Retention:
-    """Deletes old checkpoints of a run, as ``keep_checkpoints`` says.
+    """Deletes old checkpoints of a run, as ``keep_checkpoints`` says; by default none that are complete.
 
-    Parameters
-    ----------
-    directory : str
-        URL of the directory with the ``step-<n>`` directories.
-    conf : KeepConf, optional
-        By default all that are complete are kept.
-    restores_best : bool
-        Keep the best by ``early_stopping`` as well.
-    author : Author
-        Who deletes them.
+    ``directory`` contains the ``step-<n>`` directories. With ``restores_best`` the best one by ``early_stopping`` stays
+    too.
     """
 
     def __init__(
@@ -42,16 +34,16 @@ class Retention:
         self._all = conf is None
         self._conf = conf = conf or KeepConf()
         self._sign = -1.0 if is_less_better(conf.metric, conf.mode) else 1.0
-        # metric of each complete checkpoint that has been read: (value, step of its test)
+        # value and test step of the metric in each complete checkpoint read so far
         self._values: dict[int, tuple[float, int] | None] = {}
 
     def tidy(self, step: int, files: Collection[str], pending: Collection[int] = (), last: bool = False) -> None:
-        """Delete older checkpoints that are not to be kept, now that the one of ``step``, with ``files``, is complete.
+        """Delete older checkpoints once the checkpoint of ``step``, with ``files``, is complete.
 
-        What killed processes have left is deleted too: incomplete checkpoints, except those of ``pending`` steps, and
-        other files in the directory of this one. Later ones stay, and so do files of newer lives. Unless it is the
-        ``last`` of the job, the newest one before it stays, too: the job starts again from there if it loses processes
-        before the scheduler knows of the new one. If that fails, log a warning and continue.
+        - Incomplete checkpoints except those of ``pending`` steps, and unknown files beside ``files``, are deleted.
+        - Later checkpoints and files of newer incarnations stay.
+        - The newest checkpoint before ``step`` stays unless ``last``: the job restarts from it if it loses processes
+          before the scheduler knows of the new one.
         """
         try:
             steps = [int(match[1]) for name in fs.ls(self._directory) if (match := re.fullmatch(r"step-(\d+)", name))]
@@ -65,7 +57,7 @@ class Retention:
                 self._delete(other)
             url = step_url(self._directory, step)
             for name in set(fs.ls(url)).difference(files, [MANIFEST]):
-                if life_of(name) <= self._author.life:
+                if incarnation_of(name) <= self._author.life:
                     self._author.check(url)
                     fs.remove_tree(fs.join(url, name))
         except (OSError, SingaError) as error:
@@ -79,7 +71,7 @@ class Retention:
         return True
 
     def _value(self, step: int) -> tuple[float, int] | None:
-        """Return the metric that decides of a checkpoint, and the step of its test; None if it has none."""
+        """Return value and test step of the metric that ranks a checkpoint; None if it has none."""
         metric = None
         if self._conf.best:
             with suppress(CheckpointError):
@@ -90,7 +82,7 @@ class Retention:
     def _kept(self, steps: Collection[int]) -> set[int]:
         """Return the complete steps to keep: the newest and the best; among equals the oldest.
 
-        Of several checkpoints with the value of the same test, only the first counts as best.
+        Of several checkpoints after the same test only the first counts as best.
         """
         measured: dict[int, tuple[float, int]] = {}
         for step in sorted(steps):
@@ -102,7 +94,7 @@ class Retention:
         return {*sorted(steps)[-self._conf.last :], *best}
 
     def _delete(self, step: int) -> None:
-        """Delete a checkpoint, the manifest first, so that it is incomplete from then on."""
+        """Delete a checkpoint, the manifest first, so that it counts as incomplete."""
         url = step_url(self._directory, step)
         self._author.check(url)
         fs.remove_tree(fs.join(url, MANIFEST))

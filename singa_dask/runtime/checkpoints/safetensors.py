@@ -1,4 +1,4 @@
-"""Encode tensors as safetensors, without copying them more than once, or at all to write them to a file."""
+"""Encode tensors in the safetensors format without copying them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,9 @@ DTYPES = ("U8", "I8", "I16", "U16", "F16", "I32", "U32", "F32", "F64", "I64", "U
 def tensor_chunks(
     tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
 ) -> list[bytes | memoryview]:
-    """Return the bytes of a safetensors file in order: its header, and views of the arrays.
+    """Return the header of a safetensors file, and views of contiguous little-endian arrays.
 
-    They are those of ``safetensors.numpy.save``, which copies each tensor three times.
-
-    Parameters
-    ----------
-    tensors : mapping of str to ndarray
-        By name: contiguous arrays of integers or floats of NumPy, little-endian.
-    metadata : mapping of str to str, optional
+    The bytes equal those of ``safetensors.numpy.save``, which copies each tensor three times.
     """
     dtypes = {name: f"{array.dtype.kind.upper()}{8 * array.itemsize}" for name, array in tensors.items()}
     ordered = sorted(tensors, key=lambda name: (-DTYPES.index(dtypes[name]), name))

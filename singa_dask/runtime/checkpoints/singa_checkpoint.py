@@ -1,7 +1,7 @@
-"""Read checkpoints of SINGA: the files of the workers of a group, joined.
+"""Read checkpoints of SINGA, joining the files of the workers of a group.
 
 Worker ``i`` of SINGA writes ``<workspace>/checkpoint/step<n>-worker<i>`` with the params of its partition, or an empty
-file. The other workers use the same names for their parts of a param.
+file. Workers use the same param name for their shards of a param.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Stored(NamedTuple):
     Attributes
     ----------
     values : ndarray
-        In the shape of the param, or of a part of it.
+        The param, or a shard of it.
     version : int
         Number of updates applied.
     parts : tuple of ndarray
@@ -56,7 +56,7 @@ class Stored(NamedTuple):
 
 
 def parse(url: str) -> tuple[str, int] | None:
-    """Return directory and step if a path is that of a worker's file of SINGA, else None."""
+    """Return directory and step of the path of a worker's file of SINGA; None for other paths."""
     directory, _, name = url.rpartition("/")
     match = WORKER_FILE.fullmatch(name)
     return (directory or ".", int(match[1])) if match else None
@@ -72,7 +72,7 @@ def steps(directory: str) -> dict[int, list[str]]:
 
 
 def newest_files(url: str) -> list[str]:
-    """Return the files of the last step in a workspace or checkpoint directory of SINGA; empty if there are none."""
+    """Return the files of the last step in a workspace or checkpoint directory of SINGA."""
     for directory in (fs.join(url, "checkpoint"), url):
         if files := steps(directory):
             return files[max(files)]
@@ -82,13 +82,8 @@ def newest_files(url: str) -> list[str]:
 def read(url: str) -> dict[str, Stored]:
     """Read a file of SINGA, and the files of the other workers of its step in the same directory.
 
-    For each param the values of the file itself come first; those of all workers are kept as parts. Empty files are
-    skipped.
-
-    Raises
-    ------
-    CheckpointError
-        A file is damaged or of another format, or all files are empty.
+    Values in the file itself take precedence; those of all workers are kept as parts. Empty files are skipped.
+    CheckpointError if a file is damaged or of another format, or all are empty.
     """
     files = [url]
     if place := parse(url):
@@ -103,9 +98,7 @@ def read(url: str) -> dict[str, Stored]:
             if file.rpartition("/")[2] == url.rpartition("/")[2]:
                 own[plain] = param
     if not names:
-        raise CheckpointError(
-            f"{url}: no params: this file of SINGA's is empty, as are those of other workers beside it."
-        )
+        raise CheckpointError(f"{url}: no params: this file and those of the other workers of SINGA are empty.")
     return {
         name: Stored((first := own.get(name, parts[0])).values, first.version, tuple(part.values for part in parts))
         for name, parts in names.items()

@@ -1,7 +1,7 @@
-"""Snapshots: checkpoints in the memory of processes, for a new life of a job.
+"""Snapshots: checkpoints in the memory of processes, from which a job restarts.
 
-A snapshot has the same parts and the same manifest as a checkpoint, but no file. Each part is kept by the process
-of its server, and by others; the manifest says by which.
+A snapshot has the parts and the manifest of a checkpoint. Each part is held by the process of its server and by others,
+which the manifest lists.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from singa_dask.fs.checksums import checksum_of
-from singa_dask.runtime.checkpoints.manifest import index_of, life_of, name_of_life
+from singa_dask.runtime.checkpoints.manifest import incarnation_name, incarnation_of, index_of
 
 Keep = Callable[[int, str, bytes, int], list[str]]
-"""(step, file, content, known) -> the addresses of the processes that keep the part from now on.
+"""(step, file, content, known) -> the addresses of the processes that hold the part now.
 
-``known`` is the step of the newest snapshot that the scheduler has, whose part stays."""
+``known`` is the step of the newest snapshot that the scheduler has; its part is not replaced."""
 
 
 class Part(NamedTuple):
@@ -28,15 +28,10 @@ class Part(NamedTuple):
 
 
 class SnapshotStore:
-    """Parts of snapshots that one process keeps, for any number of jobs. Thread-safe.
+    """Parts of snapshots that one process holds, by job and name, for any number of jobs. Thread-safe.
 
-    Of each part at most two steps stay: the newest, which may belong to a snapshot that is not complete, and that of
-    the newest snapshot that the scheduler has, from which the job starts again.
-
-    Attributes
-    ----------
-    jobs : dict of str to dict
-        By job: the parts by name.
+    At most two steps of each part stay: the newest, whose snapshot may be incomplete, and that of the newest snapshot
+    that the scheduler has.
     """
 
     def __init__(self) -> None:
@@ -44,22 +39,13 @@ class SnapshotStore:
         self._lock = threading.Lock()
 
     def put(self, job_id: str, file: str, step: int, content: bytes, known: int) -> None:
-        """Keep a part; drop those of other steps but that of the step ``known``.
+        """Keep a part, named as in the manifest; drop parts of other steps except ``known``.
 
-        A part is not kept if there is one of a newer life: its process was replaced, and does not know it yet.
-
-        Parameters
-        ----------
-        job_id : str
-        file : str
-            Name of the part in the manifest, which no other part of the job has: it has the step and the life.
-        step : int
-        content : bytes
-        known : int
+        A part is ignored if one of a newer incarnation is here: its process was replaced and does not know it yet.
         """
         with self._lock:
             parts, index = self.jobs.get(job_id, {}), index_of(file)
-            if any(life_of(each) > life_of(file) for each in parts if index_of(each) == index):
+            if any(incarnation_of(each) > incarnation_of(file) for each in parts if index_of(each) == index):
                 return
             left = {each: part for each, part in parts.items() if part.step == known or index_of(each) != index}
             self.jobs[job_id] = {**left, file: Part(step, content)}
@@ -79,14 +65,11 @@ class SnapshotStore:
 def keep_in_memory(
     keep: Keep, step: int, known: int, file: str, chunks: Sequence[bytes | memoryview], life: int = 0
 ) -> dict[str, Any]:
-    """Keep a file of a snapshot in memory.
+    """Keep a file of a snapshot in memory; return its description.
 
-    Returns
-    -------
-    dict
-        Its ``file`` name, which has the step, length in ``bytes`` and ``crc32c``; ``holders``, the addresses of the
-        processes that keep it; and ``seconds``, the time that this took.
+    That is its ``file`` name, which contains the step; its length in ``bytes``; ``crc32c``; ``holders``, the addresses
+    of the processes that hold it; and the ``seconds`` that this took.
     """
-    started, content, file = time.perf_counter(), b"".join(chunks), f"step-{step}/{name_of_life(file, life)}"
+    started, content, file = time.perf_counter(), b"".join(chunks), f"step-{step}/{incarnation_name(file, life)}"
     facts = {"file": file, "bytes": len(content), "crc32c": checksum_of(content)}
     return {**facts, "holders": keep(step, file, content, known), "seconds": time.perf_counter() - started}

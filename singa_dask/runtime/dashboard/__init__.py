@@ -1,6 +1,6 @@
-"""Shows jobs in a browser and to Prometheus, by the HTTP server of the Dask scheduler.
+"""Show jobs in a browser and to Prometheus, through the HTTP server of the Dask scheduler.
 
-Nothing here knows how a job is run: the scheduler plug-in hands over functions that describe its jobs.
+This package does not run jobs: the scheduler plug-in passes it functions that describe them.
 """
 
 __all__: list[str] = []

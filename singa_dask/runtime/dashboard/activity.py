@@ -1,4 +1,4 @@
-"""Activity: what the workers of a job do: how fast they are, and what they wait for."""
+"""Activity: how fast the workers of a job are, and what they wait for."""
 
 from __future__ import annotations
 
@@ -10,25 +10,18 @@ from typing import Any, NamedTuple
 from singa_dask.runtime.dashboard.curves import Curves, rounded
 
 WAITS = ("data", "params", "peers")
-"""What a worker waits for: records, values of params, other workers of its group."""
+"""Causes for which a worker waits: records, values of params, other workers of its group."""
 WINDOW_S = 10.0
 SLOW = 1.5
-"""A worker is slow if a step takes it so many times as long to compute as the median worker."""
+"""A worker is slow if its step takes this many times as long to compute as that of the median worker."""
 MIN_STEPS = 3
 
 
 class Sample(NamedTuple):
-    """What a worker has told with a heartbeat.
+    """Progress of one worker, from a heartbeat of its process.
 
-    Attributes
-    ----------
-    time : float
-        Seconds, of the scheduler's clock.
-    step : int
-    step_s : float
-        Duration of all steps so far.
-    waits : tuple of float
-        Seconds so far, in the order of `WAITS`.
+    ``time`` is in seconds on the scheduler's clock, ``step_s`` the duration of all steps so far, and ``waits`` the
+    seconds waited so far, in the order of `WAITS`.
     """
 
     time: float
@@ -38,14 +31,7 @@ class Sample(NamedTuple):
 
 
 class Activity:
-    """Curves of one job, and what each of its workers has done in the last seconds.
-
-    Attributes
-    ----------
-    curves : Curves
-    lr : float or None
-        The newest learning rate.
-    """
+    """Curves of one job, its newest learning rate ``lr``, and the recent progress of each of its workers."""
 
     def __init__(self) -> None:
         self.curves = Curves()
@@ -55,24 +41,20 @@ class Activity:
         self._bytes: dict[int, tuple[int, int]] = {}
 
     def add_event(self, event: Mapping[str, Any]) -> None:
-        """Take an event of the job; metrics are means over the workers of a group."""
+        """Add an event of the job; its metrics are means over the workers of a group."""
         if event["event"] == "metrics":
             self.curves.add(event)
             self.lr = event.get("lr", self.lr)
-        elif event["event"] == "placed":  # units have begun again, perhaps in fewer processes
+        elif event["event"] == "placed":  # units have started again, perhaps in fewer processes
             self._first.clear()
             self._samples.clear()
             self._bytes.clear()
 
     def add_progress(self, progress: Mapping[str, Any], time: float) -> None:
-        """Take what a process of the job has sent with a heartbeat at a time.
+        """Add what a process of the job has sent with a heartbeat at a time in seconds.
 
-        Parameters
-        ----------
-        progress : mapping
-            ``process``; ``workers``: of each its step, the duration of its steps, and of its waits, in seconds;
-            ``bytes``: sent to and received from other processes.
-        time : float
+        ``progress`` has ``process``; ``workers``: step, duration of all steps and waits of each, in seconds; and
+        ``bytes`` sent to and received from other processes.
         """
         self._bytes[progress["process"]] = tuple(progress["bytes"])
         for unit, (step, step_s, *waits) in progress["workers"].items():
@@ -81,7 +63,7 @@ class Activity:
             if samples and samples[-1].time == time:
                 continue
             if samples and (step < samples[-1].step or step_s < samples[-1].step_s):
-                samples.clear()  # it has started again
+                samples.clear()  # the worker has started again
             if not samples:
                 self._first[unit] = sample
             samples.append(sample)
@@ -89,15 +71,15 @@ class Activity:
                 samples.popleft()
 
     def totals(self) -> dict[str, dict[str, float]]:
-        """Return for how many seconds each worker has waited since it started, by cause."""
+        """Return the seconds that each worker has waited since it started, by cause."""
         return {unit: dict(zip(WAITS, samples[-1].waits, strict=True)) for unit, samples in self._samples.items()}
 
     def traffic(self) -> dict[str, int]:
-        """Return the bytes that processes have sent to, and received from, each other."""
+        """Return the bytes that the processes have sent to and received from each other."""
         return {key: sum(each[i] for each in self._bytes.values()) for i, key in enumerate(("sent", "received"))}
 
     def left_s(self, n_steps: int) -> float | None:
-        """Return the seconds until the slowest worker has made ``n_steps``, at its mean speed; None if unknown."""
+        """Return the seconds until the slowest worker has done ``n_steps``; None if unknown."""
         pairs = [(self._first[unit], samples[-1]) for unit, samples in self._samples.items()]
         if not pairs or any(last.step <= first.step for first, last in pairs):
             return None
@@ -108,7 +90,7 @@ class Activity:
         return round(max(left), 1)
 
     def describe(self) -> dict[str, Any]:
-        """Return ``curves``, see `Curves.describe`; ``bytes``, see `traffic`; ``lr``; ``workers``, see `workers`."""
+        """Return ``curves``, ``bytes``, ``lr`` and ``workers`` for the dashboard."""
         return {
             "curves": self.curves.describe(),
             "bytes": self.traffic(),
@@ -117,14 +99,11 @@ class Activity:
         }
 
     def workers(self) -> dict[str, dict[str, Any]]:
-        """Return what each worker has done in the last seconds.
+        """Return what each worker has done in the last seconds, by worker.
 
-        Returns
-        -------
-        dict of str to dict
-            By worker: ``step``; ``steps_per_s``; ``compute_ms`` of a step, None if there were too few; ``shares`` of
-            the time in which it computed, and waited, by cause; ``slow``: how many times the median worker's its
-            ``compute_ms`` is, or None if it is not slow.
+        ``step``; ``steps_per_s``; ``compute_ms`` of a step, None after too few steps; ``shares`` of the time spent
+        computing and waiting, by cause; ``slow``: its ``compute_ms`` relative to the median worker's, None if it is not
+        slow.
         """
         rates = {unit: _of(samples[0], samples[-1]) for unit, samples in self._samples.items()}
         known = [facts["compute_ms"] for facts in rates.values() if facts["compute_ms"] is not None]
@@ -140,7 +119,7 @@ def _of(first: Sample, last: Sample) -> dict[str, Any]:
     waits = [after - before for before, after in zip(first.waits, last.waits, strict=True)]
     compute = max(last.step_s - first.step_s - sum(waits), 0.0)
     spent = {"compute": compute, **dict(zip(WAITS, waits, strict=True))}
-    # a step may have ended just after the heartbeat before the first one, and counts whole
+    # the first step may have begun before the first heartbeat, and counts whole
     whole = max(seconds, sum(spent.values()), 1e-9)
     return {
         "step": last.step,

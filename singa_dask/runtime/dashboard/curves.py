@@ -1,4 +1,4 @@
-"""Curves: the metrics of a job over its steps, thinned to what a picture shows."""
+"""Curves: the metrics of a job over its steps, thinned for display."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RATE = "samples_per_s"
 class Curve:
     """Means of a value over equal numbers of consecutive reports.
 
-    Whenever `MAX_POINTS` are full, each two become one. A report so takes constant time, in the mean.
+    At `MAX_POINTS` each two neighbours become one, so adding a report takes constant time on average.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Curve:
         self._n, self._sum, self._step = 0, 0.0, 0
 
     def add(self, step: int, value: float) -> None:
-        """Add a value; ``step`` is not smaller than the one before."""
+        """Add a value; ``step`` must not decrease."""
         self._n, self._sum, self._step = self._n + 1, self._sum + value, step
         if self._n < self._n_per_point:
             return
@@ -43,7 +43,7 @@ class Curve:
         self._n_per_point *= 2
 
     def points(self) -> dict[str, list[Any]]:
-        """Return ``steps`` and ``values``, None for those that are not finite; the last one is of fewer reports."""
+        """Return ``steps`` and ``values``, None if not finite; the last may cover fewer reports."""
         steps, values = self._steps.tolist(), self._values.tolist()
         if self._n:
             steps.append(self._step)
@@ -52,9 +52,9 @@ class Curve:
 
 
 class Curves:
-    """The curves of one job: each metric of each phase and worker group, and the rate of all groups together.
+    """The curves of one job: each metric by phase and worker group, and the total rate of all groups.
 
-    At most `MAX_CURVES`, of the first `MAX_GROUPS` groups: those that come first.
+    Keeps the first `MAX_CURVES` curves of the first `MAX_GROUPS` groups.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Curves:
         self._rates: dict[int, float] = {}
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """Add the metrics of a worker group, an event of the job."""
+        """Add the metrics event of a worker group."""
         phase, group, step = event["phase"], int(event["group"]), int(event["step"])
         if RATE in event:
             self._rates[group] = event[RATE]
@@ -82,7 +82,7 @@ class Curves:
         curve.add(step, float(value))
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return for each curve ``metric``, ``phase``, ``group``, ``steps`` and ``values``."""
+        """Return ``metric``, ``phase``, ``group``, ``steps`` and ``values`` of each curve."""
         return [
             {"metric": name, "phase": phase, "group": group, **curve.points()}
             for (name, phase, group), curve in self._curves.items()
@@ -90,5 +90,5 @@ class Curves:
 
 
 def rounded(value: float) -> float:
-    """Return a value with the digits that a picture shows: JSON with all of them takes three times as long."""
+    """Round a value to the digits that a picture shows: JSON with all digits takes three times as long."""
     return float(f"{value:.5g}")

@@ -1,4 +1,4 @@
-"""The pages that the HTTP server of a Dask scheduler shows of the jobs on it."""
+"""Pages about jobs on the HTTP server of a Dask scheduler."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from singa_dask.runtime.dashboard.prometheus import JobsCollector, JobsView
 
 PAGE = "singa"
 BELOW = r"(?:/.*)?/" + PAGE
-"""Dask does not tell below which prefix its pages are."""
+"""Dask does not tell which prefix its pages have."""
 FRESH_S = 0.5
-"""How long an answer is used for other requests, so that many open tabs cost no more than two."""
+"""Seconds for which an answer is reused, so that many open tabs cost no more than two."""
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'"
@@ -31,17 +31,17 @@ POLICY = (
 
 
 def http_token() -> str:
-    """Return the token that requests have to send, ``distributed.singa-dask.http-token``; empty if none is needed."""
+    """Return the token of requests, ``distributed.singa-dask.http-token``; empty if none is needed."""
     return str(dask.config.get("distributed.singa-dask.http-token", None) or "")
 
 
 class _Handler(web.RequestHandler):
     is_open = False
-    """Whether no token is needed, as the answer tells nothing about jobs."""
+    """Whether the answer contains nothing about jobs, so that no token is needed."""
 
     def prepare(self) -> None:
-        """Refuse a request that does not send the token, if one is set."""
-        self.request.uri = self.request.path  # what logs show
+        """Refuse a request without the token, if one is set."""
+        self.request.uri = self.request.path  # keeps the token out of logs
         scheme, _, given = self.request.headers.get("Authorization", "").partition(" ")
         given = given.strip() if scheme.lower() == "bearer" else self.get_query_argument("token", "")
         token = http_token()
@@ -79,13 +79,13 @@ class _File(_Handler):
 
 
 class _Answers:
-    """JSON of answers, kept for `FRESH_S`."""
+    """Answers as JSON, kept for `FRESH_S`."""
 
     def __init__(self) -> None:
         self._kept: dict[str | None, tuple[float, str]] = {}
 
     def get(self, key: str | None, make: Callable[[], Any]) -> str:
-        """Return the answer to a question, as JSON."""
+        """Return the answer for a key, made anew if it is too old."""
         now = time.monotonic()
         self._kept = {each: kept for each, kept in self._kept.items() if now - kept[0] < FRESH_S}
         if key not in self._kept:
@@ -94,7 +94,7 @@ class _Answers:
 
 
 class _Data(_Handler):
-    """What is known of all jobs, or of the one with the ``id`` of a request."""
+    """Describes all jobs, or the job with the ``id`` of a request."""
 
     def initialize(self, source: JobsView, answers: _Answers, of_job: bool) -> None:
         self.source, self.answers, self.of_job = source, answers, of_job
@@ -108,7 +108,7 @@ class _Data(_Handler):
 
 
 class _Text(_Handler):
-    """The log, or the stacks, of the job with the ``id`` of a request."""
+    """The log or the stacks of the job with the ``id`` of a request."""
 
     def initialize(self, make: Callable[[str], str | Awaitable[str | None] | None]) -> None:
         self.make = make
@@ -120,11 +120,11 @@ class _Text(_Handler):
         self.set_header("Cache-Control", "no-store")
         if text is None:
             self.set_status(404)
-        self.write("The scheduler does not know it, or not any more.\n" if text is None else text)
+        self.write("The scheduler does not know this job, or has forgotten it.\n" if text is None else text)
 
 
 class _Metrics(_Handler):
-    """The metrics of jobs alone, for Prometheus."""
+    """The metrics of jobs only, for Prometheus."""
 
     def initialize(self, source: JobsView) -> None:
         self.collector = JobsCollector(source)
@@ -141,7 +141,7 @@ class _Metrics(_Handler):
 
 
 def as_json(value: Any) -> str:
-    """Return JSON that every browser reads: null for numbers that are not finite."""
+    """Return JSON that every browser can read: null for numbers that are not finite."""
     try:
         return json.dumps(value, allow_nan=False, separators=(",", ":"))
     except ValueError:
@@ -149,7 +149,7 @@ def as_json(value: Any) -> str:
 
 
 def add_page(scheduler: Scheduler, source: JobsView) -> None:
-    """Add ``/singa`` to the pages of a scheduler, for good; does nothing if it has no HTTP server."""
+    """Add ``/singa`` to the pages of a scheduler permanently; does nothing without an HTTP server."""
     application = getattr(scheduler, "http_application", None)
     if application is None:
         return
@@ -169,10 +169,10 @@ def add_page(scheduler: Scheduler, source: JobsView) -> None:
 
 
 def _add_link(scheduler: Scheduler) -> None:
-    """Add the page to the navigation of Dask's dashboard, if that is on: its module is loaded then."""
+    """Add a link to the navigation of Dask's dashboard if its module is loaded."""
     dashboard = sys.modules.get("distributed.dashboard.scheduler")
     if dashboard is not None:
-        # not a documented way, and there is no other one: without it the page is there, but has no link
+        # this is undocumented; without it the page works but has no link
         with suppress(AttributeError, KeyError, TypeError):
             pages = dashboard.template_variables(scheduler)["pages"]
             if PAGE not in pages:
@@ -180,7 +180,7 @@ def _add_link(scheduler: Scheduler) -> None:
 
 
 def add_dashboard(scheduler: Scheduler, source: JobsView) -> Callable[[], None]:
-    """Show the jobs of a scheduler; return what removes the metrics. The page stays as long as its server."""
+    """Show the jobs of a scheduler; return a function that removes their metrics. The page stays."""
     add_page(scheduler, source)
     if http_token():  # Dask's /metrics is open to everyone
         return lambda: None

@@ -1,4 +1,4 @@
-"""JobsCollector: what Prometheus reads of the jobs on a Dask scheduler."""
+"""JobsCollector: metrics of the jobs on a Dask scheduler for Prometheus."""
 
 from __future__ import annotations
 
@@ -18,41 +18,36 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "singa_dask"
 MAX_WORKERS = 256
-"""More of them would hold the scheduler up for longer than 10 ms."""
+"""With more workers collecting would block the scheduler for over 10 ms."""
 
 
 class JobsView(Protocol):
-    """What describes the jobs."""
+    """Describes the jobs of a scheduler."""
 
     def overview(self) -> dict[str, Any]:
-        """Return a row for each job, and what is common to all."""
+        """Return a row for each job, and values common to all."""
 
     def describe(self, job_id: str) -> dict[str, Any] | None:
-        """Describe a job; None if it is not known."""
+        """Return the description of a job; None if it is unknown."""
 
     def log(self, job_id: str) -> str | None:
-        """Return the log of a job as a text; None if it is not known."""
+        """Return the log of a job as text; None if it is unknown."""
 
     async def stack_text(self, job_id: str) -> str | None:
-        """Return the stacks of the units of a job as a text; None if it does not run."""
+        """Return the stacks of the units of a job as text; None if it does not run."""
 
     def live(self) -> Iterable[tuple[Mapping[str, Any], Activity]]:
-        """Return the row and the activity of each job that has not ended."""
+        """Return row and activity of each job that has not ended."""
 
 
 class JobsCollector:
-    """Collects the metrics of the jobs on a scheduler; those of ended jobs are gone.
-
-    Parameters
-    ----------
-    source : JobsView
-    """
+    """Collects the metrics of the jobs on a scheduler that have not ended."""
 
     def __init__(self, source: JobsView) -> None:
         self._source = source
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: there may be several schedulers in a process, in tests."""
+        """Return nothing, because tests may run several schedulers in a process."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
@@ -61,7 +56,7 @@ class JobsCollector:
             jobs = list(self._source.live())
             rows = [row for row, _ in jobs]
             return [*self._of_states(rows), *self._of_progress(jobs), *self._of_workers(jobs)]
-        except Exception:  # Dask's own metrics would be gone, too
+        except Exception:  # an error would hide Dask's own metrics too
             logger.exception("the metrics of jobs cannot be shown")
             return []
 

@@ -1,8 +1,8 @@
 """Stacks of all threads, without the deadlock of Python 3.11 before 3.11.9 (python/cpython#106883).
 
-There ``sys._current_frames`` holds a lock that new threads take, too. If it has the garbage collector run, whose
-callbacks may hand over to another thread, and that one starts a thread, the process stands still for good. Dask calls
-it a hundred times a second where tasks run, and has such callbacks.
+There ``sys._current_frames`` holds a lock that new threads need. If it runs the garbage collector, and a callback of
+that switches to a thread that starts another one, the process hangs. Dask calls it a hundred times a second, and has
+such callbacks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LOCK = threading.Lock()
 
 
 def guard_frames() -> None:
-    """Have ``sys._current_frames`` of this process run no garbage collector, as in later versions of Python."""
+    """Keep ``sys._current_frames`` from running the garbage collector, as later versions of Python do."""
     found = sys._current_frames
     if not (3, 11) <= sys.version_info < (3, 11, 9) or hasattr(found, "__wrapped__"):
         return

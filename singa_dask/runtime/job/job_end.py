@@ -1,4 +1,4 @@
-"""How a job has ended, for those who follow it."""
+"""JobEnd: the end of a job, with its `Failure`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,44 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 
+@dataclass(frozen=True)
+class Failure:
+    """The reason of the failure of a job.
+
+    Attributes
+    ----------
+    error : str
+        Traceback; empty if the reason is enough.
+    unit, cause : str
+        The unit that failed, and its error without names of units; empty if no unit did.
+    is_hosting : bool
+        Whether a process could not be hosted.
+    """
+
+    reason: str
+    exit_code: int = 1
+    error: str = ""
+    unit: str = ""
+    cause: str = ""
+    is_hosting: bool = False
+
+    @classmethod
+    def of(cls, report: Mapping[str, Any]) -> Failure:
+        """Return the failure in the report of a unit."""
+        error = "" if report.get("expected") else report.get("error", "")
+        return cls(report["reason"], report.get("exit_code", 1), error, report.get("unit", ""), report.get("cause", ""))
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobEnd:
-    """How a job has ended, as its last event says.
+    """The end of a job, from its last event.
 
     Attributes
     ----------
     reports : mapping of str to mapping
-        Of each unit; empty if nothing more is heard of the job.
-    failure : mapping or None
-        The first one: ``reason``, ``exit_code``, ``error``, ``expected``.
+        Reports of units; empty if the scheduler is gone or has forgotten the job.
+    failure : Failure or None
+        The first one.
     signal, by : str
         Name of the signal that stopped the job, and who sent it, if not its client.
     processes : sequence of sequence of str
@@ -27,14 +55,14 @@ class JobEnd:
         See `Restarts`.
     latest : mapping of str to mapping
         The last metrics of each phase.
-    last_step : int
-    seconds : float
+    samples_per_s : float
+        The last speed that was reported, summed over the worker groups.
     is_heard : bool
-        Whether the scheduler has told it.
+        Whether this is known from the scheduler.
     """
 
     reports: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    failure: Mapping[str, Any] | None = None
+    failure: Failure | None = None
     signal: str = ""
     by: str = ""
     processes: Sequence[Sequence[str]] = ()
@@ -44,15 +72,17 @@ class JobEnd:
     lost_s: float = 0.0
     latest: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     last_step: int = -1
+    samples_per_s: float = 0.0
     seconds: float = 0.0
     is_heard: bool = True
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> JobEnd:
-        """Return what an event ``over`` says."""
-        return cls(**{each.name: event[each.name] for each in fields(cls) if each.name in event})
+        """Return the end in an event ``over``."""
+        known = {each.name: event[each.name] for each in fields(cls) if each.name in event}
+        return cls(**{**known, "failure": Failure(**event["failure"]) if event.get("failure") else None})
 
     @property
     def reason(self) -> str:
-        """Why the job has failed; empty if it has not."""
-        return str(self.failure["reason"]) if self.failure else ""
+        """The reason of the failure; empty if there is none."""
+        return self.failure.reason if self.failure else ""

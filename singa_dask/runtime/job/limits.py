@@ -1,7 +1,7 @@
-"""The limits of time of jobs on a cluster, in one table: settings of Dask, and what follows from them.
+"""The timeouts of jobs on a cluster, in one table: settings of Dask, and limits derived from them.
 
-``distributed.singa-dask.NAME`` in Dask's configuration sets one, e.g. to ``60s``. The defaults are for clusters that
-have thirty times the work that their cores can do: only evidence, such as a closed connection, ends a process sooner.
+``distributed.singa-dask.NAME`` in Dask's configuration sets one, e.g. to ``60s``. The defaults suit clusters with
+thirty times more work than their cores can do: only evidence, such as a closed connection, ends a process sooner.
 """
 
 from __future__ import annotations
@@ -18,20 +18,18 @@ KEY = "distributed.singa-dask"
 
 
 class Limit(NamedTuple):
-    """A limit of time.
+    """A timeout.
 
     Attributes
     ----------
     meaning : str
         What has happened by then.
     default : str
-        Of a setting; empty for a limit that follows from another one.
+        Of a setting; empty for a derived limit.
     of : str
-        The limit that this one follows from.
-    times, plus_s : float
-        This one is so many times the other one, and so many seconds more.
+        The limit from which this one is derived: ``times`` that limit, and ``plus_s`` seconds.
     at_least : sequence of str
-        The limits that may not be longer than this one.
+        Limits that may not be longer than this one.
     """
 
     meaning: str
@@ -83,18 +81,7 @@ LIMITS = {
 
 
 def limit(name: str) -> float:
-    """Return a limit in seconds.
-
-    Parameters
-    ----------
-    name : str
-        One of `LIMITS`.
-
-    Raises
-    ------
-    ConfigError
-        The configuration has something else than a duration.
-    """
+    """Return one of `LIMITS` in seconds; raise `ConfigError` if its setting is no duration."""
     known = LIMITS[name]
     if known.of:
         return known.times * limit(known.of) + known.plus_s
@@ -106,17 +93,12 @@ def limit(name: str) -> float:
 
 
 def check_limits(process: str) -> None:
-    """Check all limits, before anything depends on them.
-
-    Parameters
-    ----------
-    process : str
-        The one whose configuration this is, for the error.
+    """Check all limits in the configuration of this process, which the error names.
 
     Raises
     ------
     ConfigError
-        One is no duration, or shorter than one that it has to outlast.
+        A limit is no duration, or shorter than a limit that it has to outlast.
     """
     try:
         for name, known in LIMITS.items():
@@ -137,5 +119,5 @@ def _where(name: str) -> str:
 
 
 def state_url() -> str:
-    """Return the URL at which the scheduler keeps detached jobs, ``distributed.singa-dask.state``; empty if nowhere."""
+    """Return ``distributed.singa-dask.state``, the URL of saved detached jobs, or nothing."""
     return str(dask.config.get(f"{KEY}.state", ""))

@@ -1,4 +1,4 @@
-"""Names under which the parts of the run time find each other on a Dask cluster, and that of the user."""
+"""Names of plug-ins, operations, events and tasks of jobs, of signals, and of the user."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ JOBS = "singa-dask-jobs"
 SITE = "singa-dask"
 """The worker plug-in, and its entry in the metrics of a Dask worker."""
 DRIVERS = "singa-dask-drivers"
-"""The plug-in of Dask workers on which drivers of detached jobs run."""
+"""The worker plug-in that runs drivers of detached jobs."""
 EVENTS = "singa-dask-event"
 """Stream from Dask workers to the scheduler."""
 PLACEMENT, ENDPOINTS = "placement", "endpoints"
-"""What all processes of a life of a job are told. One Dask worker of each host asks the scheduler for it."""
+"""The two texts that all processes of a life share. One Dask worker of each host fetches them from the scheduler."""
 TAKEN_OVER = "taken over"
-"""Event for a driver that another one has replaced."""
+"""Event for a driver that was replaced by another one."""
 NOTICES = ("SIGUSR1", "SIGUSR2", "SIGXCPU")
-"""Signals by which batch systems announce the end. They may come repeatedly, so a second one does not abort a job."""
+"""Signals of batch systems before the end. They may come repeatedly, so a second one does not abort a job."""
 STOPS = ("SIGINT", "SIGTERM", "SIGHUP", *NOTICES)
 """Signals that stop a job with a checkpoint."""
 RUN_STOP = "run.stop()"
-"""What stops a job from Python, as Ctrl-C does, the signal of its code."""
+"""The "signal" of `Run.stop` in Python."""
 SIGNAL_CODES = {name: 128 + signal.Signals[name] for name in (*STOPS, "SIGKILL")} | {RUN_STOP: 128 + signal.SIGINT}
-"""Exit codes of jobs that a signal has ended."""
+"""Exit codes of jobs that ended by a signal."""
 
 
 class Op:
@@ -36,7 +36,7 @@ class Op:
 
     SUBMIT = "singa_dask_submit"
     SIGNAL = "singa_dask_signal"
-    HAS = "singa_dask_has"
+    REFUSAL = "singa_dask_refusal"
     ROOM = "singa_dask_room"
     TURN = "singa_dask_turn"
     LEAVE = "singa_dask_leave"
@@ -69,23 +69,23 @@ class Op:
 
 
 def in_use(job_id: str) -> str:
-    """Return why a job of an id is refused that another one has."""
-    return f"a job with the id {job_id} runs on this cluster, or waits for it. Give another --run-dir."
+    """Return why a job is refused whose id is in use."""
+    return f"job {job_id} is already running or queued on this cluster."
 
 
 def stopped(when: str, name: str, by: str = "") -> dict[str, Any]:
-    """Return the failure of a job that did not begin, as somebody has stopped it: ``reason`` and ``exit_code``."""
+    """Return the failure of a job that was stopped before it began."""
     reason = f"stopped{f' by {by}' if by else ''} {when}"
     return {"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1), "error": ""}
 
 
 def units_key(job_id: str, unit: object, life: int) -> str:
-    """Return the key of the Dask task that runs units, of which ``unit`` is the first."""
+    """Return the key of the Dask task that runs units, by the first unit."""
     return f"singa-dask-{job_id}-{unit}-life-{life}"
 
 
 def job_of(key: object) -> str:
-    """Return the id of the job whose units a Dask task runs; empty if it runs none."""
+    """Return the job of a Dask task that runs units; empty for other tasks."""
     match = re.fullmatch(r"singa-dask-(.+)-(worker|server)-\d+-\d+-life-\d+", str(key))
     return match[1] if match else ""
 

@@ -8,12 +8,12 @@ from singa_dask import fs
 from singa_dask.conf import JobConf
 from singa_dask.paths import PATH_KEYS
 
-# the paths of records and checkpoints
+# keys with paths of records and checkpoints
 _PATHS = PATH_KEYS - {"dir", "modules", "workspace"}
 
 
 def absolute_paths(job: JobConf) -> JobConf:
-    """Return the job with its paths made absolute; relative ones start at the current directory."""
+    """Return the job with absolute paths; relative ones start at the current directory."""
     return JobConf.model_validate(_made_absolute(job.model_dump(mode="json"), ""))
 
 

@@ -1,6 +1,6 @@
-"""Devices: the devices and threads of the workers of a process, and the memory of its params.
+"""Devices: assign devices, threads and param memory to the workers of a process.
 
-GPUs are assigned to the workers of a process in order, as in SINGA. Nothing here needs a GPU unless one is used.
+Workers of a process take its GPUs in order, as in SINGA. Nothing here needs a GPU unless one is used.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from singa_dask.runtime.planning.machine import machine_memory, n_threads
 from singa_dask.runtime.planning.nets import find_ops
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-"""If this variable is set, for example by dask-cuda, a process has GPUs of its own, and starts with the first one."""
+"""If this variable is set, for example by dask-cuda, a process has its own GPUs and uses the first one first."""
 
 
 def is_gpu(name: str) -> bool:
-    """Return whether a name for `get_ops` is that of a GPU."""
+    """Return whether a name for `get_ops` means a GPU."""
     return name.startswith("cuda:")
 
 
@@ -36,38 +36,31 @@ def n_on_gpus(job: JobConf, n_workers: int) -> int:
 
 
 def device_names(job: JobConf, n_workers: int, n_visible: int = 0, first: int = 0) -> list[str]:
-    """Return the name for `get_ops` of each worker of one process.
+    """Return the name for `get_ops` of each of the ``n_workers`` workers of one process.
 
-    Parameters
-    ----------
-    job : JobConf
-    n_workers : int
-        Number of workers of this process.
-    n_visible : int
-        Number of GPUs that this process sees; used if the job does not list GPUs.
-    first : int
-        Number of workers of other processes that see the same GPUs and come before these.
+    ``n_visible`` is the number of GPUs that this process sees, used if the job lists no GPUs; ``first`` the number of
+    workers of other processes that see the same GPUs and come before these.
     """
     if job.ops != "cupy":
         gpus = [f"cuda:{index}" for index in job.gpu[:n_workers]]
         return gpus + [job.ops] * (n_workers - len(gpus))
     if job.gpu:
         return [f"cuda:{job.gpu[i % len(job.gpu)]}" for i in range(n_workers)]
-    # without any GPU the name is that of the first, and get_ops raises the error
+    # without any GPU this names the first one, and get_ops raises the error
     return [f"cuda:{(first + i) % max(n_visible, 1)}" for i in range(n_workers)]
 
 
 def device_of_part(job: JobConf, index: int) -> str:
-    """Return the name for `get_ops` of a part of an inference: parts take the job's GPUs in turn."""
+    """Return the name for `get_ops` of a part of an inference; parts take the job's GPUs in turn."""
     if job.ops == "cupy" and not job.gpu:
         return f"cuda:{index % max(OPS.find('cupy').count(), 1)}"
     return f"cuda:{job.gpu[index % len(job.gpu)]}" if job.gpu else job.ops
 
 
 def params_stay(layout: Layout, names: Collection[str]) -> bool:
-    """Return whether the params of a job stay on the one device that all its workers compute on.
+    """Return whether the params of a job stay on the one device that all its workers use.
 
-    That is so if one process has all units, there is one server group, and all workers share the memory of one GPU.
+    They do if one process has all units, there is one server group, and all workers share the memory of one GPU.
     """
     cluster = layout.cluster
     alone = len(layout.processes) == cluster.nserver_groups == 1 and cluster.share_memory
@@ -77,20 +70,9 @@ def params_stay(layout: Layout, names: Collection[str]) -> bool:
 class Devices:
     """Assigns kernels, threads and memory to the units of one process.
 
-    Parameters
-    ----------
-    job : JobConf
-    layout : Layout
-    process : int
-    neighbours : collection of int, optional
-        Processes of the job on this host, itself among them. All, if not given.
-    threads : int, optional
-        Threads of each worker on the CPU, if they are not to be chosen by the cores of this host.
-
-    Attributes
-    ----------
-    n_threads : int
-        Threads of each worker on the CPU, and of BLAS calls for the whole process.
+    ``neighbours`` are the processes of the job on this host, including this one, by default all. ``n_threads`` is the
+    number of threads of each worker on the CPU, and of BLAS calls for the whole process; by default it depends on the
+    cores.
     """
 
     def __init__(
@@ -103,7 +85,7 @@ class Devices:
     ) -> None:
         self.job = job
         self._planned = plan_processes(job.cluster)
-        # index in the process where the job file puts a worker: its device is the same wherever it is
+        # index in the process that the job file assigns: the device of a worker does not change when it moves
         self._index = {unit: i for units in self._planned.processes for i, unit in enumerate(_workers(units))}
         self._workers = _workers(layout.processes[process])
         neighbours = range(len(layout.processes)) if neighbours is None else neighbours
@@ -122,7 +104,7 @@ class Devices:
         return 1 if self._is_on_gpu(worker) else self.n_threads
 
     def worker_bytes(self, limit: int | None) -> int:
-        """Return a worker's share of the memory of this machine, or of the limit of the process if that is less."""
+        """Return a worker's share of this machine's memory, or of the process's limit if that is less."""
         share = machine_memory() // max(self._n_beside, 1)
         return min(share, limit // max(len(self._workers), 1)) if limit else share
 
@@ -131,13 +113,7 @@ class Devices:
 
     @property
     def names(self) -> Mapping[Address, str]:
-        """Name for `get_ops` of each worker of this process.
-
-        Raises
-        ------
-        ConfigError
-            The GPUs cannot be counted, as there is no CuPy.
-        """
+        """Name for `get_ops` of each worker of this process; ConfigError without CuPy to count GPUs."""
         if not self._names and self._workers:
             if self.job.gpu:
                 names = [device_names(self.job, self._index[worker] + 1)[-1] for worker in self._workers]
@@ -149,17 +125,11 @@ class Devices:
 
     @property
     def params_stay(self) -> bool:
-        """Whether values of params, and updater state, are on the device that all workers use."""
+        """Whether param values and updater state are on the device that all workers use."""
         return params_stay(self._planned, self.names.values())
 
     def ops(self, unit: Address) -> Ops:
-        """Return the kernels of a worker or a server, for use in its thread only.
-
-        Raises
-        ------
-        ConfigError
-            They cannot be used here; the message says what is missing.
-        """
+        """Return the kernels of a unit, for use in its thread only; ConfigError if they cannot be used here."""
         if unit.kind == "worker":
             return self._root(self.names[unit]).for_thread()
         if self.params_stay:
@@ -173,7 +143,7 @@ class Devices:
             return self._roots[name]
 
     def memory(self, size: int, dtype: Any) -> Any:
-        """Return zeros for the values of a param: on the device if params stay there, else in (pinned) host memory."""
+        """Return zeros for the values of a param: on the device if params stay there, else on the host."""
         gpus = [name for name in self.names.values() if is_gpu(name)]
         root = self._root(gpus[0]) if gpus else NumpyOps()
         return root.zeros((size,), dtype) if self.params_stay else root.pinned((size,), dtype)
@@ -190,18 +160,7 @@ def _workers(units: Sequence[Address]) -> list[Address]:
 
 @contextlib.contextmanager
 def explain_memory_errors(nets: Callable[[], Collection[NeuralNet]]) -> Iterator[None]:
-    """Add what a worker needs, and what to do, to an error about too little GPU memory.
-
-    Parameters
-    ----------
-    nets : callable
-        Returns the nets of a worker that computes on the GPU.
-
-    Raises
-    ------
-    DeviceMemoryError
-        The GPU has too little memory.
-    """
+    """Add to a DeviceMemoryError what the nets of a worker need, and what to do."""
     try:
         yield
     except DeviceMemoryError as error:
@@ -214,5 +173,5 @@ def explain_memory_errors(nets: Callable[[], Collection[NeuralNet]]) -> Iterator
         needs = ", ".join(sizes)
         raise DeviceMemoryError(
             f"{error} Needed: {needs}, and the workspace of kernels. Lower batchsize, share the batch among more "
-            "workers (nworkers_per_group), say precision: bf16, or end what else uses this GPU."
+            "workers (nworkers_per_group), set precision: bf16, or end other programs on this GPU."
         ) from error

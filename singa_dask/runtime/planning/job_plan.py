@@ -1,4 +1,4 @@
-"""JobPlan: the table of params and slices of a job. Every process computes the same one from the job file."""
+"""JobPlan: the table of params and slices of a job, which every process computes from the job file."""
 
 from __future__ import annotations
 
@@ -29,24 +29,23 @@ class JobPlan:
     Attributes
     ----------
     layout : Layout
-        Where the units are. Nothing else depends on it.
+        Process of each unit. No other field depends on it.
     names : tuple of str
-        Names of the unique params, or parts of params, in net order; messages use their index.
+        Names of the unique params, or shards of params, in net order; messages contain their index.
     owners : tuple of str
         Name of the whole param of each.
     shards : tuple of ParamShard or None
-        Part of the whole param; None if it is all of it.
+        Shard of the whole param; None if it is the whole.
     scales : tuple of (float, float) or None
         ``lr_scale`` and ``wd_scale`` of each param; None for a running statistic.
     n_sharers : tuple of int
-        Number of gradients of each in one step of a whole worker group.
+        Number of gradients of each in one step of a worker group.
     n_shares : tuple of int
         Divisor of the sum of these gradients.
-    slices : tuple of ParamSlice
     dtype : dtype
         dtype of params.
     tree : ProcessTree or None
-        If gradients are summed on their way to servers.
+        Processes that add up gradients on the way to servers.
     """
 
     layout: Layout
@@ -62,26 +61,20 @@ class JobPlan:
 
     @property
     def way(self) -> ProcessTree | None:
-        """The tree, if it reaches all processes: messages then pass those on the way from one to another."""
+        """The tree, if it contains all processes: messages then travel along it."""
         return self.tree if self.tree and self.tree.n_processes == len(self.layout.processes) else None
 
     @property
     def n_trained(self) -> Counter[int]:
-        """Number of slices with gradients of each server that has any; running statistics do not count."""
+        """Number of trained slices of each server that has any; running statistics are not trained."""
         trained = [piece for piece in self.slices if self.scales[piece.param] and self.n_sharers[piece.param]]
         return Counter(piece.server for piece in trained)
 
     @classmethod
     def make(cls, job: JobConf, net: NeuralNet | None = None, layout: Layout | None = None) -> JobPlan:
-        """Compute the plan of a job.
+        """Compute the plan of a job, from its training net if that is built already.
 
-        Parameters
-        ----------
-        job : JobConf
-        net : NeuralNet, optional
-            Its training net, if it is built already.
-        layout : Layout, optional
-            Where the units are, if not where the job file puts them; see `pack`.
+        ``layout`` overrides the layout of the job file; see `pack`.
         """
         net = net or build_net(job, Phase.TRAIN, get_ops("numpy"))
         kept, cluster = net.logical, job.cluster
@@ -114,11 +107,11 @@ class JobPlan:
 
 
 def check_scales(updater: UpdaterConf, names: Sequence[str]) -> None:
-    """Check that each pattern of ``scales`` fits a param; ConfigError if one fits none."""
+    """Raise a ConfigError if a pattern of ``scales`` matches no param."""
     problems = []
     for i, scale in enumerate(updater.scales):
         if not any(fnmatchcase(name, scale.param) for name in names):
-            message = f"no param that is trained fits {scale.param!r}. Params: {', '.join(dict.fromkeys(names))}."
+            message = f"no trained param matches {scale.param!r}. Params: {', '.join(dict.fromkeys(names))}."
             problems.append(Problem(("updater", "scales", i, "param"), message))
     if problems:
         raise ConfigError(problems)
@@ -129,8 +122,8 @@ def _assign_local_servers(
 ) -> Iterator[ParamSlice]:
     """Assign slices that only workers of one process use to a server of that process, if it has one.
 
-    Then parts of params that only one worker has never leave their process. ``users``: workers of each param in every
-    group; empty if all workers have it.
+    Shards that only one worker uses then never leave their process. ``users``: workers of each param in every group;
+    empty if all workers use it.
     """
     process_of, cluster = layout.process_of, layout.cluster
     processes = [  # process of each worker, and of each server that its group talks to

@@ -1,7 +1,6 @@
-"""Layout: which units are in which process of a job.
+"""Layout: the units in each process of a job.
 
-After SINGA's ``Cluster`` (src/utils/cluster.cc), with its rounding fixed: the last process may have fewer units than
-the others.
+After SINGA's ``Cluster`` (src/utils/cluster.cc), with its rounding fixed: the last process may have fewer units.
 """
 
 from __future__ import annotations
@@ -18,14 +17,7 @@ from singa_dask.conf import ClusterConf
 
 @dataclass(frozen=True)
 class Layout:
-    """The units of a job, by process.
-
-    Attributes
-    ----------
-    processes : tuple of tuple of Address
-        Units of each process, workers before servers.
-    cluster : ClusterConf
-    """
+    """The units of each process of a job, workers before servers."""
 
     processes: tuple[tuple[Address, ...], ...]
     cluster: ClusterConf
@@ -47,7 +39,7 @@ class Layout:
 
     @cached_property
     def groups_of(self) -> list[set[int]]:
-        """Worker groups that make no step without a process, for each process: theirs, and those of its servers."""
+        """The worker groups that need each process: its own, and the users of its servers."""
         n_groups = self.cluster.nworker_groups
         of_servers = {unit.group for unit in self.units if unit.kind == "server"}
         users = {g: {n for n in range(n_groups) if self.server_group_of(n) == g} for g in of_servers}
@@ -73,7 +65,7 @@ class Layout:
 
 
 def plan_processes(cluster: ClusterConf) -> Layout:
-    """Assign the workers and servers of a job to processes, according to its ``cluster`` block."""
+    """Assign the workers and servers of a job to processes as its ``cluster`` block says."""
     workers = [Address.worker(g, i) for g in range(cluster.nworker_groups) for i in range(cluster.nworkers_per_group)]
     servers = [Address.server(g, i) for g in range(cluster.nserver_groups) for i in range(cluster.nservers_per_group)]
     for_workers = _chunks(workers, cluster.nworkers_per_procs)
@@ -90,15 +82,9 @@ def _chunks(units: Sequence[Address], size: int) -> list[tuple[Address, ...]]:
 
 
 def pack(layout: Layout, n: int) -> Layout:
-    """Put the units of a layout on fewer processes.
+    """Move the units of a layout to at most ``n`` processes.
 
-    Consecutive processes are joined, whole, so that all have about the same number of units.
-
-    Parameters
-    ----------
-    layout : Layout
-    n : int
-        Number of processes, at least 1. A layout with no more than ``n`` processes stays as it is.
+    Consecutive processes are joined so that all have about the same number of units.
     """
     if n < 1:
         raise ValueError(f"pack: expected at least one process, got {n}.")
@@ -108,7 +94,7 @@ def pack(layout: Layout, n: int) -> Layout:
     ends = list(accumulate(len(units) for units in layout.processes))
     cuts = [0]
     for k in range(1, n):
-        # at least one process for each part, before the cut and after it
+        # at least one process before each cut, and one after it
         possible = range(cuts[-1] + 1, n_before - n + k + 1)
         cuts.append(min(possible, key=lambda cut: abs(n * ends[cut - 1] - k * ends[-1])))
     parts = [layout.processes[start:stop] for start, stop in pairwise([*cuts, n_before])]

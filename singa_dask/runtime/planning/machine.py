@@ -1,6 +1,6 @@
-"""The cores, threads and memory of this machine and process, and limits of them.
+"""Cores, threads and memory of this machine and process, and limits on them.
 
-The limits here replace those of Dask's nannies, which start processes with one thread for every library.
+The thread limits here replace those of Dask's nannies, which start processes with one thread for every library.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.
 CGROUP = Path("/sys/fs/cgroup")
 CGROUP_OF_PROCESS = Path("/proc/self/cgroup")
 SCHEDULED = Path("/proc/thread-self/schedstat")
-"""Nanoseconds that a thread has run and that it has waited to run, on Linux."""
+"""Nanoseconds that a thread has run, and has waited to run, on Linux."""
 
 
 def cpu_count() -> int:
-    """Return the number of cores that this process may use, according to its affinity and its control group.
+    """Return the number of cores that this process may use, by its affinity and its control group.
 
     ``dask.system.cpu_count`` returns the same, but importing Dask takes longer than validating a job.
     """
@@ -42,23 +42,22 @@ def cpu_count() -> int:
 
 
 def n_threads(job: JobConf, n_workers: int, n_on_gpus: int = 0, n_cores: int | None = None) -> int:
-    """Return the number of threads of each of ``n_workers`` workers that share ``n_cores`` cores, or `cpu_count`.
+    """Return the threads of each of ``n_workers`` workers that share ``n_cores`` or all cores.
 
-    ``n_on_gpus`` of the workers take one thread each. Servers are not counted, as they work while workers wait. The
-    number of threads that Dask has for tasks does not matter.
+    ``n_on_gpus`` of the workers take one thread each. Servers do not count, as they work while workers wait.
     """
     most = max(1, ((n_cores or cpu_count()) - n_on_gpus) // max(1, n_workers - n_on_gpus))
     return min(job.threads, most) if job.threads else most
 
 
 def core_wait_s() -> float:
-    """Return for how long this thread could run and had no core, in seconds; 0 where the system does not say."""
+    """Return the seconds that this thread was ready to run but had no core; 0 if not reported."""
     _, _, rest = _text_of(SCHEDULED).partition(" ")
     return int(rest.split()[0]) / 1e9 if rest else 0.0
 
 
 def machine_memory() -> int:
-    """Return the number of bytes of memory that this process may use."""
+    """Return the bytes of memory that this process may use."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limits = [int(text) for file in LIMITS if (text := _text_of(file)).isdecimal()]
     return min([pages, *limits])
@@ -81,13 +80,13 @@ def _text_of(file: Path) -> str:
         return ""
 
 
-# limits of BLAS that hold in this process, and what ends the last of them
+# the limits on BLAS that hold in this process, and what restores its threads after the last one
 _lock, _asked, _restore = threading.Lock(), list[int](), ExitStack()
 
 
 @contextmanager
 def limit_process(n: int) -> Iterator[None]:
-    """Limit BLAS to ``n`` threads in this process, until the context ends; of several limits the lowest holds."""
+    """Limit BLAS to ``n`` threads in this process until the context ends; the lowest limit holds."""
     with _lock:
         if not _asked:
             _restore.enter_context(threadpool_limits(n, user_api="blas"))
@@ -111,13 +110,13 @@ def limit_thread(n: int) -> AbstractContextManager[object]:
 
 
 class ThreadPools:
-    """The libraries with threads that are loaded now: to look for them takes longer than a small net."""
+    """The libraries with thread pools that are loaded now. Finding them takes longer than a small net."""
 
     def __init__(self) -> None:
         self._found = ThreadpoolController()
 
     def limit(self, n: int) -> AbstractContextManager[object]:
-        """Do what `limit_process` and `limit_thread` do, in those of these libraries that have more threads."""
+        """Limit libraries that have more threads, as `limit_process` and `limit_thread` do."""
         larger = [each.filepath for each in self._found.lib_controllers if (each.num_threads or 0) > n]
         if not larger:
             return nullcontext()

@@ -18,22 +18,19 @@ from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.planning.whole_pass import KEYS, WholePass, check_whole, count_records, divide, is_whole
 
-# a reader that shuffles gets so many times the memory of one in file order
+# a reader that shuffles gets this many times the memory of one in file order
 SHUFFLED = 2
 IN_ORDER = {"shuffle": "none", "random_skip": 0, "last_batch": "wrap"}
-"""Keys of ``store_conf`` with which records are read in file order, from the first one on."""
-
-
-# -- jobs with other ways to read ------------------------------------------------------------------------------
+"""Keys of ``store_conf`` that read records in file order, from the first one on."""
 
 
 def store_of(layer: LayerConf) -> StoreConf | None:
-    """Return what a layer says of the records that it reads, if it reads any from a store."""
+    """Return the ``store_conf`` of a layer that reads a store, else None."""
     return layer.given_block(StoreConf) if issubclass(LAYERS.find(layer.type), StoreInput) else None
 
 
 def with_stores(job: JobConf, changes: Callable[[StoreConf], Mapping[str, object]]) -> JobConf:
-    """Return a job whose layers read stores with other keys in ``store_conf``."""
+    """Return the job with changed keys in the ``store_conf`` of its layers."""
     layers = list(job.neuralnet.layer)
     for index, layer in enumerate(layers):
         if (store := store_of(layer)) and (changed := changes(store)):
@@ -46,7 +43,7 @@ def with_batchsize(job: JobConf, n: int) -> JobConf:
     return with_stores(job, lambda _: {"batchsize": [n]})
 
 
-# dtype of features, by the precision of a job
+# dtype of features by the precision of a job
 DTYPES = {
     "float32": np.dtype(np.float32),
     "float64": np.dtype(np.float64),
@@ -61,20 +58,14 @@ def phase_name(phase: Phase) -> str:
 
 
 class Nets(dict[Phase, NeuralNet]):
-    """The nets of one worker by phase.
-
-    Attributes
-    ----------
-    passes : dict of Phase to WholePass
-        Of the phases that go over all records; see `add_passes`.
-    """
+    """The nets of one worker by phase; ``passes`` for phases that read all records, see `add_passes`."""
 
     def __init__(self, train: NeuralNet) -> None:
         super().__init__({Phase.TRAIN: train})
         self.passes: dict[Phase, WholePass] = {}
 
     def each(self) -> list[NeuralNet]:
-        """Return all nets, those of last batches too."""
+        """Return all nets, including the nets for last batches."""
         return [*self.values(), *(each.rest for each in self.passes.values() if each.rest is not None)]
 
 
@@ -89,27 +80,22 @@ def build_nets(
     cancellation: Cancellation | None = None,
     memory: int | None = None,
 ) -> Nets:
-    """Build the nets of one worker. Only shapes: nothing is opened or allocated.
+    """Build the nets of one worker. They only have shapes: nothing is opened or allocated.
 
-    The other nets share the params of the training net; only the first worker group has them. Those that go over all
-    records are not complete before `add_passes`. Layers that write files are left out: steps and tests are repeated
-    when a process is lost, and the lost one may still write.
+    The other nets share the params of the training net; only the first worker group has them. Nets that read all
+    records are incomplete until `add_passes`. Layers that write files are left out, because steps and tests are
+    repeated when a process is lost.
 
     Parameters
     ----------
-    job : JobConf
-    group, worker : int
     ops : Ops, optional
-        Kernels of the nets. By default the nets are only for their shapes, which needs no GPU.
-    assignments : mapping of str to sequence of int, optional
-        For the input layers of the training net; see `InputContext`.
-    host_names : collection of str
-        See `InputContext`.
+        Kernels of the nets; by default some that only compute shapes and need no GPU.
+    assignments, host_names
+        Of the input layers of the training net; see `InputContext`.
     cancellation : Cancellation, optional
         Of the worker, see `Context`.
     memory : int, optional
-        Bytes that the worker may take; a third of them is for its readers of stores. One that shuffles gets twice as
-        much as one in file order.
+        Bytes that the worker may take. Its readers of stores share a third; one that shuffles gets twice as much.
 
     Raises
     ------
@@ -128,11 +114,11 @@ def build_nets(
         if is_whole(job, phase):
             check_whole(nets[phase], phase)
     train.context.assignments = dict(assignments or {})
-    # a worker may compute only a part of the training net, so any part of an input layer can read the class names
+    # a worker may compute only a part of the training net, so any shard of an input layer can read the class names
     names = train.context.class_names
     names.readers = {layer.conf_name: layer.read_class_names for layer in _store_inputs(train)}
     parts = {phase: 1 if is_whole(job, phase) else SHUFFLED for phase in nets}
-    # the reader of what is left after whole batches takes a few blocks, beside these
+    # the reader of a last, smaller batch takes only a few blocks more
     n_parts = sum(len(_store_inputs(net)) * parts[phase] for phase, net in nets.items())
     for phase, net in nets.items():
         net.context.host_names, net.context.class_names = host_names, names
@@ -141,14 +127,10 @@ def build_nets(
 
 
 def add_passes(job: JobConf, nets: Nets) -> None:
-    """Count the records of nets that go over all of them, and build the nets of the last batches, shapes only.
+    """Count the records of nets that read all of them, and build the nets of last batches, shapes only.
 
-    Raises
-    ------
-    ConfigError
-        Records cannot be divided into batches, see `count_records`; or a layer does not take a smaller batch.
-    DataError
-        A store cannot be opened.
+    ConfigError if records cannot be divided into batches, see `count_records`, or a layer refuses a smaller batch;
+    DataError if a store cannot be opened.
     """
     train = nets[Phase.TRAIN]
     for phase, net in nets.items():
@@ -156,13 +138,13 @@ def add_passes(job: JobConf, nets: Nets) -> None:
             continue
         n_records, size, of, rest = count_records(net, phase), _store_inputs(net)[0].batch_size, net.context, None
         n_batches, n_rest = divide(n_records, size, of.n_workers)
-        # of layers that are not all divided by batch, some need the records that another worker reads
+        # layers that are not divided by batch may need records that another worker reads
         apart = all(layer.site.batch_shard.count == of.n_workers for layer in net.all_layers)
         for layer in _store_inputs(net):
             layer.span, layer.apart = (0, n_records - n_rest), apart
         if n_rest:
             smaller = with_batchsize(with_stores(job, lambda _: IN_ORDER), n_rest)
-            # of one worker there are no shares
+            # a single worker has no shares
             shares = tuple(Span.of(n_rest, i, of.n_workers).size for i in range(of.n_workers) if of.n_workers > 1)
             rest = _build_net(smaller, net.ops, phase, of.group, of.worker, train, of.cancellation, shares)
             for layer in _store_inputs(rest):
@@ -184,29 +166,17 @@ def build_net(
     worker: int = 0,
     cancellation: Cancellation | None = None,
 ) -> NeuralNet:
-    """Build the net of one phase, shapes only, with layers that write files; all else as in `build_nets`.
-
-    Raises
-    ------
-    ConfigError
-        As `build_nets`.
-    """
+    """Build the net of one phase, shapes only, including layers that write files; see `build_nets`."""
     return _build_net(job, ops or _ops_for_shapes(job), phase, group, worker, cancellation=cancellation, writes=True)
 
 
 def _ops_for_shapes(job: JobConf) -> Ops:
-    """Return kernels to compute shapes with: never those of a GPU, which only the workers may have."""
+    """Return kernels for computing shapes, never on a GPU, which only the workers may use."""
     return get_ops("numpy") if job.gpu or job.ops == "cupy" else find_ops(job, job.ops)
 
 
 def find_ops(job: JobConf, name: str) -> Ops:
-    """Return kernels by name, with the precision of a job.
-
-    Raises
-    ------
-    ConfigError
-        They cannot be used here.
-    """
+    """Return kernels by name, with the precision of a job; ConfigError if they cannot be used here."""
     try:
         return get_ops(name, job.precision)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Passes over all records of a store, each once: whole batches, and the records that are left in a smaller one."""
+"""Passes over all records of a store: whole batches, and a smaller batch of the records that are left."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ KEYS = {Phase[phase.upper()]: keys for phase, keys in FREQUENCIES.items()}
 
 
 class WholePass(NamedTuple):
-    """How the net of a phase goes over all records: so many whole batches, and the net of a last one, if there is one.
+    """The batches of a phase that reads all records: whole ones, and the net of a last one, if any.
 
-    The last batch may be larger than a whole one, so that each worker has some of it; ``weight`` is its size by that
-    of a whole one. Its net shares the params of the training net, too.
+    The last batch may be larger than a whole one, so that each worker has some of it; ``weight`` is its relative size.
+    Its net shares the params of the training net.
     """
 
     n_batches: int
@@ -31,13 +31,13 @@ class WholePass(NamedTuple):
 
 
 def is_whole(job: JobConf, phase: Phase) -> bool:
-    """Return whether the net of a phase goes over all records whenever it runs in training."""
+    """Return whether a phase reads all records whenever it runs during training."""
     freq, steps = KEYS.get(phase, ("", ""))
     return bool(freq) and getattr(job, freq) > 0 and getattr(job, steps) is None
 
 
 def is_sequential(layer: Layer) -> bool:
-    """Return whether a layer needs all batches in order, as it keeps state or writes a file."""
+    """Return whether a layer needs all batches in order, because it keeps state or writes a file."""
     if layer.traits.role == "input":
         return not isinstance(layer, StoreInput)
     keeps = layer.block is not None and getattr(layer.conf.given_block(layer.block), "carry_state", False)
@@ -45,13 +45,7 @@ def is_sequential(layer: Layer) -> bool:
 
 
 def check_whole(net: NeuralNet, phase: Phase) -> None:
-    """Check that a net can go over all records, each once.
-
-    Raises
-    ------
-    ConfigError
-        It cannot.
-    """
+    """Check that a net can read all records exactly once; ConfigError if not."""
     sizes = {layer.conf_name: layer.batch_size for layer in net.all_layers if isinstance(layer, StoreInput)}
     others = [layer for layer in net.all_layers if (layer.traits.role == "input" or not layer.sources)]
     if layer := next((layer for layer in others if not isinstance(layer, StoreInput)), None):
@@ -66,14 +60,9 @@ def check_whole(net: NeuralNet, phase: Phase) -> None:
 
 
 def count_records(net: NeuralNet, phase: Phase) -> int:
-    """Return how many records a net reads, each once.
+    """Return how many records a net reads in a pass; DataError if a store cannot be opened.
 
-    Raises
-    ------
-    ConfigError
-        Its stores have different numbers of records, or fewer than there are workers.
-    DataError
-        A store cannot be opened.
+    ConfigError if its stores have different numbers of records, or fewer than there are workers.
     """
     inputs = {layer.conf_name: layer for layer in net.all_layers if isinstance(layer, StoreInput)}
     counts = {name: layer.count() for name, layer in inputs.items()}
@@ -83,7 +72,7 @@ def count_records(net: NeuralNet, phase: Phase) -> int:
         raise _refused(phase, f"{message} Without {{steps}} each record counts once. Set {{steps}}.")
     if n_records < n_workers:
         message = f"{plural(n_records, 'record is', 'records are')} too few for {n_workers} workers of a group: "
-        message += "each needs one at least."
+        message += "each needs at least one."
         raise _refused(phase, f"{message} Lower nworkers_per_group, or set {{steps}}.")
     return n_records
 

@@ -1,4 +1,4 @@
-"""Choose Dask workers for the processes of a job, by their free threads."""
+"""Choose Dask workers for the processes of a job by their free threads."""
 
 from __future__ import annotations
 
@@ -22,22 +22,20 @@ Gain = Callable[[Sequence[int], Sequence[str], Mapping[int, str]], np.ndarray]
 
 
 class WorkerFacts(NamedTuple):
-    """A Dask worker, as the scheduler knows it.
+    """A Dask worker as the scheduler knows it.
 
     Attributes
     ----------
-    nthreads : int
     busy : int
-        Threads that tasks of others occupy.
-    host, name : str
+        Threads that other tasks occupy.
     has_nanny : bool
-        Whether somebody starts it again if it is lost.
+        Whether a nanny restarts it if it is lost.
     usable : bool
-        Whether it takes tasks, and has been heard of in the last seconds.
+        Whether it accepts tasks and has sent a heartbeat recently.
     resources : mapping of str to float
         As it was started with.
     note : str
-        For people: who occupies threads of it, or why it is not usable.
+        For people: who occupies its threads, or why it is not usable.
     """
 
     nthreads: int
@@ -53,28 +51,22 @@ class WorkerFacts(NamedTuple):
 def place(
     layout: Layout, workers: Mapping[str, WorkerFacts], gain: Gain | None = None, kept: Collection[str] = ()
 ) -> list[str]:
-    """Choose a Dask worker for each process.
+    """Choose a Dask worker for each process; return their addresses.
 
     Parameters
     ----------
-    layout : Layout
     workers : mapping of str to WorkerFacts
-        Those that are not usable are only named in the error.
+        By address. Unusable ones are only named in the error.
     gain : callable, optional
         (processes, Dask workers, those chosen so far by process) -> gain of placing each of the processes on each of
         the Dask workers, (processes, workers). It decides among the workers with enough threads.
     kept : collection of str
-        Dask workers to prefer where there is no ``gain``.
-
-    Returns
-    -------
-    list of str
-        Address of the Dask worker of each process.
+        Dask workers to prefer if there is no ``gain``.
 
     Raises
     ------
     ClusterError
-        The cluster is too small; the message has the numbers, and why Dask workers have no room.
+        The cluster is too small; the message says how many threads are free where, and why others are not.
     """
     unused, workers = _without_unusable(workers)
     free = {address: known.nthreads - known.busy for address, known in workers.items()}
@@ -104,7 +96,7 @@ def place(
     if gain is not None:
         chosen = _prefer(layout, needs, order, free, gain)
     elif kept:
-        # the first of either kind has most threads
+        # the first of each kind has the most free threads
         preferred, others = (deque(each for each in order if (each in kept) is one) for one in (True, False))
         for process in needs:
             fits = preferred and free[preferred[0]] >= len(layout.processes[process])
@@ -113,7 +105,7 @@ def place(
 
 
 def _without_unusable(workers: Mapping[str, WorkerFacts]) -> tuple[list[str], dict[str, WorkerFacts]]:
-    """Return the Dask workers that are not usable, in words, and the others."""
+    """Return descriptions of the unusable Dask workers, and the usable ones."""
     unused = [f"{address} ({known.note})" for address, known in workers.items() if not known.usable and known.note]
     return unused, {address: known for address, known in workers.items() if known.usable}
 
@@ -136,7 +128,7 @@ def _prefer(
         size = len(layout.processes[waiting[0]])
         alike = [process for process in waiting if len(layout.processes[process]) == size]
         fitting = [address for address in left if free[address] >= size]
-        # of equal pairs it is the first, so without any gain the result is that without preferences
+        # argmax takes the first of equal pairs: without any gain this equals the choice without preferences
         i, k = divmod(int(np.argmax(gain(alike, fitting, chosen))), len(fitting))
         process, address = alike[i], fitting[k]
         chosen[process] = address
@@ -146,21 +138,10 @@ def _prefer(
 
 
 def share(layout: Layout, workers: Mapping[str, WorkerFacts], others: Mapping[str, int]) -> list[str]:
-    """Choose a Dask worker for each process, with a thread for each unit; several may be on the same.
+    """Choose a Dask worker with enough free threads for each process; several processes may share one.
 
-    Parameters
-    ----------
-    layout : Layout
-        Processes to place.
-    workers : mapping of str to WorkerFacts
-        The Dask workers that can be used.
-    others : mapping of str to int
-        Number of units that run there already.
-
-    Raises
-    ------
-    ClusterError
-        There are too few threads.
+    ``workers`` are the usable Dask workers by address, ``others`` the number of units that already run on each.
+    ClusterError if there are too few threads.
     """
     room = {address: known.nthreads - known.busy - others.get(address, 0) for address, known in workers.items()}
     chosen = []
@@ -175,7 +156,7 @@ def share(layout: Layout, workers: Mapping[str, WorkerFacts], others: Mapping[st
 
 
 def limits_of(cluster: ClusterConf, layout: Layout) -> tuple[int, int]:
-    """Return the smallest and the largest number of processes of a job; ``layout`` is that of the job file."""
+    """Return the smallest and the largest number of processes of a job; ``layout`` is the job file's."""
     n, elastic = len(layout.processes), cluster.elastic
     return elastic.min_processes, min(elastic.max_processes or n, n)
 
@@ -187,25 +168,18 @@ def place_again(
     limits: tuple[int, int],
     packed: bool,
 ) -> tuple[Layout, tuple[str, ...]]:
-    """Choose Dask workers for all units; processes stay where they are if they can.
+    """Choose Dask workers for all units; processes stay where they are if possible.
 
     Parameters
     ----------
     layout : Layout
-        Of the job file.
-    workers : mapping of str to WorkerFacts
-        The Dask workers that can be used.
+        The job file's.
     before : sequence of str
-        Dask workers that have units of the job, or had them in its last life.
+        Dask workers that have or had units of the job.
     limits : tuple of int
-        Smallest and largest number of processes.
+        Smallest and largest number of processes; ClusterError if there are too few Dask workers.
     packed : bool
-        Also use fewer processes than the largest number, as many as possible; their units share threads.
-
-    Raises
-    ------
-    ClusterError
-        There are too few.
+        Whether to use as many processes as possible, but fewer than the largest number, if need be.
     """
     low, high = limits
     if high < len(layout.processes):
@@ -224,12 +198,6 @@ def place_again(
 
 
 def place_first(layout: Layout, workers: Mapping[str, WorkerFacts]) -> tuple[Layout, tuple[str, ...]]:
-    """Choose Dask workers for a job that begins; for an elastic one fewer than it has processes, if need be.
-
-    Raises
-    ------
-    ClusterError
-        There are too few.
-    """
+    """Choose Dask workers for a job that starts, fewer if it is elastic; ClusterError if too few."""
     limits, packed = limits_of(layout.cluster, layout), bool(layout.cluster.elastic.max_processes)
     return place_again(layout, workers, (), limits, packed)

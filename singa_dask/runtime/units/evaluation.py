@@ -1,4 +1,4 @@
-"""Evaluation: tests and validates a net while it is trained, and ends the training when a metric stops improving."""
+"""Evaluation: test and validate a net during training, and stop if a metric does not improve."""
 
 from __future__ import annotations
 
@@ -24,16 +24,8 @@ from singa_dask.training.pass_metrics import PassMetrics
 class Evaluation:
     """Runs the tests and validations of one worker when they are due.
 
-    The first worker of the first group collects what all workers of the group have measured and judges for them.
-
-    Parameters
-    ----------
-    job : JobConf
-    trainer : Trainer
-    state : RunState
-    channel : Channel
-    manifest : mapping
-        Of the checkpoint that the run goes on from; empty for a new run.
+    The first worker of the first group collects the metrics of all workers of the group, and decides for them.
+    ``manifest`` is that of the checkpoint from which the run resumed, empty for a new run.
     """
 
     def __init__(
@@ -42,7 +34,7 @@ class Evaluation:
         self._trainer = trainer
         self._state = state
         self._channel = channel
-        # number of batches, None where every record counts once; how often it is due, and from which step on
+        # number of batches, None for a pass over all records; frequency; first step
         self._tests = {
             Phase.VALIDATION: (job.validate_steps, job.validate_freq, job.validate_after),
             Phase.TEST: (job.test_steps, job.test_freq, job.test_after),
@@ -50,18 +42,18 @@ class Evaluation:
         self._watch = Watch(job, manifest)
         self.restores_best = job.early_stopping is not None and job.early_stopping.restore_best
         self._others = range(1, job.cluster.nworkers_per_group)
-        # the step before which tests were done
+        # step before which tests were done last
         self._tested = state.step if manifest.get("tested") else -1
-        # metrics of the other workers, by phase and step; they may come before this one has its own
+        # metrics of the other workers, by phase and step; they may come before this worker has its own
         self._measured: defaultdict[tuple[str, int], list[Message]] = defaultdict(list)
         channel.on("measured", lambda message: self._measured[message.info["phase"], message.step].append(message))
 
     def begin(self) -> None:
-        """End a run that goes on from a checkpoint at once if its metric had stopped improving there."""
+        """End a resumed run at once if its metric had already stopped improving."""
         self._state.end_early(self._watch.reason)
 
     def run_due(self) -> None:
-        """Run what is due before this step."""
+        """Run the tests and validations that are due before this step."""
         if self._state.step == self._tested:
             return
         for phase, (n_batches, freq, after) in self._tests.items():
@@ -72,9 +64,9 @@ class Evaluation:
     def run_last(self) -> None:
         """Run every test and validation once more at the end; not after a stop."""
         state = self._state
-        counts = self._tested != state.step  # else the run before this one has judged the step
+        counts = self._tested != state.step  # else the step was judged before the run resumed
         for phase, (n_batches, freq, after) in self._tests.items():
-            # a stop that comes later than the last step finds other workers of the group at this
+            # a stop after the last step may find other workers of the group here already
             is_left = state.is_trained or (state.reason and not is_due(state.step, freq, after))
             if phase in self._trainer.nets and is_left:
                 self._test(phase, n_batches, counts)
@@ -82,7 +74,7 @@ class Evaluation:
             self._tested = state.step
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint before this step keeps."""
+        """Return the state for a checkpoint before this step."""
         return {"tested": self._tested == self._state.step, **self._watch.state()}
 
     def _test(self, phase: Phase, n_batches: int | None, counts: bool = True) -> None:
@@ -109,20 +101,20 @@ class Evaluation:
             self._judge(info)
 
     def _judge(self, info: Mapping[str, Any]) -> None:
-        """End the training, or have the best params so far saved, as the first worker says."""
+        """End the training or save the best params so far, as the first worker decided."""
         if info["saves"]:
             self._state.save_at["checkpoint"] = self._state.step
         self._state.end_early(str(info["reason"]))
 
     def _send(self, phase: str, totals: Totals, metrics: PassMetrics) -> None:
-        """Send the first worker what this one has measured."""
+        """Send the first worker the metrics of this one."""
         state = metrics.state()
         arrays = tuple(map(np.ascontiguousarray, state.values()))
         info = {"phase": phase, "totals": {name: list(pair) for name, pair in totals.items()}, "arrays": list(state)}
         self._channel.send("measured", Address.worker(0, 0), step=self._state.step, info=info, arrays=arrays)
 
     def _receive(self, phase: str) -> list[Message]:
-        """Return what the other workers of the group have measured, in their order."""
+        """Return the metrics of the other workers of the group, in their order."""
         key = phase, self._state.step
         while len(self._measured[key]) < len(self._others):
             self._channel.receive("metrics of the other workers")
@@ -130,20 +122,10 @@ class Evaluation:
 
 
 class Watch:
-    """Tracks the metrics that ``early_stopping`` and ``keep_checkpoints`` name.
+    """Tracks the metrics that ``early_stopping`` and ``keep_checkpoints`` name, in these ``phases``.
 
-    Counts consecutive tests without a better value of the metric of ``early_stopping``.
-
-    Parameters
-    ----------
-    job : JobConf
-    state : mapping
-        Result of ``state()`` in the checkpoint that the run continues from; empty for a new run.
-
-    Attributes
-    ----------
-    phases : set of str
-        Phases with such a metric: ``"validation"``, ``"test"``.
+    Counts consecutive tests without a better value of the metric of ``early_stopping``. ``state`` is the result of
+    ``state()`` from the checkpoint from which the run resumed, empty for a new run.
     """
 
     def __init__(self, job: JobConf, state: Mapping[str, Any]) -> None:
@@ -165,7 +147,7 @@ class Watch:
 
     @property
     def reason(self) -> str:
-        """Why the training is to end; empty if it is not."""
+        """Reason for the end of the training; empty if it continues."""
         if self._conf is None or self._n_worse < self._conf.patience:
             return ""
         best = "no finite value" if self._best is None else f"{self._best:.6g} at step {self._best_step}"
@@ -173,13 +155,7 @@ class Watch:
         return f"early stopping: {self._conf.metric} has not improved {worse} in a row. Best: {best}."
 
     def add(self, phase: str, step: int, measured: Sequence[Mapping[str, Sequence[float]]]) -> None:
-        """Add the (sum, count) of the metrics of a test, from each worker of the group.
-
-        Raises
-        ------
-        ConfigError
-            The net has no such metric.
-        """
+        """Add the (sum, count) of a test's metrics from each worker; ConfigError if one is unknown."""
         known = add_totals(measured)
         for metric, key in self._keys.items():
             where, name = split_metric(metric)
@@ -190,7 +166,7 @@ class Watch:
                 raise ConfigError(Problem((key, "metric"), message))
             total, count = known[name]
             if not count:
-                continue  # no row counts: the labels of all are ignored
+                continue  # the labels of all rows are ignored
             value = total / count
             if math.isfinite(value):
                 self._latest[metric] = {"value": value, "step": step}
@@ -208,7 +184,7 @@ class Watch:
         self._n_worse = 0 if better else self._n_worse + 1
 
     def is_best_at(self, step: int) -> bool:
-        """Tell whether the best value of the metric of ``early_stopping`` so far is that of a step."""
+        """Return whether the best value so far of the metric of ``early_stopping`` was measured at a step."""
         return self._best_step == step
 
     def state(self) -> dict[str, Any]:

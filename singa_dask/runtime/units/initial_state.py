@@ -1,4 +1,4 @@
-"""InitialState: where a job starts: with new values, with values of another run, or exactly where a run stopped."""
+"""InitialState: start a job with new values, with values of another run, or where a run stopped."""
 
 from __future__ import annotations
 
@@ -31,16 +31,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Rejoin:
-    """What a process needs to know that joins a job whose other processes go on.
+    """Describes how a process joins a job whose other processes continue.
 
-    Attributes
-    ----------
-    running : frozenset of Address
-        Units that run in other processes.
-    left : frozenset of Address
-        Workers that are done.
-    steps : mapping of int to int
-        First step of each worker group that starts again here.
+    ``running`` are units in other processes, ``left`` workers that have finished; ``steps`` has the first step of each
+    worker group that restarts.
     """
 
     running: frozenset[Address]
@@ -51,17 +45,10 @@ class Rejoin:
 class InitialState:
     """First step, values, updater state and cursors of a job.
 
-    Parameters
-    ----------
-    job : JobConf
-    resume : str or Checkpoint, optional
-        What to continue from: the URL of a step (see `lookup.find`), or an open checkpoint.
-    init_from : sequence of str
-        URLs of checkpoints to take values from by name, instead of the job's ``checkpoint_path``; later ones win.
-    rejoin : Rejoin, optional
-        If other processes of the job go on, which are ahead of ``resume``.
-    recovers : bool
-        Whether the job itself has made ``resume``, and goes on after a failure.
+    ``resume`` is the checkpoint to continue from, open or as the URL of a step. Otherwise values are taken by name from
+    the checkpoints ``init_from``, or the job's ``checkpoint_path``; later ones win. ``rejoin`` is set if other
+    processes continue, which are ahead of ``resume``; ``recovers`` if the job itself wrote ``resume``, and continues
+    after a failure.
     """
 
     def __init__(
@@ -80,7 +67,7 @@ class InitialState:
         if self.resumed and self.resumed.manifest["seed"] != job.seed:
             raise CheckpointError(
                 f"{self.resumed.url}: made with seed {self.resumed.manifest['seed']}, the job has seed {job.seed}. "
-                "Set seed to the same number to go on exactly, or use --init-from to take the values alone."
+                "Set the same seed to resume exactly, or use --init-from to take only the values."
             )
         self._initial = InitialValues(job, init_from)
 
@@ -97,7 +84,7 @@ class InitialState:
         return self.step
 
     def window_of(self, worker: Address, plan: JobPlan) -> Mapping[str, Any]:
-        """Return the metrics that a worker of the run had not reported; empty if others read its records now."""
+        """Return the metrics that a worker had not reported; empty if records are shared anew."""
         cluster, group = plan.layout.cluster, worker.group
         if self.resumed is None or self.step_of(group) != self._resumed_step(group):
             return {}
@@ -109,22 +96,18 @@ class InitialState:
         return window
 
     def manifest_of(self, group: int) -> dict[str, Any]:
-        """Return the manifest that a worker group goes on from; empty for a new run."""
+        """Return the manifest from which a worker group continues; empty for a new run."""
         if self.resumed is None:
             return {}
-        # tests are done again before a step that the run had not reached
+        # tests are repeated before a step that the run had not reached
         is_there = self.step_of(group) == self._resumed_step(group)
         return {**self.resumed.manifest, "tested": is_there and self.resumed.manifest.get("tested", False)}
 
     def check(self, net: NeuralNet) -> None:
         """Check that every param has a source of initial values, of the right shape.
 
-        Raises
-        ------
-        CheckpointError
-            The checkpoint is of another net, or does not exist.
-        ConfigError
-            Params have no initial values; lists all of them.
+        CheckpointError if the checkpoint belongs to another net, or does not exist; ConfigError lists all params
+        without initial values.
         """
         problems = []
         owners = whole_params(net.logical)
@@ -147,14 +130,8 @@ class InitialState:
         self._check_scalings(net)
 
     def _check_scalings(self, net: NeuralNet) -> None:
-        """Check that the net standardises its records as the one did whose values it goes on with.
-
-        Raises
-        ------
-        CheckpointError
-            It does not.
-        """
-        known = net.context.class_names.scalings
+        """Raise a CheckpointError if the net standardises records unlike the net that it continues."""
+        known = net.context.class_names.known.scalings
         for layer in net.all_layers:
             if isinstance(layer, StoreInput) and (self.resumed or layer.conf_name in known):
                 try:
@@ -164,13 +141,7 @@ class InitialState:
                     raise CheckpointError(f"{url}: {error}") from None
 
     def check_files(self, files: Mapping[str, str]) -> None:
-        """Compare the versions of remote files with those that the run was trained on; warn if somebody resumes it.
-
-        Raises
-        ------
-        DataError
-            A file was replaced, and the job recovers from a failure.
-        """
+        """Warn if remote files were replaced; DataError if the job recovers from a failure."""
         known: Mapping[str, str] = self.resumed.manifest.get("files", {}) if self.resumed else {}
         replaced = [url for url, version in files.items() if known.get(url, version) != version]
         if self.resumed is None or not replaced:
@@ -178,28 +149,27 @@ class InitialState:
         url, more = replaced[0], f", and {plural(len(replaced) - 1, 'other')}" if replaced[1:] else ""
         what = f"{url}{more}: replaced since {self.resumed.url} was made: version {files[url]}, before {known[url]}."
         if self._recovers:
-            raise DataError(f"{what} To go on with the new file, resume the run.")
-        logger.warning("%s The run goes on with the new file.", what)
+            raise DataError(f"{what} To continue with the new file, resume the run.")
+        logger.warning("%s The run continues with the new file.", what)
 
     def give_class_names(self, net: NeuralNet) -> None:
-        """Give the training net the class names of the run that is continued, or of the checkpoints it starts from.
+        """Set the class names of the training net from the resumed run or the initial checkpoints.
 
-        The latter count only if all values come from checkpoints, so that labels keep their meaning. Scalings of the
-        records always count: params that come from there were trained on such values.
+        The latter count only if all values come from checkpoints, so that labels keep their meaning. Scalings of
+        records always count, as the params were trained on scaled records.
         """
-        known = net.context.class_names
+        class_names = net.context.class_names
         if self.resumed:
-            known.update(self.resumed.learned)
+            class_names.update(self.resumed.learned)
             return
         is_complete = all(owner.name in self._initial for owner in whole_params(net.logical))
         learned = self._initial.learned()
         if is_complete:
-            known.inherited, known.inherited_tables = learned.class_names, learned.tables
-            known.scalings.update(learned.scalings)
-        known.inherited_scalings = learned.scalings
+            class_names.known.scalings.update(learned.scalings)
+        class_names.inherited = learned if is_complete else learned._replace(class_names={}, tables={})
 
     def values(self, param: Param) -> tuple[np.ndarray, int]:
-        """Return the initial values of a param, or of a part of a param, and their version."""
+        """Return the initial values of a param, or of a shard of it, and their version."""
         whole, version = self._whole(param)
         whole = whole.reshape(param.whole_shape)
         return param.shard.of(whole) if param.shard else whole, version
@@ -214,7 +184,7 @@ class InitialState:
         return initial_values(param.conf.init, param.name, param.whole_shape, self.job.seed, param.dtype), 0
 
     def updater_state(self, plan: JobPlan, what: str, piece: ParamSlice) -> np.ndarray | None:
-        """Return the updater state of a slice; None if the run starts without."""
+        """Return the updater state of a slice; None if there is none."""
         if self.resumed is None:
             return None
         name, shard = plan.owners[piece.param], plan.shards[piece.param]
@@ -224,7 +194,7 @@ class InitialState:
         return None if whole is None else shard.of(whole).reshape(-1)[piece.start : piece.stop]
 
     def applied(self, plan: JobPlan, piece: ParamSlice) -> dict[int, int]:
-        """Return the newest step of each worker group that the values of a slice have the update of."""
+        """Return the newest step of each worker group that is applied to the values of a slice."""
         if self.resumed is None:
             return {}
         n_groups = plan.layout.cluster.nworker_groups
@@ -233,22 +203,22 @@ class InitialState:
         return self.resumed.applied(plan.names[piece.param], piece.start, piece.stop)
 
     def release(self) -> None:
-        """Release the memory of what has been read, once a unit has begun."""
+        """Release the memory of loaded values, once a unit has started."""
         if self.resumed:
             self.resumed.release()
         self._initial.release()
 
     def seek(self, nets: Nets, group: int, n_groups: int) -> None:
-        """Set the readers of all nets to the positions at which the run stopped, and give layers their states.
+        """Restore the positions of all readers and the states of layers.
 
-        Readers for training go on to the first step of a group that rejoins the job.
+        Readers of the training net skip records up to the first step of a group that rejoins the job.
         """
         n_ahead = self.step_of(group) - self._seek(nets, group, n_groups)
         if n_ahead:
             nets[Phase.TRAIN].advance(n_ahead)
 
     def _seek(self, nets: Nets, group: int, n_groups: int) -> int:
-        """Go where the run stopped; return the step that the readers for training are at."""
+        """Restore readers and states; return the step that the readers of the training net are at."""
         if self.resumed is None:
             return self.step
         if len(self.resumed.groups) != n_groups:
@@ -266,7 +236,7 @@ class InitialState:
         return self._resumed_step(group) if cursors else 0
 
     def _restore_states(self, resumed: Checkpoint, nets: Mapping[Phase, NeuralNet], group: int) -> None:
-        """Give layers their states; warn of those that do not fit."""
+        """Restore the states of layers; warn about states that do not fit."""
         layers = {layer["layer"] for part in resumed.manifest.get("states", ()) for layer in part["layers"]}
         if not layers:
             return
@@ -274,7 +244,7 @@ class InitialState:
         step, stopped_at = self.step_of(group), self._resumed_step(group)
         why = ""
         if step != stopped_at:
-            why = f"{resumed.url}: worker group {group} was at step {stopped_at}, it goes on at step {step}"
+            why = f"{resumed.url}: worker group {group} was at step {stopped_at}, it continues at step {step}"
         elif n_workers != context.n_workers:
             why = f"{resumed.url}: had {n_workers} workers in a group, the job has {context.n_workers}"
         else:
@@ -286,6 +256,6 @@ class InitialState:
                 why = str(error).removesuffix(".")
             else:
                 layers = set(restore_states({phase_name(phase): net for phase, net in nets.items()}, states))
-                why = f"{resumed.url}: is of other shapes, or another partition" if layers else ""
+                why = f"{resumed.url}: has other shapes, or another partition" if layers else ""
         if why:
-            logger.warning("%s: the states of %s start anew.", why, ", ".join(sorted(layers)))
+            logger.warning("%s: the states of %s are reset.", why, ", ".join(sorted(layers)))

@@ -1,4 +1,4 @@
-"""Which job a thread works for, so that the log messages of the jobs of one process do not mix."""
+"""Record the job of each thread, so that log messages of several jobs in one process do not mix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _JOB: ContextVar[str] = ContextVar("job", default="")
 
 @contextmanager
 def in_job(job_id: str) -> Iterator[None]:
-    """Let this thread work for a job, and so the threads that it starts in a copy of its context."""
+    """Assign this thread, and threads started in a copy of its context, to a job."""
     token = _JOB.set(job_id)
     try:
         yield
@@ -21,14 +21,7 @@ def in_job(job_id: str) -> Iterator[None]:
 
 
 class JobFilter(logging.Filter):
-    """Passes the log messages of threads that work for one job, and of those that work for none.
-
-    Add it to a handler: the handler runs in the thread that logs.
-
-    Parameters
-    ----------
-    job_id : str
-    """
+    """Passes the log messages of threads that work for one job, or for none."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__()

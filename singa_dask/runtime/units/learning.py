@@ -1,7 +1,7 @@
-"""LearningFacts: what a worker notes of its training, from which the end of a job says whether its net has learnt.
+"""LearningFacts: observe a worker, for `observe.learning` to judge whether its net has learnt.
 
-Nothing here changes a value. Labels are counted in tests, or in the first epoch of a job without tests; activations
-are looked at in four steps, params before the first step and after the last.
+Nothing here changes a value. Labels are counted in tests, or in the first epoch of a job without tests. Activations
+are inspected in four steps, params before the first step and after the last.
 """
 
 from __future__ import annotations
@@ -27,42 +27,34 @@ from singa_dask.ops.contract import Array
 from singa_dask.runtime.planning.nets import phase_name
 
 MIN_RECORDS, DEAD = 64, 0.9
-"""A unit is dead that was zero for at least so many records, and a layer of which so large a share is."""
+"""A unit is dead if it was zero for at least this many records, and a layer if this share of its units is."""
 SAMPLE = 4096
-"""Values of a param that are compared before and after the training, and most outputs of a loss for values."""
+"""Values of a param that are compared before and after training, and most outputs of a loss for values."""
 
 
 class LearningFacts:
-    """Notes labels and targets, and layers that do not work.
-
-    Parameters
-    ----------
-    nets : mapping of Phase to NeuralNet
-    job : JobConf
-    step : int
-        First step of the run.
-    """
+    """Observes labels, targets, and layers that do not work, from the first ``step`` of a run."""
 
     def __init__(self, nets: Mapping[Phase, NeuralNet], job: JobConf, step: int) -> None:
         self._net, self._updater, n_steps = nets[Phase.TRAIN], job.updater, job.train_steps
         # in the second half, when the net has changed
         self._is_new = step == 0
-        self._looks = {step + (n_steps - step) * i // 8 - 1 for i in range(5, 9)}
+        self._inspected_steps = {step + (n_steps - step) * i // 8 - 1 for i in range(5, 9)}
         self._until = float("inf") if len(nets) == 1 else 0.0
         self._answers: dict[str, dict[str, tuple[Layer, Any]]] = {}
         self._alive: dict[str, tuple[int, Any]] = {}
         self._before: dict[str, Array] = {}
 
     def begin(self) -> None:
-        """Note the values of params before the first step of the run; of one that goes on they are not known."""
+        """Store the values of params before the first step of a new run."""
         self._before = self._samples() if self._is_new else {}
 
     def begin_test(self, phase: Phase) -> None:
-        """Forget what earlier tests have counted."""
+        """Drop the counts of earlier tests."""
         self._answers.pop(phase_name(phase), None)
 
     def count(self, phase: Phase, net: NeuralNet) -> None:
-        """Count the labels and targets of a batch that a net of a phase has computed."""
+        """Count the labels and targets of a computed batch."""
         known = self._answers.setdefault(phase_name(phase), {})
         for layer in net.layers:
             kind = layer.traits.predicts if layer.traits.role == "loss" else ""
@@ -72,7 +64,7 @@ class LearningFacts:
             # an unrolled net has several copies of a loss
             loss, before = known.get(layer.conf_name, (layer, None))
             if kind == "classes" and layer.sources[1].records.labels is None:
-                continue  # an algorithm of a user's may compute other layers only
+                continue  # a custom algorithm may compute only other layers
             if kind == "classes":
                 labels = np.asarray(layer.labels(1))
                 counts = np.bincount(labels[labels >= 0], minlength=n)  # ignored ones are -1
@@ -82,12 +74,12 @@ class LearningFacts:
                 known[layer.conf_name] = loss, moments if before is None else before.merged(moments)
 
     def after_step(self, step: int) -> None:
-        """Look at what a training step has left, where it is due."""
+        """Inspect the net after a training step, if due."""
         epoch = max((layer.epoch or 0.0 for layer in self._net.inputs), default=0.0)
         self._until = min(self._until, epoch + 1)
         if epoch < self._until:
             self.count(Phase.TRAIN, self._net)
-        for layer in self._net.layers if step in self._looks else ():
+        for layer in self._net.layers if step in self._inspected_steps else ():
             if isinstance(layer, ReLU | Activation) and layer.features:
                 y = self._net.ops.to_host(layer.features[0].data)
                 alive = np.any(y, axis=(0, *range(2, y.ndim)))
@@ -95,7 +87,7 @@ class LearningFacts:
                 self._alive[layer.conf_name] = n + len(y), before | alive
 
     def facts(self) -> dict[str, Any]:
-        """Return what `facts_of_workers` combines, as plain values."""
+        """Return plain values for `facts_of_workers`."""
         known = self._net.context.class_names
         answers = {
             phase: {name: _described(loss, counted, known) for name, (loss, counted) in losses.items()}
@@ -113,7 +105,7 @@ class LearningFacts:
         return {"answers": answers, "broken": broken, "changes": changes}
 
     def _samples(self) -> dict[str, Array]:
-        """Return some values of each param that has columns and is trained."""
+        """Return samples of the values of each trained param with columns."""
         values = {}
         for owner in self._net.owners:
             lr_scale, _ = self._updater.scales_of(owner.name, owner.conf.lr_scale, owner.conf.wd_scale)
@@ -123,11 +115,11 @@ class LearningFacts:
 
 
 def _described(loss: Layer, counted: Any, known: ClassNames) -> dict[str, Any]:
-    """Return as plain values what is counted of a loss layer, and what its metrics depend on beside that."""
+    """Return the counts of a loss layer, and what its metrics depend on besides, as plain values."""
     names: list[str] = []
     with contextlib.suppress(DataError):
         names = list(known.find(loss.conf.srclayers[1]))
-    # weights of records, and smoothed labels, change what a loss is compared with
+    # weights of records and smoothed labels change the loss of a constant answer
     has_loss = len(loss.sources) == 2 and not any(
         getattr(loss, name, None) for name in ("smoothing", "factors", "delta")
     )
@@ -137,7 +129,7 @@ def _described(loss: Layer, counted: Any, known: ClassNames) -> dict[str, Any]:
 
 
 def _has_equal_units(layer: Layer) -> bool:
-    """Tell whether all units of a layer have the same weights."""
+    """Return whether all units of a layer have the same weights."""
     if not isinstance(layer, InnerProduct | Convolution):
         return False
     weight = layer.ops.to_host(layer.weight.data)
@@ -146,14 +138,11 @@ def _has_equal_units(layer: Layer) -> bool:
 
 
 def facts_of_workers(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Combine what the workers of a group have noted.
+    """Combine the facts of the workers of a group.
 
-    Returns
-    -------
-    dict
-        ``baselines``: by phase and metric the ``value`` that the best constant answer has, the ``answer`` in words, on
-        how many ``records``, and of how many ``classes``. ``broken``: names of layers that are ``constant`` or
-        ``dead``, or whose units are ``equal``. ``changes``: of each param, in parts of its size at the start.
+    ``baselines``: by phase and metric the ``value`` of the best constant answer, this ``answer`` in words, the number
+    of ``records`` and of ``classes``. ``broken``: names of layers that are ``constant`` or ``dead``, or whose units are
+    ``equal``. ``changes``: of each param, relative to its norm at the start.
     """
     baselines: dict[str, dict[str, Any]] = {}
     broken: dict[str, list[str]] = {}
@@ -174,7 +163,7 @@ def facts_of_workers(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _constant_answers(parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the metrics of the best constant answer to what the workers have counted of a loss layer."""
+    """Yield the metrics of the best constant answer to the labels or targets of a loss layer."""
     loss, counted = parts[0], [part["counted"] for part in parts]
     answers: dict[str, tuple[Any, str]]
     if loss["kind"] == "classes":

@@ -1,6 +1,6 @@
-"""Measures the layers and waits of a worker, and the updates of a server, in the steps that are profiled.
+"""Measure the layers and waits of a worker, and the updates of a server, in profiled steps.
 
-A `Trace` collects what the units of one process do in them.
+A `Trace` collects the spans of the units of one process.
 """
 
 from __future__ import annotations
@@ -26,25 +26,24 @@ logger = logging.getLogger(__name__)
 
 DIRECTIONS = ("forward", "backward")
 MAX_SPANS = 50_000
-"""Spans that a process keeps; those after them are counted and dropped."""
+"""Spans that a process keeps; later ones are only counted."""
 
 Span = list[Any]
 
 
 class Trace:
-    """Collects spans of time of one process, and passes them on as an event ``profile``.
+    """Collects spans of time of one process, and emits them as an event ``profile``. Thread-safe.
 
     Times are those of ``time.monotonic_ns``, in nanoseconds. A span is a list: track, name, kind, start and duration in
-    nanoseconds, arguments, and the end of an arrow, ``"out <id>"`` or ``"in <id>"``, or nothing. All methods are called
-    from any thread.
+    nanoseconds, arguments, and the end of an arrow, ``"out <id>"`` or ``"in <id>"``, or an empty string.
 
     Parameters
     ----------
     process : int
     emit : callable
-        Takes an event. ``profile`` has ``process``; ``began``, seconds since the epoch at which ``time.monotonic_ns``
-        was 0 on the clock of this host; ``spans``, all of them, also those that an event before it had; ``recorded``,
-        how many there were, with those that were dropped.
+        Takes an event. ``profile`` has ``process``; ``began``, the time since the epoch at which ``time.monotonic_ns``
+        was 0 on this host, in seconds; ``spans``, all of them, also those of an earlier event; ``recorded``, their
+        number including dropped ones.
     """
 
     def __init__(self, process: int, emit: Callable[[dict[str, Any]], object]) -> None:
@@ -52,10 +51,10 @@ class Trace:
         self._emit = emit
         self._spans: list[Span] = []
         self._n_recorded = self._n_passed_on = 0
-        # replaced, never changed: others look at it without the lock
+        # replaced, never changed: other threads read it without the lock
         self._windows: frozenset[range] = frozenset()
         self._n_recording = 0
-        # messages to and from each process; both ends count alike, as each comes once and in order
+        # messages to and from each process; both ends count alike, because each message comes once and in order
         self._n_sent: Counter[int] = Counter()
         self._n_received: Counter[int] = Counter()
         self._lock = threading.Lock()
@@ -63,27 +62,25 @@ class Trace:
         self._flushing = threading.Lock()
 
     def open(self, window: range) -> None:
-        """Record what belongs to these steps of a worker group."""
+        """Record the steps of a window of a worker group."""
         with self._lock:
             self._windows |= {window}
 
     def covers(self, step: int) -> bool:
-        """Return whether a step of some worker group is one to record."""
+        """Return whether a step is to be recorded."""
         return any(step in window for window in self._windows)
 
     def is_past(self, step: int) -> bool:
-        """Return whether a step is after those to record."""
+        """Return whether a step is after all steps to be recorded."""
         return all(step >= window.stop for window in self._windows)
 
     def record_all(self, on: bool) -> None:
-        """Begin to record messages that belong to no step, for one worker, or end it."""
+        """Start recording messages that belong to no step, for one worker, or stop."""
         with self._lock:
             self._n_recording += 1 if on else -1
 
-    # -- spans ---------------------------------------------------------------------------------------------
-
     def add(self, track: str, name: str, kind: str, start: int, shortest: int = 0, **arguments: Any) -> None:
-        """Add a span that ends now, if it is not shorter than ``shortest``."""
+        """Add a span that ends now, unless it is shorter than ``shortest``."""
         duration = time.monotonic_ns() - start
         if duration >= shortest:
             self._add([track, name, kind, start, duration, arguments, ""])
@@ -94,10 +91,8 @@ class Trace:
             if len(self._spans) < MAX_SPANS:
                 self._spans.append(span)
 
-    # -- messages ------------------------------------------------------------------------------------------
-
     def send(self, process: int, message: Message, send: Callable[[], None]) -> None:
-        """Send a message to another process, and record that."""
+        """Send a message to another process, and record it."""
         with self._sending:
             start = time.monotonic_ns()
             send()
@@ -106,7 +101,7 @@ class Trace:
             self._add_message("messages sent", message, start, arrow)
 
     def receive(self, process: int, message: Message, deliver: Callable[[], None]) -> None:
-        """Deliver a message from another process, and record that."""
+        """Deliver a message from another process, and record it."""
         start = time.monotonic_ns()
         self._n_received[process] += 1
         arrow = f"in {process}-{self._process}-{self._n_received[process]}"
@@ -114,7 +109,7 @@ class Trace:
         self._add_message("messages received", message, start, arrow)
 
     def forget(self, process: int) -> None:
-        """Count the messages to and from a process anew, which is replaced by another."""
+        """Restart the counts of messages to and from a process that is replaced."""
         with self._sending:
             del self._n_sent[process], self._n_received[process]
 
@@ -129,10 +124,8 @@ class Trace:
             facts["messages"] = len(message.parts)
         self._add([track, first.kind, "message", start, time.monotonic_ns() - start, facts, arrow])
 
-    # -- the end -------------------------------------------------------------------------------------------
-
     def flush(self) -> None:
-        """Pass on what is there, if anything is new."""
+        """Emit all spans, if any are new."""
         with self._flushing:
             with self._lock:
                 spans, n_before, self._n_passed_on = list(self._spans), self._n_passed_on, self._n_recorded
@@ -143,27 +136,14 @@ class Trace:
 
 
 SHORTEST_NS = 10_000
-"""Waits, tests and checkpoints that take less are not recorded: there was nothing to do."""
+"""Shorter waits, tests and checkpoints are not recorded: there was nothing to do."""
 
 
 class Profiler:
-    """Records the steps of one worker that are in a window, and nothing before and after it.
+    """Records the steps of a worker, ``unit``, that are in a window.
 
-    On a GPU each layer is waited for, and kernels are not captured, in these steps: they are slower than others.
-
-    Parameters
-    ----------
-    unit : str
-        The worker.
-    nets : Nets
-    cancellation : Cancellation
-        Of the worker.
-    trace : Trace or None
-        Of its process; None if the job is not profiled.
-    window : range
-        The steps.
-    times_s : callable
-        See `WorkerMetrics.times_s`.
+    On a GPU these steps are slower than others: the profiler waits for each layer, and kernels are not captured.
+    ``trace`` is that of the process, None if the job is not profiled. For ``times_s`` see `WorkerMetrics.times_s`.
     """
 
     def __init__(
@@ -187,23 +167,23 @@ class Profiler:
         self._in_step = False
         self._marked = 0
         self._before = (0.0, 0.0, 0.0)
-        # of this step: start and duration, in nanoseconds
+        # start and duration of each wait in this step, in nanoseconds
         self._waits: list[tuple[int, int]] = []
-        # of each step: milliseconds of (layer, direction), and of its parts
+        # for each step: milliseconds by (layer, direction), and by part of the step
         self._layers: list[defaultdict[tuple[str, str], float]] = []
         self._parts: list[dict[str, float]] = []
         self._trace.open(window)
 
     def begin(self, step: int) -> None:
-        """Begin what belongs to a step: tests and checkpoints before it, and the step itself."""
+        """Begin a step, with the tests and checkpoints before it."""
         self._step = step
         self._switch(step in self._window)
         self._marked = time.monotonic_ns()
-        if step == self._window.stop + 1:  # the answers to the last gradients have come by now
+        if step == self._window.stop + 1:  # by now the last gradients were answered
             self._trace.flush()
 
     def end(self) -> None:
-        """Record nothing from now on."""
+        """Stop recording."""
         self._switch(False)
 
     def _switch(self, on: bool) -> None:
@@ -214,16 +194,14 @@ class Profiler:
             for net in self._nets.each():
                 net.on_layer = self._on_layer if on else None
 
-    # -- what is measured ----------------------------------------------------------------------------------
-
     def mark(self, name: str) -> None:
-        """Record what was done since the last mark under a name, if it has taken long enough to be seen."""
+        """Record the time since the last mark under a name, unless it is very short."""
         if self._is_on:
             self._trace.add(self._unit, name, name, self._marked, SHORTEST_NS)
             self._marked = time.monotonic_ns()
 
     def begin_step(self) -> None:
-        """Begin to train."""
+        """Begin the training in a step."""
         if self._is_on:
             self._waits.clear()
             self._layers.append(defaultdict(float))
@@ -231,7 +209,7 @@ class Profiler:
             self._in_step = True
 
     def end_step(self) -> None:
-        """Record a step of training."""
+        """Record the training in a step."""
         if not self._is_on:
             return
         self._in_step = False
@@ -244,7 +222,7 @@ class Profiler:
         self._parts.append({"compute_ms": compute, "data_ms": data, "params_ms": params, "workers_ms": others})
 
     def _on_layer(self, layer: Layer, direction: str, start: int) -> None:
-        """Record that a layer was computed; also each copy of it in an unrolled net."""
+        """Record the computation of a layer, or of a copy of it in an unrolled net."""
         self._ops.synchronize()
         if self._in_step:
             waited = sum(duration for since, duration in self._waits if since >= start)
@@ -258,15 +236,14 @@ class Profiler:
         self._trace.add(self._unit, what, "wait", start, SHORTEST_NS)
 
     def summary(self) -> dict[str, Any]:
-        """Return the medians of the steps that were recorded, in milliseconds; empty if there are none.
+        """Return the medians of the recorded steps in milliseconds; empty if there are none.
 
         ``layers`` has ``forward_ms`` and ``backward_ms`` of each layer, without its waits. ``step_parts`` has
-        ``compute_ms``, ``data_ms``, ``params_ms``, and where workers compute parts of one net ``workers_ms``, in which
-        they wait for each other.
+        ``compute_ms``, ``data_ms``, ``params_ms``, and in a partitioned net ``workers_ms``, the waits for workers.
         """
         if not self._parts:
             return {}
-        steps = self._layers[: len(self._parts)]  # an early stop may have cut the last one short
+        steps = self._layers[: len(self._parts)]  # an early stop may have interrupted the last one
         layers = {
             name: {f"{direction}_ms": _median(step[name, direction] for step in steps) for direction in DIRECTIONS}
             for name in dict.fromkeys(name for step in steps for name, _ in step)
@@ -278,7 +255,7 @@ class Profiler:
         return {"layers": layers, "step_parts": parts}
 
     def _log_slow(self, layers: Mapping[str, Mapping[str, float]], step_ms: float) -> None:
-        """Name the layers of a user's own that take more than half of a step and do not say that they call kernels."""
+        """Warn about custom layers without kernels that take more than half of a step."""
         own = {
             layer.conf_name: type(layer)
             for layer in self._nets[Phase.TRAIN].layers
@@ -301,17 +278,9 @@ def _median(values: Iterable[float]) -> float:
 def profiled(
     server: Server, trace: Trace, windows: Collection[range], names: Sequence[str]
 ) -> Callable[[Message], list[Message]]:
-    """Return what hands messages to a server, and records those that belong to a step that is profiled.
+    """Return a function that passes messages to a server, and records them in profiled steps.
 
-    Parameters
-    ----------
-    server : Server
-    trace : Trace
-        Of its process.
-    windows : collection of range
-        Steps to record, of each worker group that it serves.
-    names : sequence of str
-        Params in the order of their indices; see `JobPlan`.
+    ``windows`` are the steps to record of each worker group that the server serves, ``names`` the params by index.
     """
     past: set[int] = set()
     for window in windows:
@@ -322,7 +291,7 @@ def profiled(
         if not trace.covers(first.step):
             if first.kind == "update" and trace.is_past(first.step - 1) and first.info["group"] not in past:
                 past.add(first.info["group"])
-                if len(past) == len(windows):  # every worker group is past the steps to record
+                if len(past) == len(windows):  # all worker groups have passed the steps to record
                     trace.flush()
             return server.handle(message)
         start = time.monotonic_ns()

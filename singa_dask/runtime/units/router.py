@@ -1,7 +1,7 @@
-"""Router: delivers the messages of one process to its units, its stub, and other processes.
+"""Router: deliver the messages of one process to its units, its stub, and other processes.
 
-Messages of local units are routed in the caller's own thread, those from other processes in the transport's. Routing
-never waits, so it needs no thread of its own, and waking one for each message would cost more than it saves.
+Messages of local units are routed in the caller's thread, those of other processes in the transport's. Routing never
+waits. It has no thread of its own because waking one for each message would cost more than it saves.
 """
 
 from __future__ import annotations
@@ -30,22 +30,15 @@ from singa_dask.runtime.units.worker import Worker
 
 
 class Coordinator:
-    """Counts units at barriers; a state machine like the stub.
+    """Counts all units of a job at barriers; a state machine like the stub.
 
     Units start when all are there (``hello``), workers train when all have their params (``ready``), and servers end
-    when all workers have ended (``leave``). Units that join a running job wait for each other only. A unit that sends
-    the same message twice counts once; if nobody is missing any more, it is answered again.
+    when all workers have ended (``leave``). Units that join a running job wait only for each other. A repeated message
+    counts once, and is answered again if no unit is missing.
 
-    A worker says with ``ready`` what it has to have like all others: versions of remote files, and digests of what it
-    has learned of the records. ``go`` lists what differs from that of the worker which said it first: its value, and
-    its host. A ``leave`` with an ``error`` ends the job with it, once all workers have left.
-
-    Parameters
-    ----------
-    process_of : mapping of Address to int
-        All units of the job.
-    rejoin : Rejoin, optional
-        If other processes of the job are running.
+    With ``ready`` a worker sends facts that must be equal on all workers: versions of remote files, and digests of what
+    it has learned of the records. ``go`` lists the facts that differ from the first worker's, with its value and host.
+    A ``leave`` with an ``error`` ends the job with it, once all workers have left.
     """
 
     KINDS: ClassVar[Mapping[str, str]] = {"hello": "start", "ready": "go", "leave": "stop"}
@@ -68,7 +61,7 @@ class Coordinator:
         return sorted(self._missing[kind])
 
     def handle(self, message: Message) -> list[Message]:
-        """Count a unit; after the last one, return the messages to those that wait."""
+        """Count a unit; after the last one, return the messages to waiting units."""
         self._missing[message.kind].discard(message.src)
         self._present[message.kind].add(message.src)
         if message.kind == "ready":
@@ -76,11 +69,11 @@ class Coordinator:
         elif message.kind == "leave" and message.info["error"] and not self._error:
             self._error = f"{message.src}: {message.info['error']}"
         answers = self._answers(message.kind)
-        # a server that joins after all workers have left is to end, too
+        # a server that joins after all workers have left must end too
         return answers + self._answers("leave") if message.kind == "hello" else answers
 
     def _compare(self, host: str, facts: Mapping[str, str]) -> dict[str, list[str]]:
-        """Return the first value of each fact of which a worker has another one, and the host of the first."""
+        """Return the facts in which a worker differs: the first value of each, and the host that sent it."""
         for what, value in facts.items():
             self._facts.setdefault(what, [value, host])
         return {what: self._facts[what] for what, value in facts.items() if self._facts[what][0] != value}
@@ -101,14 +94,9 @@ class Coordinator:
         ]
 
     def replace(self, units: Iterable[Address], left: Iterable[Address] = ()) -> list[Message]:
-        """Expect units again, which start anew; return the messages to those that need not wait any more.
+        """Expect restarting units again; return the messages to units that no longer need to wait.
 
-        Parameters
-        ----------
-        units : iterable of Address
-            Units of the processes that are replaced, without those in ``left``.
-        left : iterable of Address
-            Workers that are done; nobody waits for them.
+        ``left`` are workers that have finished; ``units`` does not contain them.
         """
         units, left = set(units), set(left)
         workers = {unit for unit in units if unit.kind == "worker"}
@@ -120,21 +108,12 @@ class Coordinator:
 
 
 class Mailbox:
-    """The `Exchange` of a worker.
-
-    Parameters
-    ----------
-    owner : Address
-        The worker.
-    post : callable
-        Delivers a message.
-    cancellation : Cancellation
-        Of the worker; closing it ends every wait.
+    """The `Exchange` of a worker, its ``owner``; ``post`` delivers a message.
 
     Attributes
     ----------
     wait_s : float
-        Time that the worker has waited for others of its group, in seconds.
+        Seconds that the worker has waited for others of its group.
     """
 
     def __init__(self, owner: Address, post: Callable[[Message], None], cancellation: Cancellation) -> None:
@@ -145,86 +124,52 @@ class Mailbox:
         self._arrived: dict[str, deque[dict[str, Any]]] = defaultdict(deque)
 
     def send(self, worker: int, key: str, arrays: Sequence[np.ndarray], names: Sequence[str]) -> None:
-        """Send arrays to another worker of the group. Never waits."""
+        """Send arrays to another worker of the group without waiting."""
         to, info = Address.worker(self.owner.group, worker), {"key": key, "names": list(names)}
         self._post(Message("bridge", src=self.owner, dst=to, info=info, arrays=tuple(arrays)))
 
     def put(self, message: Message) -> None:
-        """Add arrays that another worker has sent; called from any thread."""
+        """Add arrays from another worker; called from any thread."""
         with self.cancellation.condition:
             self._arrived[message.info["key"]].append(dict(zip(message.info["names"], message.arrays, strict=True)))
             self.cancellation.condition.notify_all()
 
     def has(self, key: str) -> bool:
         """Return whether `receive` would not wait."""
-        # without the lock: it may not add the key, or the queue that `put` adds at the same moment could be replaced
+        # get(), not []: without the lock a new key could replace the queue that `put` adds at the same moment
         return bool(self._arrived.get(key))
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until a condition is true; it is checked whenever something arrives.
+        """Wait until a condition, checked at each arrival, is true; Aborted if the job ends meanwhile.
 
-        Parameters
-        ----------
-        condition : callable
-        what : str
-            What is waited for, for people.
-
-        Raises
-        ------
-        Aborted
-            The job ended meanwhile.
+        ``what`` describes the awaited event for people.
         """
         started = time.perf_counter()
         self.cancellation.wait(condition, what)
         self.wait_s += time.perf_counter() - started
 
     def receive(self, key: str) -> dict[str, Any]:
-        """Wait for the oldest arrays with a key, and return them by name.
-
-        Raises
-        ------
-        Aborted
-            The job ended meanwhile.
-        """
+        """Wait for the oldest arrays with a key, and return them by name; Aborted if the job ends meanwhile."""
         if not self.has(key):
             self.wait(lambda: self.has(key), f"bridge {key}")
         return self._arrived[key].popleft()
 
 
 class Router:
-    """Knows where every unit of a job is, as seen from one process.
+    """Delivers messages from one process to every unit of a job.
 
-    Parameters
-    ----------
-    process : int
-    layout : Layout
-    stub : Stub
-        Of this process.
-    units : mapping of Address to Worker or Server
-        Local units that are ready.
-    coordinator : Coordinator
-        Of the job; only that of process 0 gets messages.
-    abort : callable
-        (failure, tell=) ends the units of this process, and those of others; see `UnitHost.abort`.
-    trace : Trace, optional
-        Records messages from and to other processes.
-    tree : ProcessTree, optional
-        Messages pass the processes on the way from one to another in it.
+    ``units`` are the local units that are ready. Only the coordinator in process 0 gets messages. ``abort`` ends the
+    units of this process and of others, see `UnitHost.abort`. ``trace`` records messages from and to other processes,
+    which travel along ``tree``.
 
     Attributes
     ----------
-    cancellations : dict of Address to Cancellation
-        Of each local unit.
-    inboxes : dict of Address to SimpleQueue
-        Of each local unit.
-    mailboxes : dict of Address to Mailbox
-        Of each local worker.
     transport : Transport or None
-        Leads to the other processes, if there are any.
+        Connects to the other processes, if there are any.
     peers : list of str
         Address of every process.
     is_closed : bool
-        Whether nothing but the end of the job is delivered any more.
+        Whether only messages about the end of the job are delivered.
     """
 
     def __init__(
@@ -245,7 +190,7 @@ class Router:
         self.mailboxes = {unit: Mailbox(unit, self.post, self.cancellations[unit]) for unit in workers}
         self.transport: Transport | None = None
         self.peers: list[str] = []
-        self._early: list[Message] = []  # to be passed on before this process knows where others are
+        self._early: list[Message] = []  # messages for other processes before their addresses are known
         self.is_closed = False
         self._process = process
         self._process_of = layout.process_of
@@ -258,7 +203,7 @@ class Router:
         self._lock = threading.Lock()
 
     def post(self, message: Message) -> None:
-        """Deliver a message, and all that follows from it. Never waits."""
+        """Deliver a message and all messages that follow from it, without waiting."""
         if self.is_closed and message.kind != "abort":
             return
         process = self._process_with(message.dst)
@@ -270,7 +215,7 @@ class Router:
                         return
             transport = self.transport  # another thread may close it
             last, process = process, self._next_hop(process)
-            # without an address the process is being replaced, and what it has to have is sent again
+            # no address: the process is being replaced, and its messages will be sent again
             if (address := self.peers[process]) and transport is not None:
                 if self._trace is None or self._process_with(message.src) != self._process:
                     transport.send(address, message)
@@ -283,12 +228,12 @@ class Router:
         else:
             unit = self._units.get(message.dst)
             if isinstance(unit, Worker) and message.kind in Worker.ANSWERED_AT_ONCE:
-                unit.accept(message)  # it must not wait for the worker's next step
-            else:  # also to a worker that joins a running job, and is not there yet
+                unit.accept(message)  # must not wait for the worker's next step
+            else:  # the unit may not exist yet, in a process that joins a running job
                 self.inboxes[message.dst].put(message)
 
     def connect(self, peers: Sequence[str]) -> None:
-        """Set the address of every process, and pass on what has come before."""
+        """Set the addresses of all processes, and deliver the messages that waited for them."""
         with self._lock:
             self.peers, early, self._early = list(peers), self._early, []
         for message in early:
@@ -302,7 +247,7 @@ class Router:
 
     def _post_to_stub(self, message: Message) -> None:
         if message.kind == "abort":
-            self._abort(dict(message.info), tell=self._tree is not None)  # to those further away
+            self._abort(dict(message.info), tell=self._tree is not None)  # pass it on in the tree
             return
         if message.kind in Coordinator.KINDS:
             with self._lock:
@@ -320,7 +265,7 @@ class Router:
             self._trace.receive(self._process_with(message.src), message, partial(self.post, message))
 
     def cut(self, processes: Iterable[int]) -> None:
-        """Send nothing to processes that are to be replaced, and take nothing from them."""
+        """Disconnect from processes that are to be replaced."""
         assert self.transport is not None
         for process in processes:
             address, self.peers[process] = self.peers[process], ""
@@ -330,14 +275,9 @@ class Router:
                 self._trace.forget(process)
 
     def join(self, endpoints: Mapping[int, str], left: Collection[Address]) -> None:
-        """Go on with processes that replace others; tell local units, which may wait for the others' answers.
+        """Connect to replacement processes, and tell local units, which may wait for answers.
 
-        Parameters
-        ----------
-        endpoints : mapping of int to str
-            Address of each new process.
-        left : collection of Address
-            Workers that are done, in processes that are gone.
+        ``left`` are workers that have finished, in processes that are gone.
         """
         for process, address in endpoints.items():
             self.peers[process] = address
@@ -353,9 +293,9 @@ class Router:
                 self.post(each)
 
     def end_units(self, info: dict[str, Any], tell: bool) -> None:
-        """Send ``abort`` to every local unit, and with ``tell`` to every other process; ``info`` says why.
+        """Send ``abort`` with ``info`` to every local unit, and with ``tell`` to every other process.
 
-        In a tree each process tells its neighbours: so it comes around one that is lost.
+        In a tree each process tells its neighbours, so the message gets around a lost one.
         """
         stub = Address.stub(self._process)
         for unit, inbox in self.inboxes.items():
@@ -373,7 +313,7 @@ class Router:
         return {"sent": transport.sent_bytes, "received": transport.received_bytes}
 
     def close(self) -> None:
-        """Close the way to other processes."""
+        """Close the connections to other processes."""
         if self.transport:
             self.transport.close()
         self.transport = None

@@ -1,6 +1,6 @@
-"""RunState: the step that a worker is at, and the steps before which its group stops, saves or reports.
+"""RunState: the step of a worker, and the steps before which its group stops, saves or reports.
 
-The workers of a group agree on these steps over their `Channel`: the messages that a worker sends and waits for.
+The workers of a group agree on these steps through their `Channel`.
 """
 
 from __future__ import annotations
@@ -16,26 +16,16 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import Aborted
 
 Emit = Callable[[dict[str, Any]], "Future[Any] | None"]
-"""Takes an event for people, which msgpack can serialise; called from any thread.
+"""Takes an event for people that msgpack can serialise; called from any thread.
 
-The future of a snapshot is done once the scheduler has it; None if there is no wait."""
+Returns a future that is done once the scheduler has the event of a snapshot; None if there is nothing to wait for."""
 
 
 class Channel:
     """Sends the messages of one worker, and receives those in its inbox.
 
-    A message that comes while another kind is waited for goes to the handler of its kind.
-
-    Parameters
-    ----------
-    address : Address
-        The worker.
-    post : callable
-        Delivers a message.
-    emit : Emit
-    inbox : SimpleQueue of Message
-    cancellation : Cancellation
-        Of the worker, where it says what it waits for.
+    While one kind is awaited, messages of other kinds go to their handlers. ``post`` delivers a message;
+    ``cancellation``, that of the worker, records what it waits for.
     """
 
     def __init__(
@@ -58,7 +48,7 @@ class Channel:
         self._handlers[kind] = handler
 
     def send(self, kind: str, to: Address, **fields: Any) -> None:
-        """Send a message. Never waits."""
+        """Send a message without waiting."""
         self.post(Message(kind, src=self.address, dst=to, **fields))
 
     def put(self, message: Message) -> None:
@@ -66,30 +56,15 @@ class Channel:
         self._inbox.put(message)
 
     def wait_for(self, kind: str) -> Message:
-        """Return the next message of a kind, once it is there.
-
-        Raises
-        ------
-        Aborted
-            Another unit failed.
-        """
+        """Wait for the next message of a kind, and return it; Aborted if another unit fails."""
         while (message := self._next(f"message {kind!r}")).kind != kind:
             self._handlers[message.kind](message)
         return message
 
     def receive(self, what: str, timeout_s: float | None = None) -> None:
-        """Wait for a message, with ``timeout_s`` for no longer than that, and hand it to its handler.
+        """Wait for a message, at most ``timeout_s``, and handle it; Aborted if another unit fails.
 
-        Parameters
-        ----------
-        what : str
-            What is waited for, for people.
-        timeout_s : float, optional
-
-        Raises
-        ------
-        Aborted
-            Another unit failed.
+        ``what`` describes the awaited event for people.
         """
         try:
             message = self._next(what, timeout_s)
@@ -111,41 +86,38 @@ def _abort(message: Message) -> None:
 
 
 def is_due(step: int, freq: int, after: int = 0) -> bool:
-    """Return whether something that happens every ``freq`` steps, from step ``after`` on, is due at ``step``."""
+    """Return whether something due every ``freq`` steps, from ``after`` on, is due at ``step``."""
     return freq > 0 and step >= after and (step - after) % freq == 0
 
 
 class RunState:
-    """Tracks the training of one worker; agrees with its group on steps.
+    """Tracks the training of one worker, and agrees on steps with its group.
 
     Parameters
     ----------
-    job : JobConf
-    channel : Channel
-        Of the worker.
     step : int
         First step.
     ahead : int
         Steps that one worker of the group can be ahead of another.
     rejoins : bool
-        Whether the group starts again while others go on. It does not stop before its first step, which some servers
-        may have applied already.
+        Whether the group restarts while others continue. It does not stop before its first step, which some servers
+        may already have applied.
 
     Attributes
     ----------
     step : int
         Current training step.
     requested : set of str
-        What others want as soon as possible, added from any thread: of the first worker of a group ``"stop"``, of the
-        first worker of the job also ``"checkpoint"`` and ``"snapshot"``.
+        Pending requests, added from any thread: ``"stop"`` for the first worker of a group; also ``"checkpoint"`` and
+        ``"snapshot"`` for the first worker of the job.
     stop_at : int
         Step before which the whole group stops early; -1 if it does not.
     reason : str
-        Why the training ends before its last step although nobody stopped it; empty if it does not.
+        Why the training ends early although nobody stopped it; empty if it does not.
     save_at : dict of str to int
-        Step before which a checkpoint, or a snapshot, is due by time or on request.
+        Step before which a checkpoint or a snapshot is due by time or on request.
     reports_at : dict of int to (str, int)
-        Steps before which a report is due, and which request each answers, see `Reporter`. A worker that is a step
+        Steps before which a report is due, and the request that each answers, see `Reporter`. A worker that is a step
         behind may have two.
     """
 
@@ -180,21 +152,21 @@ class RunState:
 
     @property
     def was_stopped(self) -> bool:
-        """Whether somebody has stopped the training early."""
+        """Whether a user stopped the training early."""
         return self.stop_at >= 0 and not self.reason
 
     def stops(self) -> bool:
-        """Return whether the group stops before this step; the first worker chooses a step that none has reached."""
+        """Return whether the group stops before this step, which its first worker chooses in advance."""
         if "stop" in self.requested and self.stop_at < 0 and self.step >= self._may_stop_from:
             self.stop_at = self._agree_on("stop-at", reason=self.reason)
         return 0 <= self.stop_at <= self.step
 
     def choose_save(self, kind: str) -> None:
-        """Have the group take a checkpoint or snapshot before a step that no worker has reached."""
+        """Choose a step that no worker of the group has reached for a checkpoint or snapshot."""
         self.save_at[kind] = self._agree_on(f"{kind}-at")
 
     def choose_report(self, request: tuple[str, int]) -> None:
-        """Have the group report, for a request, before a step that no worker has reached."""
+        """Choose a step that no worker of the group has reached for the report that answers a request."""
         self.reports_at[self._agree_on("checkpoint-at", request=list(request))] = request
 
     def _agree_on(self, kind: str, **info: Any) -> int:
@@ -208,20 +180,20 @@ class RunState:
         return at
 
     def end_early(self, reason: str) -> None:
-        """End the training of the group before this step; the first worker ends all groups. No reason: no end."""
+        """End the training of the group before this step; the first worker ends all groups. "" does nothing."""
         if not reason or self.reason:
             return
         self.reason, self.stop_at = reason, self.step
         self.repeat_end(Address.worker(group, 0) for group in range(1, self._cluster.nworker_groups))
 
     def repeat_end(self, units: Iterable[Address]) -> None:
-        """Tell the first workers of groups that the training ends, if it does; called from other threads, too."""
+        """Send the end of the training again to the first workers of groups; called from other threads too."""
         for unit in units:
             if self.is_first and self.reason and unit.kind == "worker" and unit.id == 0:
                 self._channel.send("end", unit, info={"reason": self.reason})
 
     def accept(self, message: Message) -> None:
-        """Take a step, or an end, that another worker has decided on; called from other threads."""
+        """Accept a step or an end that another worker has chosen; called from other threads."""
         if message.kind == "end":
             self.reason = message.info["reason"]
             self.requested.add("stop")

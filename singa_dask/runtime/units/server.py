@@ -1,12 +1,12 @@
-"""Server: holds slices of the params, and updates them with gradients; after SINGA's src/server.cc.
+"""Server: hold slices of the params, and update them with gradients; after SINGA's src/server.cc.
 
-A server is a state machine without I/O: `Server.handle` takes a message and returns the messages that follow. The
-caller reads the inbox and delivers the answers. Two errors of SINGA are fixed: requests of different worker groups
-never mix in one update, and no change made while server groups synchronise is lost.
+A server is a state machine without I/O: `Server.handle` takes a message and returns the messages that follow. Two
+errors of SINGA are fixed: requests of different worker groups never mix in one update, and no change made while server
+groups synchronise is lost.
 
-A server knows the newest step of each worker group that a slice has. If an update comes twice, as a worker group starts
-again, it is applied once, and answered twice. A server that is lost does not start again while others go on: the whole
-job does, from a consistent cut.
+For each slice a server stores the newest applied step of each worker group. A repeated update, from a group that
+restarts, is applied once and answered twice. A lost server is never replaced alone: the whole job restarts from a
+consistent cut.
 """
 
 from __future__ import annotations
@@ -31,22 +31,17 @@ from singa_dask.runtime.checkpoints.checkpoint import AVERAGE, SavedTensor
 from singa_dask.training import UPDATERS, Updater
 
 MAX_KEPT_LISTS = 256
-"""Lists of slices that are updated together, kept for the next step; more are new in each step."""
+"""Lists of slices updated together that are kept for the next step; others are rebuilt in each step."""
 MAX_STALENESS = 64
-"""Gradients that are staler are counted together."""
+"""Gradients with more staleness are counted together."""
 MORE = "more"
 
 
 class UpdateCounts:
-    """Counts the updates of all slices of one server, since it started.
+    """Counts updates on one server since it started: for each slice one per step of each worker group.
 
-    The staleness of a gradient is the number of updates that its slice had seen since the values that the worker group
-    was given before it computed the gradient.
-
-    Attributes
-    ----------
-    applied : int
-        Number of updates: of each slice one for each step of each worker group.
+    The staleness of a gradient is the number of updates to its slice after the values from which it was computed were
+    sent.
     """
 
     def __init__(self) -> None:
@@ -62,11 +57,8 @@ class UpdateCounts:
     def report(self) -> dict[str, Any]:
         """Return the counts for the report of the server.
 
-        Returns
-        -------
-        dict
-            ``applied``; ``staleness``: number of gradients by their staleness, ``"0"``, ``"1"``, ... or ``"more"``;
-            ``staleness_sum``, over all gradients.
+        ``applied``; ``staleness``: number of gradients by their staleness, ``"0"``, ``"1"``, ... or ``"more"``;
+        ``staleness_sum``, over all gradients.
         """
         staleness = {str(i) if i <= MAX_STALENESS else MORE: n for i, n in sorted(self._n_gradients.items())}
         return {"applied": self.applied, "staleness": staleness, "staleness_sum": self._sum}
@@ -74,10 +66,10 @@ class UpdateCounts:
 
 @dataclass
 class _Held:
-    """One slice that this server holds.
+    """A slice that this server holds.
 
-    Of each worker group, ``applied`` is the newest step that the values have the gradient of, from the group itself or
-    by another server group, and ``given`` the version of the values that the group was given last; -1 before.
+    For each worker group, ``applied`` is the newest step whose gradient is in the values, and ``given`` the version of
+    the values that were last sent to the group; -1 before.
     """
 
     slice: ParamSlice
@@ -94,12 +86,12 @@ class _Held:
     has_average: bool = False
 
     def merge(self, applied: Sequence[int]) -> None:
-        """Take note of the steps that came with values of another server group."""
+        """Merge the applied steps of another server group, whose values were added."""
         self.applied = [max(pair) for pair in zip(self.applied, applied, strict=True)]
 
 
 class _Gradient(NamedTuple):
-    """The gradient of a slice of a whole worker group, and the messages that it came with."""
+    """The gradient of a slice from a whole worker group, and the messages that contained it."""
 
     held: _Held
     total: Any
@@ -110,19 +102,19 @@ class _Gradient(NamedTuple):
 
 @dataclass
 class _Norm:
-    """The gradients of a step of a worker group that wait for their norm, and sums of squares by server."""
+    """Gradients of a step of a worker group that wait for their norm, and sums of squares by server."""
 
     gradients: list[_Gradient] = field(default_factory=list)
     squares: dict[int, float] = field(default_factory=dict)
 
 
 ACCUMULATED = "accumulated"
-"""State of a slice: the sum of the gradients since its last update."""
+"""Name of the state of a slice that holds the sum of the gradients since its last update."""
 MOVING_AVERAGE = UpdateRule("moving_average", "beta rest", "a", "a = beta * a + rest * w")
 
 
 def state_names(updater: Updater) -> tuple[str, ...]:
-    """Return the names of what a server keeps of a slice that is trained, beside its values."""
+    """Return the names of the arrays that a server keeps for a trained slice besides its values."""
     wanted = {ACCUMULATED: updater.conf.accumulate > 1, AVERAGE: updater.conf.ema_decay > 0}
     return (*updater.state_names, *(name for name, is_wanted in wanted.items() if is_wanted))
 
@@ -130,11 +122,10 @@ def state_names(updater: Updater) -> tuple[str, ...]:
 class Server:
     """One server of a server group.
 
-    Its thread and that of a worker may call it, one at a time: whoever does has its `lock`.
+    Its own thread and that of a worker may call it, one at a time: the caller holds its `lock`.
 
     Parameters
     ----------
-    address : Address
     slices : sequence of ParamSlice
         The slices that this server holds.
     values : callable
@@ -143,21 +134,19 @@ class Server:
         ``lr_scale`` and ``wd_scale`` of each param; None for a running statistic.
     n_shares : sequence of int
         Divisor of the sum of the gradients of each param.
-    updater : UpdaterConf
-    cluster : ClusterConf
     ops : Ops
         Kernels for the device of the values. On a GPU an update counts as done once it is enqueued: kernels that read
         the new values, or overwrite the gradient, are enqueued after it.
     n_trained : mapping of int to int
-        Number of slices with gradients of each server of the group; needed to clip by the norm of all of them.
+        Number of trained slices of each server of the group; needed to clip by the norm of all gradients.
 
     Attributes
     ----------
     lock : Lock
     duplicates : int
-        Number of requests for updates that were applied before.
+        Number of repeated requests for updates.
     counts : UpdateCounts
-        Of the updates that were applied.
+        Of the applied updates.
     """
 
     def __init__(
@@ -181,7 +170,7 @@ class Server:
         self.sync_freq = cluster.sync_freq
         self.scales = scales
         self.n_shares = n_shares
-        # with several groups, values that others may change before they are sent are copied first
+        # with several groups, values that may change before they are sent are copied first
         self.is_only_group = cluster.nworker_groups == 1
         self.duplicates = 0
         self.counts = UpdateCounts()
@@ -203,14 +192,10 @@ class Server:
         state: Callable[[str, ParamSlice], np.ndarray | None],
         applied: Callable[[ParamSlice], Mapping[int, int]],
     ) -> None:
-        """Load from a checkpoint what workers do not put: updater state, and which updates the values have.
+        """Load updater state and the applied steps from a checkpoint; workers send the values.
 
-        Parameters
-        ----------
-        state : callable
-            (name of the state, slice) -> values, or None if the checkpoint has none.
-        applied : callable
-            Slice -> newest step applied of worker groups.
+        ``state`` takes the name of a state and a slice, and returns its values, or None; ``applied`` returns the newest
+        applied step of a slice by worker group.
         """
         for held in self._held.values():
             for group, step in applied(held.slice).items():
@@ -221,14 +206,14 @@ class Server:
                     held.has_average |= name == AVERAGE
 
     def applied(self, group: int) -> int | None:
-        """Return the newest step of a worker group that all slices have, -1 if none; called from any thread.
+        """Return the newest step of a worker group that all slices have, -1 if none; thread-safe.
 
         None if the server holds no slices.
         """
         return min((held.applied[group] for held in self._held.values()), default=None)
 
     def handle(self, message: Message) -> list[Message]:
-        """Take one message; return the answers, which can be to earlier messages."""
+        """Handle one message; return the answers, which may be to earlier messages."""
         handler: Callable[[Message], list[Message]] = getattr(self, "_on_" + message.kind.replace("-", "_"))
         return handler(message)
 
@@ -237,11 +222,9 @@ class Server:
             return pack(self._update(message.parts))
         return pack(answer for part in message.parts for answer in self.handle(part))
 
-    # -- put, get, update ------------------------------------------------------------------------
-
     def _on_put(self, message: Message) -> list[Message]:
         held = self._held[message.slice]
-        if not message.info["in_place"]:  # else both have the same memory
+        if not message.info["in_place"]:  # otherwise both share the memory
             self.ops.copy(message.arrays[0], out=held.value)
         if AVERAGE in held.state and not held.has_average:
             self.ops.copy(held.value, out=held.state[AVERAGE])
@@ -265,9 +248,9 @@ class Server:
         return self._update([message])
 
     def _update(self, messages: Sequence[Message]) -> list[Message]:
-        """Collect gradients of worker groups; update the slices of which all are there, and answer each process once.
+        """Collect gradients; update slices whose gradients are complete, and answer each process once.
 
-        All are updated before the first answer, by few kernels.
+        All updates precede the first answer, so that few kernels do them.
         """
         duplicates: list[Message] = []
         complete: list[_Gradient] = []
@@ -291,7 +274,7 @@ class Server:
         return answers + self._answer_all(due) + following
 
     def _answer_all(self, gradients: Sequence[_Gradient]) -> list[Message]:
-        """Answer each process once about each slice that was updated."""
+        """Answer each process once about each updated slice."""
         answers = []
         for gradient in gradients:
             by_process = {request.src: request for request in gradient.requests}
@@ -300,10 +283,10 @@ class Server:
         return answers
 
     def _clip(self, gradients: Sequence[_Gradient]) -> tuple[list[_Gradient], list[Message]]:
-        """Return the gradients that need no norm, and what follows from the others.
+        """Return the gradients that need no norm, and the messages that follow from the others.
 
-        Those of a step wait until all of its gradients are here, and then until the other servers of the group have
-        sent the sums of the squares of theirs.
+        The others wait until the step's gradients are complete, and until the other servers of the group have sent
+        their sums of squares.
         """
         due, following = [], list[Message]()
         for gradient in gradients:
@@ -312,7 +295,7 @@ class Server:
                 due.append(gradient)
                 continue
             norm = self._norms[key]
-            if self.address.id in norm.squares:  # the group has started again: the gradients of before are applied
+            if self.address.id in norm.squares:  # the group has restarted: its earlier gradients are applied
                 norm.gradients = [
                     each._replace(requests=gradient.requests) if each.held is gradient.held else each
                     for each in norm.gradients
@@ -329,17 +312,17 @@ class Server:
         return due, following
 
     def _is_last(self, gradient: _Gradient) -> bool:
-        """Tell whether a gradient is that of a trained param, and the last one before an update."""
+        """Return whether a gradient is of a trained param, and the last one before an update."""
         return self.scales[gradient.held.slice.param] is not None and not (gradient.step + 1) % self._n_batches
 
     def _on_norm(self, message: Message) -> list[Message]:
-        """Take the sum of squares of another server of the group."""
+        """Add the sum of squares of another server of the group."""
         key = message.info["group"], message.step
         self._norms[key].squares[message.src.id] = message.info["squares"]
         return self._apply_clipped(*key)
 
     def _squares(self, gradients: Sequence[_Gradient]) -> float:
-        """Return the sum of the squares of the gradients that are applied: means over the batch."""
+        """Return the sum of squares of the gradients as they are applied: means over the batch."""
         squares = []
         for held, total, *_ in sorted(gradients, key=lambda gradient: gradient.held.slice.id):
             if self._n_batches > 1:
@@ -349,7 +332,7 @@ class Server:
         return math.fsum(squares)
 
     def _scale(self, squares: Mapping[int, float]) -> float:
-        """Return what gradients are multiplied with, so that their norm is at most ``clip_norm``, as in PyTorch."""
+        """Return the factor that limits the norm of gradients to ``clip_norm``, as in PyTorch."""
         norm = math.sqrt(math.fsum(squares.values()))
         return min(1.0, self.updater.conf.clip_norm / (norm + 1e-6))
 
@@ -381,14 +364,14 @@ class Server:
             gradient.held.given[0] = gradient.held.version
 
     def _begin_update(self, held: _Held, group: int, step: int) -> None:
-        """Count an update before it is applied; what a group had from a server before this one is not known."""
+        """Count an update before it is applied. The staleness is unknown if another server sent the values."""
         held.applied[group] = step
         self.counts.applied += 1
         if self.scales[held.slice.param] is not None and held.given[group] >= 0:
             self.counts.add_gradient(held.version - held.given[group])
 
     def _apply(self, due: Sequence[_Gradient], scale: float = 1.0) -> None:
-        """Update slices, each with a gradient times ``scale``; those with the same step and version by one kernel."""
+        """Update slices with gradients times ``scale``, few kernels for equal steps and versions."""
         alike: dict[Any, list[tuple[_Held, Any]]] = defaultdict(list)
         for gradient in due:
             held, total, group, step, _ = gradient
@@ -417,8 +400,8 @@ class Server:
                 total[...] = 0
 
     def _lists(self, pairs: Sequence[tuple[_Held, Any]]) -> tuple[ArrayList, ArrayList, dict[str, ArrayList]]:
-        """Return values, gradients and state of slices; on a GPU always the same objects for the same gradients."""
-        # a list keeps its arrays, so that no other gradient has the identity of one of them
+        """Return values, gradients and state of slices; on a GPU always the same objects."""
+        # a list keeps its arrays alive, so no other gradient can get the same id
         key = tuple(id(total) for _, total in pairs)
         if key in self._kept_lists:
             return self._kept_lists[key]
@@ -442,15 +425,13 @@ class Server:
         return Message(kind, self.address, message.src, **about, step=message.step, info=info, arrays=arrays)
 
     def _copy(self, values: Any) -> Any:
-        """Return a copy that is sent."""
+        """Return a copy to send."""
         copied = self.ops.recycled(values.size, values.dtype)
         self.ops.copy(values, out=copied)
         return copied
 
-    # -- between server groups -------------------------------------------------------------------
-
     def _sync(self, held: _Held) -> list[Message]:
-        """After every ``sync_freq`` updates, send the change since the last time to the slice's master group."""
+        """Send the change since the last time to the slice's master group, every ``sync_freq`` updates."""
         if held.last is None:
             return []
         held.n_since_sync += 1
@@ -464,7 +445,7 @@ class Server:
         return out
 
     def _push(self, held: _Held) -> Message:
-        """Return the change of a slice since the last time, for its master."""
+        """Return the message with the change of a slice since the last time, for its master group."""
         assert held.last is not None
         change = self._difference(held.value, held.last)
         np.copyto(held.last, held.value)
@@ -492,7 +473,7 @@ class Server:
         return self._settle()
 
     def _on_settle(self, message: Message) -> list[Message]:
-        """Exchange all changes with the masters of slices, and then answer; no worker sends gradients meanwhile."""
+        """Exchange all changes with the master groups, then answer; no worker sends gradients meanwhile."""
         self._settling = message
         self._unsettled = {number for number, held in self._held.items() if held.last is not None}
         return self._settle()
@@ -507,13 +488,11 @@ class Server:
         asked, self._settling = self._settling, None
         return [Message("r-settle", self.address, asked.src, step=asked.step, info={"term": asked.info["term"]})]
 
-    # -- replacements ------------------------------------------------------------------------------
-
     def _on_replaced(self, message: Message) -> list[Message]:
-        """Forget what workers had sent that start again in fresh processes, and what they were to be answered."""
+        """Drop the messages of workers that restart."""
         groups = {unit.group for unit in (Address(*each) for each in message.info["units"])}
         for norm in (norm for (group, _), norm in self._norms.items() if group in groups):
-            # other servers may scale by the squares that this one has sent, so it applies what these are of
+            # other servers may scale by the squares sent from here, so these gradients must be applied
             is_sent = self.address.id in norm.squares
             norm.gradients = [each._replace(requests=()) for each in norm.gradients] if is_sent else []
         for held in self._held.values():
@@ -522,10 +501,8 @@ class Server:
             held.waiting = [each for each in held.waiting if each.info["group"] not in groups]
         return []
 
-    # -- checkpoints -------------------------------------------------------------------------------
-
     def snapshot(self) -> list[SavedTensor]:
-        """Return copies of values and updater state of every slice, for a checkpoint."""
+        """Return copies of values and updater state of every slice for a checkpoint."""
         pieces = []
         for held in self._held.values():
             arrays = {"value": held.value, **held.state}

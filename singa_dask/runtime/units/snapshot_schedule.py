@@ -1,13 +1,13 @@
-"""SnapshotSchedule: the times of snapshots, for what they cost."""
+"""SnapshotSchedule: choose the times of snapshots by their cost."""
 
 from __future__ import annotations
 
 from collections import deque
 
 SHARE = 0.01
-"""Part of the time of training that snapshots may take."""
+"""Share of the training time that snapshots may take."""
 LARGER_SHARE = 0.02
-"""The same where snapshots would otherwise be more than `OFTEN_S` apart."""
+"""The same if snapshots would otherwise be more than `OFTEN_S` apart."""
 MIN_S = 1.0
 """Seconds before the first snapshot, and between two."""
 OFTEN_S = 10.0
@@ -15,25 +15,24 @@ FAILED_S = 10.0
 """Seconds after a snapshot that failed; twice as long each time, up to `MAX_FAILED_S`."""
 MAX_FAILED_S = 60.0
 N_COSTS = 3
-"""Number of snapshots of which the cheapest counts: on a busy machine one can take ten times as long as another.
+"""Number of snapshots whose cheapest counts, because a busy machine may take ten times as long for one.
 
-Until there are so many, the next one comes after at most `OFTEN_S`.
-"""
+Before there are so many, the next one follows after at most `OFTEN_S`."""
 
 
 def snapshot_interval(cost_s: float) -> float:
-    """Return the seconds between two snapshots that cost so many seconds each.
+    """Return the seconds between two snapshots that cost ``cost_s`` each.
 
-    More than `OFTEN_S` lie between two only where they would take more than `LARGER_SHARE` of the time.
+    They are more than `OFTEN_S` only if snapshots would otherwise take more than `LARGER_SHARE` of the time.
     """
     return max(MIN_S, min(cost_s / SHARE, max(OFTEN_S, cost_s / LARGER_SHARE)))
 
 
 class SnapshotSchedule:
-    """Chooses the times of snapshots so that they take 1 or 2 % of the time of training, see `snapshot_interval`.
+    """Chooses the times of snapshots so that they take 1 or 2 % of the training time.
 
-    All times are values of ``time.perf_counter``. What a snapshot costs is measured: the pause of the workers, and the
-    seconds that a process of servers works on it in the background, as it may share its cores with workers.
+    Times are values of ``time.perf_counter``. The cost of a snapshot is the pause of the workers, plus the seconds that
+    a process with servers works on it in the background, where it may share cores with workers.
     """
 
     def __init__(self) -> None:
@@ -43,25 +42,25 @@ class SnapshotSchedule:
         self._failed_s = FAILED_S
 
     def begin(self, now: float) -> None:
-        """Begin to train; the first snapshot is taken early, to measure it."""
+        """Start training; the first snapshot is early, to measure its cost."""
         self._due_at = now + MIN_S
 
     def is_due(self, now: float) -> bool:
-        """Return whether it is time for a snapshot."""
+        """Return whether a snapshot is due."""
         return now >= self._due_at
 
     def paused(self, seconds: float) -> None:
-        """Count the pause of the workers for a snapshot."""
+        """Record the pause of the workers for a snapshot."""
         self._pause_s = seconds
 
     def end(self, now: float, background_s: float) -> None:
-        """Schedule the snapshot after one that is complete."""
+        """Schedule the next snapshot after a complete one."""
         self._costs.append(self._pause_s + background_s)
         wait_s = snapshot_interval(min(self._costs))
         self._due_at = now + (wait_s if len(self._costs) == N_COSTS else min(wait_s, OFTEN_S))
         self._failed_s = FAILED_S
 
     def fail(self, now: float) -> None:
-        """Schedule the snapshot after one that has failed."""
+        """Schedule the next snapshot after a failed one."""
         self._due_at = now + self._failed_s
         self._failed_s = min(2 * self._failed_s, MAX_FAILED_S)

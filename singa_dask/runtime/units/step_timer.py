@@ -1,4 +1,4 @@
-"""StepTimer: measures how long the steps of one worker take, on a CPU or on a device that computes behind its calls."""
+"""StepTimer: measure the steps of one worker, on a CPU or on a device that computes asynchronously."""
 
 from __future__ import annotations
 
@@ -10,28 +10,15 @@ from typing import Any
 from singa_dask.ops.contract import Ops
 
 AHEAD = 2
-"""Steps that may be enqueued on a GPU without being done: it always has work, and the end is never far."""
+"""Steps that may be enqueued on a GPU at once: enough to keep it busy, few enough to end soon."""
 
 
 class StepTimer:
-    """Measures the steps of one worker.
+    """Measures ``seconds`` of each step of one worker that has ended, and their sum ``total_s``.
 
-    On a CPU a step ends when its calls return. On a GPU calls return early, so a step lasts from the end of the
-    previous step, or of a pause, to its own end on the device, as seen by the worker's thread. That thread is at most
-    `AHEAD` steps ahead of the device. The sum is the time that all steps have taken together; a single step can appear
-    short after a long one.
-
-    Parameters
-    ----------
-    ops : Ops
-        The worker's kernels.
-
-    Attributes
-    ----------
-    seconds : array of float
-        Duration of each step that has ended.
-    total_s : float
-        Of all of them.
+    On a CPU a step ends when its calls return. On a GPU, where calls return early, a step lasts from the end of the
+    previous step, or of a pause, to its own end on the device. The worker's thread is at most `AHEAD` steps ahead. The
+    total is exact; a single step can appear short after a long one.
     """
 
     def __init__(self, ops: Ops) -> None:
@@ -56,7 +43,7 @@ class StepTimer:
             self._finish()
 
     def synchronize(self) -> None:
-        """Wait until all steps have ended, before work that is not part of a step."""
+        """Wait until all steps have ended, before work outside of steps."""
         while self._running:
             self._finish()
 

@@ -1,4 +1,4 @@
-"""Trainer: computes the batches of one worker, in training and in tests."""
+"""Trainer: compute the batches of one worker, in training and in tests."""
 
 from __future__ import annotations
 
@@ -30,27 +30,10 @@ logger = logging.getLogger(__name__)
 
 
 class Trainer:
-    """Runs the nets of one worker.
+    """Runs the nets of one worker, from its first ``step`` on.
 
-    Parameters
-    ----------
-    channel : Channel
-        Of the worker.
-    job : JobConf
-    nets : Nets
-        With memory: what `build_nets` returned, allocated.
-    params : WorkerParams
-        Of the training net.
-    step : int
-        First step.
-    window : mapping
-        Metrics that the run which is continued had not reported, see `WorkerMetrics`.
-
-    Attributes
-    ----------
-    net : NeuralNet
-        The training net.
-    metrics : WorkerMetrics
+    ``nets`` come from `build_nets`, allocated; ``params`` are those of the training net, ``net``. ``window`` has
+    metrics that the resumed run had not reported, see `WorkerMetrics`.
     """
 
     def __init__(
@@ -75,32 +58,30 @@ class Trainer:
         self._algorithms = {net: algorithm(net, params.collect, params.update, conf) for net in nets.each()}
         self._running = self._algorithms[self.net]
         self.net.is_watched = job.debug
-        if params.mirror is None and not job.debug:  # else each gradient is copied as soon as it is computed
+        if params.mirror is None and not job.debug:  # a mirror copies each gradient as soon as it is computed
             self._running.capture_steps()
         trains = step < job.train_steps
         self._readers = [layer for layer in self.net.layers if isinstance(layer, StoreInput)] if trains else []
 
     @property
     def layer(self) -> Layer | None:
-        """The layer being computed: where an error happened."""
+        """The layer being computed, to name it in errors."""
         return self._running.layer
 
-    # -- records -----------------------------------------------------------------------------------------
-
     def read_ahead(self) -> None:
-        """Open the records of the training net, and begin to read; does not wait."""
+        """Open the stores of the training net, and start reading, without waiting."""
         for layer in self._readers:
             self._running.layer = layer
             layer.read_ahead()
         self._running.layer = None
 
     def wait_for_records(self) -> None:
-        """Wait until the first records are there."""
+        """Wait until the first records are read."""
         for layer in self._readers:
             layer.wait_for_batch()
 
     def open_stores(self) -> list[Store]:
-        """Return the stores of all nets that are open."""
+        """Return the open stores of all nets."""
         layers = (layer for net in self.nets.each() for layer in net.layers)
         return [layer.store for layer in layers if isinstance(layer, StoreInput) and layer.store is not None]
 
@@ -110,21 +91,19 @@ class Trainer:
         return {redact(url): version for url, version in files}
 
     def position(self, step: int) -> dict[str, Any]:
-        """Return a step, by phase and layer where the readers are, and what this worker has not reported yet."""
-        # a pass over all records begins anew each time
+        """Return the step, the readers' cursors by phase and layer, and the unreported metrics."""
+        # a pass over all records always starts at the first one
         moving = [phase for phase in self.nets if phase not in self.nets.passes]
         cursors = {phase_name(phase): self.nets[phase].cursors() for phase in moving}
         window = self.metrics.window()
         return {"step": step, "cursors": cursors, "windows": {str(self.address.id): window} if window else {}}
 
     def states(self) -> list[LayerState]:
-        """Return copies of what the layers of all nets keep from one batch to the next."""
+        """Return copies of the states of the layers of all nets."""
         return take_states({phase_name(phase): net for phase, net in self.nets.items()})
 
-    # -- batches -----------------------------------------------------------------------------------------
-
     def begin(self, now: float) -> None:
-        """Measure rates from now on, a value of ``time.perf_counter``."""
+        """Measure rates from ``now`` on, a value of ``time.perf_counter``."""
         self.metrics.begin(now)
         self._learning.begin()
 
@@ -143,14 +122,9 @@ class Trainer:
             self._report(step)
 
     def test(self, phase: Phase, n_batches: int | None, step: int) -> tuple[Totals, PassMetrics]:
-        """Run the net of a phase over some batches, or all records if None.
+        """Run the net of a phase over some batches, or over all records if None.
 
-        Returns
-        -------
-        dict of str to (float, float)
-            (sum, count) of each metric of the layers.
-        PassMetrics
-            Those of the job.
+        Return (sum, count) of each metric of the layers by name, and the metrics that the job names.
         """
         self.collect_all()
         self._learning.begin_test(phase)
@@ -173,7 +147,7 @@ class Trainer:
         net.context.step = step
         try:
             for _ in range(n_batches):
-                net.cancellation.check()  # also where a worker has no layers
+                net.cancellation.check()  # a worker without layers needs this check
                 self._running.test_one_batch(phase)
                 metrics.add(net)
                 self._learning.count(phase, net)
@@ -182,32 +156,24 @@ class Trainer:
         return net.take_metrics(weight)
 
     def synchronize(self) -> None:
-        """Wait for the device, and check the losses that are known only then."""
+        """Wait for the device, and check the losses that are only known then."""
         self._timer.synchronize()
         self._running = self._algorithms[self.net]
         self._running.check_losses(wait=True)
 
     def collect_all(self) -> None:
-        """Wait for the updates of all steps so far, and check the params that they have made."""
+        """Wait for the updates of all steps so far, and check the new params."""
         self.synchronize()
         self._params.collect_all()
         self._running.check_params()
 
-    # -- what is reported ----------------------------------------------------------------------------------
-
     def report_rest(self, n_steps: int) -> None:
-        """Report the steps since the last report, so that the summary shows the metrics of the last step.
-
-        Parameters
-        ----------
-        n_steps : int
-            Steps done.
-        """
+        """Report the steps since the last report, after ``n_steps``, for the summary."""
         if self._job.disp_freq > 0 and n_steps > max(self.metrics.shown, self._job.disp_after):
             self._report(n_steps - 1)
 
     def _report(self, last: int) -> None:
-        """Report the metrics of training since the last time; ``last`` is the step that was done last."""
+        """Report the training metrics since the last report, up to step ``last``."""
         self.synchronize()
         self.metrics.report_training(last)
         if self._job.debug:
@@ -226,8 +192,8 @@ def _log_layers(net: NeuralNet, step: int) -> None:
 
         step 100, fc1 (64, 32): data 0.4312, grad 0.0001927; fc1.weight (32, 784): value 0.02831, grad 0.0004106
 
-    The numbers are means of absolute values. Data and gradients are those of this step, params have its update. A layer
-    that overwrites its source shows its own values there.
+    The numbers are means of absolute values. Data and gradients are those of this step; params include its update. A
+    layer that overwrites its source shows its own values there.
     """
     for layer in net.layers:
         parts = []
@@ -237,12 +203,12 @@ def _log_layers(net: NeuralNet, step: int) -> None:
         for param in layer.params if layer.site.prototype is None else ():
             value, grad = param.data if param.has_data else None, param.grad if param.has_grad else None
             parts.append(f"{param.name} {param.shape}: {_sizes(net.ops, value=value, grad=grad)}")
-        # equal ones, for several readers, are shown once
+        # equal parts, of several readers, are shown once
         logger.info("step %d, %s %s", step, layer.name, "; ".join(dict.fromkeys(parts)))
 
 
 def _sizes(ops: Ops, **arrays: Array | None) -> str:
-    """Describe the mean absolute value of each array that is not None."""
+    """Return the mean absolute value of each array that is not None, as text."""
     sizes = []
     for name, values in arrays.items():
         if values is not None:

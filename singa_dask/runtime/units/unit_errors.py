@@ -1,4 +1,4 @@
-"""Describe the error that ended a unit, for its report: what, where, and whether the job may start again."""
+"""Describe the error that ended a unit: what failed, where, and whether the job may restart."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from singa_dask.redaction import redact
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.worker import Worker
 
-# of a filesystem or a network that does not work now; not of files that are missing, damaged or forbidden
+# errors of a file system or network that is temporarily down; missing, damaged and forbidden files raise others
 PASSING = {
     errno.EAGAIN,
     errno.ECONNABORTED,
@@ -37,23 +37,20 @@ PASSING = {
 
 
 def explain(address: Address, unit: Worker | Server | None, error: BaseException) -> dict[str, Any]:
-    """Describe a failure: in the user's code if it was there; unit, step, layer.
+    """Describe a failure; an error in a user's code names its place there.
 
-    Returns
-    -------
-    dict
-        ``reason``: one line that says where; ``cause``: the same without the unit; ``error``: the traceback;
-        ``exit_code``; ``expected``: whether the line says it all; ``retry``: see `may_succeed_again`; ``unreadable``:
-        URL or name of a checkpoint that cannot be read.
+    ``reason``: one line that names unit, step and layer; ``cause``: the same without the unit; ``error``: the
+    traceback; ``exit_code``; ``expected``: whether the line suffices; ``retry``: see `may_succeed_again`;
+    ``unreadable``: URL or name of an unreadable checkpoint.
     """
     where = str(address)
     if isinstance(unit, Worker):
         where += f", step {unit.step}"
         layer = unit.trainer.layer
-        # many messages begin with the layer themselves
+        # many messages already begin with the layer
         if layer and not text_of(error).startswith((f"layer {layer.name}:", f"layer {layer.name},")):
             where += f", layer {layer.name}"
-    # reading the source of what failed takes memory
+    # finding the user's code reads source files, which takes memory
     blame = None if is_out_of_memory(error) else modules.blame(error)
     if blame is not None:
         cause = f"{blame.place}: {blame.text}"
@@ -72,14 +69,14 @@ def explain(address: Address, unit: Worker | Server | None, error: BaseException
 
 
 def may_succeed_again(error: BaseException) -> bool:
-    """Return whether what has failed may succeed when it is tried again, on other machines or a little later.
+    """Return whether a failed unit may succeed on other machines or a little later.
 
-    So it is where a process was lost, or a filesystem or the network did not answer. So it is not where a job, its
-    code or its records are wrong, where memory is short, and where a number is not finite.
+    True for lost processes, and for file systems and networks that did not answer. False for errors in a job, its code
+    or its records, for a lack of memory, and for numbers that are not finite.
     """
     passed: list[BaseException] = []
     cause: BaseException | None = error
-    while cause is not None and cause not in passed:  # one that is raised again may be its own cause
+    while cause is not None and cause not in passed:  # an error may be its own cause
         if isinstance(cause, CommError | LostUnitError | ConnectionError | TimeoutError):
             return True
         if isinstance(cause, OSError) and cause.errno in PASSING:

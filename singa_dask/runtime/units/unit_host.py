@@ -1,4 +1,4 @@
-"""UnitHost: hosts the units of one process: sets up messages and memory for them, and ends them."""
+"""UnitHost: set up messages and memory for the units of one process, and end them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ AnyStub = TypeVar("AnyStub", bound=Stub)
 def make_stub(
     kind: type[AnyStub], process: int, job: JobConf, plan: job_plan.JobPlan, memory: Callable[[int, Any], Any]
 ) -> AnyStub:
-    """Return the stub of a process; ``memory`` as of `Stub`."""
+    """Return the stub of a process; for ``memory`` see `Stub`."""
     return kind(
         process,
         plan.slices,
@@ -64,14 +64,14 @@ def make_stub(
 
 
 def make_server(address: Address, job: JobConf, plan: job_plan.JobPlan, stub: Stub, ops: Ops) -> Server:
-    """Return a server with the slices that the plan gives it, in the memory of the stub."""
+    """Return a server with the slices that the plan assigns to it, in the memory of the stub."""
     held = [piece for piece in plan.slices if piece.server == address.id]
     values, more = partial(stub.server_values, address.group), (job.updater, job.cluster, ops, plan.n_trained)
     return Server(address, held, values, plan.scales, plan.n_shares, *more)
 
 
 def is_own_server(job: JobConf, plan: job_plan.JobPlan) -> bool:
-    """Tell whether the only server is in the process of the only worker, and shares its memory."""
+    """Return whether the only server shares process and memory with the only worker."""
     return len(plan.layout.processes) == 1 and len(plan.layout.units) == 2 and job.cluster.share_memory
 
 
@@ -80,27 +80,23 @@ class UnitHost:
 
     Parameters
     ----------
-    job_id : str
-    process : int
-    job : JobConf
     transport : callable
-        (on_message, on_lost, job=, process=, receive_buffer=, backlog=) -> Transport of this process, or None when
-        the job has one process only.
-    emit : Emit
+        (on_message, on_lost, job=, process=, receive_buffer=, backlog=) -> Transport of this process; None if the job
+        has only one process.
     assignments : mapping of str to sequence of int, optional
-        For a job that does not continue another run; see `InputContext`.
+        For a new run; see `InputContext`.
     host_names : collection of str
         See `InputContext`.
     neighbours : collection of int, optional
         Processes of the job on this machine, including this one; their workers share its cores. By default all.
     layout : Layout, optional
-        Where the units are, if not where the job file puts them.
+        Overrides the layout of the job file.
     life : int
-        Of the job.
+        Incarnation of the job: each restart, also of some of its processes, raises it.
     keep : callable, optional
-        Keeps parts of snapshots, see `Keep`; called in the thread of `keeper`. Without it the job takes none.
+        Stores parts of snapshots, see `Keep`; called in the thread of `keeper`. Without it the job takes none.
     rejoin : Rejoin, optional
-        If the other processes of the job go on.
+        Set if the other processes of the job continue.
     threads : int, optional
         See `Devices`.
     memory_limit : int, optional
@@ -112,17 +108,14 @@ class UnitHost:
         Kernels of the local units, and their threads.
     stub : Stub
         Values and gradients of params in this process.
-    router : Router
-        Delivers messages.
-    units : dict of Address to object
-        Local workers and servers, also those that have ended.
+    units : dict of Address to Worker or Server
+        Local units, including ended ones.
     threads : dict of str to Thread
         Of each local unit, by name.
     writer, keeper : DaemonThreads
-        One thread writes parts of checkpoints in the background, the other one keeps those of snapshots, which do not
-        wait for a file system.
+        One thread writes parts of checkpoints; the other stores those of snapshots, without waiting for a file system.
     trace : Trace or None
-        If the job is profiled.
+        Set if the job is profiled.
     """
 
     def __init__(
@@ -179,11 +172,9 @@ class UnitHost:
                     backlog=self.stub.backlog,
                 )
 
-    # -- the start ---------------------------------------------------------------------------------------
-
     @property
     def address(self) -> str:
-        """Where other processes reach this one; empty when there is no other."""
+        """Address of this process for others; empty if there are none."""
         return self.router.transport.address if self.router.transport else ""
 
     def connect(self, peers: Sequence[str]) -> None:
@@ -191,7 +182,7 @@ class UnitHost:
         self.router.connect(peers)
 
     def add(self, unit: Worker | Server) -> None:
-        """Add a local unit that is ready to say hello; pass on what was requested before."""
+        """Add a local unit that is ready to say hello, and pass it the pending requests."""
         self.units[unit.address] = unit
         self._pass_on(unit, self._requested)
 
@@ -207,7 +198,7 @@ class UnitHost:
         def run() -> None:
             try:
                 result = write(self._save_of(step, where))
-            except Exception as error:  # reported to the worker that asked, which decides what to do
+            except Exception as error:  # reported to the worker that requested the part
                 result = {"error": text_of(error)}
             then(result)
 
@@ -220,10 +211,8 @@ class UnitHost:
             raise CheckpointError(f"process {self.process} has no place for snapshots. Expected one in every process.")
         return partial(keep_in_memory, self.keep, step, where["snapshot"], life=self.life)
 
-    # -- meanwhile ---------------------------------------------------------------------------------------
-
     def steps(self) -> dict[str, int]:
-        """Return the step of the slowest local worker of each group, by the group's number."""
+        """Return the step of the slowest local worker of each group, by the number of the group as text."""
         steps: dict[str, int] = {}
         for unit in list(self.units.values()):
             if isinstance(unit, Worker):
@@ -232,14 +221,10 @@ class UnitHost:
         return steps
 
     def progress(self) -> dict[str, Any]:
-        """Return what this process has done so far.
+        """Return the progress of this process.
 
-        Returns
-        -------
-        dict
-            ``workers``: of each local worker its step; the duration of all steps; for how long it has waited for
-            records, for params, and for others of its group. All in seconds. ``bytes``: sent to and received from
-            other processes.
+        ``workers``: for each local worker its step, the duration of all steps, and its waits for records, params and
+        others of its group, in seconds. ``bytes``: sent to and received from other processes.
         """
         times = {}
         for unit in list(self.units.values()):
@@ -249,7 +234,7 @@ class UnitHost:
         return {"workers": times, "bytes": list(self.router.traffic().values())}
 
     def request(self, what: str) -> None:
-        """Ask those that decide, if they are here, for a ``stop``, a ``checkpoint`` or a ``snapshot``, soon.
+        """Request a ``stop``, ``checkpoint`` or ``snapshot`` from the deciding workers that are here.
 
         The first worker of each group stops it at a step that all can agree on; the first worker of the job saves.
         """
@@ -262,27 +247,16 @@ class UnitHost:
             unit.state.requested |= requested & {"stop"} if unit.address.group else requested
 
     def waits(self) -> dict[str, tuple[str, float]]:
-        """Return what each local unit waits for, and for how many seconds; without those that compute."""
+        """Return what each waiting local unit waits for, and for how many seconds."""
         now = time.monotonic()
         waits = {str(unit): cancellation.waiting_for for unit, cancellation in self.router.cancellations.items()}
         return {unit: (wait[0], now - wait[1]) for unit, wait in waits.items() if wait is not None}
 
-    # -- replacements ------------------------------------------------------------------------------------
-
     def cut(self, processes: Collection[int], groups: Collection[int]) -> dict[int, int]:
-        """Separate from processes that are to be replaced.
+        """Disconnect from processes that are to be replaced, which have these worker groups.
 
-        Parameters
-        ----------
-        processes : collection of int
-        groups : collection of int
-            Worker groups in these processes.
-
-        Returns
-        -------
-        dict of int to int
-            For each of these groups that servers of this process serve: the newest step that all of these have
-            applied, -1 before the first one.
+        Return, for each of these groups that servers of this process serve, the newest step that all these servers have
+        applied, -1 before the first one.
         """
         self.router.cut(processes)
         applied: dict[int, int] = {}
@@ -294,16 +268,10 @@ class UnitHost:
                 applied[group] = min(known)
         return applied
 
-    # -- the end -----------------------------------------------------------------------------------------
-
     def abort(self, failure: dict[str, Any], tell: bool = True) -> None:
-        """End all units of this process; with ``tell`` those of the other processes too. The first failure is kept.
+        """End all units of this process, with ``tell`` of all processes; the first failure counts.
 
-        Parameters
-        ----------
-        failure : dict
-            ``reason``: one line; ``retry``: whether the job may succeed when it is tried again, see `explain`; more
-            for the driver.
+        ``failure`` has the ``reason``, one line; ``retry``, see `explain`; and more for the driver.
         """
         with self._lock:
             if self.failure is not None:
@@ -316,7 +284,7 @@ class UnitHost:
         self.router.end_units({"reason": reason, "retry": self.failure["retry"]}, tell)
 
     def _receive(self, message: Message) -> None:
-        """Deliver a message from another process; an error ends the job, as somebody may wait for the answer."""
+        """Deliver a message from another process; an error ends the job."""
         try:
             self.router.receive(message)
         except Exception as error:
@@ -341,7 +309,7 @@ class UnitHost:
         self.writer.close()
         self.keeper.close()
         self._limits.close()
-        # units and transport refer to the host and to each other: the next job must not wait for their memory
+        # units and transport refer to the host and to each other: free their memory before the next job
         self.units.clear()
         self.stub.forget()
         gc.collect()

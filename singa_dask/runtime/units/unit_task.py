@@ -1,4 +1,4 @@
-"""Run one worker or server as a Dask task: set it up, run it, and report. Exceptions become reports."""
+"""Run one worker or server as a Dask task: set it up, run it, and return its report."""
 
 from __future__ import annotations
 
@@ -40,27 +40,24 @@ logger = logging.getLogger(__name__)
 
 
 LEAVE_S = 1.0
-"""Seconds that a unit has to end after an abort; only calls into foreign code and long kernels take longer."""
+"""Seconds that a unit gets to end after an abort; only calls into foreign code and long kernels take longer."""
 
 MAX_OWN_VALUES = 1 << 19
-"""Params with more values are updated by the thread of the server, while a worker on a CPU goes on."""
+"""The thread of the server updates params with more values, while a worker on a CPU goes on."""
 
 
 def run_unit(
     host: UnitHost, address: Address, checkpoint_url: str, resume: str | Checkpoint | None, init_from: Sequence[str]
 ) -> dict[str, Any]:
-    """Run one unit to its end; for ``resume`` see `InitialState`.
+    """Run one unit to its end; return its report. For ``resume`` see `InitialState`.
 
-    The unit has a thread of its own. It ends soon after an abort: it looks for one before each layer and each
-    read. If it is then in a call that does not return, such as a read in a C library, its thread is left behind
-    `LEAVE_S` seconds after the abort: it ends after that call, and frees then what it holds.
+    The unit has its own thread, and checks for an abort before each layer and each read. If it is in a call that does
+    not return within `LEAVE_S` of the abort, such as a read in a C library, its thread is left behind: it ends, and
+    frees its memory, after that call.
 
-    Returns
-    -------
-    dict
-        ``state``: done, failed or aborted; the metrics of a worker; for a failure what `explain` says: errors are
-        returned as text, as an exception class of the user might not exist elsewhere. ``retry``: whether the job may
-        succeed when it is tried again. ``left_behind``: what the thread was doing, if it was left behind.
+    The report has the ``state``: done, failed or aborted; the metrics of a worker; for a failure the text that
+    `explain` returns, as the user's exception class may not exist elsewhere; ``retry``: whether the job may succeed
+    when it is tried again; ``left_behind``: the call in which the thread was left behind.
     """
     cancellation = host.router.cancellations[address]
     reports: list[dict[str, Any]] = []
@@ -81,12 +78,12 @@ def run_unit(
             ended.get(timeout=LEAVE_S)
     if not reports:
         return _leave_behind(host, address)
-    thread.join()  # it holds no memory any more
+    thread.join()  # frees its memory
     return reports[0]
 
 
 def _leave_behind(host: UnitHost, address: Address) -> dict[str, Any]:
-    """Report for a unit whose thread is in a call that nobody can end; it ends by itself after that call."""
+    """Return the report of a unit whose thread is in a call that cannot be interrupted."""
     waiting_for = host.router.cancellations[address].waiting_for
     what = waiting_for[0] if waiting_for else "a computation"
     thread = threading.current_thread()
@@ -101,7 +98,7 @@ def _leave_behind(host: UnitHost, address: Address) -> dict[str, Any]:
 def _live(
     host: UnitHost, address: Address, checkpoint_url: str, resume: str | Checkpoint | None, init_from: Sequence[str]
 ) -> dict[str, Any]:
-    """Run one unit to its end, in a thread of its own; return its report."""
+    """Run one unit to its end in its own thread; return its report."""
     cancellation = host.router.cancellations[address]
     report: dict[str, Any] = {"unit": str(address)}
     try:
@@ -122,7 +119,7 @@ def _live(
 
 
 def _facts(host: UnitHost, address: Address) -> dict[str, Any]:
-    """Return what the report of a unit says however it ended."""
+    """Return the part of a unit's report that does not depend on how it ended."""
     unit = host.units.get(address)
     return {
         "step": getattr(unit, "step", -1),
@@ -154,7 +151,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         if host.job.threads > threads and not devices.is_gpu(ops.device):
             logger.warning("threads: %d is more than a worker's share of the cores here", host.job.threads)
         logger.info("computes with %s on %s", ops.name, on)
-        nets[Phase.TRAIN].context.class_names.scalings.update(host.scalings)
+        nets[Phase.TRAIN].context.class_names.known.scalings.update(host.scalings)
         initial_state.give_class_names(nets[Phase.TRAIN])
         with cancellation.waiting("the number of records of tests"):
             add_passes(host.job, nets)
@@ -186,13 +183,13 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
 
 
 def _close(net: NeuralNet, cancellation: Cancellation) -> None:
-    """Close a net, once the read that it is in has returned."""
+    """Close a net once its current read has returned."""
     with cancellation.waiting("the end of a read"):
         net.close()
 
 
 def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack: ExitStack) -> WorkerParams:
-    """Give the training net of a worker memory for its params; return their exchange, which ends with the stack."""
+    """Allocate the params of a worker's training net; return their exchange, which ends with the stack."""
     mirror = None
     if devices.is_gpu(ops.device) and not host.devices.params_stay:
 
@@ -205,7 +202,7 @@ def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack:
 
 
 def _own_server_of(host: UnitHost, net: NeuralNet, mirror: HostMirror | None) -> Callable[[], Server | None]:
-    """Return what finds the server that a worker may call itself: one of its process that serves no other worker."""
+    """Return a function that finds the server that a worker may call: one without other workers."""
     server = Address.server(0, 0)
     if not is_own_server(host.job, host.plan) or mirror is not None or host.trace is not None:
         return lambda: None
@@ -227,7 +224,7 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
         return initial_state.updater_state(plan, what, piece)
 
     ops, job = host.devices.ops(address), host.job
-    # on a GPU, which it shares with workers, the server may be the first to run out of memory
+    # on a GPU that it shares with workers, the server may be the first to run out of memory
     with ops.activate(), devices.explain_memory_errors(lambda: build_nets(job, 0, 0).values()):
         server = make_server(address, job, plan, host.stub, ops)
         server.restore(state, partial(initial_state.applied, plan))
@@ -241,7 +238,7 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
 
 
 def _handler(host: UnitHost, server: Server, initial_state: InitialState) -> Callable[[Message], list[Message]]:
-    """Return what takes the messages to a server; in a job that is profiled it records them."""
+    """Return the handler of a server's messages; in a profiled job it records them."""
     profile, plan = host.job.profile, host.plan
     if host.trace is None or profile is None:
         return server.handle
@@ -258,7 +255,7 @@ def _serve(host: UnitHost, server: Server, handle: Callable[[Message], list[Mess
         cancellation.check()
         if message.kind == "abort":
             raise Aborted(message.info["reason"])
-        if message.kind == "failed":  # in the thread of its only worker
+        if message.kind == "failed":  # in the thread of the server's only worker
             raise message.info["error"]
         if message.kind == "snapshot":
             _snapshot(host, server, message)
@@ -267,12 +264,12 @@ def _serve(host: UnitHost, server: Server, handle: Callable[[Message], list[Mess
                 answers = handle(message)
             for answer in answers:
                 host.router.post(answer)
-        del message  # its memory is for the next one
+        del message  # free its memory before the next one
     cancellation.check()
 
 
 def _snapshot(host: UnitHost, server: Server, message: Message) -> None:
-    """Copy the slices of the server, let training continue, and write or keep the copy in the background."""
+    """Copy the slices of the server, let training continue, and save the copy in the background."""
     with server.lock:
         tensors = server.snapshot()
     term = {"term": message.info["term"]}

@@ -1,6 +1,6 @@
-"""Worker: trains one replica, or its share of one, step by step; after SINGA's src/worker.cc.
+"""Worker: train one replica, or its share of one, step by step; after SINGA's src/worker.cc.
 
-A worker opens no socket: its messages, and what people should see, go through a `Channel`.
+A worker opens no socket: its messages and events go through a `Channel`.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.author import Author
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import Nets
-from singa_dask.runtime.units.checkpointing import Checkpointing, SaveLater, describe_params
+from singa_dask.runtime.units.checkpointing import Checkpointing, describe_params
 from singa_dask.runtime.units.evaluation import Evaluation
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.profiler import Profiler, Trace
+from singa_dask.runtime.units.reporter import SaveLater
 from singa_dask.runtime.units.run_state import Channel, RunState
 from singa_dask.runtime.units.trainer import Trainer
 from singa_dask.runtime.units.worker_params import WorkerParams
 
 
 def _digests(trainer: Trainer) -> dict[str, str]:
-    """Return digests of what all workers must have alike, by what it is: params, and what is learned of the records."""
+    """Return digests of what must be equal on all workers: params, and what was learned from the records."""
     facts: dict[str, Any] = {"the params of the net": list(describe_params(trainer.net).items())}
-    for key, by_layer in trainer.net.context.class_names.to_dict().items():
+    for key, by_layer in trainer.net.context.class_names.known.to_dict().items():
         for layer, learned in by_layer.items():
             each = learned if key == "tables" else {key.replace("_", " "): learned}
             facts |= {f"{name} of layer {layer!r}": value for name, value in each.items()}
@@ -45,7 +46,7 @@ def _digests(trainer: Trainer) -> dict[str, str]:
 
 
 def _rounded(value: Any) -> Any:
-    """Return JSON with floats of six digits: hosts with other processors may differ in the last ones."""
+    """Return JSON values with floats of six digits, because other processors may differ in the last ones."""
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, Mapping):
@@ -56,36 +57,15 @@ def _rounded(value: Any) -> Any:
 class Worker:
     """One worker of a worker group.
 
-    Parameters
-    ----------
-    channel : Channel
-        Its messages.
-    job : JobConf
-    plan : JobPlan
-    nets : Nets
-        With memory: what `build_nets` returned, allocated.
-    initial_state : InitialState
-        Step, values and cursors to begin with.
-    checkpoint_url : str
-        Directory that ``step-<n>`` directories go to.
-    params : WorkerParams
-        Of the training net.
-    save_later, in_background, takes_snapshots, author
-        See `Checkpointing`.
-    trace : Trace or None
-        If the job is profiled.
-
-    Attributes
-    ----------
-    address : Address
-    trainer : Trainer
-    state : RunState
+    ``nets`` come from `build_nets`, allocated; ``params`` are those of the training net. ``checkpoint_url`` is the
+    directory of the ``step-<n>`` directories; for the parameters after ``params`` see `Checkpointing`. ``trace`` is set
+    if the job is profiled.
     """
 
     ANSWERED_AT_ONCE: ClassVar[frozenset[str]] = frozenset(
         {"stop-at", "checkpoint-at", "snapshot-at", "end", "progress", "replaced"}
     )
-    """Kinds of messages that do not wait for the next step; `accept` takes them."""
+    """Kinds of messages that do not wait for the next step; `accept` handles them."""
 
     def __init__(
         self,
@@ -110,8 +90,8 @@ class Worker:
         step = initial_state.step_of(address.group)
         self.trainer = Trainer(channel, job, nets, params, step, initial_state.window_of(address, plan))
         for kind in self.ANSWERED_AT_ONCE:
-            channel.on(kind, self.accept)  # if it came before this worker was there
-        for kind in ("start", "go"):  # answers to a message that was sent again
+            channel.on(kind, self.accept)  # for messages that came before this worker existed
+        for kind in ("start", "go"):  # answers to repeated messages
             channel.on(kind, lambda message: None)
         net, window = nets[Phase.TRAIN], job.profile.window(step, job.train_steps) if job.profile else range(0)
         self._profiler = Profiler(str(address), nets, net.cancellation, trace, window, self.trainer.metrics.times_s)
@@ -125,8 +105,6 @@ class Worker:
         if initial_state.rejoin is not None:
             self._checkpointing.leave(initial_state.rejoin.left)
 
-    # -- what others see -----------------------------------------------------------------------------------
-
     @property
     def step(self) -> int:
         """Current training step."""
@@ -134,11 +112,11 @@ class Worker:
 
     @property
     def bad_records(self) -> int:
-        """Number of records that could not be read so far, each once for every input layer."""
+        """Number of unreadable records so far, each counted once."""
         return self.trainer.metrics.bad_records
 
     def accept(self, message: Message) -> None:
-        """Take a message that is `ANSWERED_AT_ONCE`, in the thread that delivers it, and answer it."""
+        """Handle a message that is `ANSWERED_AT_ONCE` in the thread that delivers it, and answer it."""
         if message.kind == "progress":
             self._checkpointing.reporter.accept(message)
         elif message.kind == "replaced":
@@ -149,13 +127,9 @@ class Worker:
                 self._channel.send(f"r-{message.kind}", message.src, step=message.step)
 
     def _repeat(self, message: Message) -> None:
-        """Send again what units have missed that start anew.
+        """Repeat messages that restarting units have missed.
 
-        Parameters
-        ----------
-        message : Message
-            ``replaced``: from now on messages to its ``units`` reach those that start anew. ``left``: workers that are
-            done, in processes that are lost, and do not start again.
+        ``replaced`` lists these ``units``, and the workers that have ``left``, in lost processes, for good.
         """
         units = [Address(*unit) for unit in message.info["units"]]
         left = [Address(*unit) for unit in message.info["left"]]
@@ -166,16 +140,8 @@ class Worker:
         if self.state.is_first:
             self._channel.put(replace(message, kind="ask-again", info={"units": units, "left": left}))
 
-    # -- its life ------------------------------------------------------------------------------------------
-
     def run(self) -> dict[str, Any]:
-        """Train to the end, or to a stop; return the part of this worker in the summary of the job.
-
-        Raises
-        ------
-        Aborted
-            Another unit failed.
-        """
+        """Train to the end or a stop; return the worker's part of the summary; Aborted on a failure."""
         self._set_up()
         if self.state.is_first:
             self._channel.emit({"event": "training", "step": self.step})
@@ -196,7 +162,7 @@ class Worker:
 
     def _set_up(self) -> None:
         """Get initial values and the first records; wait until all workers have theirs."""
-        self._say("hello")
+        self._tell_coordinator("hello")
         self.trainer.read_ahead()
         self._wait_for("start")
         self._params.begin(self._initial_state)
@@ -204,7 +170,7 @@ class Worker:
         self.trainer.wait_for_records()
         files, host = self.trainer.remote_versions(), socket.gethostname()
         self._initial_state.check_files(files)
-        self._say("ready", host=host, facts={**files, **_digests(self.trainer)})
+        self._tell_coordinator("ready", host=host, facts={**files, **_digests(self.trainer)})
         for what, (value, first) in self._wait_for("go").info["differing"].items():
             if what in files:
                 raise DataError(
@@ -216,8 +182,8 @@ class Worker:
                 "records. Give both the same files, of the same content."
             )
 
-    def _say(self, kind: str, **info: Any) -> None:
-        """Send a message to the coordinator; it is sent again if that is replaced before it has answered."""
+    def _tell_coordinator(self, kind: str, **info: Any) -> None:
+        """Send a message to the coordinator; it is repeated if the coordinator is replaced."""
         self._said = Message(kind, src=self.address, dst=Address.stub(0), info=info)
         self._channel.post(self._said)
 
@@ -227,7 +193,7 @@ class Worker:
         return message
 
     def _train(self) -> None:
-        """Do the steps, with the tests and checkpoints that are due before each."""
+        """Train step by step, with the tests and checkpoints that are due before each step."""
         state, profiler = self.state, self._profiler
         while not state.is_trained and not state.stops():
             profiler.begin(state.step)
@@ -249,16 +215,16 @@ class Worker:
         """Write the last checkpoint, test once more, and leave."""
         if not self.state.is_first:
             self.trainer.collect_all()
-        if self._evaluation.restores_best:  # the last checkpoint says whether its own params are the best
+        if self._evaluation.restores_best:  # the last checkpoint records whether its own params are the best
             self._evaluation.run_last()
         self._checkpointing.save(self._evaluation.state(), last=True)
         if not self._evaluation.restores_best:
             self._evaluation.run_last()
         self._checkpointing.finish(wait=True)
-        self._say("leave", error=self._replaced_file())
+        self._tell_coordinator("leave", error=self._replaced_file())
 
     def _replaced_file(self) -> str:
-        """Return the error of a file that was replaced after it was last compared; empty if none was.
+        """Return the error of a file that was replaced after the last check; empty if there is none.
 
         The coordinator ends the job with it after the last checkpoint, which other workers may still be writing.
         """
@@ -271,7 +237,7 @@ class Worker:
 
 
 def disconnected_workers(n_workers: int, bridges: Iterable[tuple[int, int]]) -> list[int]:
-    """Return the first worker of each connected component, by bridges, that does not contain worker 0."""
+    """Return the first worker of each component, connected by bridges, that does not contain worker 0."""
     components = list(range(n_workers))
     for one, other in bridges:
         low, high = sorted((components[one], components[other]))
@@ -280,18 +246,10 @@ def disconnected_workers(n_workers: int, bridges: Iterable[tuple[int, int]]) -> 
 
 
 class Lockstep:
-    """Keeps a worker in lockstep with worker 0 if no bridge connects them, also if it has no layers.
+    """Keeps a worker in lockstep with worker 0 if no bridges connect them, even if it has no layers.
 
-    Parameters
-    ----------
-    net : NeuralNet
-        The training net of the worker.
-
-    Attributes
-    ----------
-    ahead : int
-        Number of steps that one worker can be ahead of another: 0 if workers wait for each other's gradients in every
-        step; more if bridges lead only one way, or connect only some of the workers.
+    ``ahead`` is the number of steps that one worker can be ahead of another: 0 if workers wait for each other's
+    gradients in every step; more if bridges are one-way, or connect only some of the workers.
     """
 
     def __init__(self, net: NeuralNet) -> None:
@@ -309,13 +267,7 @@ class Lockstep:
         self._peers = others if worker == 0 else [0] if worker in others else []
 
     def step(self) -> None:
-        """Begin a step, once the workers in lockstep are close enough.
-
-        Raises
-        ------
-        Aborted
-            The job ended meanwhile.
-        """
+        """Begin a step once the workers in lockstep are close enough; Aborted if the job ends meanwhile."""
         for peer in self._peers:
             self._context.bridges.send(peer, f"step of {self._me}", (), ())
             if self._n_steps >= IN_FLIGHT:

@@ -1,4 +1,4 @@
-"""WorkerMetrics: reports the metrics of one worker, its rates, its waits and the records that it could not read."""
+"""WorkerMetrics: report the metrics, rates, waits and unreadable records of one worker."""
 
 from __future__ import annotations
 
@@ -21,33 +21,22 @@ from singa_dask.training import displayed_rate
 
 
 def group_rows(net: NeuralNet) -> int:
-    """Return the number of rows of a batch of the whole worker group."""
+    """Return the number of rows in a batch of the whole worker group."""
     reader = next(layer for layer in net.all_layers if layer.traits.role == "input")
     return round(reader.features[0].shape[0] * reader.site.batch_shard.count / net.context.weight)
 
 
 class WorkerMetrics:
-    """Measures one worker, rates, waits and bad records, and reports that and the metrics of its nets.
+    """Measures and reports rates, waits, unreadable records and metrics of one worker.
 
-    Parameters
-    ----------
-    channel : Channel
-        Of the worker.
-    job : JobConf
-    nets : Nets
-    params : WorkerParams
-    timer : StepTimer
-    step : int
-        First step.
-    window : mapping
-        What `window` returned in the run that is continued; empty for a new run.
+    ``window`` is what `window` returned in the resumed run, empty for a new run.
 
     Attributes
     ----------
     shown : int
         Number of steps whose training metrics have been reported.
     bad_records : int
-        Number of records that could not be read so far, each once, also if several layers read it.
+        Number of unreadable records so far, each counted once, also if several layers read it.
     """
 
     def __init__(
@@ -71,13 +60,13 @@ class WorkerMetrics:
         self._n_rows = group_rows(self._net)
         self.shown = window.get("shown", step)
         self._net.restore_metrics(window.get("metrics", {}))
-        self._timed = step  # first step of those that `_since` and the waits are about
+        self._timed = step  # first step that `_since` and the waits cover
         self.bad_records = self._n_bad = 0
         self._reported: set[tuple[Any, ...]] = set()
         self._since, self._data_s, self._params_s, self._cores_s = time.perf_counter(), 0.0, 0.0, 0.0
 
     def begin(self, now: float) -> None:
-        """Measure rates from now on, a value of ``time.perf_counter``, in the thread that trains."""
+        """Measure rates from ``now`` on, a value of ``time.perf_counter``; called in the training thread."""
         self._since, self._cores_s = now, core_wait_s()
 
     def report(self, phase: Phase, step: int, totals: Totals, **more: float) -> None:
@@ -98,7 +87,7 @@ class WorkerMetrics:
         )
 
     def report_training(self, last: int) -> None:
-        """Report the metrics of training since the last time; ``last`` is the step that was done last."""
+        """Report the training metrics since the last report, up to step ``last``."""
         now, (data_s, params_s) = time.perf_counter(), self._waits_s()
         n_steps = max(last + 1 - self._timed, 1)
         self.report(
@@ -113,12 +102,12 @@ class WorkerMetrics:
         self._since, self._data_s, self._params_s = now, data_s, params_s
 
     def window(self) -> dict[str, Any]:
-        """Return the metrics of the steps that have not been reported, as plain values; empty if there are none."""
+        """Return the metrics of the steps that are not reported yet, as plain values; empty if there are none."""
         metrics = self._net.metrics_state()
         return {"shown": self.shown, "metrics": metrics} if metrics else {}
 
     def report_bad_records(self) -> None:
-        """Report each bad record since the last call, once if several layers read the same store."""
+        """Report each new unreadable record, once if several layers read the same store."""
         n_bad = sum(len(layer.bad_ids()) for layer in self._inputs)
         if n_bad == self._n_bad:
             return
@@ -132,7 +121,7 @@ class WorkerMetrics:
                     self._channel.emit({"event": "bad_record", "unit": str(self._channel.address), **bad})
 
     def times_s(self) -> tuple[float, float, float]:
-        """Return the duration of all steps so far, and of the waits for records and for params in them, in seconds."""
+        """Return the duration of all steps so far, and of their waits for records and for params, in seconds."""
         return self._timer.total_s, *self._waits_s()
 
     def _waits_s(self) -> tuple[float, float]:

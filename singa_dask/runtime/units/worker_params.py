@@ -1,6 +1,6 @@
-"""WorkerParams: exchanges values and gradients of the params of one worker with servers, through the stub.
+"""WorkerParams: exchange values and gradients of one worker's params with servers.
 
-On a GPU a `HostMirror` keeps host copies of them: stub, servers and transport see only these.
+On a GPU a `HostMirror` keeps host copies of them; only these are visible to stub, servers and transport.
 """
 
 from __future__ import annotations
@@ -27,30 +27,26 @@ from singa_dask.runtime.units.server import Server
 
 
 class WorkerParams:
-    """Memory for the params of the training net of a worker, and their exchange with the stub of its process.
+    """Allocates the params of a worker's training net, and exchanges them with the stub of its process.
 
-    The stub has the memory of the values. With a ``mirror`` that memory, and that of the gradients, are host copies of
-    what the worker computes with.
+    The stub owns the memory of the values. With a ``mirror``, this memory and that of the gradients are host copies.
 
     Parameters
     ----------
-    worker : Address
     net : NeuralNet
-        The training net, with memory.
-    plan : JobPlan
-    stub : Stub
+        The training net, allocated.
     post : callable
         Delivers a message.
     mirror : HostMirror, optional
-        If the params are on a GPU, and servers have copies elsewhere.
+        Needed if the params are on a GPU and servers have copies elsewhere.
     own_server : callable, optional
-        Returns the server that serves this worker alone, in this process and on its device, once there is one. From
-        then on this worker updates the params itself, all at once at each flush; it sends no messages, and never waits.
+        Returns the server that serves only this worker, in this process and on its device, once it exists. From then
+        on this worker updates the params itself, all at once at each flush; it sends no messages and never waits.
 
     Attributes
     ----------
     wait_s : float
-        Time that the worker has waited for updates, in seconds.
+        Seconds that the worker has waited for updates.
     mirror : HostMirror or None
     """
 
@@ -83,7 +79,7 @@ class WorkerParams:
         stub.attach([share for owner in net.owners for share in self._shares_of(owner)])
 
     def _shares_of(self, owner: Param) -> list[Share]:
-        """Give a param its values in the memory of the stub; return its sharers."""
+        """Place the values of a param in the memory of the stub; return its sharers."""
         index, sharers = self._index[owner.key], self._sharers[owner]
         values = self._stub.worker_values(self._worker.group, index).reshape(owner.memory_shape)
         empty = np.empty(0, owner.dtype)
@@ -95,7 +91,7 @@ class WorkerParams:
         return [Share(self._worker, index, grad, owner.publish) for grad in grads or [empty]]
 
     def begin(self, initial_state: InitialState) -> None:
-        """Send initial values to the servers, for params that this worker initialises; wait for those of the others.
+        """Send the initial values that this worker holds to the servers, and wait for the other ones.
 
         A worker that joins a running job sends none.
         """
@@ -120,9 +116,9 @@ class WorkerParams:
             self._renew(owner)
 
     def collect(self, param: Param) -> None:
-        """Wait until the values have the update of the last gradient.
+        """Wait until the values include the update of the last gradient.
 
-        On a GPU that holds for kernels that are enqueued from now on.
+        On a GPU this holds for kernels that are enqueued from now on.
         """
         owner = param.owner
         if owner.version <= owner.last_version:
@@ -142,7 +138,7 @@ class WorkerParams:
             self.collect(owner)
 
     def update(self, step: int, param: Param) -> None:
-        """Send a gradient, together with others or at the next flush. Never waits.
+        """Send a gradient, together with others or at the next flush, without waiting.
 
         Servers average over workers, so the gradient is weighted by the number of rows of this worker.
         """
@@ -163,14 +159,14 @@ class WorkerParams:
         self._send("update", param, param=self._index[owner.key], step=step, info=info)
 
     def flush(self) -> None:
-        """Send the gradients that wait for others, or update the params with them."""
+        """Send the pending gradients, or update the params with them."""
         if self._server is None:
             self._send("flush")
         elif self._ready:
             self._update_ready(self._server)
 
     def _idle_server(self) -> Server | None:
-        """Return the server that serves this worker alone, if it has nothing to do for it."""
+        """Return the server that serves only this worker, if it exists and is idle."""
         server = self._find_server()
         if server is None or any(owner.version <= owner.last_version for owner in self._net.owners):
             return None
@@ -178,7 +174,7 @@ class WorkerParams:
             return server if server.has_values else None
 
     def _update_ready(self, server: Server) -> None:
-        """Update the params that have all of their gradients."""
+        """Update the params whose gradients are complete."""
         self._net.cancellation.check()
         ready, self._ready = self._ready, []
         group = self._worker.group
@@ -186,10 +182,10 @@ class WorkerParams:
         try:
             with server.lock:
                 server.update(self._step, gradients)
-        except Exception as error:  # of the server, whose thread reports it
+        except Exception as error:  # the server's thread reports it
             self._post(Message("failed", self._worker, server.address, info={"error": error}))
             self._net.cancellation.wait(lambda: False, "the end of the job")
-        for owner in ready:  # nobody else waits for a version
+        for owner in ready:  # no other thread waits for a version
             owner.version = owner.last_version + 1
 
     def _send(self, kind: str, gradient: Param | None = None, **fields: Any) -> None:
@@ -202,7 +198,7 @@ class WorkerParams:
 
 @dataclass
 class _Mirrored:
-    """Values of a param: on the host and on the device, and the version of the latter."""
+    """Values of a param on the host and on the device, and the version on the device."""
 
     host_copy: np.ndarray
     values: Any
@@ -212,33 +208,22 @@ class _Mirrored:
 
 
 class HostMirror:
-    """Host copies of the params of one worker, and the thread that sends its gradients once they are on the host.
+    """Host copies of the params of one worker, and the thread that sends its gradients from the host.
 
-    Only that thread, the sender, waits for the device. A gradient is copied as soon as the kernels before it are done,
-    in parallel with those after it; then its message is posted. Messages keep their order.
+    Only this thread, the sender, waits for the device and calls ``post``; an error that ends it goes to ``fail``. A
+    gradient is copied as soon as the kernels before it are done, in parallel with later kernels; then its message is
+    posted. Messages keep their order.
 
-    No buffer is overwritten while it is read, because a worker collects the values of a param before it computes with
-    it, and they are available only after the message of its last gradient was answered:
+    A worker collects the values of a param before it computes with it, and they are available only after the message
+    of its last gradient was answered. Therefore no buffer is overwritten while it is read:
 
-    - The next step overwrites the gradient on the device. By then the worker has the values that resulted from this
-      gradient. Its message was posted after the copy, so the copy is done.
-    - The next copy overwrites the host copy of the gradient. It is enqueued after the same answer, and the server has
-      answered only after it had read the host copy.
-    - The worker itself enqueues the copy that overwrites the values on the device: after the kernels that have read
-      them (`_Mirrored.read`), and before those that read them next.
-    - The answer to the next gradient overwrites the host copy of the values. The message of that gradient, also if it
+    - The next step overwrites the gradient on the device. By then its message was answered, so its copy is done.
+    - The next copy overwrites the host copy of the gradient. By then the server has read it and answered.
+    - The worker enqueues the copy that overwrites the values on the device after the kernels that read them
+      (`_Mirrored.read`), and before those that read them next.
+    - The answer to the next gradient overwrites the host copy of the values. The message of that gradient, even if it
       is always 0, is posted once the kernels before it are done, and these have waited for the copy. If another worker
       group shares the memory, its updates come at any time, as on a CPU.
-
-    Parameters
-    ----------
-    worker : Address
-    ops : Ops
-        Kernels of the worker, for a GPU.
-    post : callable
-        Delivers a message; called from the sender.
-    fail : callable
-        Called with the error that has ended the sender.
     """
 
     def __init__(
@@ -266,22 +251,17 @@ class HostMirror:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        """End the sender once it has sent everything, and wait for all copies, so that memory can be released."""
+        """End the sender after it has sent everything, and wait for all copies."""
         self._outgoing.put(None)
         self._sender.join()
         # a device that has failed raises its error again
         with contextlib.suppress(*([Exception] if kind else [])):
             self._transfers.synchronize()
 
-    # -- memory ------------------------------------------------------------------------------------------
-
     def add(self, owner: Param, host_copy: np.ndarray, sharers: Sequence[Param]) -> list[np.ndarray]:
-        """Give a param memory on the device; ``host_copy``, of its shape, is the memory of the stub for its values.
+        """Allocate a param on the device; return a 1-D host copy of the gradient of each sharer.
 
-        Returns
-        -------
-        list of ndarray
-            Host copy of the gradient of each sharer, 1-D; empty if it has none.
+        ``host_copy``, of the param's shape, is the memory of the stub for its values.
         """
         owner.data = self._ops.zeros(owner.memory_shape, owner.dtype)
         self._mirrored[owner] = _Mirrored(host_copy, owner.data, self._transfers.mark())
@@ -294,8 +274,6 @@ class HostMirror:
         """Return the host copy of the values."""
         return self._mirrored[owner].host_copy
 
-    # -- copies ------------------------------------------------------------------------------------------
-
     def collect(self, owner: Param) -> None:
         """Copy the newest values to the device, for kernels that are enqueued from now on."""
         kept, version = self._mirrored[owner], owner.version
@@ -304,7 +282,7 @@ class HostMirror:
             kept.version = version
 
     def send(self, message: Message, param: Param | None = None) -> None:
-        """Post a message, after those before it and after the copy of the gradient of ``param`` to the host."""
+        """Post a message after those before it, and after the gradient of ``param`` is copied to the host."""
         event = None
         if param is not None:
             event = self._mirrored[param.owner].read = self._transfers.mark()

@@ -151,7 +151,7 @@ def test_workers_that_read_apart_read_each_record_once(parts: dict[str, Any], da
     n_batches = data.draw(st.integers(1, 4))
     stop = n_batches * size
     sizes = [*parts["sizes"], max(stop + 3 - n_records, 0)]
-    order = Sampler(sizes, size, "none", span=(3, stop + 3), apart=True)
+    order = Sampler(sizes, size, "none", span=(3, stop + 3), consecutive=True)
     n = data.draw(st.sampled_from([k for k in range(1, size + 1) if size % k == 0]))
     # a second pass is the same
     for first in (0, n_batches):

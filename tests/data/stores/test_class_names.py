@@ -61,7 +61,7 @@ def test_accents_of_macs_and_of_others_are_one_class(tmp_path: Path) -> None:
     assert class_numbers(np.array([apart, "the"]), (composed, "the"), "y").tolist() == [0, 1]
     assert label_table("x", (apart, "the"), ("the", composed), "training") == pytest.approx([1, 0])
     learned = ClassNames()
-    learned.inherited = {"data": (composed, "the")}
+    learned.inherited.class_names["data"] = (composed, "the")
     assert learned.learn("data", [apart]) == (composed, "the")
 
 
@@ -166,10 +166,10 @@ def test_which_names_a_layer_has_to_use() -> None:
 
 def test_names_of_values_that_a_run_starts_from() -> None:
     names = ClassNames()
-    names.inherited = {"data": ("a", "b", "c")}
+    names.inherited.class_names["data"] = ("a", "b", "c")
     assert names.learn("images", ["b", "c"]) == ("a", "b", "c")
     names = ClassNames()
-    names.inherited = {"data": ("a", "b", "c")}
+    names.inherited.class_names["data"] = ("a", "b", "c")
     assert names.learn("images", ["b", "d"]) == ("b", "d")
 
 

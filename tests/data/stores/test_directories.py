@@ -50,7 +50,7 @@ def test_a_directory_that_is_no_store_says_what_is_in_it(tmp_path: Path, kind: s
     make(tmp_path)
     (tmp_path / "README.txt").write_text("hello, all\n")
     assert detect(str(tmp_path)) is None
-    with pytest.raises(DataError, match=f"a directory that is no store. There is {inside} in it. Name a file"):
+    with pytest.raises(DataError, match=f"not a store. The directory contains {inside}. Name a file"):
         open_store(str(tmp_path))
 
 
@@ -58,7 +58,7 @@ def test_tables_in_directories_are_named_by_a_pattern(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
         FRAME.to_parquet(tmp_path / name / "part-0.parquet")
-    with pytest.raises(DataError, match=r"There is a, b in it\. .* a pattern, as in DIRECTORY/\*\*/\*\.parquet\."):
+    with pytest.raises(DataError, match=r"contains a, b\. .* a pattern, as in DIRECTORY/\*\*/\*\.parquet\."):
         open_store(str(tmp_path))
     with open_store(f"{tmp_path}/**/*.parquet", "table", features=list(FRAME)) as store:
         assert store.count == 2 * len(FRAME)

@@ -14,7 +14,7 @@ import pytest
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.data.stores.tables.table_json import JsonPart
-from singa_dask.data.stores.tables.table_scan import UnscannedError, scans_apart
+from singa_dask.data.stores.tables.table_scan import UnscannedError, forbid_scans
 from singa_dask.errors import DataError
 from tests.contracts.records import assert_same, read_all
 
@@ -47,7 +47,7 @@ def test_a_scan_that_was_done_apart_is_not_done_again(
     url, calm = written(tmp_path / "table", form), written(tmp_path / "calm", form)
     with open_store(calm, "table", **OPTIONS) as store:
         expected, n_blocks = read_all(store), len(store.blocks)
-    with scans_apart(1), pytest.raises(UnscannedError) as refused:
+    with forbid_scans(1), pytest.raises(UnscannedError) as refused:
         open_store(url, "table", **OPTIONS)
     scan = pickle.loads(pickle.dumps(refused.value.scan))
     assert scan.files == tuple(f"{url}/{i}.{form}" for i in range(3))
@@ -60,15 +60,15 @@ def test_a_scan_that_was_done_apart_is_not_done_again(
     # the first run tells the kinds of the columns; whoever scans again finds no other
     monkeypatch.setattr(part, "runs", lambda opened, *how: itertools.islice(whole(opened, *how), 1))
     # the part to train on and the one to test on have one scan
-    with scans_apart(1), open_store(url, "table", **OPTIONS) as store:
+    with forbid_scans(1), open_store(url, "table", **OPTIONS) as store:
         assert_same(read_all(store), expected)
     split = {"part": "test", "test_share": 0.5, "seed": 1}
-    with scans_apart(1), open_store(url, "table", **OPTIONS, split=split) as store:
+    with forbid_scans(1), open_store(url, "table", **OPTIONS, split=split) as store:
         assert 0.4 * N < store.count < 0.6 * N
 
 
 def test_a_short_table_is_scanned_where_it_is_opened(tmp_path: Path) -> None:
-    with scans_apart(1 << 28), open_store(written(tmp_path / "table", "csv"), "table", **OPTIONS) as store:
+    with forbid_scans(1 << 28), open_store(written(tmp_path / "table", "csv"), "table", **OPTIONS) as store:
         assert store.count == N
 
 
@@ -76,7 +76,7 @@ def test_a_wrong_record_is_named_by_the_scan(tmp_path: Path) -> None:
     url = written(tmp_path / "table", "csv")
     with open(f"{url}/1.csv", "a") as file:
         file.write('1,"open,fig\n')
-    with scans_apart(1), pytest.raises(UnscannedError) as refused:
+    with forbid_scans(1), pytest.raises(UnscannedError) as refused:
         open_store(url, "table", **OPTIONS)
     with pytest.raises(DataError, match=r"1\.csv.*quote"):
         refused.value.scan.runs(1)

@@ -1,4 +1,4 @@
-"""OneDnnOps beyond the contract of the kernels: what it keeps, what is numpy's, threads, processes, no library."""
+"""OneDnnOps beyond the contract of the kernels: prepared calls, kernels of NumPy, threads, processes, no library."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_what_numpy_does_instead_is_said_once(caplog: pytest.LogCaptureFixture) 
         for n in (1, 2, 3):
             actual = convolve(ops, n, np.float64)
             np.testing.assert_array_equal(actual, convolve(NumpyOps(), n, np.float64))
-    assert [record.getMessage().split(" is numpy's")[0] for record in caplog.records] == [
+    assert [record.getMessage().split(" is computed by NumPy")[0] for record in caplog.records] == [
         "ops: conv2d",
         "ops: conv2d_grad_weight",
     ]
@@ -151,7 +151,7 @@ def test_what_an_object_made_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> No
 @needs_library
 def test_it_does_not_travel(monkeypatch: pytest.MonkeyPatch) -> None:
     ops = OneDnnOps()
-    with pytest.raises(TypeError, match="do not travel"):
+    with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(ops)
     convolve(ops)
     process = os.getpid()
@@ -163,7 +163,7 @@ def test_it_does_not_travel(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_library
 def test_a_call_that_fails_says_which() -> None:
     engine = library.Engine(library.find_library() or Path())
-    with pytest.raises(OneDnnError, match=r"^dnnl_stream_create: oneDNN says: invalid arguments"):
+    with pytest.raises(OneDnnError, match=r"^dnnl_stream_create: oneDNN reports: invalid arguments"):
         engine.make("stream", "stream_create", None, 1)
 
 

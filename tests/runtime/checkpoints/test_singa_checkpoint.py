@@ -64,7 +64,9 @@ def test_empty_files_are_passed_over(tmp_path: Path) -> None:
     same(started([first, str(second)]), values(2))
     same(started(str(second)), values(2))
     Path(first).write_bytes(b"")
-    with pytest.raises(ConfigError, match=r"step20-worker1: no params: this file of SINGA's is empty"):
+    with pytest.raises(
+        ConfigError, match=r"step20-worker1: no params: this file and those of the other workers of SINGA are empty"
+    ):
         started(str(second))
 
 
@@ -121,7 +123,7 @@ def test_the_place_of_a_step_is_the_workspace_that_singa_would_use(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for url, workspace in (("step3-worker0", r"\."), ("checkpoint/step3-worker0", r"\."), ("a/step3-worker0", "a")):
-        with pytest.raises(CheckpointError, match=f"a run in the workspace {workspace}: it has none"):
+        with pytest.raises(CheckpointError, match=f"a run in the workspace {workspace}: there is no checkpoint"):
             find_values(url)
     with pytest.raises(CheckpointError, match="no complete checkpoint"):
         load_values("memory://nowhere")

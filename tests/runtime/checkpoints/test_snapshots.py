@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, SavedTensor, part_name, write_part
-from singa_dask.runtime.checkpoints.manifest import make_manifest, name_of_life
+from singa_dask.runtime.checkpoints.manifest import incarnation_name, make_manifest
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore, keep_in_memory
 
 
 def name(step: int, index: int = 0, life: int = 0) -> str:
-    return f"step-{step}/{name_of_life(part_name(index, 2), life)}"
+    return f"step-{step}/{incarnation_name(part_name(index, 2), life)}"
 
 
 def store_with(*parts: tuple[int, int, int], known: int = 0) -> SnapshotStore:

@@ -145,8 +145,8 @@ def test_validations_and_tests_of_one_step_do_not_mix(run_job: Run, tmp_path: Pa
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["f1"], "metrics[0]: f1: it is for two classes, and layer 'loss' has 10. Say f1_macro."),
-        (["f1_macro", "mse"], "metrics[1]: mse: layer 'loss' has probabilities."),
+        (["f1"], "metrics[0]: f1: it needs two classes, and layer 'loss' has 10. Use f1_macro."),
+        (["f1_macro", "mse"], "metrics[1]: mse: layer 'loss' outputs probabilities."),
         (
             ["top_10_accuracy"],
             "metrics[0]: top_10_accuracy: layer 'loss' has 10 classes. Expected a number from 1 to 9.",
@@ -165,5 +165,5 @@ def test_unknown_names_are_refused(tmp_path: Path) -> None:
 
 
 def test_labels_that_exclude_each_other_are_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="confusion_matrix: it is for classes that exclude each other"):
+    with pytest.raises(ConfigError, match="confusion_matrix: it needs classes that exclude each other"):
         prepare(table(tmp_path, "labels", metrics=["confusion_matrix"]))

@@ -124,7 +124,7 @@ def test_where_it_makes_no_sense_it_is_told() -> None:
     text = {"name": "more", "type": "Dummy", "dummy_conf": {"input": True, "shape": [48, 3]}}
     conf = job([16, 32], cluster=ALLREDUCE).model_dump(mode="json", exclude_unset=True)
     conf["neuralnet"]["layer"].append(text)
-    with pytest.raises(ConfigError, match="this type gives each worker as many records"):
+    with pytest.raises(ConfigError, match="this type gives all workers equal numbers of records"):
         prepare(JobConf.model_validate(conf))
     net = conf_of([16, 32])
     with pytest.raises(
@@ -132,7 +132,9 @@ def test_where_it_makes_no_sense_it_is_told() -> None:
     ):
         prepare(job([16, 32], cluster=ALLREDUCE, neuralnet={**net, "partition_dim": 1}))
     net["layer"][-2]["partition_dim"] = 1
-    with pytest.raises(ConfigError, match=r"batchsize: a number for each worker needs partition_dim: 0 in all layers"):
+    with pytest.raises(
+        ConfigError, match=r"batchsize: a batchsize for each worker needs partition_dim: 0 in all layers"
+    ):
         prepare(job([16, 32], cluster=ALLREDUCE, neuralnet=net))
     with pytest.raises(ConfigError, match=r"in the proportions 1 : 2, got \[24, 24\]"):
         prepare(job([16, 32], cluster=ALLREDUCE, neuralnet=two_readers([16, 32], [24, 24])))

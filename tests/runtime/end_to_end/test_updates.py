@@ -134,7 +134,7 @@ def test_factors_of_params_by_pattern(run_job: Run, run_once: Run) -> None:
 def test_a_pattern_that_fits_no_param() -> None:
     conf = exact(updater=updater(scales=[{"param": "*.bias", "wd_scale": 0.0}]))
     with pytest.raises(
-        ConfigError, match=r"updater.scales\[0\].param: no param that is trained fits '\*.bias'. Params: fc1.w"
+        ConfigError, match=r"updater.scales\[0\].param: no trained param matches '\*.bias'. Params: fc1.w"
     ):
         JobPlan.make(conf)
 

@@ -146,7 +146,7 @@ def with_layer(made: JobConf, **layer: Any) -> JobConf:
 @pytest.mark.parametrize(
     ("n", "layer", "message"),
     [
-        (1, {}, "1 record is too few for 2 workers of a group: each needs one at least"),
+        (1, {}, "1 record is too few for 2 workers of a group: each needs at least one"),
         (
             143,
             {"name": "more", "type": "Dummy", "dummy_conf": {"input": True, "shape": [48, 3]}},

@@ -192,7 +192,7 @@ def test_a_second_signal_ends_it_at_once(client: Client, tmp_path: Path) -> None
             driven.driver.stop("SIGINT")
 
     result = Driven(long("allreduce"), client, tmp_path, twice).result
-    assert (result.exit_code, result.reason) == (130, "ended at once by a second SIGINT")
+    assert (result.exit_code, result.reason) == (130, "aborted by a second SIGINT")
 
 
 @pytest.mark.long
@@ -462,7 +462,7 @@ def test_a_silent_dask_worker_has_no_room(client: Client) -> None:
     wait_for_room(client, wanted, Patience())
     silent = next(iter(workers))
     client.run_on_scheduler(set_silent, silent)
-    said = rf"{len(workers) - 1} can be used .*\. Not used: {silent} \(nothing has been heard of it lately\)\."
+    said = rf"{len(workers) - 1} can be used .*\. Not used: {silent} \(it is silent\)\."
     try:
         with pytest.raises(ClusterError, match=said):
             wait_for_room(client, wanted, Patience())

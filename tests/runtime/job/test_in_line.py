@@ -68,6 +68,26 @@ def test_a_job_that_room_does_not_help_leaves_the_line_to_others(
     assert failure["exit_code"] == getattr(error, "exit_code", 1)
 
 
+def test_a_job_that_is_refused_as_others_wait_leaves_no_run_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published: list[Any] = []
+    run = JobRun.of(digits("single"), run_url=str(tmp_path / "run"), job_id="job")
+    driver = Driver(run, cast("Any", SimpleNamespace(id="me")), on_event=published.append)
+    asked: list[str] = []
+
+    def ask(op: str, **given: Any) -> str:
+        asked.append(op)
+        return f"in line: 1 job of priority {given['priority']}."
+
+    cast("Any", driver._follower).ask = ask
+    monkeypatch.setattr(module, "install_jobs", lambda client: None)
+    with pytest.raises(ClusterError, match="in line: 1 job of priority 0"):
+        driver.run()
+    assert (asked, published) == ([Op.REFUSAL], [])
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(("error", "again"), [(NO_ROOM, True), (UNLOADABLE, False)])
 def test_a_detached_job_waits_in_line_for_room_alone(
     error: SingaError, again: bool, monkeypatch: pytest.MonkeyPatch

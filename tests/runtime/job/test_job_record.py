@@ -31,7 +31,7 @@ def test_one_that_does_not_is_named_when_the_time_has_doubled() -> None:
         "worker-0-1 waits for records of layer data (60 s)."
     )
     assert not stalls.look({"0": 8}, waits, 300.0)
-    assert "No unit waits" in stalls.look({"0": 8}, {}, 360.0)
+    assert "No unit is waiting" in stalls.look({"0": 8}, {}, 360.0)
 
 
 def test_all_events_of_a_job_are_kept_until_its_client_has_had_them() -> None:

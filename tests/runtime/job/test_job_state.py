@@ -265,8 +265,8 @@ def test_notices_of_a_batch_system_stop_a_job_once_and_never_abort_it() -> None:
         world.deliver(ev.Signal(name))
     notices = [each["message"] for each in world.told if each["event"] == "notice"]
     assert notices == [
-        "SIGXCPU: the job stops with a checkpoint.",
-        "SIGTERM: the job stops with a checkpoint; once more to abort it.",
+        "SIGXCPU: stopping with a checkpoint.",
+        "SIGTERM: stopping with a checkpoint. Send SIGTERM again to abort.",
     ]
     what = world.run_until_over(10.0)
     assert (what["failure"], what["signal"]) == (None, "SIGXCPU")
@@ -280,8 +280,8 @@ def test_a_job_that_somebody_else_stops_is_not_ended_at_once_by_its_client() -> 
     assert world.state.phase == "running"
     notices = [each["message"] for each in world.told if each["event"] == "notice"]
     assert notices == [
-        "anna@host stops the job: it ends with a checkpoint.",
-        "SIGINT: the job stops with a checkpoint; once more to abort it.",
+        "anna@host: stopping with a checkpoint.",
+        "SIGINT: stopping with a checkpoint. Send SIGINT again to abort.",
     ]
     world.deliver(ev.Signal("SIGINT"))
     what = world.run_until_over(10.0)
@@ -343,7 +343,7 @@ def test_max_restarts_is_kept(n: int, code: int) -> None:
             world.run(0.1)  # the next loss comes before its first step
     assert world.over.end.restarts == n
     assert world.over.end.failure is not None
-    assert world.over.end.failure["exit_code"] == code
+    assert world.over.end.failure.exit_code == code
     assert "max_restarts" in world.over.end.reason
 
 

@@ -42,7 +42,7 @@ def keep(state: Path, *job_ids: str) -> dict[str, Path]:
     async def go() -> None:
         await world.drivers.restore()
         for job_id in job_ids:
-            assert world.drivers.detach(run_of(job_id)) == {}
+            assert world.drivers.detach(run_of(job_id)) == ""
             assert await world.drivers.keep(job_id) == ""
 
     asyncio.run(go())
@@ -118,7 +118,7 @@ def test_a_kept_job_that_cannot_be_used_is_put_aside_and_all_others_go_on(state:
         "owner.json",
     ]
     world = restarted()
-    assert world.drivers.detach(run_of("new")) == {}
+    assert world.drivers.detach(run_of("new")) == ""
     assert list(world.waiting.facts()) == ["first", "last", "new"]
 
 
@@ -161,7 +161,7 @@ def test_a_kept_file_that_cannot_be_read_stops_no_other_job(state: Path, suffix:
     assert (row["state"], row["exit_code"]) == ("failed", 3)
     assert row["reason"].startswith(f"skipped: {file}: ") and "symbolic links" in row["reason"]
     assert file.is_symlink(), "the next scheduler reads it again"
-    assert world.drivers.detach(run_of("new")) == {}
+    assert world.drivers.detach(run_of("new")) == ""
 
 
 def test_a_job_that_was_put_aside_is_taken_up_when_its_file_is_there_again(state: Path) -> None:
@@ -180,7 +180,7 @@ def test_steps_of_a_run_are_numbered_by_group_again(state: Path) -> None:
 
 def test_nobody_waits_for_a_state_that_cannot_be_read(state: Path) -> None:
     state.write_text("a file in place of the directory")
-    refused = restarted().drivers.detach(run_of("job"))["refused"]
+    refused = restarted().drivers.detach(run_of("job"))
     assert f"{state}: the state of an earlier scheduler cannot be read" in refused
 
 

@@ -13,7 +13,10 @@ ENDED, RUNNING = 1.0, None
 
 
 def rows(*jobs: tuple[str, float | None]) -> list[dict[str, Any]]:
-    return [{"id": job_id, "name": job_id.split("-")[0], "ended": ended} for job_id, ended in reversed(jobs)]
+    return [
+        {"id": job_id, "name": job_id.split("-")[0], "run_url": f"/runs/{job_id[-1]}", "ended": ended}
+        for job_id, ended in reversed(jobs)
+    ]
 
 
 KNOWN = rows(
@@ -35,6 +38,8 @@ KNOWN = rows(
         ("digits-20261101", "aaaa"),
         ("eeee", "eeee"),
         ("mnist-20261103", "dddd"),
+        ("/runs/d", "dddd"),
+        ("/runs/../runs/e/", "eeee"),
     ],
 )
 def test_a_job_is_found(piece: str, end: str) -> None:
@@ -51,7 +56,8 @@ def test_a_job_is_found(piece: str, end: str) -> None:
         ("rnn", "several jobs have that in their id or name: rnn-20261103-120000-ffff, rnn-20261103-120000-eeee."),
         (
             "20261103",
-            "there is no such job. Expected an id, at least 4 characters of its beginning or end, or a name. Known: ",
+            "there is no such job. Expected an id, at least 4 characters of its beginning or end, a name, or a run "
+            "directory. Known: ",
         ),
         ("dig", "there is no such job."),  # the one that runs has not been named
         ("a", "there is no such job."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -67,3 +68,10 @@ def test_a_layer_counts_with_the_worker_that_takes_longest() -> None:
     assert {"layers", "step_parts"} <= set(result.summary())
     plain = summarise("mlp", "mlp-1", layout, last_event(layout, {}))
     assert not {"layers", "step_parts"} & set(plain.summary())
+
+
+def test_a_job_that_was_killed_has_its_last_speed() -> None:
+    layout = plan_processes(ClusterConf(nworker_groups=2, nworkers_per_group=1))
+    reports = {f"worker-{i}-0": {"unit": f"worker-{i}-0", "state": "aborted", "step": 7} for i in range(2)}
+    result = summarise("mlp", "mlp-1", layout, replace(last_event(layout, reports), samples_per_s=123.4))
+    assert (result.samples_per_s, result.step_ms) == (123.4, {})

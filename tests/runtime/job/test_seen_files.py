@@ -14,7 +14,7 @@ from singa_dask.errors import DataError
 from singa_dask.fs.ownership import Ownership
 from singa_dask.runtime.job.client.detached import DriverHost
 from singa_dask.runtime.job.client.driver import Lease
-from singa_dask.runtime.job.client.seen_files import _unseen, check_run_seen, check_seen, files_of
+from singa_dask.runtime.job.client.seen_files import _unseen, check_seen, files_of
 from singa_dask.runtime.job.dask_worker.hosting import Hosting
 from singa_dask.runtime.planning.nets import with_stores
 from tests.runtime.harness import mlp
@@ -36,7 +36,7 @@ def test_a_file_that_a_dask_worker_does_not_see(tmp_path: Path) -> None:
     said = f"{path}: the Dask worker tcp://far:2 on far does not see this file, which is on {socket.gethostname()}. "
     with pytest.raises(DataError) as raised:
         check_seen(client_of(path), [path, "hdfs://namenode/x"])
-    assert str(raised.value).startswith(f"{said}Give a URL that all hosts reach, or a path in a directory that all")
+    assert str(raised.value).startswith(f"{said}Use a URL that all hosts reach, or a path in a directory that all")
     with pytest.raises(DataError, match=r"tcp://near:1 on [^ ]+ sees no such file or directory\."):
         check_seen(client_of(), [str(tmp_path / "no such file")])
     check_seen(client_of(), [path])
@@ -61,6 +61,24 @@ def test_the_files_of_a_job() -> None:
     assert files_of(tested.model_copy(update={"test_freq": 1, "test_steps": 1})) == ["a.arrow", "mean.bin"]
 
 
+def test_dask_workers_are_asked_once_for_records_and_run_directory(tmp_path: Path) -> None:
+    asked: list[list[str]] = []
+
+    def run(function: Any, workers: Any, **options: Any) -> dict[str, Any]:
+        asked.append(function.args[0])
+        return {address: function() for address in workers}
+
+    records, url = tmp_path / "train.csv", str(tmp_path / "run")
+    client: Any = SimpleNamespace(run=run)
+    with pytest.raises(DataError, match=r"train\.csv: .* sees no such file"):
+        check_seen(client, [str(records)], ["tcp://near:1"], url)
+    assert not Path(url).exists()
+    records.touch()
+    check_seen(client, [str(records)], ["tcp://near:1"], url)
+    assert Path(url).is_dir()
+    assert [len(files) for files in asked] == [2, 2]
+
+
 def test_a_run_directory_that_a_dask_worker_does_not_see(tmp_path: Path) -> None:
     def run(function: Any, workers: Any, **options: Any) -> dict[str, Any]:
         assert [each.parent for each in map(Path, function.args[0])] == [tmp_path / "runs" / "mine"]
@@ -70,17 +88,17 @@ def test_a_run_directory_that_a_dask_worker_does_not_see(tmp_path: Path) -> None
     url = str(tmp_path / "runs" / "mine")
     far = [f"tcp://far:{i}" for i in range(5)]
     with pytest.raises(DataError) as raised:
-        check_run_seen(client, url, ["tcp://near:1", *far])
+        check_seen(client, [], ["tcp://near:1", *far], url)
     assert str(raised.value).startswith(
         f"{url}: Dask workers do not see this run directory, which is on a disk of {socket.gethostname()}: "
         "tcp://far:0 on far, tcp://far:1 on far, tcp://far:2 on far and 2 more. The job was not started"
     )
     assert not (tmp_path / "runs").exists()
-    check_run_seen(client, url, ["tcp://near:1", "tcp://near:1"])
+    check_seen(client, [], ["tcp://near:1", "tcp://near:1"], url)
     assert not list((tmp_path / "runs" / "mine").iterdir())
     # nobody is asked about what is on no disk
-    check_run_seen(client, "hdfs://namenode/x", far)
-    check_run_seen(client, "", far)
+    check_seen(client, [], far, "hdfs://namenode/x")
+    check_seen(client, [], far)
 
 
 def test_a_host_where_units_are_placed_later_warns_if_it_does_not_see_the_run_directory(tmp_path: Path) -> None:

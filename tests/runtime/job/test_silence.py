@@ -80,7 +80,7 @@ def test_units_go_to_one_side_of_a_cut_and_come_back_when_it_is_mended(name: str
     assert world.state.phase == "running"
     assert len(set(world.state.roster.workers)) == 1
     said = [each.get("message", "") for each in world.told]
-    assert any("do not reach each other: for 60 s only one of them is used." in each for each in said), said
+    assert any("do not reach each other. Only one of them is used for 60 s." in each for each in said), said
     world.run(80.0)
     assert set(world.state.roster.workers) == {"w0", "w1"}
     what = world.run_until_over(300.0)

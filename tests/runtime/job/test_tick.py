@@ -293,7 +293,7 @@ def test_a_client_that_was_gone_before_its_job_came_ends_it(is_gone: bool, monke
         monkeypatch.setattr(jobs._tasks, "connect", nothing)
         monkeypatch.setattr(jobs.scheduler, "loop", SimpleNamespace(call_later=lambda s, *call: later.append(call)))
         monkeypatch.setattr(jobs, "_do", lambda record, actions: None)
-        assert await jobs.submit(spec_of("new")) == {}
+        assert await jobs.submit(spec_of("new")) == ""
         calls = [(do, job_id) for do, *given in later for job_id in given if job_id == "new"]
         assert calls == ([(jobs._check_client, "new")] if is_gone else [])
 
@@ -312,8 +312,23 @@ def test_a_job_is_refused_where_the_scheduler_does_not_reach_itself(monkeypatch:
         facts = {"id": "new", "name": "new"}
         jobs.waiting.turn(facts, "me")
         refused = await jobs.submit(spec_of("new"))
-        assert refused == {"refused": "the scheduler cannot start tasks: RuntimeError: a screw is loose"}
+        assert refused == "the scheduler cannot start tasks: RuntimeError: a screw is loose"
         assert list(jobs.records) == ["broken", "sound"]
         assert jobs.waiting.has("new")  # it keeps its place
+
+    on_a_scheduler(test)
+
+
+def test_a_job_that_does_not_wait_is_refused_before_it_has_a_driver() -> None:
+    async def test(here: Here) -> None:
+        jobs = here.jobs
+        jobs.waiting.turn({"id": "first", "name": "first"}, "me")
+        await jobs.drivers.restore()
+        refusal = (
+            "in line for this cluster: 1 job of this priority or a higher one, first first. To wait, pass --queue."
+        )
+        assert [jobs.refusal("new", 0), jobs.refusal("new", 1), jobs.refusal("new")] == [refusal, "", ""]
+        assert await jobs._detach({"job_id": "new", "queue": False, "priority": 0}, "me") == refusal
+        assert not jobs.drivers.has("new")
 
     on_a_scheduler(test)

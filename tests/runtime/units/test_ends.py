@@ -220,7 +220,7 @@ def test_a_last_checkpoint_that_cannot_be_written_is_kept(
     failed = outcome.reports["worker-0-0"]
     assert failed["state"] == "failed"
     assert failed["reason"].startswith("worker-0-0, step 10: the checkpoint of step 10 was not written: ")
-    found = re.search(r" kept at [^:]+:(.+): copy all of them to (.+) to complete it", failed["reason"])
+    found = re.search(r" kept at [^:]+:(.+)\. To complete it, copy all of them to (.+); then", failed["reason"])
     assert found, failed["reason"]
     shutil.rmtree(place) if place.is_dir() else place.unlink()
     if "manifest" in hindrance:
@@ -282,7 +282,7 @@ def test_checkpoints_behind_a_slow_one_are_left_out_but_not_the_last(
     outcome = run_job(mlp(train_steps=8, checkpoint_freq=2), on_event=watch)
     assert set(states(outcome).values()) == {"done"}, outcome.reports
     assert [event["step"] for event in outcome.events if event["event"] == "checkpoint"] == [2, 8]
-    assert [text.split(" is left out")[0] for text in left_out] == [f"the checkpoint of step {step}" for step in (4, 6)]
+    assert [text.split(" is skipped")[0] for text in left_out] == [f"the checkpoint of step {step}" for step in (4, 6)]
     assert at_once == [0, 1]
 
 

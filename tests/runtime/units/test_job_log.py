@@ -76,6 +76,6 @@ def test_a_driver_logs_for_its_own_job(tmp_path: Path) -> None:
     finally:
         for handler in (other, all_jobs):
             logger.removeHandler(handler)
-    warning = f"{run / 'job.yaml'}: somebody has removed it. It is written again."
+    warning = f"{run / 'job.yaml'}: the file was removed, and is written again."
     assert warning in all_jobs.messages
     assert warning not in other.messages

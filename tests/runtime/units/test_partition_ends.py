@@ -24,7 +24,7 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find, load_values
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import build_nets
-from singa_dask.runtime.units.checkpointing import merge_positions
+from singa_dask.runtime.units.pending import merge_positions
 from singa_dask.runtime.units.router import Mailbox
 from singa_dask.runtime.units.trainer import Trainer
 from singa_dask.runtime.units.worker import disconnected_workers
@@ -292,7 +292,7 @@ def test_a_loss_with_params_learns_from_its_share_of_the_batch(run_job: Run, tmp
 def test_bridges_are_put_in_by_the_system(kind: str) -> None:
     layers = job(PLACES["pipeline"], PROCESSES[2], {"how": ""}).model_dump(exclude_unset=True)["neuralnet"]["layer"]
     layers[2]["type"] = kind
-    with pytest.raises(ConfigError, match=f"{kind} is inserted where an edge leads to another worker") as caught:
+    with pytest.raises(ConfigError, match=f"{kind} is inserted for edges to another worker") as caught:
         JobPlan.make(mlp(cluster=PROCESSES[2], neuralnet={"layer": layers}))
     assert [problem.path for problem in caught.value.problems] == [("neuralnet", "layer", 2, "type")]
     assert kind not in LAYERS.names()

@@ -171,7 +171,7 @@ def test_layer_states_go_on_only_at_the_step_of_the_snapshot(
             running.wait_for_steps(1)
             running.stop()
             running.end()
-    told = [record.getMessage() for record in caplog.records if "start anew" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "are reset" in record.getMessage()]
     expected = "worker group 1 was at step"
     assert [expected in each for each in told] == ([True] if is_taken else [])
 

@@ -1,6 +1,6 @@
-"""ArrayStore: records in arrays that are stored in chunks, and found by name. The base of HDF5 and Zarr.
+"""ArrayStore: records in named arrays that are stored in chunks. The base of HDF5 and Zarr.
 
-Labels are read when the store is opened. The other values are read block by block: a block consists of whole chunks.
+Labels are read when the store is opened. Other values are read in blocks of whole chunks.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from singa_dask.fs.sources import Range
 
 VALUE_NAMES = ("images", "image", "pixel", "pixels", "data", "x", "features")
 CLASS_NAMES = ("class_names", "classes", "names")
-# attributes of arrays whose values stand for others
+# attributes of arrays whose values have to be unpacked
 PACKED = ("scale_factor", "add_offset")
-# more blocks are a damaged shape
+# more blocks mean that the shape is damaged
 MAX_BLOCKS = 10_000_000
 MAX_CLASSES = 10_000
 
 
 class StoredArray(ABC):
-    """An array in a file. The first axis is that of records.
+    """An array in a file; the first axis counts the records.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class StoredArray(ABC):
 
     @abstractmethod
     def ranges(self, first: int, n: int) -> tuple[Range, ...]:
-        """Return the ranges that hold ``n`` records; ``first`` is the first one of a chunk."""
+        """Return the ranges that contain ``n`` records from ``first`` on, the first record of a chunk."""
 
     @abstractmethod
     def decode(self, first: int, n: int, data: Sequence[memoryview]) -> npt.NDArray[Any]:
@@ -73,7 +73,7 @@ class StoredArray(ABC):
         return np.array([each.decode() if isinstance(each, bytes) else str(each) for each in values], str)
 
     def pieces(self) -> Iterator[npt.NDArray[Any]]:
-        """Yield all records, those of a block at a time, bypassing the cache."""
+        """Yield all records block by block, bypassing the cache."""
         count = self.shape[0] if self.shape else 0
         for first in range(0, count, step := self.rows_per_block()):
             n = min(step, count - first)
@@ -86,7 +86,7 @@ class StoredArray(ABC):
         return math.prod(self.shape[1:]) * self.kind.itemsize
 
     def rows_per_block(self) -> int:
-        """Return the number of records of a block: whole chunks, of about 1 MiB together if they are smaller."""
+        """Return the number of records of a block: one chunk, or chunks of about 1 MiB together."""
         if self.chunk_rows == 1:
             return rows_per_block(self.row_bytes)
         return self.chunk_rows * max(1, BLOCK_BYTES // max(1, self.chunk_rows * self.row_bytes))
@@ -104,7 +104,7 @@ class ArrayOptions(StoreOptions):
 
 
 class ArrayStore(RangeStore):
-    """Records of arrays that are stored in chunks; subclasses list the arrays in `list_arrays`, and open them.
+    """Records of arrays that are stored in chunks; subclasses list and open the arrays.
 
     Arrays of uint8 become ``pixel``, other numbers ``data``, rounded to float32. Labels are integers, or text: then the
     ``class_names`` are all labels, sorted. Otherwise they are in an attribute ``class_names``, classes or names of
@@ -113,13 +113,13 @@ class ArrayStore(RangeStore):
 
     block = ArrayOptions
     block_options = ("features", "label")
-    labels_apart = True
+    reads_labels_alone = True
 
     @abstractmethod
     def list_arrays(self) -> tuple[Sequence[str], Mapping[str, Any]]:
-        """Open the file, and return the names of the arrays, and the attributes of the file.
+        """Open the file; return the names of the arrays, and the attributes of the file.
 
-        The first source is the one whose length the manifest states.
+        A manifest states the length of the first source.
         """
 
     @abstractmethod
@@ -146,7 +146,7 @@ class ArrayStore(RangeStore):
         self._compare_labels()
 
     def _cut(self) -> tuple[Block, ...]:
-        """Return the blocks. Their offsets and lengths are those of the values that are not compressed."""
+        """Return the blocks, with offsets and lengths of uncompressed values."""
         count, size, n = self._values.shape[0], self._values.row_bytes, self._values.rows_per_block()
         if count > n * MAX_BLOCKS:
             raise DataError(f"{self.url}: an array of shape {self._values.shape} in chunks of {n} records: damaged.")
@@ -154,7 +154,7 @@ class ArrayStore(RangeStore):
         return even_blocks(self.url, count, n, size)
 
     def _compare_labels(self) -> None:
-        """Compare the labels, which are in no block, with the manifest."""
+        """Compare the labels, which are outside all blocks, with the manifest."""
         if self.manifest_blocks() and self.manifest and self.manifest.opening.get("labels") != self._labels_crc():
             raise DataError(f"{self.url}: other labels than those of its manifest: {ADVICE}")
 
@@ -168,31 +168,31 @@ class ArrayStore(RangeStore):
 
     def _values_name(self) -> str:
         """Return the name of the array of images or data."""
-        given, names = str(self.options["features"]).strip("/"), self._names
-        if names == [""] and not given:
+        wanted, names = str(self.options["features"]).strip("/"), self._names
+        if names == [""] and not wanted:
             # a single array
             return ""
-        found = [name for name in names if name == given or (not given and name.lower() in VALUE_NAMES)]
-        if len(found) == 1:
-            return found[0]
-        fault = f"no array called {repr(given) if given else ' or '.join(VALUE_NAMES)}"
-        fault = f"{' and '.join(found)} could each be the images or data" if found else fault
-        hint = "" if given else " Give the options features and label: names of arrays."
+        matches = [name for name in names if name == wanted or (not wanted and name.lower() in VALUE_NAMES)]
+        if len(matches) == 1:
+            return matches[0]
+        fault = f"no array called {repr(wanted) if wanted else ' or '.join(VALUE_NAMES)}"
+        fault = f"{' and '.join(matches)} could each be the images or data" if matches else fault
+        hint = "" if wanted else " Give the options features and label: names of arrays."
         raise DataError(f"{self.url}: {fault}. Arrays: {listed(names) or 'none'}.{hint}")
 
     def _label_name(self, values: str) -> str:
-        """Return the name of the array of labels, which is beside the values unless it is given; empty if none is."""
-        given = str(self.options["label"]).strip("/")
-        if given:
-            if given in self._names:
-                self.label_name = given
-                return given
-            raise DataError(f"{self.url}: no array called {given!r}. Arrays: {listed(self._names)}.")
+        """Return the array of labels, given or beside the values; empty if there is none."""
+        wanted = str(self.options["label"]).strip("/")
+        if wanted:
+            if wanted in self._names:
+                self.label_name = wanted
+                return wanted
+            raise DataError(f"{self.url}: no array called {wanted!r}. Arrays: {listed(self._names)}.")
         folder = f"{values.rpartition('/')[0]}/".lstrip("/")
         beside = [name[len(folder) :] for name in self._names if name.startswith(folder) and name != values]
         self.other_fields = tuple(name for name in beside if "/" not in name)
-        found = self.choose_label(self.other_fields)
-        return found and folder + found
+        label = self.choose_label(self.other_fields)
+        return label and folder + label
 
     def _open(self, name: str, is_label: bool) -> StoredArray:
         array = self.open_array(name)
@@ -226,11 +226,11 @@ class ArrayStore(RangeStore):
         return np.ascontiguousarray(np.concatenate(parts))
 
     def _find_class_names(self, label: str, array: StoredArray) -> None:
-        found = [each.get(name) for each in (array.attributes, self._attributes) for name in CLASS_NAMES]
+        candidates = [each.get(name) for each in (array.attributes, self._attributes) for name in CLASS_NAMES]
         folder, slash, _ = label.rpartition("/")
         beside = f"{folder}{slash}{CLASS_NAMES[0]}"
-        found += [self.open_array(beside).texts()] if beside in self._names else []
-        self.class_names = next(filter(None, map(_as_names, found)), ())
+        candidates += [self.open_array(beside).texts()] if beside in self._names else []
+        self.class_names = next(filter(None, map(_as_names, candidates)), ())
 
     # -- reading -----------------------------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ class ArrayStore(RangeStore):
 
 
 def _as_names(value: Any) -> tuple[str, ...]:
-    """Return class names from an attribute or array of text; empty if it has none."""
+    """Return class names in an attribute or array of text; empty if there are none."""
     plain = value.reshape(-1).tolist() if isinstance(value, np.ndarray) else value
     if isinstance(plain, (list, tuple)):
         plain = [each.decode("utf-8", "replace") if isinstance(each, bytes) else each for each in plain]

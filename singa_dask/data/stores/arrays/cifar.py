@@ -26,14 +26,14 @@ class CifarOptions(StoreOptions):
     """Options of CIFAR's files."""
 
     label_bytes: Size = 1
-    """1 in CIFAR-10, 2 in CIFAR-100. The last of them is the label."""
+    """1 in CIFAR-10, 2 in CIFAR-100. The last byte is the label."""
     shape: Many[Size] = KeyField(default=[3, 32, 32])
     """Shape of an image."""
 
 
 @STORES.register("cifar")
 class CifarStore(ColumnStore):
-    """Records of one batch file, gzipped or not. The format is not detected: name the backend.
+    """Records of one batch file, gzipped or not. The format is not detected: set the backend.
 
     Parameters
     ----------

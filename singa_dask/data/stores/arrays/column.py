@@ -1,7 +1,7 @@
-"""ColumnStore: records whose fields have a constant stride in the file. The base of idx, CIFAR, npy and npz.
+"""ColumnStore: records of constant stride in a file. The base of idx, CIFAR, npy and npz.
 
-Blocks of a local file are views of its memory map; a remote file is read by ranges; a compressed one is decompressed
-into memory when opened.
+Blocks of a local file are views of its memory map. A remote file is read by ranges. A compressed file is decompressed
+into memory when it is opened.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FieldColumn:
     field : Field
         Dtype and shape of the records.
     offset, stride : int
-        Offset of the first record's value, and bytes from one to the next.
+        Offset of the first record's value, and distance of consecutive values, in bytes.
     """
 
     source: Bytes
@@ -60,7 +60,7 @@ class FieldColumn:
         return values.reshape(n, *self.field.shape)
 
     def adjoins(self, other: FieldColumn) -> bool:
-        """Return whether a record's values of both columns are read together: they are within one stride."""
+        """Return whether a record's values of both columns are read together, as they are within one stride."""
         ends = (self.offset + self.size, other.offset + other.size)
         together = max(ends) - min(self.offset, other.offset) <= self.stride == other.stride
         return together and self.source is other.source and type(self) is type(other) is FieldColumn
@@ -83,7 +83,7 @@ class ColumnStore(RangeStore):
         first = next(iter(self.columns.values()))
         n = max(1, BLOCK_BYTES // max(first.stride, 1))
         self.blocks = even_blocks(self.url, count, n, first.stride, first.offset)
-        # columns that are one range of a block, in lists
+        # lists of columns that are one range of a block
         self._groups: list[list[FieldColumn]] = []
         for column in self.columns.values():
             group = next((group for group in self._groups if all(map(column.adjoins, group))), None)
@@ -93,7 +93,7 @@ class ColumnStore(RangeStore):
                 group.append(column)
 
     def _use_sources(self) -> None:
-        """Close the sources that no column is in."""
+        """Close the sources without a column."""
         used = {id(column.source): column.source for column in self.columns.values()}
         for source in self.sources:
             if id(source) not in used:
@@ -105,19 +105,19 @@ class ColumnStore(RangeStore):
         """Return the columns, pixels or data first, and the number of records."""
 
     def file_beside(self, rename: Callable[[str], str]) -> str:
-        """Return the URL of the file that ``rename`` makes of the name of this one; empty if there is none."""
+        """Return the URL of the file beside this one with the renamed name; empty if there is none."""
         folder, slash, name = self.url.rpartition("/")
         url = f"{folder}{slash}{rename(name)}"
         return url if url != self.url and fs.exists(url, self.storage_options) else ""
 
     def ranges(self, block_id: int) -> tuple[Range, ...]:
         first, n = int(self.starts[block_id]), self.blocks[block_id].n
-        found = []
+        ranges = []
         for group in self._groups:
             parts = [column.part(first, n) for column in group]
             start, stop = min(start for start, _ in parts), max(start + length for start, length in parts)
-            found.append(Range(group[0].source, start, stop - start))
-        return tuple(found)
+            ranges.append(Range(group[0].source, start, stop - start))
+        return tuple(ranges)
 
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         first, n = int(self.starts[block_id]), self.blocks[block_id].n

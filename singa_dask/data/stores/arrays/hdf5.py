@@ -1,8 +1,8 @@
 """Records in HDF5: an array of images or data, and one of labels, in one file.
 
-The library h5py reads what is in the file, and where. The values are then read by ranges, without it. Gzip and shuffle
-are undone here, and lengths compared; the library does other filters. It does not compare the decoded length of a chunk
-with that of its values: of a damaged chunk it returns memory that nothing was written to.
+The library h5py reads the structure of the file; the values are then read by ranges. Gzip and shuffle are undone here,
+other filters by the library. The library does not check the decoded length of a chunk: for a damaged chunk it returns
+uninitialised memory. Therefore lengths are checked here.
 """
 
 from __future__ import annotations
@@ -32,16 +32,7 @@ CHECKSUM_BYTES = 4
 
 
 class Filter(NamedTuple):
-    """A filter that chunks went through when they were written.
-
-    Attributes
-    ----------
-    id : int
-    flags : int
-    values : tuple of int
-        Its parameters.
-    name : str
-    """
+    """A filter that was applied to chunks when they were written; ``values`` are its parameters."""
 
     id: int
     flags: int
@@ -50,57 +41,57 @@ class Filter(NamedTuple):
 
 
 def decode_chunk(data: memoryview, n_bytes: int, itemsize: int, filters: Sequence[Filter], mask: int) -> Any:
-    """Return the values of a chunk, as bytes.
+    """Return the bytes of the values of a chunk.
 
     Parameters
     ----------
     data : memoryview
         The chunk as stored.
     n_bytes, itemsize : int
-        Length of all its values, and of one.
+        Length of all its values, and of one value.
     filters : sequence of Filter
-        Filters, in the order in which they were applied when the chunk was written.
+        Filters in the order in which they were applied.
     mask : int
-        Bit i is set if the chunk did not go through filter i.
+        Bit i is set if filter i was not applied.
 
     Raises
     ------
     ValueError
         The chunk is damaged.
     """
-    found: Any = data
+    decoded: Any = data
     applied = [each for i, each in enumerate(filters) if not mask >> i & 1]
     for each in reversed(applied):
         if each.id == GZIP:
-            found = _inflate(found, n_bytes)
+            decoded = _inflate(decoded, n_bytes)
         elif each.id == SHUFFLE:
-            found = _unshuffle(found, itemsize)
+            decoded = _unshuffle(decoded, itemsize)
         elif each.id == FLETCHER32:
-            found = _by_library(found, len(found) - CHECKSUM_BYTES, each)
+            decoded = _by_library(decoded, len(decoded) - CHECKSUM_BYTES, each)
         else:
-            found = _by_library(found, n_bytes, each)
-    if len(found) != n_bytes:
-        raise ValueError(f"a chunk has {len(found)} bytes of values, expected {n_bytes}")
-    return found
+            decoded = _by_library(decoded, n_bytes, each)
+    if len(decoded) != n_bytes:
+        raise ValueError(f"a chunk has {len(decoded)} bytes of values, expected {n_bytes}")
+    return decoded
 
 
 def _inflate(data: Any, n_bytes: int) -> bytes:
     # a checksum may follow the values
     stream = zlib.decompressobj()
     try:
-        found = stream.decompress(data, n_bytes + CHECKSUM_BYTES)
+        inflated = stream.decompress(data, n_bytes + CHECKSUM_BYTES)
         if not stream.eof:
             # the end may need another call
-            found += stream.decompress(stream.unconsumed_tail, 1)
+            inflated += stream.decompress(stream.unconsumed_tail, 1)
     except zlib.error as error:
         raise ValueError(f"a damaged chunk: {error}") from error
     if not stream.eof:
         raise ValueError(f"a chunk that is truncated, or has more than {n_bytes} bytes of values")
-    return found
+    return inflated
 
 
 def _unshuffle(data: Any, itemsize: int) -> Any:
-    """Undo a shuffle, which puts the first byte of all values first, and so on."""
+    """Undo a shuffle, which puts the first bytes of all values first, and so on."""
     if itemsize == 1:
         return data
     n = len(data) // itemsize
@@ -110,7 +101,7 @@ def _unshuffle(data: Any, itemsize: int) -> Any:
 
 
 def _by_library(data: Any, n_bytes: int, each: Filter) -> Any:
-    """Undo one filter by a file in memory that has this chunk only."""
+    """Undo one filter by a file in memory that only contains this chunk."""
     h5py = require("h5py", "hdf5", "")
     if n_bytes < 1:
         raise ValueError(f"a chunk of {len(data)} bytes")
@@ -121,23 +112,23 @@ def _by_library(data: Any, n_bytes: int, each: Filter) -> Any:
         space = h5py.h5s.create_simple((n_bytes,))
         dataset = h5py.h5d.create(file.id, b"chunk", h5py.h5t.NATIVE_UINT8, space, plist)
         dataset.write_direct_chunk((0,), bytes(data))
-        found = np.empty(n_bytes, np.uint8)
+        decoded = np.empty(n_bytes, np.uint8)
         try:
-            dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, found)
+            dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, decoded)
         except OSError as error:
             raise ValueError(f"a damaged chunk, says the filter {each.name or each.id}") from error
-        return found
+        return decoded
 
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 HEAP_MAGIC = b"GCOL"
 # bytes before the objects of a heap, and before each of them
 HEAP_HEADER = 16
-# where a text is
+# reference to a text in a heap
 TEXT = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
 # attribute of arrays that MATLAB wrote
 MATLAB = "MATLAB_class"
-# h5py reads a remote file by these
+# pages by which h5py reads a remote file
 PAGE_BYTES, MAX_PAGES = 1 << 16, 256
 # ranges that are closer than this are read together
 GAP_BYTES = 1 << 12
@@ -145,7 +136,7 @@ GAP_BYTES = 1 << 12
 
 @STORES.register("hdf5")
 class HDF5Store(ArrayStore):
-    """Records of an HDF5 file, in chunks or not, with gzip, lzf, shuffle and fletcher32 (``singa-dask[hdf5]``).
+    """Records of an HDF5 file with gzip, lzf, shuffle and fletcher32 (``singa-dask[hdf5]``).
 
     Arrays of uint8 become ``pixel``, other numbers ``data``, rounded to float32. Labels are integers, or text: then the
     ``class_names`` are all labels, sorted. Otherwise they are in an attribute ``class_names``, classes or names of
@@ -233,16 +224,16 @@ class HDF5Store(ArrayStore):
             if not self._h5py.h5z.filter_avail(number):
                 called = filters[-1].name or f"number {number}"
                 raise ValueError(f"its chunks went through the filter {called}, which h5py lacks. Store them with gzip")
-        found: list[tuple[int, ...]] = []
+        entries: list[tuple[int, ...]] = []
         dataset.id.chunk_iter(
-            lambda each: found.append((*each.chunk_offset, each.byte_offset, each.size, each.filter_mask))
+            lambda each: entries.append((*each.chunk_offset, each.byte_offset, each.size, each.filter_mask))
         )
         chunks, shape = dataset.chunks, dataset.shape
         expected = int(np.prod([-(-extent // n) for extent, n in zip(shape, chunks, strict=True)], dtype=object))
-        table = np.array(sorted(set(found)), np.int64).reshape(len(set(found)), len(chunks) + 3)
+        table = np.array(sorted(set(entries)), np.int64).reshape(len(set(entries)), len(chunks) + 3)
         grid = np.unique(table[:, : len(chunks)], axis=0)
-        if len(found) != expected or len(grid) != expected or (table[:, : len(chunks)] % chunks).any():
-            text = f"{len(found)} of {expected} chunks are there" if len(found) < expected else "a damaged index"
+        if len(entries) != expected or len(grid) != expected or (table[:, : len(chunks)] % chunks).any():
+            text = f"{len(entries)} of {expected} chunks are there" if len(entries) < expected else "a damaged index"
             raise DataError(f"{where}: {text}. The others were never written, or the file is damaged.")
         if int(table[:, -2].sum()) > self.sources[0].size:
             raise ValueError(f"chunks of more bytes than the file has, in the index of {where}")
@@ -267,9 +258,9 @@ class _Pages:
 
 
 class _Heaps:
-    """The heaps of a file, which hold texts of different lengths.
+    """The heaps of a file, which contain texts of different lengths.
 
-    The library would believe a length of 4 GiB that a damaged file states, and might not end.
+    With a damaged length, the library could allocate 4 GiB or hang.
     """
 
     def __init__(self, source: Bytes) -> None:
@@ -280,10 +271,10 @@ class _Heaps:
         """Return a text: object ``index`` of the heap at ``address``."""
         if not length:
             return ""
-        found = self._objects(address).get(index, b"")
-        if length > len(found):
-            raise ValueError(f"a text of {length} bytes in an object of {len(found)}")
-        return found[:length].decode()
+        stored = self._objects(address).get(index, b"")
+        if length > len(stored):
+            raise ValueError(f"a text of {length} bytes in an object of {len(stored)}")
+        return stored[:length].decode()
 
     def _read(self, address: int) -> dict[int, bytes]:
         """Return the objects of a heap."""
@@ -291,34 +282,36 @@ class _Heaps:
         n_bytes = int.from_bytes(head[8:16], "little")
         if not head.startswith(HEAP_MAGIC) or n_bytes > self._source.size - address:
             raise ValueError(f"no heap at {address}")
-        heap, at, found = bytes(self._source.scan(address, n_bytes)), HEAP_HEADER, {}
+        heap, at, objects = bytes(self._source.scan(address, n_bytes)), HEAP_HEADER, {}
         while at + HEAP_HEADER <= n_bytes:
             index, size = struct.unpack_from("<H6xQ", heap, at)
             if not index:
-                # what follows is free
+                # the rest is free
                 break
             at += HEAP_HEADER
-            found[index] = heap[at : at + size]
+            objects[index] = heap[at : at + size]
             at += -(-size // 8) * 8
-        return found
+        return objects
 
 
 def _attributes(item: Any) -> dict[str, Any]:
-    """Return the attributes that mean something here; of those that are only refused, none is read."""
-    found = {name: item.attrs[name] for name in CLASS_NAMES if name in item.attrs}
-    return found | {name: True for name in (*PACKED, MATLAB) if name in item.attrs}
+    """Return the attributes that are used; the values of refused attributes are not read."""
+    attributes = {name: item.attrs[name] for name in CLASS_NAMES if name in item.attrs}
+    return attributes | {name: True for name in (*PACKED, MATLAB) if name in item.attrs}
 
 
 class _Text(StoredArray):
-    """An array of texts, given by the array of the references to heaps that are in their place."""
+    """An array of texts, given by an array of references to heaps."""
 
     def __init__(self, references: StoredArray, heaps: _Heaps) -> None:
         self.kind, self.shape, self.attributes = np.dtype(str), references.shape, references.attributes
         self._references, self._heaps = references, heaps
 
     def texts(self) -> npt.NDArray[Any]:
-        found = [self._heaps.text(*each) for piece in self._references.pieces() for each in piece.reshape(-1).tolist()]
-        return np.array(found, str)
+        strings = [
+            self._heaps.text(*each) for piece in self._references.pieces() for each in piece.reshape(-1).tolist()
+        ]
+        return np.array(strings, str)
 
     def ranges(self, first: int, n: int) -> tuple[Range, ...]:
         return self._references.ranges(first, n)
@@ -329,7 +322,7 @@ class _Text(StoredArray):
 
 @dataclass
 class _Contiguous(StoredArray):
-    """An array whose values are one after another in the file, or in memory."""
+    """An array whose values are contiguous in the file, or in memory."""
 
     kind: np.dtype[Any]
     shape: tuple[int, ...]
@@ -372,8 +365,8 @@ class _Chunked(StoredArray):
 
     def _rows(self, first: int, n: int) -> npt.NDArray[np.int64]:
         """Return the part of the table for ``n`` records."""
-        found = np.searchsorted(self.table[:, 0], [first, first + n])
-        return self.table[found[0] : found[1]]
+        bounds = np.searchsorted(self.table[:, 0], [first, first + n])
+        return self.table[bounds[0] : bounds[1]]
 
     def ranges(self, first: int, n: int) -> tuple[Range, ...]:
         offsets, sizes = self._rows(first, n)[:, -3:-1].T
@@ -393,8 +386,8 @@ class _Chunked(StoredArray):
             place, (offset, size, mask) = row[:-3], row[-3:].tolist()
             i = int(np.searchsorted(begins, offset, side="right")) - 1
             at = offset - int(begins[i])
-            found = decode_chunk(data[i][at : at + size], n_bytes, self.kind.itemsize, self.filters, mask)
-            values: npt.NDArray[Any] = np.ndarray(self.chunks, self.kind, found)
+            chunk = decode_chunk(data[i][at : at + size], n_bytes, self.kind.itemsize, self.filters, mask)
+            values: npt.NDArray[Any] = np.ndarray(self.chunks, self.kind, chunk)
             place = place - [first, *[0] * (len(place) - 1)]
             # the last chunks of an axis may extend beyond the array
             kept = tuple(slice(0, end - at) for at, end in zip(place.tolist(), out.shape, strict=True))

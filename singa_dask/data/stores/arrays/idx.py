@@ -24,8 +24,8 @@ class IdxOptions(StoreOptions):
     """Options of idx files."""
 
     labels: str = ""
-    """URL of the labels. By default the name of the images with ``labels-idx1`` instead of ``images-idx3``, or
-    ``labels`` instead of ``images``, if that file exists."""
+    """URL of the labels. By default the file named like the images, with ``labels-idx1`` instead of ``images-idx3``, or
+    ``labels`` instead of ``images``, if it exists."""
 
 
 @STORES.register("idx")
@@ -40,7 +40,7 @@ class IdxStore(ColumnStore):
     Raises
     ------
     DataError
-        A header or a length is wrong, or the number of labels is not that of images.
+        A header or a length is wrong, or the number of labels differs from the number of images.
     """
 
     block = IdxOptions
@@ -58,10 +58,10 @@ class IdxStore(ColumnStore):
         url = self.options["labels"] or self.file_beside(_idx_labels)
         if url:
             labels = self.open_source(url)
-            found = idx_shape(labels)
-            if found != shape[:1]:
-                raise DataError(f"{self.url}: {shape[0]} images, but {url} has labels of shape {found}.")
-            columns["label"] = _idx_column(labels, found, np.dtype(np.int32))
+            label_shape = idx_shape(labels)
+            if label_shape != shape[:1]:
+                raise DataError(f"{self.url}: {shape[0]} images, but {url} has labels of shape {label_shape}.")
+            columns["label"] = _idx_column(labels, label_shape, np.dtype(np.int32))
         return columns, shape[0]
 
 
@@ -70,12 +70,9 @@ def _idx_labels(images: str) -> str:
 
 
 def idx_shape(source: Bytes) -> tuple[int, ...]:
-    """Read the shape in the header of an idx file of bytes, and check the length of the file.
+    """Read the shape in the header of an idx file of bytes.
 
-    Raises
-    ------
-    DataError
-        The file is not of this format, or truncated.
+    Raises a `DataError` if the file has another format or a wrong length.
     """
     url = source.url
     head = bytes(source.read(0, min(4, source.size)))
@@ -95,14 +92,14 @@ def idx_shape(source: Bytes) -> tuple[int, ...]:
 
 
 def read_idx(urls: Sequence[str], storage_options: fs.Options = None) -> Arrays:
-    """Read files of images and of labels in any order: they are distinguished by their headers.
+    """Read files of images and of labels, which are distinguished by their headers, in any order.
 
     Several files of images, or of labels, are concatenated in the given order.
 
     Raises
     ------
     DataError
-        A header or a length is wrong, or the number of labels is not that of images.
+        A header or a length is wrong, or the number of labels differs from the number of images.
     """
     where, images, labels = ", ".join(urls), list[npt.NDArray[Any]](), list[npt.NDArray[Any]]()
     for url in urls:
@@ -115,7 +112,7 @@ def read_idx(urls: Sequence[str], storage_options: fs.Options = None) -> Arrays:
         raise DataError(f"{where}: records of different shapes: {[each.shape[1:] for each in images]}.")
     if not any(map(len, images)):
         raise DataError(f"{where}: no file of images. Expected an idx header of 3 or more dimensions.")
-    # of one file the array is a view of the map
+    # a single array stays a view of the map
     pixels = np.concatenate(images) if len(images) > 1 else images[0]
     if not labels:
         return {"pixel": pixels}

@@ -1,4 +1,4 @@
-"""Records in NumPy's npy files: one of images or data, and one beside it of labels."""
+"""Records in NumPy's npy files: one of images or data, and optionally one of labels."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ NPY_DAMAGE = (
 )
 # numpy refuses longer headers
 MAX_HEADER_BYTES = 10_000 + npy_format.MAGIC_LEN + 4
-# numpy parses headers by ast.literal_eval, and two threads at once break that of Python 3.11
+# numpy parses headers by ast.literal_eval, which is not thread-safe in Python 3.11
 # (https://github.com/python/cpython/issues/106905)
 _PARSING = threading.Lock()
 
 
 @dataclass(frozen=True)
 class NpyArray:
-    """Where the values of an array are.
+    """Place and type of the values of an array.
 
     Attributes
     ----------
     source : Bytes
     name : str
-        For errors: in the archive, or the URL.
+        Name in the archive, or the URL, for errors.
     kind : dtype
     shape : tuple of int
     fortran : bool
@@ -77,10 +77,7 @@ class NpyArray:
 def locate_npy(source: Bytes, start: int = 0, name: str = "") -> NpyArray:
     """Parse the header of an npy file that begins at ``start``.
 
-    Raises
-    ------
-    ValueError and others of NPY_DAMAGE
-        It is not an npy file, or the header is damaged.
+    Raises a `ValueError` or another error in `NPY_DAMAGE` if it is not an npy file, or the header is damaged.
     """
     head = bytes(source.read(start, min(MAX_HEADER_BYTES, source.size - start)))
     if not head.startswith(NPY_MAGIC):
@@ -89,7 +86,7 @@ def locate_npy(source: Bytes, start: int = 0, name: str = "") -> NpyArray:
     version = npy_format.read_magic(file)
     if version > (3, 0):
         raise ValueError(f"an npy file of version {'.'.join(map(str, version))}, expected at most 3.0")
-    # version 3 differs in the names of structured types only
+    # version 3 only differs in the names of structured types
     read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
     with _PARSING:
         shape, fortran, kind = read(file)
@@ -99,10 +96,7 @@ def locate_npy(source: Bytes, start: int = 0, name: str = "") -> NpyArray:
 def decode_npy(data: bytes | bytearray | memoryview) -> npt.NDArray[Any]:
     """Return the array of a whole npy file, as a view of its bytes.
 
-    Raises
-    ------
-    ValueError and others of NPY_DAMAGE
-        It is damaged, or its values are objects.
+    Raises a `ValueError` or another error in `NPY_DAMAGE` if it is damaged, or its values are objects.
     """
     npy = locate_npy(BytesInMemory("", data))
     if npy.kind.hasobject:
@@ -123,11 +117,11 @@ class NpyOptions(StoreOptions):
 
 @STORES.register("npy")
 class NpyStore(ColumnStore):
-    """Records of an npy file; the first axis is that of records. Local files are memory-mapped.
+    """Records of an npy file; the first axis counts the records. Local files are memory-mapped.
 
     Arrays of uint8 become ``pixel``; other numbers become ``data``, rounded to float32. Values that are too large for
-    float32, and labels that are not 32-bit integers, are errors. Arrays in Fortran order can be read too; on a remote
-    filesystem they are read into memory as a whole.
+    float32, and labels that are not 32-bit integers, are errors. Remote arrays in Fortran order are read into memory as
+    a whole.
 
     Parameters
     ----------
@@ -137,7 +131,7 @@ class NpyStore(ColumnStore):
     Raises
     ------
     DataError
-        A file is damaged or truncated, has no numbers, or the number of labels is not that of records.
+        A file is damaged or truncated, has no numbers, or has a wrong number of labels.
     """
 
     block = NpyOptions
@@ -157,10 +151,10 @@ class NpyStore(ColumnStore):
         except NPY_DAMAGE as error:
             empty = "it is empty" if not source.size else str(error)
             raise DataError(f"{url}: not an npy file, or a damaged one: {empty}.") from error
-        found = source.size - array.offset
-        if is_numeric(array.kind) and found != array.size_bytes:
+        n_bytes = source.size - array.offset
+        if is_numeric(array.kind) and n_bytes != array.size_bytes:
             raise DataError(
-                f"{url}: {found} bytes of values, expected {array.size_bytes} for {array.shape} {array.kind}: "
+                f"{url}: {n_bytes} bytes of values, expected {array.size_bytes} for {array.shape} {array.kind}: "
                 "truncated or damaged."
             )
         return array
@@ -171,7 +165,7 @@ def _npy_labels(values: str) -> str:
 
 
 def npy_columns(url: str, values: NpyArray, labels: NpyArray | None = None) -> tuple[dict[str, FieldColumn], int]:
-    """Return the columns, values first, and the number of records of npy arrays.
+    """Return the columns of npy arrays, values first, and the number of records.
 
     Raises
     ------
@@ -203,7 +197,7 @@ def check_array(url: str, name: str, kind: np.dtype[Any], shape: tuple[int, ...]
     Raises
     ------
     DataError
-        It is not of numbers, has no axis of records, or is of labels that are not one number each.
+        Its values are not numbers, it has no axis of records, or labels are not one number each.
     """
     where = url if name == url else f"{url}: {name}"
     if not is_numeric(kind):
@@ -226,7 +220,7 @@ def _column(array: NpyArray, name: str) -> FieldColumn:
         return FieldColumn(array.source, array.kind, field, array.offset, stride)
     source = array.source
     if fs.local_path(source.url) is None and not isinstance(source, BytesInMemory):
-        # from the start, so that the header is among what a manifest has checksums of
+        # from the start, so that a manifest covers the header
         data = source.read(0, array.offset + array.size_bytes)
         source.close()
         array = replace(array, source=BytesInMemory(source.url, data))
@@ -235,13 +229,7 @@ def _column(array: NpyArray, name: str) -> FieldColumn:
 
 @dataclass(frozen=True)
 class _FortranColumn(FieldColumn):
-    """A column whose first axis, that of records, changes fastest: values of a record are not adjacent.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Shape of the array.
-    """
+    """A column of an array of a ``shape`` in Fortran order, where values of a record are not adjacent."""
 
     shape: tuple[int, ...]
 

@@ -30,10 +30,10 @@ from singa_dask.fs.sources import Bytes, BytesInMemory
 
 ZIP_MAGIC = b"PK\x03\x04"
 LOCAL_HEADER_BYTES = 30
-# the record at the end of an archive, where the number of members is in it, and what stands for more than fit there
+# end record of an archive, offset of the number of members in it, and the number that means more members
 END_MAGIC = b"PK\5\6"
 END_BYTES, COUNT_OFFSET, MANY_MEMBERS = 22, 10, 0xFFFF
-# archives with more bytes of arrays are not compared with their checksums when they are opened: it takes a second a GB
+# larger archives are not compared with their checksums when they are opened, which takes a second per GB
 MAX_CHECKED_BYTES = 1 << 26
 CHUNK_BYTES = 1 << 20
 IMAGE_NAMES = ("images", "image", "pixel", "data", "features", "x")
@@ -65,7 +65,7 @@ class NpzStore(ColumnStore):
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
-        # Excel's files are archives, too
+        # Excel files are archives, too
         is_sheet = url.lower().endswith(".xlsx")
         return (head.startswith(ZIP_MAGIC) and not is_sheet) or super().matches(url, head)
 
@@ -73,7 +73,7 @@ class NpzStore(ColumnStore):
     def write(
         cls, url: str, records: Records, storage_options: fs.Options = None, class_names: Sequence[str] = ()
     ) -> None:
-        """Write an array per field, and one of class names, with `numpy.savez`. All records are held in memory."""
+        """Write an array per field and for class names by `numpy.savez`, with all records in memory."""
         rows = Rechunker(url, records)
         blocks = list(rows.chunks(rows_per_block(rows.record_bytes)))
         arrays = {name: np.concatenate([block[name] for block in blocks]) for name in rows.schema}
@@ -110,29 +110,31 @@ class NpzStore(ColumnStore):
             raise DataError(f"{self.url}: not {self.title}, or a damaged one: {describe(error)}.") from error
 
     def _check_sums(self, archive: zipfile.ZipFile) -> None:
-        """Compare names of arrays, and the arrays that are read in place, with what the archive has of both."""
+        """Compare names of arrays, and the arrays that are read in place, with the directory of the archive."""
         for member in archive.infolist():
-            # compares the name before the array with that in the directory
+            # `open` compares the name before the array with that in the directory
             with archive.open(member) as file:
                 while member.filename in self._stored and file.read(CHUNK_BYTES):
                     pass
 
     def _choose(self, members: dict[str, zipfile.ZipInfo]) -> list[str]:
         """Return the names of the members with images and, if there are any, labels."""
-        found = [each for name in IMAGE_NAMES for each in members if each.lower() == name]
-        if len(found) > 1:
-            raise DataError(f"{self.url}: {' and '.join(found)} could each be the images or data. Expected one array.")
-        if not found and not any(member.filename.endswith(".npy") for member in members.values()):
+        candidates = [each for name in IMAGE_NAMES for each in members if each.lower() == name]
+        if len(candidates) > 1:
+            raise DataError(
+                f"{self.url}: {' and '.join(candidates)} could each be the images or data. Expected one array."
+            )
+        if not candidates and not any(member.filename.endswith(".npy") for member in members.values()):
             raise DataError(f"{self.url}: a zip archive of {listed(list(members)) or 'nothing'}. Unpack it.")
-        if not found:
+        if not candidates:
             message = f"{self.url}: no array called {' or '.join(IMAGE_NAMES)}. Arrays: {', '.join(members)}."
             raise DataError(f"{message}{_advice(list(members))}")
-        self.other_fields = tuple(name for name in members if name not in (*found, CLASS_NAMES))
+        self.other_fields = tuple(name for name in members if name not in (*candidates, CLASS_NAMES))
         label = self.choose_label(self.other_fields)
-        return [found[0], label] if label else found
+        return [candidates[0], label] if label else candidates
 
     def _locate(self, reader: Bytes, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NpyArray:
-        """Return where an array's values are."""
+        """Return place and type of an array's values."""
         source: Bytes
         if member.compress_type == zipfile.ZIP_STORED:
             header = bytes(reader.read(member.header_offset, LOCAL_HEADER_BYTES))
@@ -147,17 +149,17 @@ class NpzStore(ColumnStore):
 
 
 def _check_count(file: IO[bytes], archive: zipfile.ZipFile) -> None:
-    """Compare the number of members with that at the end of the archive, which zipfile does not."""
+    """Compare the number of members with the end record of the archive, which zipfile does not."""
     file.seek(-END_BYTES - len(archive.comment), io.SEEK_END)
-    end, found = file.read(END_BYTES), len(archive.infolist())
+    end, n_members = file.read(END_BYTES), len(archive.infolist())
     (stated,) = struct.unpack_from("<H", end, COUNT_OFFSET)
     # something else may follow it
-    if end.startswith(END_MAGIC) and stated not in (found, MANY_MEMBERS):
-        raise zipfile.BadZipFile(f"it has {found} members, not {stated}")
+    if end.startswith(END_MAGIC) and stated not in (n_members, MANY_MEMBERS):
+        raise zipfile.BadZipFile(f"it has {n_members} members, not {stated}")
 
 
 def _advice(names: Sequence[str]) -> str:
-    """Return a hint for a file whose arrays have names of other programs."""
+    """Return a hint for a file with arrays for training and for tests."""
     parts = [name for name in names if name.lower().endswith("train")]
     if not parts:
         return ""

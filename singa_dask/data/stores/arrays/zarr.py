@@ -1,4 +1,4 @@
-"""Records in Zarr, version 2 or 3: a group with an array of images or data and one of labels, or a single array."""
+"""Records in Zarr, version 2 or 3: a group with arrays of values and labels, or one array."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from singa_dask.fs.range_reader import RangeReader
 from singa_dask.fs.sources import BytesInMemory, Range
 from singa_dask.lazy import require
 
-# metadata of arrays and of groups, in versions 3 and 2; the attributes of version 2 are in a file of their own
+# metadata of arrays and groups in versions 3 and 2; version 2 has another file of attributes
 ARRAY_FILES = ("zarr.json", ".zarray")
 GROUP_FILES = ("zarr.json", ".zgroup")
 ATTRIBUTES = ".zattrs"
@@ -35,7 +35,7 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 @STORES.register("zarr")
 class ZarrStore(ArrayStore):
-    """Records of a Zarr group or array, version 2 or 3, with any codec that the library has (``singa-dask[zarr]``).
+    """Records of a Zarr group or array, version 2 or 3, with any codec (``singa-dask[zarr]``).
 
     Arrays of uint8 become ``pixel``, other numbers ``data``, rounded to float32. Labels are integers, or text: then the
     ``class_names`` are all labels, sorted. Otherwise they are in an attribute ``class_names``, classes or names of
@@ -66,15 +66,15 @@ class ZarrStore(ArrayStore):
             empty = "" if fs.size(self.url, self.storage_options) else " that is empty"
             raise DataError(f"{self.url}: expected a directory of Zarr, got a file{empty}.")
         names = fs.ls(self.url, self.storage_options)
-        found = next((name for name in (*ARRAY_FILES, *GROUP_FILES) if name in names), None)
-        if found is None:
+        metadata_file = next((name for name in (*ARRAY_FILES, *GROUP_FILES) if name in names), None)
+        if metadata_file is None:
             raise DataError(f"{self.url}: neither a group nor an array of Zarr: no zarr.json, .zarray or .zgroup.")
-        described = json.loads(self._read_metadata(fs.join(self.url, found)))
+        described = json.loads(self._read_metadata(fs.join(self.url, metadata_file)))
         self._zarr = require("zarr", "zarr", self.url)
         attributes = described.get("attributes") or {}
         if ATTRIBUTES in names:
             attributes = json.loads(self._read_metadata(fs.join(self.url, ATTRIBUTES)))
-        # an array that is the whole store is called ''
+        # the array is called '' if it is the whole store
         is_array = described.get("node_type") == "array" or ".zarray" in names
         arrays = [""] if is_array else [name for name in names if not name.startswith((".", "_", "zarr.json"))]
         return arrays, attributes
@@ -89,17 +89,17 @@ class ZarrStore(ArrayStore):
         return _ZarrArray(self._zarr, url, self.storage_options, metadata)
 
     def _read_metadata(self, url: str) -> bytes:
-        """Read a file, which the manifest then has as one of the sources."""
+        """Read a file, which becomes one of the sources for the manifest."""
         known = next((source for source in self.sources if source.url == url), None)
         source = known or self.open_source(url)
         return bytes(source.read(0, source.size))
 
     def is_cached(self, block_id: int) -> bool:
-        # to ask the cache takes a request for each chunk
+        # asking the cache would take a request for each chunk
         return self.is_local
 
     def file_sums(self) -> list[FileSum]:
-        # chunks are files of their own, and metadata is in no block
+        # chunks are separate files, and metadata is outside all blocks
         return [
             FileSum(name_of(source.url, self.url), source.size, checksum_of(source.read(0, source.size)))
             for source in self.sources
@@ -107,7 +107,7 @@ class ZarrStore(ArrayStore):
 
 
 class _ZarrArray(StoredArray):
-    """An array, of which chunks in memory are decoded by the library."""
+    """An array whose chunks the library decodes in memory."""
 
     def __init__(self, zarr: Any, url: str, storage_options: fs.Options, metadata: Mapping[str, bytes]) -> None:
         self._url, self._storage_options, self._limit = url, storage_options, limit_of(storage_options)
@@ -131,7 +131,7 @@ class _ZarrArray(StoredArray):
         return tuple(self._range(fs.join(self._url, key)) for key in self._keys(first, n))
 
     def _range(self, url: str) -> Range:
-        """Return the whole file of a chunk; nothing if it is missing."""
+        """Return the whole file of a chunk; an empty range if it is missing."""
         try:
             source = RangeReader(url, self._storage_options)
         except DataError as error:
@@ -151,18 +151,18 @@ class _ZarrArray(StoredArray):
                 added[key] = self._to_buffer(bytes(part))
         self._chunks.update(added)
         try:
-            found: npt.NDArray[Any] = np.asarray(self._array[first : first + n])
+            values: npt.NDArray[Any] = np.asarray(self._array[first : first + n])
         finally:
             for key in added:
                 del self._chunks[key]
-        return found
+        return values
 
     def _check_size(self, where: str, data: memoryview, n_bytes: int) -> None:
         """Raise an error if a chunk would decompress to more than its values."""
         outermost = self._codecs[-1] if self._codecs else ""
-        # of a truncated chunk blosc returns what lies behind it in memory
-        if outermost == "blosc" and len(data) != (said := int.from_bytes(data[12:16], "little")):
-            raise DataError(f"{where}: {len(data)} bytes, expected {said} according to its header: damaged.")
+        # for a truncated chunk, blosc returns the memory after it
+        if outermost == "blosc" and len(data) != (header_length := int.from_bytes(data[12:16], "little")):
+            raise DataError(f"{where}: {len(data)} bytes, expected {header_length} according to its header: damaged.")
         stated = _stated_bytes(outermost, bytes(data[:32]))
         if stated is not None and stated > n_bytes and self.kind.kind != "T":
             raise DataError(f"{where}: decompresses to {stated} bytes, expected {n_bytes}: damaged.")
@@ -175,15 +175,15 @@ class _ZarrArray(StoredArray):
 
 
 def _codecs(array: Any) -> list[str]:
-    """Return the names of all codecs of an array, the one applied last at the end."""
+    """Return the names of all codecs of an array, in the order of encoding."""
     if array.metadata.zarr_format == 2:
-        found = [*(array.metadata.filters or ()), array.metadata.compressor]
-        return [str(each.codec_id) for each in found if each is not None]
+        codecs = [*(array.metadata.filters or ()), array.metadata.compressor]
+        return [str(each.codec_id) for each in codecs if each is not None]
     return [str(each.to_dict().get("name")) for each in array.metadata.codecs]
 
 
 def _stated_bytes(codec: str, head: bytes) -> int | None:
-    """Return the decompressed length that the first bytes of a chunk state; None if they state none."""
+    """Return the decompressed length in the first bytes of a chunk; None if it is not stated."""
     if codec == "blosc":
         return int.from_bytes(head[4:8], "little")
     if codec == "lz4":

@@ -1,7 +1,7 @@
-"""Records in Arrow IPC files: columns of fixed-size binary, with metadata that says what they are.
+"""Records in Arrow IPC files: columns of fixed-size binary, described by metadata.
 
-Arrow is the default format of the converters: a record batch is a block. Blocks of a local file are views of its memory
-map; a remote block is one ranged read. Compressed files are supported, but their blocks are copies.
+Arrow is the default format of converters: a record batch is a block. Blocks of a local file are views of its memory
+map; a remote block is one ranged read. Blocks of compressed files are copies.
 """
 
 from __future__ import annotations
@@ -40,12 +40,11 @@ from singa_dask.fs.sources import Bytes
 class ArrowStore(RangeStore):
     """Records of an Arrow IPC file.
 
-    Columns of fixed-size binary are arrays whose dtype and shape are in the schema's metadata, as our converters write
-    it (without metadata: flat uint8).
+    Columns of fixed-size binary are arrays; the metadata of converted files has dtype and shape (without metadata: flat
+    uint8).
     """
 
     block = LabelOptions
-
     magic = ARROW_MAGIC
     title = "an Arrow IPC file"
     suffixes = (".arrow", ".feather")
@@ -76,7 +75,7 @@ class ArrowStore(RangeStore):
         self.mapped = self.is_local and not self._compressed
 
     def _find_blocks(self, source: Bytes, batches: list[tuple[int, int, int]]) -> tuple[tuple[Block, ...], bool]:
-        """Return the blocks, and whether any is compressed, from the manifest or from the header of each block."""
+        """Return the blocks, and whether any is compressed, from the manifest or block headers."""
         lengths = [(offset, meta + body) for offset, meta, body in batches]
         if self.manifest and lengths == [(block.offset, block.length) for block in self.manifest_blocks()]:
             return self.manifest.blocks, bool(self.manifest.opening.get("compressed"))
@@ -125,7 +124,7 @@ class ArrowStore(RangeStore):
         class_names : sequence of str
             Written to the schema's metadata.
         table_facts : mapping, optional
-            `TableFacts.to_dict` of a table that the records are from, written there too.
+            `TableFacts.to_dict` of the original table, written to the metadata, too.
         """
         rows = Rechunker(url, records)
         with fs.staged(url, storage_options) as path:
@@ -133,7 +132,7 @@ class ArrowStore(RangeStore):
 
     @classmethod
     def write_file(cls, path: Path, url: str, records: Records, class_names: Sequence[str] = ()) -> None:
-        """Write records to a local file, which is neither renamed nor flushed to disk; ``url`` names it in errors."""
+        """Write records to a local file without renaming or flushing it; ``url`` names it in errors."""
         _write(path, Rechunker(url, records), BLOCK_BYTES, None, class_names, None)
 
 
@@ -191,13 +190,13 @@ def _read_footer(reader: Bytes) -> tuple[pa.Schema, list[tuple[int, int, int]]]:
         start = at + _unpack("<I", footer, at) + 4
         n = _unpack("<I", footer, start - 4)
     batches = [struct.unpack_from("<qi4xq", footer, start + 24 * i) for i in range(n)]
-    # the message with the schema at the start of the file is for streams, and some programs leave it out
+    # the schema is read from the footer: some programs omit the message at the start of the file
     schema = pa.ipc.open_file(pa.py_buffer(ARROW_MAGIC + b"\0\0" + footer + tail)).schema
     return schema, [(int(offset), int(meta), int(body)) for offset, meta, body in batches]
 
 
 def _batch_header(metadata: memoryview) -> tuple[int, bool]:
-    """Return the rows of a record batch, and whether it is compressed (Message.header.length and .compression)."""
+    """Return the rows of a record batch, and whether it is compressed, given its message."""
     message = bytes(metadata[8:])
     table = _root(message)
     at = _slot(message, table, 2)
@@ -213,7 +212,7 @@ def _decompressed_bytes(message: pa.Message) -> int:
     buffers = _slot(metadata, at + _unpack("<I", metadata, at), 2)
     vector = buffers + _unpack("<I", metadata, buffers)
     spans = (struct.unpack_from("<qq", metadata, vector + 4 + 16 * i) for i in range(_unpack("<I", metadata, vector)))
-    # -1 says that a buffer is not compressed
+    # -1 means that a buffer is not compressed
     return sum(max(0, *struct.unpack_from("<q", body, offset)) for offset, length in spans if length)
 
 

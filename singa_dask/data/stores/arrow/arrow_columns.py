@@ -1,4 +1,4 @@
-"""Columns of Arrow as arrays: fixed-size binary, with metadata in the schema that describes them."""
+"""Arrow columns of fixed-size binary as arrays, described by metadata of the schema."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def record_batch(rows: Arrays, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def metadata_of(schema: pa.Schema) -> dict[str, Any]:
-    """Return the metadata that our converters write; empty if others have written the file."""
+    """Return the metadata of a converted file; empty for other files."""
     return json.loads((schema.metadata or {}).get(METADATA, b"{}"))  # type: ignore[no-any-return]
 
 
 def check_described(url: str, schema: pa.Schema, fields: Mapping[str, Field]) -> None:
-    """Raise a `DataError` if a column has not as many bytes as its metadata says."""
+    """Raise a `DataError` if the width of a column differs from its metadata."""
     for name, field in fields.items():
         kind = schema.field(name).type
         if field.shape and getattr(kind, "byte_width", 0) != field.size_bytes:
@@ -59,7 +59,7 @@ def check_described(url: str, schema: pa.Schema, fields: Mapping[str, Field]) ->
 
 
 def column_array(column: pa.Array, field: Field, where: str, first: int = 0) -> npt.NDArray[Any]:
-    """Return a column of integers, or of fixed-size binary, as an array; its first record is the ``first`` one."""
+    """Return a column of integers or binary as an array; errors count from record ``first``."""
     if column.null_count:
         raise DataError(f"{where}: {plural(column.null_count, 'record is', 'records are')} null.")
     if not field.shape:

@@ -1,4 +1,4 @@
-"""Files of columns that are read as Parquet in memory: Feather, other Arrow files, streams of Arrow, and ORC."""
+"""Columnar files that are read as Parquet in memory: Feather, other Arrow files, and ORC."""
 
 from __future__ import annotations
 
@@ -22,36 +22,35 @@ STREAM = b"\xff" * 4
 ORC_MAGIC = b"ORC"
 FEATHER_1 = b"FEA1"
 SUFFIXES = (".feather", ".orc")
-# where the message with the schema of an Arrow file begins
+# offset of the schema message in an Arrow file
 SCHEMA_AT = 8
 PARQUET_SUFFIXES = (".parquet", ".pq", ".parq")
 ROWS = 1 << 14
 
 
 def is_columnar(url: str, head: bytes) -> bool:
-    """Return whether a file that begins with ``head`` is of columns: a stream of Arrow, ORC, or Feather.
+    """Return whether a file that begins with ``head`` is an Arrow stream, ORC, or Feather.
 
-    Of other Arrow files the schema decides: if a column is of fixed-size binary, they are those of `ArrowStore`, which
-    maps them.
+    Other Arrow files are columnar unless a column is fixed-size binary, which `ArrowStore` maps.
     """
     if not head.startswith(ARROW_MAGIC):
         return head.startswith((STREAM, ORC_MAGIC)) or url.lower().endswith(SUFFIXES)
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(head[SCHEMA_AT:]))
     except (pa.ArrowException, OSError, ValueError):
-        # longer than the head, or damaged: `ArrowStore` names a backend for columns
+        # longer than the head, or damaged: `ArrowStore` raises an error
         return False
     return not any(pa.types.is_fixed_size_binary(kind) for kind in schema.types)
 
 
 def open_columns(url: str, storage_options: fs.Options = None) -> Bytes:
-    """Open a Parquet file; return what an Arrow or ORC file holds as a Parquet file in memory.
+    """Open a Parquet file; convert an Arrow or ORC file to Parquet in memory.
 
     Raises
     ------
     DataError
-        The file is missing, empty, damaged, of Feather's version 1, has columns of a type that Parquet lacks, or is
-        larger than the limit.
+        The file is missing, empty, damaged, Feather of version 1, larger than the limit, or has columns of a type that
+        Parquet lacks.
     """
     source = RangeReader(url, storage_options)
     if url.lower().endswith(PARQUET_SUFFIXES):  # no need to ask a remote file
@@ -64,7 +63,7 @@ def open_columns(url: str, storage_options: fs.Options = None) -> Bytes:
     if not (head == ARROW_MAGIC or head.startswith((STREAM, ORC_MAGIC))):
         return source
     try:
-        # pyarrow asks a damaged file for more bytes than it has, for which a file object of Python allocates memory
+        # read here, as pyarrow may request, and allocate, more bytes than a damaged file has
         data = bytes(source.read(0, source.size))
         written = _as_parquet(source, data, limit_of(storage_options))
         return BytesInMemory(url, written, (len(data), checksum_of(data)))
@@ -92,7 +91,7 @@ def _as_parquet(source: Bytes, data: bytes, limit: int) -> bytes:
     written, n_bytes = io.BytesIO(), 0
     with pq.ParquetWriter(written, schema, write_statistics=False) as writer:
         for batch in batches:
-            # values are used as they are later: offsets of lists and indices of categories must be valid
+            # offsets of lists and indices of categories must be valid, as they are not checked later
             batch.validate(full=True)
             n_bytes += batch.nbytes
             check_decompressed(source.url, n_bytes, limit)
@@ -101,7 +100,7 @@ def _as_parquet(source: Bytes, data: bytes, limit: int) -> bytes:
 
 
 def _streamed(source: Bytes, stream: pa.RecordBatchStreamReader) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a stream; a stream that ends without its mark may have lost some."""
+    """Yield the batches of a stream; raise a `DataError` if it lacks the end mark."""
     yield from stream
     if bytes(source.read(source.size - 8, 8)) != STREAM + bytes(4):
         raise DataError(f"{source.url}: a stream of Arrow without its end: it is truncated, or still written.")

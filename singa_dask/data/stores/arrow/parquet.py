@@ -1,6 +1,6 @@
-"""Records in Parquet: columns of fixed-size binary, or lists of numbers of equal length, or encoded images.
+"""Records in Parquet: fixed-size binary, lists of numbers of one length, or encoded images.
 
-A row group is a block. Lists of numbers are about 15 times slower to read than fixed-size binary, which our converters
+A row group is a block. Lists of numbers are about 15 times slower to read than fixed-size binary, which converters
 write.
 """
 
@@ -57,16 +57,11 @@ class ParquetOptions(LabelOptions, ImageOptions):
 class ParquetStore(RangeStore):
     """Records of a Parquet file.
 
-    A column of fixed-size binary holds arrays described in the metadata, as our converters write it, or flat uint8. A
-    column of lists of uint8 is ``pixel``, one of lists of other numbers ``data``. If there are no arrays, a column of
-    Hugging Face's images is decoded.
+    A column of fixed-size binary has arrays, described by the metadata of converted files, or flat uint8. A column of
+    lists of uint8 is ``pixel``, one of lists of other numbers ``data``. If there are no arrays, a column of Hugging
+    Face's images is decoded.
 
-    Feather, other files and streams of Arrow, and ORC are read as Parquet that is held in memory.
-
-    Notes
-    -----
-    Tables with named columns decode row groups by the same `RowGroups`, but their encoder knows neither fixed-size
-    binary nor images, and takes 1.6 times as long for lists of bytes; so arrays have a store of their own.
+    Feather, other Arrow files and streams, and ORC are read as Parquet in memory.
     """
 
     block = ParquetOptions
@@ -85,7 +80,7 @@ class ParquetStore(RangeStore):
     def index(self) -> None:
         self._images, self._axes = "", dict[str, tuple[int, ...]]()
         self.sources.append(open_columns(self.url, self.storage_options))
-        # a clearer error for an empty file than that of pyarrow
+        # pyarrow's error for an empty file is less clear
         if not self.sources[0].size:
             raise DataError(f"{self.url}: not a Parquet file: it is empty.")
         self._groups = RowGroups(self.sources[0])
@@ -107,7 +102,7 @@ class ParquetStore(RangeStore):
         self._check_sizes([group.total_byte_size for group in groups])
 
     def _check_sizes(self, group_bytes: Sequence[int]) -> None:
-        """Raise a `DataError` if a row group decompresses, or its dictionaries and runs expand, to too much."""
+        """Raise a `DataError` if a row group would decompress or decode to more than the limit."""
         for block, n_bytes in zip(self.blocks, group_bytes, strict=True):
             where = f"{self.url}, block {block.id}"
             check_decompressed(where, max(n_bytes, block.n * self.record_bytes), limit_of(self.storage_options))
@@ -152,7 +147,7 @@ class ParquetStore(RangeStore):
         return {"pixel": np.stack(images)}
 
     def _decode_images(self, table: pa.Table, first: int) -> list[npt.NDArray[np.uint8]]:
-        """Decode a column of images; ``first`` is the index of the first record, for errors."""
+        """Decode a column of images, whose first record is record ``first`` of the file."""
         images = []
         for i, data in enumerate(_joined(table.column(self._images)).field("bytes"), first):
             where = f"{self.url}, record {i}"
@@ -185,7 +180,7 @@ class ParquetStore(RangeStore):
         return salvage_rows(self.blocks[block_id].n, self.schema, read_row)
 
     def _fields(self, schema: pa.Schema, described: Mapping[str, Any]) -> dict[str, Field]:
-        """Return the fields, as our converters described them or by the columns, and set the column of each."""
+        """Return the fields, as described by a converter or detected, and set the column of each."""
         if described:
             self._columns = {name: name for name in described}
             fields = fields_of(described)
@@ -199,8 +194,8 @@ class ParquetStore(RangeStore):
             value = self._choose_values(arrays, "arrays")
         if not value:
             names = ", ".join(schema.names)
-            said = f"{self.url}: no column of fixed-size binary or lists of numbers. Columns: {names}."
-            raise DataError(said, remedy=Remedy("backend"))
+            message = f"{self.url}: no column of fixed-size binary or lists of numbers. Columns: {names}."
+            raise DataError(message, remedy=Remedy("backend"))
         field, axes = (self._image_field(), ()) if self._images else self._field(schema.field(value))
         kept = "pixel" if field.dtype == np.uint8 else "data"
         self._columns, fields, self._axes = {kept: value}, {kept: field}, {kept: axes}
@@ -211,21 +206,21 @@ class ParquetStore(RangeStore):
             self._columns["label"], fields["label"] = label, Field(np.dtype(np.int32))
         return fields
 
-    def _choose_values(self, found: Sequence[str], what: str) -> str:
-        """Return which of the columns of arrays, or images, is read; empty if there are none."""
-        given = self.options["features"]
-        chosen = [name for name in found if name == given or (not given and name in VALUE_NAMES)]
-        chosen = chosen or ([] if given else list(found))
-        if len(chosen) == 1 or (not found and not given):
+    def _choose_values(self, columns: Sequence[str], what: str) -> str:
+        """Return the column of arrays, or images, that is read; empty if there are none."""
+        wanted = self.options["features"]
+        chosen = [name for name in columns if name == wanted or (not wanted and name in VALUE_NAMES)]
+        chosen = chosen or ([] if wanted else list(columns))
+        if len(chosen) == 1 or (not columns and not wanted):
             return "".join(chosen)
-        fault = f"no {what} in {given!r}" if given else f"{' and '.join(chosen)} are {what}"
-        said = f"{self.url}: {fault}. Name one in user_conf: {{features: ...}}. Columns: {', '.join(found)}."
-        raise DataError(said, remedy=Remedy("features"))
+        fault = f"no {what} in {wanted!r}" if wanted else f"{' and '.join(chosen)} are {what}"
+        message = f"{self.url}: {fault}. Name one in user_conf: {{features: ...}}. Columns: {', '.join(columns)}."
+        raise DataError(message, remedy=Remedy("features"))
 
     def _field(self, column: pa.Field) -> tuple[Field, tuple[int, ...]]:
-        """Return the field of a column of arrays without our metadata, and the order of its axes in the file.
+        """Return the field of a column of arrays without metadata, and the order of its axes in the file.
 
-        The shape is that of the type, or else that of the first record.
+        The shape is that of the type, or else of the first record.
         """
         kind = _stored(column.type)
         if pa.types.is_fixed_size_binary(kind):
@@ -276,7 +271,7 @@ class ParquetStore(RangeStore):
         class_names : sequence of str
             Written to the schema's metadata.
         table_facts : mapping, optional
-            `TableFacts.to_dict` of a table that the records are from, written there too.
+            `TableFacts.to_dict` of the original table, written to the metadata, too.
         """
         rows = Rechunker(url, records)
         schema = schema_for(rows.schema, class_names, table_facts)
@@ -301,7 +296,7 @@ class ImageParquetStore(ParquetStore):
 
     holds = "images"
     table_format = ""
-    # files of records are written by its base class
+    # `ParquetStore` detects the files
     suffixes = ()
     magic = b""
 
@@ -328,7 +323,7 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _array(column: pa.Array, field: Field, where: str, first: int, axes: tuple[int, ...] = ()) -> npt.NDArray[Any]:
-    """Return the values of a column, whose ``first`` record this is in the file; ``axes`` is their order there."""
+    """Return a column that begins with record ``first``, whose ``axes`` are in the order of the file."""
     if not field.shape or pa.types.is_fixed_size_binary(column.type):
         return column_array(column, field, where, first)
     # a tensor is one list
@@ -339,5 +334,5 @@ def _array(column: pa.Array, field: Field, where: str, first: int, axes: tuple[i
     values = np.from_dlpack(numbers).reshape(len(column), *shape)
     if axes:
         values = np.ascontiguousarray(values.transpose(0, *(axis + 1 for axis in axes)))
-    # raises an error for what is too large for float32
+    # values that are too large for float32 are errors
     return as_values(values, where, first, np.promote_types(field.dtype, np.float32)).astype(field.dtype, copy=False)

@@ -17,7 +17,7 @@ from singa_dask.lazy import LazyModule
 
 pq = LazyModule("pyarrow.parquet")
 
-# ranges that are closer than this are read as one: the bytes between them take less time than another request
+# ranges that are closer than this are read as one, which takes less time than another request
 MAX_GAP_BYTES = 1 << 17
 
 
@@ -27,7 +27,7 @@ class RowGroups:
     Parameters
     ----------
     source : Bytes
-        The file. The footer is read from it, and what is decoded without having been fetched.
+        The file, from which the footer and missing bytes are read.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class RowGroups:
         self._checked = set[int]()
         first = GroupReader(source, self._checked)
         self.metadata, self.schema = first.metadata, first.schema
-        # making one takes longer than decoding a small row group
+        # creating a reader takes longer than decoding a small row group
         self._free = deque([first])
 
     @cached_property
@@ -56,9 +56,9 @@ class RowGroups:
         return [0, *accumulate(group.num_rows for group in groups)]
 
     def extent(self, group: int) -> tuple[int, int]:
-        """Return where the pages of a row group begin, about, and their compressed bytes.
+        """Return approximate offset and compressed length of a row group.
 
-        Where the row groups were made of another file, it is a share of that, so that it is always the same.
+        If the row groups were converted from another file, it is a share of that file, so that it is reproducible.
         """
         if self.source.origin:
             start, stop = (self.source.origin[0] * row // self.starts[-1] for row in self.starts[group : group + 2])
@@ -69,7 +69,7 @@ class RowGroups:
         return offset, sum(int(column.total_compressed_size) for column in columns)
 
     def ranges(self, group: int, columns: Sequence[str]) -> tuple[Range, ...]:
-        """Return the ranges of the file that hold some columns of a row group, merged where they are close."""
+        """Return the ranges of some columns of a row group, merged where they are close."""
         parts = self.metadata.row_group(group)
         chunks = map(parts.column, range(parts.num_columns))
         wanted = sorted(_extent(chunk) for chunk in chunks if _is_of(chunk.path_in_schema, columns))
@@ -93,9 +93,9 @@ class RowGroups:
         data: Sequence[memoryview] = (),
         is_checked: bool = False,
     ) -> pa.Table:
-        """Decode columns of a row group from the bytes of some ranges; what is not in these is read from the source.
+        """Decode columns of a row group from the bytes of some ranges; other bytes are read from the source.
 
-        ``is_checked`` if its bytes have been compared with a checksum.
+        ``is_checked`` says that its bytes have been compared with a checksum.
         """
         try:
             reader = self._free.pop()
@@ -115,7 +115,7 @@ class GroupReader:
     ----------
     source : Bytes
     checked : set of int
-        The row groups whose checksums have been verified; others are added.
+        Row groups whose checksums have been verified; others are added when they are read.
     metadata : pyarrow.parquet.FileMetaData, optional
         The footer, if it has been read.
     """
@@ -129,12 +129,12 @@ class GroupReader:
         )
 
     def take_from(self, ranges: Sequence[Range], data: Sequence[memoryview]) -> None:
-        """Take the bytes of some ranges from ``data``, not from the source."""
+        """Use ``data`` as the bytes of some ranges from now on."""
         self._window.fetched = tuple((each.offset, part) for each, part in zip(ranges, data, strict=True))
 
     @contextmanager
     def fetched(self, ranges: Sequence[Range], data: Sequence[memoryview]) -> Iterator[None]:
-        """Take the bytes of some ranges from ``data`` for now."""
+        """Use ``data`` as the bytes of some ranges within a block."""
         self.take_from(ranges, data)
         try:
             yield
@@ -142,27 +142,21 @@ class GroupReader:
             self._window.fetched = ()
 
     def read(self, group: int, columns: Sequence[str], is_checked: bool) -> pa.Table:
-        """Decode columns of a row group; ``is_checked`` if its bytes have been compared with a checksum."""
-        # checksums of pages take several times as long as reading: a row group is verified once per process
+        """Decode columns of a row group; for ``is_checked`` see `RowGroups.read`."""
+        # verifying pages takes several times as long as reading, so it is done once per process
         file = self._file if is_checked or group in self._checked else self._checking
         table = file.read_row_group(group, columns=list(columns), use_threads=False)
         self._checked.add(group)
         return table
 
     def batches(self, columns: Sequence[str], n: int, group: int | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield columns of a row group, or of all, ``n`` rows at a time."""
+        """Yield columns of one or all row groups, ``n`` rows at a time."""
         groups = None if group is None else [group]
         yield from self._checking.iter_batches(n, groups, list(columns), use_threads=False)
 
 
 class _Window(RangeFile):
-    """A file object that takes what it can from fetched ranges, and reads the rest from the source.
-
-    Attributes
-    ----------
-    fetched : sequence of (int, memoryview)
-        Offset and bytes of each range.
-    """
+    """A file object that reads from ``fetched`` ranges, offset and bytes of each, or else from the source."""
 
     fetched: Sequence[tuple[int, memoryview]] = ()
 

@@ -39,12 +39,11 @@ from singa_dask.texts import split_lines
 
 logger = logging.getLogger(__name__)
 
-
 INT32 = np.iinfo(np.int32)
 DECODED_TOGETHER = 8
-"""Number of image files that a thread decodes before it takes others."""
+"""Number of image files that a thread decodes at a time."""
 OF_SYSTEMS = "__MACOSX", "Thumbs.db", "desktop.ini"
-"""What operating systems leave beside images, apart from hidden files."""
+"""Files that operating systems add, apart from hidden ones."""
 
 
 class ImageFileOptions(ImageOptions, StoreOptions):
@@ -52,11 +51,11 @@ class ImageFileOptions(ImageOptions, StoreOptions):
 
 
 class _ImageStore(Store):
-    """Image files, with or without labels. Small files are slow on any filesystem: consider converting them."""
+    """Image files, with or without labels. Small files are slow to read: consider converting them."""
 
     block = ImageFileOptions
     holds = "images"
-    labels_apart = True
+    reads_labels_alone = True
 
     def __init__(self, url: str, storage_options: fs.Options = None, **options: Any) -> None:
         super().__init__(url, storage_options, **options)
@@ -89,7 +88,7 @@ class _ImageStore(Store):
             raise DataError(f"{error} Remove the file. Training passes over such files with on_error: skip.") from error
 
     def _read(self, url: str) -> bytes:
-        """Return the content of a file; compare it with the manifest, if there is one."""
+        """Return the content of a file, after comparing it with the manifest if there is one."""
         data = fs.read_bytes(url, storage_options=self.storage_options)
         known = self._sums.get(name_of(url, self.url)) if self._sums else None
         if known is not None and (len(data), crc := checksum_of(data)) != known[1:]:
@@ -193,18 +192,18 @@ class ImageFolderOptions(ImageFileOptions):
     """Options of folders of images."""
 
     class_folder: Literal["", "first", "last"] = ""
-    """Which folder is the class of an image in folders within folders: the first, ``cat`` of ``cat/tabby/1.png``, or
-    the last, ``tabby``. Needed if there are such images."""
+    """Folder that is the class of an image in nested folders: the first, ``cat`` of ``cat/tabby/1.png``, or the last,
+    ``tabby``. Required for such images."""
 
 
 @STORES.register("image-folder")
 class ImageFolderStore(_ImageStore):
     """Images by class: ``folder/<class>/<name>.png``; labels are the indices of the sorted class names.
 
-    The names of the folders are the ``class_names``. Images in folders within these are refused unless ``class_folder``
-    says which of their folders is the class. Without such folders, the images in the folder itself are records
-    without labels. Hidden files are ignored; other files that are no images, and folders without images, are named in
-    a warning. The URL of an image is a store of one record.
+    The names of the folders are the ``class_names``. Images in nested folders are refused unless ``class_folder``
+    selects the class. Without folders of images, the images in the folder itself are records without labels. Hidden
+    files are ignored; other files that are not images, and folders without images, are named in a warning. The URL of
+    an image is a store of one record.
     """
 
     block = ImageFolderOptions
@@ -226,9 +225,9 @@ class ImageFolderStore(_ImageStore):
         files, texts = list[str](), list[str]()
         others, which = [name for name in entries if name not in folders], self.options["class_folder"]
         for name in folders:
-            found, rest = self._inside(name)
-            others += rest if found else [f"{name}/"]
-            nested = next((each for each in found if each.count("/") > 1), "")
+            images, rest = self._inside(name)
+            others += rest if images else [f"{name}/"]
+            nested = next((each for each in images if each.count("/") > 1), "")
             splits = [each for each in folders if SPLIT.fullmatch(each.lower())] if nested else []
             if len(splits) > 1:
                 raise DataError(f"{self.url}: splits {listed(splits)}, which are not read as one. Name one of them.")
@@ -238,8 +237,8 @@ class ImageFolderStore(_ImageStore):
                     f"{self.url}: {nested}, an image in folders within folders. Is its class {first} or {last}? Set "
                     "class_folder: first, or last."
                 )
-            files += [fs.join(self.url, each) for each in found]
-            texts += [each.split("/")[-2 if which == "last" else 0] for each in found]
+            files += [fs.join(self.url, each) for each in images]
+            texts += [each.split("/")[-2 if which == "last" else 0] for each in images]
         # a class may have no images yet
         classes = sorted(distinct_names(texts if which == "last" else folders))
         if files:
@@ -256,26 +255,26 @@ class ImageFolderStore(_ImageStore):
         return files, [numbers[text] for text in texts]
 
     def _inside(self, folder: str) -> tuple[list[str], list[str]]:
-        """Return the images in a folder and those within it, and other files there, by path from the store on."""
-        found, others = list[str](), list[str]()
+        """Return the images and the other files in a folder and its subfolders, relative to the store."""
+        images, others = list[str](), list[str]()
         for name, is_folder, _ in fs.entries(fs.join(self.url, folder), self.storage_options):
-            if is_theirs(name):
+            if is_ignored(name):
                 continue
             path = f"{folder}/{name}"
             inside = self._inside(path) if is_folder else ([path], []) if _has_suffix(name) else ([], [path])
-            found += inside[0]
+            images += inside[0]
             others += inside[1]
-        return found, others
+        return images, others
 
 
-def is_theirs(name: str) -> bool:
-    """Return whether a name in a folder is of none that somebody has put there."""
+def is_ignored(name: str) -> bool:
+    """Return whether a name in a folder is hidden, of a manifest, or added by an operating system."""
     return name[0] == "." or name in (MANIFEST_DIR, *OF_SYSTEMS)
 
 
 def entries_of(folder: str, storage_options: fs.Options) -> list[str]:
-    """Return the names in a folder but for those that nobody has put there."""
-    return [name for name, _, _ in fs.entries(folder, storage_options) if not is_theirs(name)]
+    """Return the names in a folder that are not `is_ignored`."""
+    return [name for name, _, _ in fs.entries(folder, storage_options) if not is_ignored(name)]
 
 
 def _has_suffix(name: str) -> bool:
@@ -286,14 +285,14 @@ class ImageListOptions(ImageFileOptions):
     """Options of a list of images."""
 
     classes: str | Many[str] = KeyField(default=[])
-    """Names of the classes, by label; or the URL of a text file with a name in each line, ``cat`` or ``0:cat``."""
+    """Class names, by label; or the URL of a text file with a line for each name, ``cat`` or ``0:cat``."""
 
 
 @STORES.register("image-list")
 class ImageListStore(_ImageStore):
-    """Images of a list: lines of ``name label``, a blank or a tab between them; names relative to the directory of it.
+    """Images of a list of lines ``name label``, with names relative to the list.
 
-    Labels are integers, or names of classes: all of them, sorted, if ``classes`` are not given.
+    Labels are integers or class names, which are sorted if ``classes`` are not given.
     """
 
     block = ImageListOptions

@@ -1,6 +1,6 @@
 """Decodes images to (channels, height, width) with Pillow, the extra ``singa-dask[images]``.
 
-Most JPEG files are decoded with simplejpeg where that is installed, which is faster. Both give the same pixels.
+If simplejpeg is installed, it decodes most JPEG files, which is faster. Both give the same pixels.
 """
 
 from __future__ import annotations
@@ -43,29 +43,28 @@ HEAD_BYTES = 12
 SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*")
 JPEG = SIGNATURES[1]
 SPACES = {"YCbCr": "RGB", "Gray": "GRAY"}
-"""What simplejpeg decodes, by the colours of the file."""
+"""Colour space that simplejpeg decodes to, by that of the file."""
 MIN_JPEG = 8
-"""Height and width from which the scale of a JPEG follows from its scaled size."""
+"""Minimum height and width at which the scaled size of a JPEG determines its scale."""
 MODES = {1: "L", 3: "RGB"}
 WIDE_MODES = ("I", "F")
 GREY_MODES = ("1", "L", "LA", "I;16", "I;16B", *WIDE_MODES)
 ORIENTATION = 0x0112
-"""Key of EXIF; from `TURNED` on, width and height are exchanged."""
+"""EXIF key; from `TURNED` on, width and height are exchanged."""
 TURNED = 5
 MARGIN = 2
-"""A JPEG that is to be scaled is decoded at this many times the new size at least, so that it hardly differs."""
+"""A JPEG to be scaled is decoded to at least this many times the new size, so that pixels hardly differ."""
 
 
 class ImageOptions(Conf):
-    """How images are decoded; see `decode_image`."""
+    """Options for decoding images; see `decode_image`."""
 
     resize: Many[Size] | None = None
     """Height and width to which image files are scaled and cropped, for image-folder, image-list, image-parquet,
     parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the size is decoded
-    at a half, a quarter or an eighth of its own, and scaled from there; values differ by about 0.4 of 255 on average.
-    """
+    at a half, a quarter or an eighth of its size, and then scaled; values differ by about 0.4 of 255 on average."""
     channels: Literal[1, 3] = 3
-    """Read image files as grey (1) or colour (3), for the same stores."""
+    """Channels of image files, for the same stores: grey (1) or colour (3)."""
 
     def rules(self) -> Iterator[Finding]:
         """Refuse a size that is not height and width."""
@@ -82,10 +81,7 @@ def is_image(data: bytes) -> bool:
 def image_size(data: bytes, where: str) -> tuple[int, int, int]:
     """Return channels (1 if the image is grey, else 3), height and width of an encoded image.
 
-    Raises
-    ------
-    DataError
-        The image is damaged, or Pillow is not installed.
+    Raises a `DataError` if the image is damaged, or Pillow is not installed.
     """
     with _named_errors(where), Image.open(io.BytesIO(data), formats=FORMATS) as image:
         size = (image.height, image.width) if _orientation(image) < TURNED else image.size
@@ -93,22 +89,19 @@ def image_size(data: bytes, where: str) -> tuple[int, int, int]:
 
 
 def _orientation(image: Image.Image) -> int:
-    """Return how an image has to be turned or mirrored, 1 if not at all; this does not decode it.
-
-    Metadata that is damaged says nothing of the image.
-    """
+    """Return the EXIF orientation of an image without decoding it; 1 if it is missing or damaged."""
     with contextlib.suppress(OSError, SyntaxError, ValueError, TypeError, ZeroDivisionError, struct.error):
-        said = image.getexif().get(ORIENTATION) if "exif" in image.info else None
-        if isinstance(said, int) and said in range(1, 9):
-            return said
+        value = image.getexif().get(ORIENTATION) if "exif" in image.info else None
+        if isinstance(value, int) and value in range(1, 9):
+            return value
     return 1
 
 
 @contextlib.contextmanager
 def _named_errors(where: str) -> Iterator[None]:
-    """Convert errors of Pillow to `DataError`s, also that it is not installed."""
+    """Convert errors of Pillow to `DataError`s, and raise one if it is not installed."""
     try:
-        # the last ones say that an image has more pixels than PIL.Image.MAX_IMAGE_PIXELS allows
+        # the last two: more pixels than PIL.Image.MAX_IMAGE_PIXELS
         damage = (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning)
     except ImportError:
         message = f"{where}: Pillow is needed to decode images. Install it: pip install 'singa-dask[images]'."
@@ -126,17 +119,15 @@ def _named_errors(where: str) -> Iterator[None]:
 def decode_image(
     data: bytes | memoryview, where: str, resize: Sequence[int] | None = None, channels: int = 3
 ) -> npt.NDArray[np.uint8]:
-    """Decode one image, as EXIF turns it; of several frames the first.
-
-    Grey values of 16 bits are scaled to 8.
+    """Decode the first frame of an image, turned as its EXIF says; 16-bit grey becomes 8-bit.
 
     Parameters
     ----------
     where : str
         URL and record, for errors.
     resize : (height, width), optional
-        Scale to cover this size, then crop at the centre. A JPEG is decoded at a half, a quarter or an eighth of its
-        size if that is at least `MARGIN` times this one, and scaled from there.
+        Scale to cover this size, then crop at the centre. A JPEG is first decoded at a half, a quarter or an eighth of
+        its size if that is at least `MARGIN` times this size.
     channels : {3, 1}
         Convert to RGB or grey.
 
@@ -147,7 +138,7 @@ def decode_image(
     Raises
     ------
     DataError
-        The image is damaged, has values of 32 bits, or Pillow is not installed.
+        The image is damaged or has 32-bit values, or Pillow is not installed.
     """
     with _named_errors(where), _decode_jpeg(data, resize) or Image.open(io.BytesIO(data), formats=FORMATS) as image:
         if resize and image.format:
@@ -158,10 +149,9 @@ def decode_image(
 
 
 def _decode_jpeg(data: bytes | memoryview, resize: Sequence[int] | None) -> Image.Image | None:
-    """Decode a plain JPEG by simplejpeg, to the size and the pixels that Pillow would give; return None for others.
+    """Decode a plain JPEG by simplejpeg, to the same pixels as Pillow; return None for other files.
 
-    Pillow has to decode files with EXIF, which can say that the image is rotated, and damaged files, some of which it
-    can read.
+    Files with EXIF may be rotated, and Pillow can read some damaged files.
     """
     if simplejpeg is None or bytes(data[: len(JPEG)]) != JPEG or b"Exif" in (data := bytes(data)):
         return None
@@ -194,7 +184,7 @@ def _pixels(image: Image.Image, where: str, resize: Sequence[int] | None, channe
     if _orientation(image) != 1:
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I;16") or (image.mode, image.format) == ("I", "PNG"):
-        # Pillow would cut off what is over 255; older versions open PNG files of 16 bits with 32
+        # Pillow would clip values over 255; older versions open 16-bit PNG files with 32 bits
         values = np.asarray(image).astype(np.uint32)
         image = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
     elif image.mode in WIDE_MODES:
@@ -209,7 +199,7 @@ def _pixels(image: Image.Image, where: str, resize: Sequence[int] | None, channe
 
 
 def _over_white(image: Image.Image, where: str) -> Image.Image:
-    """Lay an image over white: what is in its transparent parts is not to be seen, and often black."""
+    """Lay an image over white, as its transparent parts are often black."""
     image = image.convert("RGBA")
     if image.getchannel("A").getextrema() != (255, 255):
         folder = posixpath.dirname(where) or "the records"

@@ -1,8 +1,7 @@
 """Records in SINGA's key-value file: each value is a RecordProto.
 
-Records of one length are views of the mapped file; others are gathered block by block.
-
-Little-endian, without header, index or checksums (after SINGA's src/io/kvfile.cc). The values are opaque bytes.
+The file is little-endian, without header, index or checksums (after SINGA's src/io/kvfile.cc). Records of one length
+are views of the mapped file.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ class KVFile:
     reader : Bytes
         The file.
     known : mapping, optional
-        An earlier result of `index_info`. It saves a scan of the file.
+        Earlier result of `index_info`, which saves a scan.
 
     Attributes
     ----------
     offsets : (n + 1,) int64
-        Where each pair begins, and the end of the last complete pair.
+        Offset of each pair, and the end of the last complete pair.
     stride : int
-        Bytes of a pair if all keys have the same length and all values too, otherwise 0.
+        Bytes of a pair if keys have one length and values have one length, otherwise 0.
     truncated_bytes : int
         Bytes of an incomplete pair at the end of the file.
     """
@@ -68,15 +67,15 @@ class KVFile:
         return np.arange(0, self.reader.size + 1, self.stride, dtype=np.int64)
 
     def index_info(self) -> dict[str, Any]:
-        """Return information for the next opening: the stride, or the compressed lengths of all pairs."""
-        facts: dict[str, Any] = {"bytes": self.reader.size, "stride": self.stride}
+        """Return the stride, or the compressed lengths of all pairs, for the next opening."""
+        info: dict[str, Any] = {"bytes": self.reader.size, "stride": self.stride}
         if not self.stride:
             lengths = np.diff(self.offsets).astype("<i8").tobytes()
-            facts["pairs"] = base64.b64encode(zlib.compress(lengths, 1)).decode()
-        return facts
+            info["pairs"] = base64.b64encode(zlib.compress(lengths, 1)).decode()
+        return info
 
     def _load_index(self, info: Mapping[str, Any]) -> bool:
-        """Restore the index from `index_info`; returns False if the first pair of the file contradicts it."""
+        """Restore the index from `index_info`; return False if the first pair contradicts it."""
         try:
             self.stride = int(info["stride"])
             if self.stride:
@@ -99,10 +98,7 @@ class KVFile:
         return len(self.offsets) - 1
 
     def values(self, first: int, n: int, data: memoryview) -> npt.NDArray[np.uint8] | list[memoryview]:
-        """Return the values of ``n`` pairs with these bytes: rows of an (n, length) view if the stride is constant.
-
-        Otherwise they are a list.
-        """
+        """Return the values of ``n`` pairs: an (n, length) view, or a list for varying lengths."""
         if self.stride:
             (key_length,) = LENGTH.unpack_from(data, 0)
             return np.frombuffer(data, np.uint8).reshape(n, self.stride)[:, 16 + key_length :]
@@ -194,7 +190,7 @@ class KVFileStore(RangeStore):
     def _drop_truncated(self) -> None:
         index = self._pairs
         rest = f"record {index.count} is incomplete, {index.truncated_bytes} bytes are left"
-        # more than any record: caused by a wrong length in the middle of the file
+        # longer than any record: caused by a wrong length in the middle of the file
         if not self.options["truncated"] or index.truncated_bytes > np.diff(index.offsets).max(initial=0):
             raise DataError(f"{index.url}: truncated at byte {index.offsets[-1]}: {rest}.")
         self.truncation = f"truncated at byte {index.offsets[-1]}: {rest}"

@@ -1,10 +1,10 @@
-"""Records in LMDB: Caffe's Datum, SINGA's RecordProto, or blocks of raw arrays as our converters write them.
+"""Records in LMDB: Caffe's Datum, SINGA's RecordProto, or raw arrays of a converter.
 
-Files are read through a memory map of our own, without locks, so read-only disks work. The library LMDB only writes: it
-trusts what a file says, where a wrong byte in a page would end the process, and must not be used after a fork.
+Files are read through a memory map, without locks, so that read-only disks work. The library LMDB only writes: when it
+reads, a wrong byte in a page can end the process, and it must not be used after a fork.
 
-A file begins with two meta pages. The newer one has the number of the root page. Branch pages refer to other pages,
-leaf pages contain keys and values, or refer to the pages of a long value (after LMDB's mdb.c, version 0.9).
+A file begins with two meta pages. The newer one has the number of the root page. Branch pages refer to other pages.
+Leaf pages contain keys and values, or refer to the pages of a long value (after LMDB's mdb.c, version 0.9).
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ MAGIC_AT = 16
 META_PAGES = 2
 PAGE_SIZES = {1 << i for i in range(9, 17)}
 NO_PAGE = (1 << 64) - 1
-# flags of a page: its kind, without those that concern a writer
+# flags of a page: branch, leaf, and the mask of its kind
 BRANCH, LEAF, KIND = 0x01, 0x02, 0x6F
-# flags of a tree that do not change its layout: order of bytes in keys, integers as keys
+# flags of a tree that do not change its layout: reversed keys, integer keys
 KEY_ORDERS = 0x02 | 0x08
-# flags of a value: on pages of its own, a named database
+# flags of a value: on separate pages, a named database
 LONG, NAMED = 0x01, 0x02
 PAGE_HEAD_BYTES, NODE_HEAD_BYTES = 16, 8
 MAX_DEPTH = 32
@@ -57,7 +57,7 @@ HEAD_BYTES = META_PAGES << 16
 
 
 class Meta(NamedTuple):
-    """What the newer meta page says of the file, and of the tree of records in it."""
+    """The newer meta page of a file: the file, and the tree of its records."""
 
     transaction: int
     page_bytes: int
@@ -69,7 +69,7 @@ class Meta(NamedTuple):
 
 
 def _newest_meta(url: str, head: bytes, length: int) -> Meta:
-    """Return the newer meta page of a file, given its first pages, after a check of the length of the file."""
+    """Return the newer of the meta pages in ``head``; raise a `DataError` if the file is truncated."""
     if head[MAGIC_AT : MAGIC_AT + 4] != MAGIC:
         raise DataError(f"{url}: not an LMDB file.")
     metas = []
@@ -84,7 +84,7 @@ def _newest_meta(url: str, head: bytes, length: int) -> Meta:
                 metas.append(Meta(transaction, page_bytes, last_page, flags, depth, entries, root))
     except struct.error as error:
         raise DataError(f"{url}: {length} bytes, the file is truncated.") from error
-    # of two equal ones the library takes the first
+    # if both are equal, the first, as the library does
     meta = max(metas, key=lambda meta: meta.transaction)
     needed = (meta.last_page + 1) * meta.page_bytes
     if length < needed:
@@ -112,8 +112,8 @@ class LMDBFile:
     Raises
     ------
     DataError
-        The file is not an LMDB file, is truncated, or its tree is damaged: a page is not of the expected kind, or
-        refers to something outside of itself or of the file.
+        The file is not an LMDB file, is truncated, or has a damaged tree: a page has the wrong kind, or refers to
+        something outside of itself or of the file.
     """
 
     def __init__(self, url: str, path: Path, length: int) -> None:
@@ -134,7 +134,7 @@ class LMDBFile:
         """Copy values of one length: (n, length)."""
         self.source.check_unchanged()
         note_read(len(offsets) * length)
-        # every offset of the file is an element of this array, so one call copies all values
+        # this array has an element for each offset of the file, so that one call copies all values
         everywhere = np.ndarray((len(self._data) - length + 1,), f"V{length}", self._data, strides=(1,))
         return everywhere[offsets].view(np.uint8).reshape(len(offsets), length)
 
@@ -189,7 +189,7 @@ class LMDBFile:
         return start, length, self._raw[last].tobytes()
 
     def _nodes(self, numbers: Numbers, kind: int) -> tuple[Numbers, Numbers]:
-        """Return page and offset in the file of each node in some pages, after a check of the heads of the pages."""
+        """Return page and file offset of each node in some pages, whose heads are checked."""
         self._check(numbers, numbers < self._n)
         at = numbers * (self._bytes // 2)
         flags, lower, upper = (self._halves[at + i].astype(np.int64) for i in (5, 6, 7))
@@ -215,7 +215,7 @@ class LMDBFile:
         return DataError(f"{self._url}: a damaged LMDB file: {what}.")
 
 
-# key of the description of our records; sorts after all other keys
+# key of the description of raw records; sorts after all other keys
 INFO_KEY = b"__singa_dask__"
 KEY = b"%012d"
 DATA_FILE = "data.mdb"
@@ -233,13 +233,13 @@ class LMDBOptions(ImageOptions, StoreOptions):
 class LMDBStore(Store):
     """Records of an LMDB directory, or of its data file. A remote file is first downloaded to the cache.
 
-    Encoded images of Caffe are decoded with their channels in Caffe's order, blue first, as its other images have them.
+    Encoded images of Caffe are decoded with channels in Caffe's order, blue first.
 
     Raises
     ------
     DataError
-        The file is missing, truncated, larger than the limit of the cache, or its values are not records; or there are
-        options for images, but no encoded ones.
+        The file is missing, truncated, larger than the limit of the cache, or its values are not records; or options
+        for images are set, but there are none.
     """
 
     block = LMDBOptions
@@ -269,7 +269,7 @@ class LMDBStore(Store):
             raise
 
     def _locate(self) -> tuple[str, Path, int]:
-        """Return URL, local path and length of the data file; downloads it if it is remote."""
+        """Return URL, local path and length of the data file, after downloading a remote one."""
         local = fs.local_path(self.url)
         if local is not None:
             path = local / DATA_FILE if local.is_dir() else local
@@ -316,7 +316,7 @@ class LMDBStore(Store):
         )
 
     def _read_info(self, info: bytes) -> tuple[int, int]:
-        """Set the schema from our converters' description; return the number of records, and of those per value."""
+        """Set the schema from the description; return the number of records, and of records per value."""
         try:
             described = json.loads(info)
             self.schema = record_schema.fields_of(described["fields"])
@@ -366,7 +366,7 @@ class LMDBStore(Store):
         try:
             return self._decoder(file.rows(offsets, int(lengths[0])))
         except ValueError:
-            # reported for a single record when they are decoded one by one
+            # decoding them one by one names the wrong record
             return None
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
@@ -494,7 +494,7 @@ def _has_picture(value: bytes) -> bool:
 def _recognise(url: str, value: bytes, picture: Callable[[bytes], Any]) -> tuple[record.Decoder, Arrays]:
     """Detect by the first value whether the records are Datum or RecordProto."""
     reasons = []
-    # field 4 of a Datum has pixels, that of a RecordProto has packed floats: only one fits the shape
+    # field 4 has pixels in a Datum, and packed floats in a RecordProto: only one fits the shape
     decoders: list[record.Decoder] = [record.decode_records, partial(record.decode_datums, picture=picture)]
     for decoder in decoders:
         try:

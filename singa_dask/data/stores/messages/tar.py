@@ -1,4 +1,4 @@
-"""Records in webdataset tars: adjacent files with the same key are a record, e.g. ``0001.png`` and ``0001.cls``.
+"""Records in webdataset tars: adjacent files with one key, e.g. ``0001.png`` and ``0001.cls``.
 
 Headers are scanned at opening, unless a manifest has the index; a block is one range of the file.
 """
@@ -36,7 +36,6 @@ from singa_dask.shown import plural
 from singa_dask.texts import decode
 
 logger = logging.getLogger(__name__)
-
 
 LABEL_SUFFIX = ".cls"
 JSON_SUFFIX = ".json"
@@ -79,16 +78,13 @@ class TarIndex:
     others: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def from_dict(cls, found: Any) -> TarIndex:
-        """Return the index that `to_dict` described.
+    def from_dict(cls, described: Any) -> TarIndex:
+        """Return the index of a result of `to_dict`.
 
-        Raises
-        ------
-        KeyError, TypeError or ValueError
-            It is not such a description.
+        Raises a `KeyError`, `TypeError` or `ValueError` for anything else.
         """
-        members = [[Member(str(s), int(at), int(n)) for s, at, n in each] for each in found["members"]]
-        index = cls([str(key) for key in found["keys"]], members, [int(offset) for offset in found["offsets"]])
+        members = [[Member(str(s), int(at), int(n)) for s, at, n in each] for each in described["members"]]
+        index = cls([str(key) for key in described["keys"]], members, [int(offset) for offset in described["offsets"]])
         ranges = zip(index.members, index.offsets, index.offsets[1:], strict=False)
         inside = all(
             start < member.offset <= member.offset + member.length <= end
@@ -104,13 +100,13 @@ class TarIndex:
         return {"keys": self.keys, "members": self.members, "offsets": self.offsets}
 
     def found_suffixes(self) -> str:
-        """Format the most frequent of the other suffixes, for an error."""
+        """Format the most frequent other suffixes, for an error."""
         names = [name or "no suffix" for name, _ in self.others.most_common()]
         return f" Its files end in: {listed(names, 8)}." if names else ""
 
 
 def scan_tar(source: Bytes, suffixes: Collection[str]) -> TarIndex:
-    """Read all headers of a tar, and of tars that follow it, which may have the same names in them.
+    """Read all headers of a tar, and of concatenated tars, whose names may repeat.
 
     Parameters
     ----------
@@ -157,12 +153,9 @@ def scan_tar(source: Bytes, suffixes: Collection[str]) -> TarIndex:
 
 
 def _infos(source: Bytes) -> Iterator[tuple[int, tarfile.TarInfo]]:
-    """Yield the entries of a tar and of those that follow it (``cat a.tar b.tar``), with the start of their archive.
+    """Yield the entries of concatenated tars (``cat a.tar b.tar``), with the start of their archive.
 
-    Raises
-    ------
-    DataError
-        An entry is damaged, or the file is truncated.
+    Raises a `DataError` if an entry is damaged, or the file is truncated.
     """
     start, file = 0 if source.size else None, RangeFile(ReadAhead(source).read, source.size)
     while start is not None:
@@ -186,13 +179,13 @@ def _infos(source: Bytes) -> Iterator[tuple[int, tarfile.TarInfo]]:
         if at + HEADER_BYTES > source.size:
             raise DataError(f"{source.url}: no end-of-archive block at byte {at}: the tar is truncated.")
         start = _next_archive(source, at)
-        # tarfile ends at a damaged header as at the end
+        # tarfile treats a damaged header as the end
         if start == at:
             raise DataError(f"{source.url}: byte {at}: not a tar header, or a damaged one.")
 
 
 def _next_archive(source: Bytes, at: int) -> int | None:
-    """Return the offset of the first block from ``at`` on that is not zeros; None if all are."""
+    """Return the offset of the first nonzero block from ``at`` on; None if there is none."""
     for i, piece in enumerate(scan_ahead(source, at, source.size, SCANNED_BYTES)):
         if (data := np.frombuffer(piece, np.uint8)).any():
             return at + i * SCANNED_BYTES + int((data != 0).argmax()) // HEADER_BYTES * HEADER_BYTES
@@ -203,17 +196,16 @@ class TarOptions(ImageOptions, StoreOptions):
     """Options of webdataset tars."""
 
     label: str = "cls"
-    """Where labels are: ``cls``, or ``json.KEY`` for a key of the .json files (``json.a.b`` for one of an object in
-    it)."""
+    """Place of the labels: ``cls``, or ``json.KEY`` for a key of the .json files (``json.a.b`` for a nested key)."""
     classes: Many[str] = KeyField(default=[])
-    """Names of the classes, by label, if labels are text."""
+    """Class names, by label, if labels are text."""
 
 
 @STORES.register("webdataset")
 class TarStore(RangeStore):
     """Records of a tar: an image, e.g. .png, or .npy with the data, and .cls with the label.
 
-    Other files are left out; a warning says how they end, but for texts beside the records (.json, .txt).
+    Other files are left out; a warning names their suffixes, except for texts (.json, .txt).
 
     Raises
     ------
@@ -238,8 +230,8 @@ class TarStore(RangeStore):
         source = self.open_source()
         self._index = self._open_index(source)
         if not self._index.keys:
-            found = self._index.found_suffixes() or " The file is empty."
-            raise DataError(f"{self.url}: no records: no files {', '.join(VALUE_SUFFIXES)}.{found}")
+            hint = self._index.found_suffixes() or " The file is empty."
+            raise DataError(f"{self.url}: no records: no files {', '.join(VALUE_SUFFIXES)}.{hint}")
         self.blocks = cut_blocks(self.url, np.array(self._index.offsets, np.int64))
         first, second = self._index.offsets[:2]
         record = self._record(0, source.read(first, second - first), first)
@@ -255,13 +247,13 @@ class TarStore(RangeStore):
             logger.warning("%s: the index in its manifest is ignored: it is damaged.", self.url)
         index = scan_tar(source, (*VALUE_SUFFIXES, self._label_suffix))
         if left_out := {name: n for name, n in index.others.items() if name not in TEXT_SUFFIXES}:
-            said = f"{plural(sum(left_out.values()), 'file')}.{index.found_suffixes()}"
-            warn_once(logger, f"{self.url}: left out: {said}")
+            summary = f"{plural(sum(left_out.values()), 'file')}.{index.found_suffixes()}"
+            warn_once(logger, f"{self.url}: left out: {summary}")
         return index
 
     @property
     def _suffixes(self) -> dict[str, Any]:
-        """What an index is about: one of an older version may lack images."""
+        """Suffixes that an index covers: one of an older version may lack images."""
         return {"label_suffix": self._label_suffix, "value_suffixes": list(VALUE_SUFFIXES)}
 
     def manifest_info(self) -> dict[str, Any]:
@@ -311,34 +303,34 @@ class TarStore(RangeStore):
 
     def _label(self, data: bytes, where: str) -> int:
         """Return the label in a .cls or .json file."""
-        found: Any = decode(data, f"{where}, {self._label_suffix}").strip()
+        value: Any = decode(data, f"{where}, {self._label_suffix}").strip()
         if self._label_suffix == JSON_SUFFIX:
-            found = self._json_value(data, where)
-        if isinstance(found, str) and (number := self._numbers[found]) >= 0:
+            value = self._json_value(data, where)
+        if isinstance(value, str) and (number := self._numbers[value]) >= 0:
             return number
         try:
-            label = int(found) if isinstance(found, (int, str)) else None
+            label = int(value) if isinstance(value, (int, str)) else None
         except ValueError:
             label = None
         if label is not None and INT32.min <= label <= INT32.max:
             return label
-        text = f"{found!r:.40}"
-        if isinstance(found, str) and self.options["classes"]:
+        text = f"{value!r:.40}"
+        if isinstance(value, str) and self.options["classes"]:
             known = listed(self.class_names)
             raise DataError(f"{where}: the label {text} is not among classes: {known}.")
-        hint = " Give classes for labels that are text." if isinstance(found, str) and label is None else ""
+        hint = " Give classes for labels that are text." if isinstance(value, str) and label is None else ""
         raise DataError(f"{where}: the label {text} is not a 32-bit integer.{hint}")
 
     def _json_value(self, data: bytes, where: str) -> Any:
         """Return the value of the label's key in a .json file."""
         key = self.options["label"].removeprefix(JSON_LABEL)
         try:
-            found = json.loads(data)
+            value = json.loads(data)
         except (RecursionError, ValueError) as error:
             raise DataError(f"{where}: damaged JSON: {error}.") from error
         for part in key.split("."):
-            if not isinstance(found, dict) or part not in found:
-                keys = f"Keys: {listed(list(found))}" if isinstance(found, dict) else "It is not an object"
+            if not isinstance(value, dict) or part not in value:
+                keys = f"Keys: {listed(list(value))}" if isinstance(value, dict) else "It is not an object"
                 raise DataError(f"{where}: its .json has no key {key!r}. {keys}.", remedy=Remedy("label"))
-            found = found[part]
-        return found
+            value = value[part]
+        return value

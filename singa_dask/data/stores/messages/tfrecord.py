@@ -1,4 +1,4 @@
-"""Records in TFRecord files of tf.train.Example: ``length | its CRC | message | its CRC``. CRCs are verified."""
+"""Records in TFRecord files of tf.train.Example: ``length | its CRC | message | its CRC``."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from singa_dask.data.stores.images.image_decoding import ImageOptions, decode_im
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Arrays
-from singa_dask.errors import DataError, FaultError, Remedy, listed
+from singa_dask.errors import DataError, FaultError, Remedy, data_error, listed
 from singa_dask.fs.checksums import crc32c, masked
 from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.fs.sources import Bytes, ReadAhead
 
 HEAD_BYTES, TAIL_BYTES = 12, 4
 IMAGE_NAMES = ("image/encoded", "image_raw", "image", "images", "pixel", "data", "x")
-# of the features of ImageNet: the number of a class, and its name
+# features of ImageNet: number and name of a class
 IMAGE_LABELS = ("image/class/label", "image/class/text")
 MAX_NAME = 40
 BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
@@ -52,10 +52,10 @@ def _label(feature: Feature, classes: Mapping[bytes, int]) -> npt.NDArray[np.int
 def _class(name: bytes, classes: Mapping[bytes, int]) -> int:
     label = classes.get(name)
     if label is None:
-        shown = repr(name.decode(errors="replace"))[:MAX_NAME]
+        text = repr(name.decode(errors="replace"))[:MAX_NAME]
         if not classes:
-            raise ValueError(f"the label {shown} is text. Give classes, the names in order, in user_conf")
-        raise ValueError(f"the label {shown} is not among the {len(classes)} names in classes")
+            raise ValueError(f"the label {text} is text. Give classes, the names in order, in user_conf")
+        raise ValueError(f"the label {text} is not among the {len(classes)} names in classes")
     return label
 
 
@@ -74,13 +74,13 @@ def _image(feature: Feature, shape: Sequence[int], resize: Sequence[int] | None,
 
 
 def _numbers(features: Mapping[str, Feature], names: Sequence[str], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return the values of features of numbers, one after another: (n, values) of a dtype."""
+    """Return the concatenated values of numeric features: (n, values) of a dtype."""
     columns = []
     for name in names:
         kind, values = features.get(name, (0, np.empty(0)))
         if kind not in (FLOAT_LIST, INT64_LIST):
-            shown = f"{name} is bytes, expected numbers" if kind else f"no feature called {name}"
-            raise ValueError(f"{shown}. Features: {', '.join(sorted(features))}")
+            fault = f"{name} is bytes, expected numbers" if kind else f"no feature called {name}"
+            raise ValueError(f"{fault}. Features: {', '.join(sorted(features))}")
         columns.append(values.reshape(len(values), -1).astype(dtype))
     return np.concatenate(columns, axis=1)
 
@@ -107,12 +107,12 @@ def _features(rows: Rows) -> dict[str, Feature] | None:
 
 
 def _feature(rows: Rows) -> Feature | None:
-    """Read the first value of a list of bytes, all values of a list of floats, or the value of a list of integers."""
-    found = protobuf.columns(rows)
-    if not found:
-        return None if found is None else (BYTES_LIST, np.empty((len(rows), 0), np.uint8))
-    kind = found[0].number
-    lists = found[0].values
+    """Read the first value of a list of bytes, or all values of a list of floats or integers."""
+    fields = protobuf.columns(rows)
+    if not fields:
+        return None if fields is None else (BYTES_LIST, np.empty((len(rows), 0), np.uint8))
+    kind = fields[0].number
+    lists = fields[0].values
     values = protobuf.columns(lists)
     if not values:
         return None if values is None else (kind, np.empty((len(rows), 0), np.uint8))
@@ -131,11 +131,11 @@ def _feature(rows: Rows) -> Feature | None:
 
 
 def _fields(rows: Rows, number: int) -> list[Rows] | None:
-    """Return the values of a field of messages or bytes; empty for an empty message, None if layouts differ."""
-    found = protobuf.columns(rows)
-    if found is None:
+    """Return the values of a field of messages or bytes; empty if missing, None if layouts differ."""
+    columns = protobuf.columns(rows)
+    if columns is None:
         return None
-    return [column.values for column in found if (column.number, column.wire) == (number, BYTES)]
+    return [column.values for column in columns if (column.number, column.wire) == (number, BYTES)]
 
 
 class TFRecordOptions(ImageOptions, LabelOptions):
@@ -144,14 +144,14 @@ class TFRecordOptions(ImageOptions, LabelOptions):
     shape: Many[Size] = KeyField(default=[])
     """Shape of a record of raw bytes or floats; flat by default."""
     classes: str | Many[str] = KeyField(default=[])
-    """Names of the classes, by label; or the URL of a text file with a name in each line, ``cat`` or ``0:cat``. Needed
-    for labels that are text."""
+    """Class names, by label; or the URL of a text file with a line for each name, ``cat`` or ``0:cat``. Required for
+    labels that are text."""
     label: str = ""
     """Name of the feature with the label. By default image/class/label or image/class/text, or the only one called
     label, labels, y, class, target or targets."""
     features: Many[str] = KeyField(default=[])
     """Name of the feature with the image or data. By default the only one called image/encoded, image_raw, image,
-    images, pixel, data or x. Several are numbers, whose values follow each other in a record."""
+    images, pixel, data or x. The values of several features, which must be numbers, are concatenated."""
 
 
 @STORES.register("tfrecord")
@@ -180,8 +180,8 @@ class TFRecordStore(RangeStore):
         first = source.read(0, int(self._offsets[1]))
         self.schema = record_schema.schema_of(self._read(0, 1, first, f"{self.url}, block 0"))
         if len(names := tuple(self.options["features"])) > 1:
-            found = _features(np.frombuffer(first[HEAD_BYTES:-TAIL_BYTES], np.uint8)[None]) or {}
-            widths = {name: found[name][1].size for name in names if found[name][1].size > 1}
+            features = _features(np.frombuffer(first[HEAD_BYTES:-TAIL_BYTES], np.uint8)[None]) or {}
+            widths = {name: features[name][1].size for name in names if features[name][1].size > 1}
             self.set_table_facts(TableFacts(names, widths=widths).to_dict())
 
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
@@ -200,14 +200,11 @@ class TFRecordStore(RangeStore):
         return salvage.salvage_rows(block.n, self.schema, read_row)
 
     def _decode(self, rows: Rows) -> Arrays | None:
-        """Decode messages of the same layout, (n, length) uint8; returns None if their layouts differ.
+        """Decode messages of the same layout, (n, length) uint8; return None if their layouts differ.
 
         The image is PNG, JPEG or bytes (``pixel``), or floats (``data``). The label is an integer, or text.
 
-        Raises
-        ------
-        ValueError
-            A row is not an Example, or has no such feature.
+        Raises a `ValueError` if a row is not an Example, or lacks a feature.
         """
         features, options = _features(rows), self.options
         if features is None:
@@ -228,14 +225,14 @@ class TFRecordStore(RangeStore):
         if len(images) > 1:
             raise ValueError(f"{' and '.join(images)} could each be the image. Set user_conf: {{features: NAME}}")
         if not images:
-            said = f"no feature called {' or '.join(names)}. Features: {', '.join(sorted(features))}"
+            message = f"no feature called {' or '.join(names)}. Features: {', '.join(sorted(features))}"
             if named:
-                raise ValueError(said)
-            raise FaultError(f"{said}. Name those of a record in user_conf: {{features: [...]}}", Remedy("features"))
+                raise ValueError(message)
+            raise FaultError(f"{message}. Name those of a record in user_conf: {{features: [...]}}", Remedy("features"))
         numbers = [name for name, kind in kinds.items() if kind == FLOAT_LIST]
         if not named and len(numbers) > 1 and images[0] in numbers:
-            said = f"{listed(numbers)} are numbers. Name those of a record in user_conf: {{features: [...]}}"
-            raise FaultError(said, Remedy("features"))
+            message = f"{listed(numbers)} are numbers. Name those of a record in user_conf: {{features: [...]}}"
+            raise FaultError(message, Remedy("features"))
         arrays = _image(features[images[0]], options["shape"], options["resize"], options["channels"])
         if self.label_name:
             arrays["label"] = _label(features[self.label_name], self._classes)
@@ -251,16 +248,15 @@ class TFRecordStore(RangeStore):
         try:
             return record.decode_values([data[start:end] for start, end in spans], self._decode)
         except ValueError as error:
-            remedy = getattr(error, "remedy", None)
-            raise DataError(f"{where} (records from {first} on): {error}.", remedy=remedy) from error
+            raise data_error(f"{where} (records from {first} on)", error) from error
 
 
 def example_features(url: str) -> dict[str, bool]:
-    """Return the names of the features in the first record of a TFRecord file, and whether each is of numbers."""
+    """Return the features in the first record of a TFRecord file, and whether each is numeric."""
     source = open_bytes(url)
     end = int(_scan(source)[1]) if source.size else 0
-    found = _features(np.frombuffer(source.read(0, end)[HEAD_BYTES:-TAIL_BYTES], np.uint8)[None]) if end else None
-    return {name: kind != BYTES_LIST for name, (kind, _) in (found or {}).items()}
+    features = _features(np.frombuffer(source.read(0, end)[HEAD_BYTES:-TAIL_BYTES], np.uint8)[None]) if end else None
+    return {name: kind != BYTES_LIST for name, (kind, _) in (features or {}).items()}
 
 
 def _scan(source: Bytes) -> npt.NDArray[np.int64]:

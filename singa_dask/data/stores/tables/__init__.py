@@ -1,9 +1,12 @@
 """Tables with named columns, and lines of numbers.
 
-`table`: columns by name, of the files in `table_files`. `text`: columns by place, the label first. `jsonl`: a column of
-arrays. `table_part`: a file of a table; its classes are in `table_csv` and `table_lines`, with `csv_records`,
-`table_json`, with `json_text`, `table_parquet` and `table_whole`. `open_parts`: files that stay open. `table_index`:
-what was learned of a table. `table_scan`: where its records begin, found by several processes.
+Stores
+    `table`: columns by name. `text`: columns by position, the label first. `jsonl`: a column of arrays.
+Files of a table
+    `table_files`: which they are. `open_parts`: those that stay open. `table_part`: the base class of a file.
+    `table_csv` and `table_lines`, with `csv_records`; `table_json`, with `json_text`; `table_parquet`; `table_whole`.
+Knowledge about a table
+    `table_index`: blocks and facts, kept in the cache. `table_scan`: a scan by several processes.
 """
 
 __all__: list[str] = []

@@ -28,7 +28,7 @@ pc = LazyModule("pyarrow.compute")
 
 QUOTE, NEWLINE, RETURN = b'"\n\r'
 HEAD_BYTES = 1 << 14
-# fields of blanks, which are no numbers
+# blank fields, which are missing values
 BLANKS = [" " * n for n in range(1, 33)]
 BOM, WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 # the first line of Excel's files
@@ -42,7 +42,7 @@ AS_UTF8 = 'Write it as UTF-8, in Excel as "CSV UTF-8", or set charset, such as l
 RECODED = Remedy("charset", ", or set charset, such as latin-1")
 # the longest header
 MAX_HEADER = 1 << 26
-# columns of numbers from which on each number is parsed as a line of its own, which takes half of the time
+# from this many columns of numbers on, each number is parsed as a line, which takes half the time
 WIDE = 40
 
 Read = Callable[[int, int], bytes | memoryview]
@@ -50,7 +50,7 @@ Listed = Mapping[str, Collection[str]]
 
 
 class CsvHeader(NamedTuple):
-    """The header of a file: names of the columns, separator, offset and line of the first record, encoding, quotes."""
+    """The header of a file; ``start`` and ``line`` are offset and line of the first record."""
 
     names: tuple[str, ...]
     separator: str
@@ -65,20 +65,17 @@ def first_record(
 ) -> tuple[bytes, str, int, int]:
     """Return the first record of a file, and its separator, offset and line.
 
-    The separator is the given one, unless the line ``sep=;`` of Excel precedes the record and names another.
+    The line ``sep=;`` of Excel before the record overrides the given separator.
 
-    Raises
-    ------
-    DataError
-        The file is in UTF-16, or the record is too long.
+    Raises a `DataError` if the file is in UTF-16, or the record is too long.
     """
     head = bytes(read(0, min(size, HEAD_BYTES)))
     if head.startswith(WIDE_BOMS):
         raise DataError(f"{url}: text in UTF-16, as Excel's Unicode Text is. {AS_UTF8}", remedy=RECODED)
     start, line = len(BOM) if head.startswith(BOM) else 0, 1
-    said = SEPARATOR_LINE.match(head, start)
-    if said:
-        separator, start, line = said[1].decode(errors="replace"), said.end(), 2
+    match = SEPARATOR_LINE.match(head, start)
+    if match:
+        separator, start, line = match[1].decode(errors="replace"), match.end(), 2
     length = HEAD_BYTES
     while not len(ends := _record_ends(np.frombuffer(head, np.uint8, offset=start), quotes)) and len(head) < size:
         length *= 16
@@ -97,12 +94,10 @@ def read_header(
     has_names: bool | None = None,
     quotes: bool | None = None,
 ) -> CsvHeader:
-    """Read the header of a file of ``size`` bytes; columns without names are called by their positions from 1 on.
+    """Read the header of a file of ``size`` bytes, or name columns 1, 2, ... without a header.
 
-    Raises
-    ------
-    DataError
-        The file is empty or in another encoding, the header has no such separator, or a name occurs twice.
+    Raises a `DataError` if the file is empty or has another encoding, a name occurs twice, or the header has another
+    separator.
     """
     check_charset(url, charset)
     text, separator, start, line = first_record(url, read, size, separator, quotes)
@@ -117,7 +112,7 @@ def read_header(
 
 
 def check_charset(url: str, charset: str) -> None:
-    """Check that ASCII is the same in an encoding: line ends, separators and quotes are found in bytes."""
+    """Raise a `DataError` unless an encoding extends ASCII, so that line ends can be found in bytes."""
     try:
         if bytes(range(128)).decode(charset).encode() == bytes(range(128)):
             return
@@ -127,7 +122,7 @@ def check_charset(url: str, charset: str) -> None:
 
 
 def split_rows(lines: Iterable[str], separator: str, quotes: bool | None, strict: bool = False) -> list[list[str]]:
-    """Return the fields of each record of some lines; `csv.Error` says that one is wrong, if it is found."""
+    """Return the fields of each record of some lines; raise a `csv.Error` for a wrong record."""
     options: dict[str, Any] = {"quoting": csv.QUOTE_NONE if quotes is False else csv.QUOTE_MINIMAL, "strict": strict}
     return list(csv.reader(lines, delimiter=separator, skipinitialspace=separator != " ", **options))
 
@@ -160,14 +155,16 @@ def _names(where: str, names: Sequence[str], may_be_numbers: bool) -> tuple[str,
 
 
 def cut_records(url: str, chunks: Iterable[bytes | memoryview], header: CsvHeader, size: int) -> Iterator[RecordRun]:
-    """Scan a file for the ends of records, and yield runs of about the size of a chunk. Empty lines do not count.
+    """Scan a file for the ends of records, and yield runs of about the size of a chunk.
+
+    Empty lines are ignored.
 
     Parameters
     ----------
     chunks : iterable of bytes or memoryview
         The bytes of the file, in order, from the first record on.
     size : int
-        Bytes of the file.
+        Length of the file.
 
     Raises
     ------
@@ -189,7 +186,7 @@ def cut_records(url: str, chunks: Iterable[bytes | memoryview], header: CsvHeade
         line += len(newlines)
         cut = position
         if len(ends):
-            # the first record may have begun before
+            # the first record may have begun in an earlier chunk
             n += int(np.count_nonzero(filled)) + bool(not filled[0] and not blank)
             blank = not has_rest
             last = int(ends[-1]) + 1
@@ -210,9 +207,9 @@ def cut_records(url: str, chunks: Iterable[bytes | memoryview], header: CsvHeade
 
 
 def _filled(data: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.bool_], bool]:
-    """Return whether the text up to each of some line ends is more than an empty line, and whether that after them is.
+    """Return whether the text before each line end, and the text after the last, is not empty.
 
-    An empty line may have carriage returns.
+    Carriage returns count as empty.
     """
     heads = data[np.concatenate([[0], ends + 1])[: len(ends) + (not len(ends) or ends[-1] + 1 < len(data))]]
     if not (heads == RETURN).any() and len(ends):
@@ -224,19 +221,19 @@ def _filled(data: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> tuple[n
 
 
 def find_quotes(data: npt.NDArray[np.uint8], quotes: bool | None) -> npt.NDArray[np.int64]:
-    """Return where quotes are that begin or end a field."""
+    """Return the offsets of the quotes around fields."""
     return np.empty(0, np.int64) if quotes is False else np.flatnonzero(data == QUOTE)
 
 
 def _record_ends(data: npt.NDArray[np.uint8], quotes: bool | None) -> npt.NDArray[np.int64]:
-    """Return where lines end that no quotes are around."""
+    """Return the offsets after the line ends outside quotes."""
     newlines = np.flatnonzero(data == NEWLINE) + 1
-    found: npt.NDArray[np.int64] = newlines[np.searchsorted(find_quotes(data, quotes), newlines) % 2 == 0]
-    return found
+    ends: npt.NDArray[np.int64] = newlines[np.searchsorted(find_quotes(data, quotes), newlines) % 2 == 0]
+    return ends
 
 
 def record_starts(text: bytes, quotes: bool | None = None) -> npt.NDArray[np.int64]:
-    """Return the offset of each record in a run of them."""
+    """Return the offset of each record in a run."""
     data = np.frombuffer(text, np.uint8)
     starts = np.concatenate([[0], _record_ends(data, quotes), [len(data)]]).astype(np.int64)
     filled = np.searchsorted(np.flatnonzero((data != NEWLINE) & (data != RETURN)), starts)
@@ -244,18 +241,18 @@ def record_starts(text: bytes, quotes: bool | None = None) -> npt.NDArray[np.int
 
 
 def without_blanks(text: bytes, separator: bytes, quotes: bool | None = None) -> bytes:
-    """Return records of several fields without blanks around these, but for quoted ones and fields of blanks."""
+    """Return records without blanks around fields, except within quotes and in blank fields."""
     if separator == b" " or len(separator) != 1 or b" " not in text or separator not in text:
         return text
     data = np.frombuffer(b"\n" + text + b"\n\n", np.uint8)
     blanks = np.flatnonzero(data == ord(" "))
-    # runs of blanks: the first one, and the one after the last
+    # begin and end of each run of blanks
     firsts = blanks[np.diff(blanks, prepend=-1) > 1]
     ends = blanks[np.diff(blanks, append=len(data)) > 1] + 1
     before, after = data[firsts - 1], data[ends]
     begins_field = (before == ord(separator)) | (before == NEWLINE)
     ends_field = (after == ord(separator)) | (after == NEWLINE) | (after == RETURN) & (data[ends + 1] == NEWLINE)
-    # a field of blanks may be meant
+    # blank fields are kept
     is_left_out = begins_field != ends_field
     if not is_left_out.any():
         return text
@@ -283,19 +280,19 @@ def parse_columns(
     Parameters
     ----------
     types : mapping of str to pyarrow.DataType, or None
-        Type of each column; None to find out.
+        Type of each column; None to detect them.
     columns : sequence of str
         Columns to parse; all if empty.
     skip_wrong : bool
         Leave out records with too few or too many fields.
     listed : mapping of str to collection of str
-        By column of strings: values that are not missing, although they are called like that.
+        By column of strings: values that are not missing, although they read like missing ones.
     with_blanks : bool
-        Whether to keep blanks around fields that are not quoted.
+        Whether to keep blanks around unquoted fields.
     na_values : sequence of str
         Further words for missing values.
     missing : sequence of str
-        Fields without a value.
+        Fields that are missing values.
 
     Raises
     ------
@@ -326,7 +323,7 @@ def parse_columns(
         pyarrow.csv.ReadOptions(
             column_names=names,
             use_threads=False,
-            # all of it, also where characters take more bytes in UTF-8
+            # the whole text, also where characters take more bytes in UTF-8
             block_size=len(text) * (1 if header.charset == UTF8 else 4) + 1,
             encoding=header.charset,
         ),
@@ -338,21 +335,21 @@ def parse_columns(
         ),
         options,
     )
-    found: dict[str, Any] = dict(zip(table.column_names, table.columns, strict=True))
-    for name in (name for name, column in found.items() if pa.types.is_string(column.type)):
+    parsed: dict[str, Any] = dict(zip(table.column_names, table.columns, strict=True))
+    for name in (name for name, column in parsed.items() if pa.types.is_string(column.type)):
         missing = pa.array([word for word in (*MISSING, *na_values) if word not in listed.get(name, ())], pa.string())
-        found[name] = pc.if_else(pc.is_in(found[name], missing), None, found[name])
-    return pa.table(found)
+        parsed[name] = pc.if_else(pc.is_in(parsed[name], missing), None, parsed[name])
+    return pa.table(parsed)
 
 
 def parse_numbers(text: bytes, header: CsvHeader, null_values: Sequence[str] = ()) -> pa.Array | None:
-    """Parse all fields of a run of records as numbers, each as a line of its own.
+    """Parse all fields of a run of records as numbers, each as a line.
 
     Returns
     -------
     (records * columns,) float64, or None
-        The fields of one record after those of another. None if a field is no number, or a record has more or fewer
-        fields than the header.
+        The fields, record by record. None if a field is not a number, or a record has more or fewer fields than the
+        header.
     """
     separator, characters = header.separator.encode(), np.frombuffer(text, np.uint8)
     if len(separator) != 1 or not text:
@@ -379,12 +376,14 @@ def parse_numbers(text: bytes, header: CsvHeader, null_values: Sequence[str] = (
 def has_numbers(texts: Sequence[str]) -> bool:
     """Return whether more than half of some fields are numbers."""
     counts = Counter(texts).items()
-    found = sum(n for text, n in counts if text.strip().lower() not in ("true", "false") and not fault_of(text.strip()))
-    return found > len(texts) / 2
+    n_numbers = sum(
+        n for text, n in counts if text.strip().lower() not in ("true", "false") and not fault_of(text.strip())
+    )
+    return n_numbers > len(texts) / 2
 
 
 def decimal_comma(texts: Sequence[str]) -> str:
-    """Return the first field with a decimal comma if all fields are whole numbers or such; else an empty string."""
+    """Return the first field with a decimal comma if all are whole numbers or such; else empty."""
     if all(DECIMAL_COMMA.fullmatch(text) or re.fullmatch(r"[+-]?\d+", text) for text in texts):
         return next((text for text in texts if "," in text), "")
     return ""
@@ -404,9 +403,9 @@ def find_wrong(
     numbers : sequence of str
         Columns that must be numbers.
     fault : callable
-        Column and field -> why the field is no number; None if it is one.
+        Column and field -> why the field is not a number; None if it is one.
     n_fields : str
-        Says where the expected number of fields is from.
+        Origin of the expected number of fields, for the fault.
     """
     starts = [*record_starts(text, header.quotes).tolist(), len(text)]
     wanted = [(name, header.names.index(name)) for name in numbers]
@@ -431,12 +430,12 @@ def find_wrong(
 
 
 def not_a_number(field: str, hint: str = "") -> FaultError:
-    """Return the fault of a field that is a text, not a number: it may stand for a missing value."""
+    """Return the fault of a field that is not a number: it may stand for a missing value."""
     return FaultError(f"{field!r} is not a number{hint}", Remedy("na_values"))
 
 
 def fault_of(field: str) -> FaultError | None:
-    """Return why a field is no number; None if it is one, or has no value."""
+    """Return why a field is not a number; None if it is one, or has no value."""
     if field in MISSING or field.lower() in ("true", "false"):
         return None
     if DECIMAL_COMMA.fullmatch(field):

@@ -1,4 +1,4 @@
-"""Lines of JSON: parsed as blocks into columns, or one by one."""
+"""Lines of JSON, parsed into columns or one by one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.json
 from singa_dask.fs.sources import Bytes
 
 BOM = codecs.BOM_UTF8
-# or a string, which may have it inside
+# NaN, or a string, which may contain it
 NAN = re.compile(rb'"(?:[^"\\]|\\.)*"|\bNaN\b')
 
 
@@ -22,21 +22,21 @@ def load_object(line: bytes) -> dict[str, Any]:
     if not line.strip():
         raise ValueError("empty, expected an object of JSON")
     try:
-        found = json.loads(line)
+        record = json.loads(line)
     except (RecursionError, ValueError) as error:
         raise ValueError(f"not JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(record, dict):
         raise ValueError('not an object of JSON: expected {"features": [...], "label": ...}')
-    return found
+    return record
 
 
 def after_mark(source: Bytes) -> int:
-    """Return where the first line begins: after the mark of UTF-8, if there is one."""
+    """Return the offset of the first line: after the byte order mark, if there is one."""
     return len(BOM) if bytes(source.read(0, min(len(BOM), source.size))) == BOM else 0
 
 
 def parse_lines(text: memoryview | bytes, schema: pa.Schema | None) -> pa.Table | None:
-    """Parse lines of JSON into columns, those of a schema or all; None if one of them does not fit."""
+    """Parse all columns, or the columns of a schema, of JSON lines; None if a line does not fit."""
     unexpected = "ignore" if schema else "infer"
     try:
         table = pyarrow.json.read_json(
@@ -44,10 +44,10 @@ def parse_lines(text: memoryview | bytes, schema: pa.Schema | None) -> pa.Table 
             read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=max(len(text) + 1, 2)),
             parse_options=pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected),
         )
-        # the parser does not look whether texts and keys are UTF-8
+        # the parser does not check that texts and keys are UTF-8
         table.validate(full=True)
     except (pa.ArrowException, KeyError, UnicodeDecodeError):
-        # as Python writes missing numbers
-        plain = NAN.sub(lambda found: found[0] if found[0] != b"NaN" else b"null", bytes(text))
+        # Python writes missing numbers as NaN
+        plain = NAN.sub(lambda match: match[0] if match[0] != b"NaN" else b"null", bytes(text))
         return parse_lines(plain, schema) if plain != bytes(text) else None
     return table

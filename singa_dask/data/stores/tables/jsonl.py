@@ -1,4 +1,4 @@
-"""Records in JSON lines, an object per line, such as ``{"x": [0.5, 1.5], "label": 3}``: a table of arrays."""
+"""Records in JSON lines, an object per line, such as ``{"x": [0.5, 1.5], "label": 3}``."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from singa_dask.data.stores.tables.table import TableStore
 from singa_dask.data.stores.tables.table_files import TableFile
 from singa_dask.data.stores.tables.table_json import JsonPart
 from singa_dask.data.types import Arrays, Field, RecordRun
-from singa_dask.errors import DataError, FaultError, Remedy, listed
+from singa_dask.errors import DataError, FaultError, Remedy, data_error, listed
 
 PIXEL_KEYS = ("pixel", "pixels", "image", "images")
 VALUE_KEYS = ("features", "data", "x", *PIXEL_KEYS)
 
 
 class ArraysPart(JsonPart):
-    """A file of JSON lines, each with an array, or with numbers that are the values of a record in a row.
+    """A file of JSON lines, each with an array, or with several numbers that are the values of a record.
 
-    The first line says which keys these are, and the shape of the values.
+    The first line determines these keys, and the shape of the values.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class ArraysPart(JsonPart):
     shape : tuple of int
         Shape of the values of a record.
     is_row : bool
-        Whether the values are numbers of keys, not an array.
+        Whether the values are numbers of several keys, not an array.
     is_pixel : bool
         Whether the values are integers from 0 to 255.
     label : str
@@ -61,17 +61,17 @@ class ArraysPart(JsonPart):
         try:
             self._choose(load_object(self._first.split(b"\n", 1)[0]), options)
         except ValueError as error:
-            raise DataError(f"{url}, line 1: {error}.", remedy=getattr(error, "remedy", None)) from None
+            raise data_error(f"{url}, line 1", error) from None
 
-    def _choose(self, found: dict[str, Any], options: Mapping[str, Any]) -> None:
+    def _choose(self, record: dict[str, Any], options: Mapping[str, Any]) -> None:
         features, dtype = options["features"], options["dtype"]
-        self.label = options["label"] or label_field([key for key in found if key not in features])
-        self.keys = keys = tuple(features) or _value_keys(found, self.label)
+        self.label = options["label"] or label_field([key for key in record if key not in features])
+        self.keys = keys = tuple(features) or _value_keys(record, self.label)
         if self.label in keys:
             raise ValueError(f"{self.label} is both a feature and the label")
         if self.label:
-            _value(found, self.label)
-        values = [_value(found, key) for key in keys]
+            _value(record, self.label)
+        values = [_value(record, key) for key in keys]
         self.is_row = len(keys) > 1 or not isinstance(values[0], list)
         for key, value in zip(keys, values, strict=True) if self.is_row else ():
             if not isinstance(value, int | float):
@@ -127,27 +127,27 @@ class PixelEncoder(TableEncoder):
         return {"pixel": pixels, **arrays}
 
 
-def _value_keys(found: dict[str, Any], label: str) -> tuple[str, ...]:
-    chosen = tuple(key for key in VALUE_KEYS if key != label and isinstance(found.get(key), list))
+def _value_keys(record: dict[str, Any], label: str) -> tuple[str, ...]:
+    chosen = tuple(key for key in VALUE_KEYS if key != label and isinstance(record.get(key), list))
     if len(chosen) > 1:
         raise ValueError(f"{' and '.join(chosen)} could each be the values of a record. Set features")
     if chosen:
         return chosen
-    numbers = tuple(key for key, value in found.items() if key != label and isinstance(value, int | float))
-    others = [key for key in found if key != label and key not in numbers]
+    numbers = tuple(key for key, value in record.items() if key != label and isinstance(value, int | float))
+    others = [key for key in record if key != label and key not in numbers]
     if others or not numbers:
         known = listed([*numbers, *others])
-        said = f"has no key {', '.join(VALUE_KEYS)} of a list of numbers. Give features, of the keys {known}"
-        raise FaultError(said, Remedy("features"))
+        message = f"has no key {', '.join(VALUE_KEYS)} of a list of numbers. Give features, of the keys {known}"
+        raise FaultError(message, Remedy("features"))
     return numbers
 
 
-def _value(found: dict[str, Any], key: str) -> Any:
-    value = found.get(key)
+def _value(record: dict[str, Any], key: str) -> Any:
+    value = record.get(key)
     if value is None:
-        known = listed(list(found))
+        known = listed(list(record))
         raise ValueError(
-            f"{key} is null, expected a value" if key in found else f"column {key!r} is missing. Columns: {known}"
+            f"{key} is null, expected a value" if key in record else f"column {key!r} is missing. Columns: {known}"
         )
     return value
 

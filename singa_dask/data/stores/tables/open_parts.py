@@ -1,4 +1,4 @@
-"""OpenParts: the parts of a table, of which those that were used last stay open."""
+"""OpenParts: the files of a table; recently used ones stay open."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ class _Slot:
 
 
 def check_columns(part: TablePart, form: str, wanted: Mapping[str, str], first: str, *of_any: str) -> None:
-    """Check that a file has columns of the ``first`` one, of the same kinds but for those ``of_any`` kind."""
-    # of CSV, kinds are a guess from the first records; values of other kinds are found when they are read
+    """Raise a `DataError` unless a file has the ``first`` file's columns and kinds, except ``of_any``."""
+    # kinds of CSV are guessed from the first records; other values are actual when they are read
     names = (part.kinds if form == "parquet" else {}) or dict.fromkeys(part.names, "empty")
     for name, kind in wanted.items():
         if name not in names:
             raise DataError(f"{part.url}: no column {name!r}, unlike {first}. {show_columns(names)}")
-        found = "string" if kind == "string" and part.is_text(name) else names[name]
-        if found not in (kind, "empty") and name not in of_any:
-            raise DataError(f"{part.url}: column {name!r} of type {found}, in {first} {kind}.")
+        actual = "string" if kind == "string" and part.is_text(name) else names[name]
+        if actual not in (kind, "empty") and name not in of_any:
+            raise DataError(f"{part.url}: column {name!r} of type {actual}, in {first} {kind}.")
 
 
 class OpenParts:
-    """The parts of a table, of which those that were used last stay open, read with the columns of their directories.
+    """The files of a table with the columns of their directories; recently used ones stay open.
 
-    Any thread may use it; several can open files at the same time. Parts that are no longer kept are closed when nobody
-    uses them or views of them.
+    Any thread may use it; several can open files at the same time. A file that is no longer kept is closed when neither
+    it nor views of it are used.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class OpenParts:
         self.open_runs = OpenRuns()
 
     def __call__(self, file: int) -> TablePart:
-        """Return a part, opened if it is not open."""
+        """Return a file; open it if necessary."""
         with self._lock:
             slot = self._slots.setdefault(file, _Slot())
             self._slots.move_to_end(file)
@@ -77,7 +77,7 @@ class OpenParts:
             return slot.part
 
     def find(self, file: int) -> TablePart | None:
-        """Return a part if it is open; does not wait."""
+        """Return a file if it is open, without waiting."""
         with self._lock:
             slot = self._slots.get(file)
         return slot.part if slot else None
@@ -93,15 +93,19 @@ class OpenParts:
                 self._slots.popitem(last=False)
 
     def close(self) -> None:
-        """Keep no part."""
+        """Forget all files."""
         self.open_runs.clear()
         with self._lock:
             self._slots.clear()
 
     def in_file(self, file: int, wanted: Mapping[str, str]) -> dict[str, str]:
-        """Return the columns, with their kinds, that a file holds, without those that its directories give."""
+        """Return the wanted columns that are in a file, not in the names of its directories."""
         keys = dict(self.files[file].keys)
         return {name: kind for name, kind in wanted.items() if name not in keys}
+
+    def fetch(self, file: int, run: RecordRun, wanted: Mapping[str, str], again: bool = False) -> list[memoryview]:
+        """Read the bytes of columns of a run; see `TablePart.fetch`."""
+        return self(file).fetch(run, self.in_file(file, wanted), again)
 
     def decode(self, file: int, run: RecordRun, wanted: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
         """Return the rows of a run from its bytes."""
@@ -110,6 +114,6 @@ class OpenParts:
     def rows(
         self, file: int, run: RecordRun, wanted: Mapping[str, str], data: Sequence[memoryview]
     ) -> Callable[[int, int], pa.Table]:
-        """Return a function: first, stop -> some rows of a run for which `decode` fails; it raises if one is bad."""
+        """Return a function for a run that `decode` fails for; see `TablePart.rows`."""
         rows = self(file).rows(run, self.in_file(file, wanted), data)
         return lambda first, stop: with_keys(rows(first, stop), self.files[file], wanted)

@@ -1,4 +1,4 @@
-"""TableStore: records of tables with named columns, in CSV, Parquet or JSON lines: a file, pattern or directory."""
+"""TableStore: records of tables with named columns, in CSV, Parquet, JSON and other files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from singa_dask.data.stores.tables.table_files import (
     TableFile,
     format_of,
     kind_of_key,
-    outer_names,
+    outer_keys,
     table_files,
     with_outer_keys,
 )
@@ -74,10 +74,9 @@ from singa_dask.version import __version__
 
 table_json = LazyModule("singa_dask.data.stores.tables.table_json")
 
-
-# records that are decoded at a time where a table is read as a whole
+# bytes of records that are decoded at a time when a table is read as a whole
 GROUP_BYTES = 1 << 26
-# size of the records in a block of a large row group: so many bytes, and so many records if they are not larger than
+# a block of a large row group has at least so many bytes of records, and so many records unless they exceed
 # `GROUP_BYTES`, as each column of a block takes some time
 DECODED_BYTES, DECODED_RECORDS = 1 << 21, 1 << 10
 # kinds of columns by which a table can be split
@@ -85,14 +84,14 @@ KEYS = ("string", "number", "boolean", "date", "timestamp", "time", "empty")
 # formats whose records are ranges of text
 LINES = ("csv", "jsonl")
 PART_OPTIONS = ("separator", "charset", "header", "quotes", "block_bytes", "tolerant")
-# remote files that are opened at the same time; gzipped ones are held in memory
+# number of remote files that are opened at the same time; gzipped ones are held in memory
 OPENED_AHEAD = {"csv": 4, "jsonl": 4, "parquet": 32, "whole": 4}
 
 
 def open_part(
     url: str, format: str, storage_options: fs.Options = None, spelling: Spelling = NO_SPELLING, **options: Any
 ) -> TablePart:
-    """Open one file of a table; ``options`` are those of a `CsvPart`."""
+    """Open one file of a table; for ``options`` see `CsvPart`."""
     if format == "csv":
         return CsvPart(url, storage_options, na_values=spelling.na_values, **options)
     if format == "jsonl":
@@ -110,7 +109,7 @@ def read_columns(
     spelling: Spelling = NO_SPELLING,
     **options: Any,
 ) -> pa.Table:
-    """Return columns of a table: those of text files as they are written, others with their types.
+    """Return columns of a table: of text files as strings, of other files with their types.
 
     Parameters
     ----------
@@ -118,41 +117,41 @@ def read_columns(
     names : sequence of str
     storage_options : mapping, optional
     spelling : Spelling
-        How missing values are written in columns of numbers.
+        Words for missing values in columns of numbers.
     **options
         Options of a `CsvPart`.
 
     Raises
     ------
     ConfigError
-        It has no such column.
+        A column does not exist.
     DataError
-        It is no table, or cannot be read.
+        The table cannot be read.
     """
     files = table_files(url, storage_options)
     form = format_of(files, storage_options)
     if form == "csv":
-        # words are what is written
+        # words for missing values are kept as text
         options |= {"listed": dict.fromkeys(names, spelling.na_values)}
     opened = OpenParts(files, lambda file: open_part(files[file].url, form, storage_options, spelling, **options))
-    found, kinds = list[pa.Table](), dict.fromkeys(names, "string")
+    tables, kinds = list[pa.Table](), dict.fromkeys(names, "string")
     with contextlib.closing(opened) as parts:
         files[:] = with_outer_keys(files, names, lambda: parts(0).names)
         known = (*parts(0).names, *(name for name, _ in files[0].keys))
         if unknown := [name for name in names if name not in known]:
-            known = (*known, *(name for name in outer_names(files) if name not in known))
+            known = (*known, *(name for name in outer_keys(files[0]) if name not in known))
             question = suggest(unknown[0], known).partition("Known:")[0]
             raise ConfigError(f"{url}: no column {unknown[0]!r}. {question}{show_columns(known)}")
         for file in range(len(files)):
             for run in parts(file).runs(BLOCK_BYTES, 4 * len(names)):
-                data = parts(file).fetch(run, parts.in_file(file, kinds))
-                found.append(parts.decode(file, run, kinds, data).select(names))
+                data = parts.fetch(file, run, kinds)
+                tables.append(parts.decode(file, run, kinds, data).select(names))
     none = pa.table({name: pa.nulls(0, pa.string()) for name in names})
-    return pa.concat_tables(found, promote_options="permissive") if found else none
+    return pa.concat_tables(tables, promote_options="permissive") if tables else none
 
 
 def _folder(storage_options: fs.Options) -> Path:
-    """Return the directory for indices of tables in the cache of this host."""
+    """Return the directory of table indices in the cache of this host."""
     return cache_folder((storage_options or {}).get(fs.CACHE)) / TABLES
 
 
@@ -164,65 +163,65 @@ NAMING = (
 
 
 class NamedColumns(StoreOptions):
-    """Which columns of a table become records, and how CSV is read."""
+    """Use of the columns of a table, and the form of CSV."""
 
     separator: str = KeyField(default=",", min_length=1)
-    """Characters that separate the values of a CSV line, each of them; of a table with named columns one. Excel's first
-    line ``sep=;`` counts more."""
+    """Characters that each separate values of a CSV line; one character for a table with named columns. Excel's first
+    line ``sep=;`` takes precedence."""
     has_label: bool = True
-    """Whether a CSV line starts with its label; of a table with named columns, whether label, target and weight are
+    """Whether a CSV line starts with its label; for a table with named columns, whether label, target and weight are
     read."""
     features: Many[str] = KeyField(default=[])
-    """Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By default all
-    columns of numbers but label, target and weight. A column of vectors, lists of numbers of one length, is as many
-    values; by default vectors are features of a table that has no columns of numbers."""
+    """Columns of a table that a record consists of: names or patterns, e.g. ``pixel*``. By default all columns of
+    numbers except label, target and weight. A column of vectors, lists of numbers of one length, gives as many values;
+    by default vectors are features of a table without columns of numbers."""
     label: Many[str] = KeyField(default=[])
     """Column of a table with the label: integers, or strings, which become the names of the classes. Several columns
-    are several labels of a record, each with its own classes, for LabelInput layers. If neither features, label nor
-    target are given, the only one called label, labels, y, class, target or targets."""
+    are several labels of a record, each with its own classes, for LabelInput layers. If features, label and target are
+    not given, the only column called label, labels, y, class, target or targets."""
     target: Many[str] = KeyField(default=[])
     """Columns of a table with numbers to predict, the values of a TargetInput layer."""
     weight: str = ""
     """Column of a table with the weight of each record in training, the values of a WeightInput layer: numbers from 0
     on."""
     missing: float | str = "error"
-    """Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error, skip (leave the
-    record out), mean (replace those of features by their mean in the training data), or a number that replaces those of
-    features."""
+    """Treatment of missing values, which are nulls, NaN, and in CSV empty fields and pandas' names for them: error,
+    skip (leave the record out), mean (replace those of features by their mean in the training data), or a number that
+    replaces those of features."""
     unlabelled: Literal["error", "skip"] = "error"
     """Records of a table without a label or target: error, or skip (leave the record out)."""
     categories: dict[str, list[str]] = KeyField(default={})
-    """Columns of a table whose values are names, and these names in order; if there are none, those of the training
-    data, sorted. A name ``''`` stands for missing values. What is listed is no missing value: a country NA in CSV."""
+    """Columns of a table whose values are names, and these names in order; if the list is empty, the sorted names in
+    the training data. The name ``''`` stands for missing values. A listed name is not a missing value, e.g. a country
+    NA in CSV."""
     encoding: Literal["one_hot", "index"] = "one_hot"
-    """A feature among categories becomes one value for each name, 0 or 1; or the index of its name."""
+    """Whether a feature among categories becomes a value 0 or 1 for each name, or the index of its name."""
     unknown: Literal["error", "ignore"] = "error"
-    """A value of a feature among categories that is none of them: error, or ignore (it becomes zeros, which needs
-    ``one_hot``)."""
+    """Treatment of unknown categories of a feature: error, or ignore (read them as zeros, which needs ``one_hot``)."""
     texts: dict[str, TextConf] = KeyField(default={})
-    """Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The vocabulary
-    is learned from the training data, and kept in checkpoints."""
+    """Columns of a table whose values are texts, and their encoding: ``{text: {length: 64}}``. The vocabulary is
+    learned from the training data, and kept in checkpoints."""
     numbers: dict[str, NumberConf] = KeyField(default={})
-    """Columns of a table whose numbers are texts, and how these are written: ``{price: {thousands: ",", unit: "$"}}``.
-    Checkpoints keep it, and ``predict`` and ``serve`` read such texts, or numbers."""
+    """Columns of a table whose numbers are texts, and their form: ``{price: {thousands: ",", unit: "$"}}``. Checkpoints
+    keep it, and ``predict`` and ``serve`` read such texts, or numbers."""
     na_values: list[str] = KeyField(default=[])
-    """Words that mean a missing value in all columns of a table but texts, such as unknown. One that is listed in
-    ``categories`` is a name there."""
+    """Words that mean a missing value, such as unknown, in all columns of a table except texts. A word that
+    ``categories`` lists is a name there."""
     lags: LagsConf | None = None
-    """Earlier values of columns of a time series, which are made of the records before: ``{columns: load, n: 3}`` adds
+    """Earlier values of columns of a time series, taken from preceding records: ``{columns: load, n: 3}`` adds
     load_lag1 to load_lag3 to a table that lacks them."""
     header: bool | None = None
-    """Whether a CSV file begins with a line of column names; detected if not given. If it is false, the columns of a
-    table are called 1, 2, ... by their positions."""
+    """Whether a CSV file begins with a line of column names; detected if not given. If false, the columns of a table
+    are called 1, 2, ... by position."""
     quotes: bool | None = None
-    """Whether fields of a CSV table may be in double quotes. If it is false, a quote is a character of its field. If it
-    is not given, quoted texts of several lines are refused where each of their lines could be a record."""
+    """Whether fields of a CSV table may be in double quotes. If false, a quote is a character of its field. If not
+    given, quoted texts of several lines are refused where each of their lines could be a record."""
     charset: str = "utf-8"
-    """Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
+    """Encoding of a CSV table, by Python's name, such as latin-1; it must extend ASCII."""
 
     @property
     def spelling(self) -> Spelling:
-        """How numbers and missing values are written."""
+        """Form of numbers and words for missing values."""
         numbers = {name: form.model_dump() for name, form in self.numbers.items()}
         return Spelling.from_dict({"numbers": numbers, "na_values": self.na_values})
 
@@ -240,15 +239,15 @@ class TableOptions(NamedColumns):
     format: Literal["", "csv", "parquet", "jsonl", "whole"] = ""
     """``whole``: a JSON array of objects, or a sheet of Excel, held in memory. Detected by suffix or first bytes."""
     facts: dict[str, Any] | None = None
-    """What is known of the training data, `TableFacts.to_dict`, to read other data in the same way."""
+    """Facts of the training data, `TableFacts.to_dict`, to read other data the same way."""
     block_bytes: Size = BLOCK_BYTES
     """Approximate length of a block of CSV."""
     split: SplitConf | None = None
-    """Which of the records are read; by default all."""
+    """Part of the records that is read; by default all."""
     tolerant: bool = False
-    """Whether wrong records are to be skipped by a loader: opening then learns from the others."""
+    """Whether a loader skips wrong records; opening then learns from the others."""
     blank_texts: bool = False
-    """Whether a text that is missing or blank is read as an empty one, as ``predict`` does; else it has no value."""
+    """Whether a missing or blank text is read as an empty text, as ``predict`` does; else it is a missing value."""
     forecasts: list[float | str] | None = None
     """Predictions for the newest records of a series that lack their values, see `LagsConf.with_forecasts`."""
 
@@ -264,7 +263,7 @@ class TableStore(RangeStore):
     ----------
     url : str
         A CSV file with a header, a Parquet file, JSON lines, a pattern, or a directory of such files. Directories
-        ``key=value`` in it are columns; so are those above it, if they are named and not in the files.
+        ``key=value`` in it give columns; so do directories above it, if the columns are named and not in the files.
 
     Raises
     ------
@@ -280,7 +279,7 @@ class TableStore(RangeStore):
     suffixes: ClassVar[tuple[str, ...]] = WHOLE_SUFFIXES
     lists_files = True
     rounds_data = True
-    # as they are for all records, of which nothing is known
+    # defaults: all records, nothing known
     _split: SplitConf | None = None
     _of_key: Mapping[str, str] = MappingProxyType({})
     _chosen: Callable[[int, int], Rows] | None = None
@@ -308,7 +307,7 @@ class TableStore(RangeStore):
     def _use_files(self, files: Sequence[TableFile]) -> None:
         self._files = list(files)
         self._parts, self._compared = OpenParts(self._files, self._open_part), set[int]()
-        # of each file that was opened, what tells whether it is the same
+        # size and version of each file that was opened
         self._opened: dict[int, tuple[object, ...]] = {}
 
     def index(self) -> None:
@@ -321,7 +320,7 @@ class TableStore(RangeStore):
         self._spec = TableSpec.from_options(options)
         self._split = SplitConf(**options["split"]) if "split" in options else None
         key = self._split.key if self._split else ""
-        # the column that chooses the part, as it is written
+        # the column that determines the part, read as text
         self._of_key = {key: "string"} if key else {}
         self._chosen = self._split.rows if self._split and not key else None
         self._known = TableFacts.from_dict(options["facts"]) if options["facts"] else None
@@ -334,7 +333,7 @@ class TableStore(RangeStore):
             *self._of_key,
         }
         self._files[:] = with_outer_keys(self._files, named, lambda: self._parts(0).names)
-        # before a file is opened: one that is replaced meanwhile has another version
+        # before a file is opened, so that one that is replaced meanwhile has another version
         files = self._cache_files()
         if options["has_label"]:
             names = (*self._parts(0).names, *(name for name, _ in self._files[0].keys))
@@ -347,8 +346,8 @@ class TableStore(RangeStore):
         if index is None:
             runs = read_cached(files[1], runs_from) if files and self._format in LINES else None
             if files and runs is None and self._format in LINES:
-                # the files of a table are of about one size
-                refuse_scan(self._parts(0).source.size * len(self._files), partial(self._apart, files[1].name))
+                # the files of a table have about the same size
+                refuse_scan(self._parts(0).source.size * len(self._files), partial(self._scan_elsewhere, files[1].name))
             index = self._scan(runs)
             if files and sum(piece.run.length for piece in index.pieces) >= MIN_INDEXED_BYTES:
                 contents: dict[Path, Any] = {files[0]: index.to_dict()}
@@ -357,29 +356,29 @@ class TableStore(RangeStore):
                 write_cached(contents, self.url)
         self._use(index)
 
-    def _apart(self, name: str) -> TableScan:
-        """Return the scan of this table, to be done by other processes and kept in a file of this name."""
+    def _scan_elsewhere(self, name: str) -> TableScan:
+        """Return the scan of this table for other processes, which keep it in a file of this name."""
         options = {name: self.options[name] for name in PART_OPTIONS if name in self.options}
         part = partial(open_part, format=self._format, storage_options=self.storage_options, **options)
         files, folder = tuple(each.url for each in self._files), partial(_folder, self.storage_options)
         return TableScan(self.url, files, part, self._block_bytes, folder, name)
 
     def _add_lags(self, lags: LagsConf) -> None:
-        """Read the records of a table that has no lags as a table in memory that has them, from record `n` on."""
+        """Unless the table has the lags, replace it by a table in memory that has them, from record `n` on."""
         names = [*self._parts(0).names, *(name for name, _ in self._files[0].keys)]
         if not {*lags.names}.isdisjoint(names):
             return
         known = self._known.features if self._known else ()
         refuse_absent(self.url, names, [*(name for name in known if name not in lags.names), *lags.columns])
         form, others = self._format, ("number", "boolean", "string", "vector", "empty")
-        # dates in texts stay texts
+        # dates in text files stay texts
         wanted = {name: kind if kind in others or form not in LINES else "string" for name, kind in self._read_kinds()}
         tables = []
         for file in range(len(self._files)):
-            part, inside = self._parts(file), self._parts.in_file(file, wanted)
-            check_columns(part, form, inside, self._files[0].url, *wanted)
+            part = self._parts(file)
+            check_columns(part, form, self._parts.in_file(file, wanted), self._files[0].url, *wanted)
             for run in part.runs(GROUP_BYTES, 4 * len(wanted)):
-                data = part.fetch(run, inside)
+                data = self._parts.fetch(file, run, wanted)
                 table, place = self._parts.decode(file, run, wanted, data), part.place(run, data)
                 tables.append(self._spec.spelling.read(table, self._listed, place, self._spec.texts))
         predicted = {*lags.columns}.isdisjoint((*self._spec.label, *self._spec.target))
@@ -394,15 +393,14 @@ class TableStore(RangeStore):
         self._chosen = lambda first, n: (rows := of_part(first, n))[rows >= lags.n - first]
 
     def _read_kinds(self) -> Iterable[tuple[str, str]]:
-        """Return the kind in which each column is read: those of categories as they are written."""
+        """Return the kind in which each column is read; categories are strings."""
         kinds, _, _ = self._kinds()
         return (kinds | {name: "string" for name in self._spec.categories if name in kinds}).items()
 
     def _cache_files(self) -> tuple[Path, Path] | None:
-        """Return the paths of the index and of the runs in the cache: hashes of the table's URL, options and versions.
+        """Return the cache paths of index and runs: hashes of URL, options and versions.
 
-        The runs are the same for a part to train on and one to test on. Returns None if a file has no version, or
-        belongs to a dataset of one job.
+        Train and test parts share the runs. Returns None if a file has no version, or belongs to a dataset of one job.
         """
         if self.url.startswith(SCHEME):
             return None
@@ -424,23 +422,25 @@ class TableStore(RangeStore):
         options = {name: self.options[name] for name in PART_OPTIONS if name in self.options}
         options |= {"listed": self._listed, "spelling": self._spec.spelling}
         part = open_part(self._files[file].url, self._format, self.storage_options, **options)
-        # one that was closed meanwhile, as only some are kept open
-        found = (part.source.size, part.source.origin, getattr(part.source, "version", ""))
-        if self._opened.setdefault(file, found) != found:
+        # a file is opened again if it was closed, as only some are kept open
+        identity = (part.source.size, part.source.origin, getattr(part.source, "version", ""))
+        if self._opened.setdefault(file, identity) != identity:
             raise DataError(f"{part.url}: the file was replaced while it was read.")
         return part
 
     @functools.cached_property
     def _listed(self) -> dict[str, list[str]]:
-        """Return names of categories and classes that stand for missing values elsewhere, such as NA, by column."""
+        """Return names of categories and classes by column that read like missing values, such as NA."""
         facts = self.options.get("facts") or {}
         names = {**self.options.get("categories", {}), **facts.get("categories", {}), **dict(facts.get("labels", ()))}
         na_values = self._spec.spelling.na_values
         known = {*MISSING[1:], *na_values}
-        found = {column: [word for each in of if (word := plain_name(each)) in known] for column, of in names.items()}
-        # a text is what it is
-        found |= {column: list(na_values) for column in self._spec.texts}
-        return {column: words for column, words in found.items() if words}
+        words_by_column = {
+            column: [word for each in of if (word := plain_name(each)) in known] for column, of in names.items()
+        }
+        # no word is missing in a text
+        words_by_column |= {column: list(na_values) for column in self._spec.texts}
+        return {column: words for column, words in words_by_column.items() if words}
 
     def open_sources(self) -> Sequence[Bytes]:
         return self._parts.open_sources()
@@ -467,33 +467,33 @@ class TableStore(RangeStore):
         self._columns = self._wanted(index.kinds, index.facts.features)
 
     def _describe(self, index: TableIndex) -> tuple[TableColumn, ...]:
-        facts, found = index.facts, list[TableColumn]()
+        facts, columns = index.facts, list[TableColumn]()
         features, places = {*facts.features}, {name: i for i, name in enumerate(facts.names)}
         for name, kind in index.kinds.items():
             if name in features:
                 at = places[facts.values_of(name)[0]]
                 missing = str(self._spec.missing)
                 kind = "text" if name in facts.texts else kind
-                found.append(TableColumn(name, kind, "data", at, facts.categories.get(name, ()), missing))
+                columns.append(TableColumn(name, kind, "data", at, facts.categories.get(name, ()), missing))
             elif name in self._spec.target:
-                found.append(TableColumn(name, kind, "target", self._spec.target.index(name)))
+                columns.append(TableColumn(name, kind, "target", self._spec.target.index(name)))
             elif name and name == self._spec.weight:
-                found.append(TableColumn(name, kind, "weight"))
+                columns.append(TableColumn(name, kind, "weight"))
             elif name in self._spec.label:
-                found.append(TableColumn(name, kind, "label", self._spec.label.index(name), facts.classes_of(name)))
+                columns.append(TableColumn(name, kind, "label", self._spec.label.index(name), facts.classes_of(name)))
             else:
-                found.append(TableColumn(name, kind, is_index=name in index.numbering))
-        return tuple(found)
+                columns.append(TableColumn(name, kind, is_index=name in index.numbering))
+        return tuple(columns)
 
     # -- the scan --------------------------------------------------------------------------------------------------
 
     def _scan(self, runs: Runs | None) -> TableIndex:
-        """Find the blocks, unless the runs are known, and learn from the columns what no facts are given of."""
+        """Find the blocks, unless the runs are known, and learn the facts, unless they are given."""
         spec, known = self._spec, self._known
         kinds, part, names = self._kinds()
         if known:
             refuse_absent(self.url, kinds, known.features)
-            # a column may have values in the training data alone
+            # a column without values here may have had some in training
             kinds = {name: "number" if kind == "empty" else kind for name, kind in kinds.items()}
         elif absent := [name for name in spec.spelling.numbers if name not in kinds]:
             raise DataError(f"{self.url}: numbers has {absent[0]!r}, which is no column. {show_columns(kinds)}")
@@ -514,8 +514,10 @@ class TableStore(RangeStore):
         if empty := [name for name, width in widths.items() if not width]:
             raise DataError(f"{self.url}: column {empty[0]!r} has no values. Leave it out.")
         statistics = TableStatistics(self.url, spec, features, kinds, known, names, widths)
-        # the width of a record, as far as its categories are known
-        n_names = {name: len(found) for name, found in (known.categories if known else spec.categories).items()}
+        # values of a record, as far as its categories are known
+        n_names = {
+            name: len(known_names) for name, known_names in (known.categories if known else spec.categories).items()
+        }
         n_values = {**widths, **({} if spec.encoding == "index" else {name: n or 1 for name, n in n_names.items()})}
         row_bytes = 4 * sum(n_values.get(name, 1) for name in features)
         wanted = self._wanted(kinds, features)
@@ -533,25 +535,25 @@ class TableStore(RangeStore):
         wanted: Mapping[str, str],
         row_bytes: int,
     ) -> Iterator[TableBlock]:
-        """Learn from records; yield their places, with those that are to be skipped as wrong."""
+        """Learn from the records of pieces; yield the pieces with their counts, wrong records included."""
         threads = decode_threads() if fs.local_path(self._files[0].url) else io_threads(self._files[0].url)
 
         def read(piece: TableBlock) -> tuple[TableBlock, pa.Table | None, int]:
             return (piece, *self._read_piece(piece, wanted))
 
-        # parts of a large row group are decoded one after another
-        found = map_ahead(read, pieces, threads, GROUP_BYTES, lambda each: each.run.length + each.run.n * row_bytes)
-        for piece, table, n_bad in found:
+        # parts of a large row group are decoded in order
+        results = map_ahead(read, pieces, threads, GROUP_BYTES, lambda each: each.run.length + each.run.n * row_bytes)
+        for piece, table, n_bad in results:
             if table is not None:
                 piece = piece._replace(n=len(table) + n_bad, kept=statistics.add(table) + n_bad)
             yield piece
 
     def _read_piece(self, piece: TableBlock, wanted: Mapping[str, str]) -> tuple[pa.Table | None, int]:
-        """Return the rows of a piece that can be read, if any can, and the number of others."""
+        """Return the readable rows of a piece, if there are any, and the number of bad ones."""
         if not piece.kept:
             return None, 0
         try:
-            data = self._parts(piece.file).fetch(piece.run, self._parts.in_file(piece.file, wanted))
+            data = self._parts.fetch(piece.file, piece.run, wanted)
             try:
                 return self._table(piece, wanted, data), 0
             except DataError:
@@ -565,20 +567,18 @@ class TableStore(RangeStore):
             return None, piece.kept
 
     def _kinds(self) -> tuple[dict[str, str], TablePart, dict[str, tuple[str, ...]]]:
-        """Return the kind of each column, the first file with records, and the class names of labels that are numbers.
-
-        They are those of this file and the directories.
-        """
+        """Return the kind of each column, the first file with records, and its class names of numeric labels."""
         parts = (self._parts(file) for file in range(len(self._files)))
-        part, found = next(((part, kinds) for part in parts if (kinds := part.kinds)), (None, {}))
+        part, part_kinds = next(((part, kinds) for part in parts if (kinds := part.kinds)), (None, {}))
         if part is None:
             raise DataError(f"{self.url}: no records{' but the header' * (self._format == 'csv')}.")
-        kinds = dict(found)
+        kinds = dict(part_kinds)
         if not self._known:
             self._check_faults(part.faults, kinds)
         else:
-            # a text among numbers is found, and named, where its record is read
-            kinds |= {name: "number" for name in part.faults if kinds[name] == "string" and self._known.is_number(name)}
+            # an error for a text among numbers is raised when its record is read
+            numbers = filter(self._known.is_number, part.faults.keys() - self._spec.spelling.numbers.keys())
+            kinds |= {name: "number" for name in numbers if kinds[name] == "string"}
         for i, (key, _) in enumerate(self._files[0].keys):
             if key in kinds:
                 raise DataError(f"{self._files[0].url}: column {key!r} is also a directory {key}=....")
@@ -588,7 +588,7 @@ class TableStore(RangeStore):
         return kinds | dict.fromkeys(filter(part.is_text, named), "string"), part, names
 
     def _check_faults(self, faults: Mapping[str, str], kinds: Mapping[str, str]) -> None:
-        """Raise an error for a column that cannot be read as it is meant, if it is used or would be a feature."""
+        """Raise a `DataError` for a faulty column that is used, or would be a feature."""
         spec = self._spec
         for name, fault in faults.items():
             is_text = kinds[name] == "string"
@@ -600,7 +600,7 @@ class TableStore(RangeStore):
                 raise DataError(f"{self.url}: column {name!r}: {fault}")
 
     def _wanted(self, kinds: Mapping[str, str], features: Sequence[str]) -> dict[str, str]:
-        """Return the kind in which each column is read, with that of the key."""
+        """Return the kind in which each column is read, including the key of a split."""
         wanted = self._spec.read_kinds(kinds, features)
         for name in self._of_key:
             if wanted.get(name, "string") != "string" or kinds[name] not in KEYS:
@@ -608,7 +608,7 @@ class TableStore(RangeStore):
         return {**wanted, **self._of_key}
 
     def _runs(self, columns: Mapping[str, str], row_bytes: int, runs: Runs | None) -> Iterator[TableBlock]:
-        """Yield pieces that have all of their records that are of the part to read; with a key, that may be of it."""
+        """Yield the pieces of all files; with a key, all their records count as part of the split."""
         is_local = fs.local_path(self._files[0].url) is not None
         limit = max(DECODED_BYTES, min(DECODED_RECORDS * row_bytes, GROUP_BYTES))
         limit = self._block_bytes if self._format in LINES else limit
@@ -644,7 +644,7 @@ class TableStore(RangeStore):
 
     def fetch(self, block_id: int, again: bool = False) -> list[memoryview]:
         file, run, *_ = self._pieces[block_id]
-        data = self._parts(file).fetch(run, self._parts.in_file(file, self._columns), again)
+        data = self._parts.fetch(file, run, self._columns, again)
         self._check_file(file, self.blocks[block_id].crc is not None)
         self.verify_crc(block_id, *summed_bytes(self.ranges(block_id), data))
         return data
@@ -670,7 +670,7 @@ class TableStore(RangeStore):
         return self._spec.spelling.read(table, self._listed, self._place(piece, columns, data), self._spec.texts)
 
     def _rows(self, piece: TableBlock, keys: Callable[[], pa.Array]) -> Rows | None:
-        """Return which rows of a piece are of the part to read, None for all; ``keys`` returns the keys of all."""
+        """Return which rows of a piece are in the part to read, None for all; ``keys`` returns their keys."""
         if self._split and self._of_key:
             return self._split.of_keys(keys())
         return self._chosen(piece.first, piece.run.n) if self._chosen else None
@@ -679,10 +679,10 @@ class TableStore(RangeStore):
         return key_texts(whole(table.column(next(iter(self._of_key)))))
 
     def _keys(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Array:
-        """Return the keys of all rows of a piece, of which some may be bad: null where they cannot be read."""
-        # of lines, other values may be what is bad
-        is_apart = self._format in LINES and self._of_key.keys() <= {*self._parts(piece.file).names}
-        rows = self._parts.rows(piece.file, piece.run, self._of_key if is_apart else columns, data)
+        """Return the keys of all rows of a piece with bad rows; null where they cannot be read."""
+        # in lines of text, the key may be readable although other values are bad
+        is_readable_alone = self._format in LINES and self._of_key.keys() <= {*self._parts(piece.file).names}
+        rows = self._parts.rows(piece.file, piece.run, self._of_key if is_readable_alone else columns, data)
         good, bad = bisect_rows(piece.run.n, lambda first, stop: self._keys_of(rows(first, stop)))
         parts = sorted([*good, *((row, pa.nulls(1, pa.string())) for row in bad)], key=operator.itemgetter(0))
         return pa.concat_arrays([part for _, part in parts])
@@ -690,9 +690,9 @@ class TableStore(RangeStore):
     def _some_rows(
         self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]
     ) -> tuple[int, Callable[[int, int], pa.Table]]:
-        """Return for a piece that cannot be decoded how many rows of it are of the part to read, and some of these.
+        """Return the number of rows of a bad piece in the part to read, and a function to read them.
 
-        The latter by a function: first, stop -> rows; it raises if one is bad.
+        The function maps (first, stop) to rows, and raises an error if one is bad.
         """
         rows, place = self._parts.rows(piece.file, piece.run, columns, data), self._place(piece, columns, data)
         chosen = self._rows(piece, lambda: self._keys(piece, columns, data))
@@ -708,7 +708,7 @@ class TableStore(RangeStore):
         return piece.run.n if chosen is None else len(chosen), read
 
     def _place(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> Callable[[int], str]:
-        """Return a function: row of a piece -> its place in the file, for errors."""
+        """Return a function that maps a row of a piece to its place in the file, for errors."""
         place = self._parts(piece.file).place(piece.run, data)
         chosen = functools.cache(lambda: self._rows(piece, lambda: self._keys(piece, columns, data)))
         return lambda row: place(row if (rows := chosen()) is None else int(rows[row]))
@@ -716,7 +716,7 @@ class TableStore(RangeStore):
     def read_texts(self, block_id: int, names: Sequence[str]) -> dict[str, pa.Array]:
         """Return the values of columns of strings, without missing ones."""
         piece, kinds = self._pieces[block_id], dict.fromkeys([*names, *self._of_key], "string")
-        data = self._parts(piece.file).fetch(piece.run, self._parts.in_file(piece.file, kinds))
+        data = self._parts.fetch(piece.file, piece.run, kinds)
         table = self._table(piece, kinds, data)
         texts = {name: as_texts(whole(table.column(name))) for name in names}
         return {name: values.filter(pa.array(~missing_of(values))) for name, values in texts.items()}
@@ -726,7 +726,7 @@ class TableStore(RangeStore):
         (n, rows), place = self._some_rows(piece, self._columns, data), self._place(piece, self._columns, data)
 
         def encode(first: int, stop: int) -> Arrays:
-            # places take a while to find, and only those of single rows are shown
+            # places are slow to find, and only shown for single rows
             where = (lambda _: place(first)) if stop - first == 1 else str
             return self._encoder.encode(rows(first, stop), where)
 
@@ -736,14 +736,14 @@ class TableStore(RangeStore):
         arrays = {name: np.concatenate([part[name] for _, part in parts]) for name in self.schema}
         if _length(arrays) != piece.kept:
             raise DataError(f"{self.url}, block {block_id}: changed since it was opened.")
-        # records that are left out have no place
+        # records that are left out have no row
         places = np.cumsum([0, *(_length(part) for _, part in parts)]).tolist()
         return arrays, {at: bad[row] for at, (row, _) in zip(places, parts, strict=False) if row in bad}
 
     # -- the manifest ------------------------------------------------------------------------------------------
 
     def _known_runs(self, line: int) -> Runs | None:
-        """Return the runs of a single file, whose first record is in a ``line``, that a manifest has; None without."""
+        """Return the runs in the manifest of a file whose records begin at ``line``; None without a manifest."""
         blocks, runs = self.manifest_blocks(), list[RecordRun]()
         for block in blocks:
             runs.append(RecordRun(block.offset, block.length, block.n, line))
@@ -756,7 +756,7 @@ class TableStore(RangeStore):
         return find_manifest(self.url, self.backend_name(), self._files[0].url, n_bytes, self.storage_options)
 
     def manifest_info(self) -> dict[str, Any]:
-        # of several files, the length of each is compared
+        # the lengths of several files are compared one by one
         n_bytes = file_bytes(self._parts(0).source) if len(self._files) == 1 else 0
         return {"bytes": n_bytes, **self.chosen_block_options()}
 
@@ -773,17 +773,17 @@ class TableStore(RangeStore):
         return FileSum(name_of(source.url, self.url), file_bytes(source), rest)
 
     def check_rest(self, manifest: Manifest) -> None:
-        """Do nothing: there may be many files, and each is compared with the first block that is read from it."""
+        """Do nothing: there may be many files, so each is compared when its first block is read."""
 
     def _check_file(self, file: int, has_manifest: bool) -> None:
-        """Compare what is in no block of a file with the manifest, once."""
+        """Compare the bytes of a file outside all blocks with the manifest, once."""
         if has_manifest and file not in self._compared and self.manifest is not None:
             self.manifest.check_rest(self._files[file].url, self._file_sum(file))
             self._compared.add(file)
 
     def named_error(self, block_id: int, error: Exception) -> DataError:
         place = str(error).removeprefix(self.blocks[block_id].file)
-        # a line says more than a block
+        # a line is more exact than a block
         if isinstance(error, DataError) and place.startswith((", line", ", row group")):
             return error
         return super().named_error(block_id, error)

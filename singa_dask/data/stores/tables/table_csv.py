@@ -43,18 +43,18 @@ from singa_dask.lazy import LazyModule
 
 pc = LazyModule("pyarrow.compute")
 
-# records that are looked at for decimal commas
+# number of records in which decimal commas are detected
 SHOWN_ROWS = 1000
-# words among numbers that are named
+# maximum number of words among numbers that an error names
 MAX_WORDS = 8
 TYPES = {"number": pa.float64(), "boolean": pa.bool_(), "string": pa.string(), "empty": pa.float64()}
 
 
 class CsvPart(TablePart):
-    """A CSV file with a header, as it is or gzipped; of a gzipped one all is held in memory.
+    """A CSV file with a header; a gzipped one is held in memory.
 
-    Kinds are those of the first ``block_bytes``; a column without a value there is taken for one of numbers. If wrong
-    records are to be skipped, so is a column most of whose values are numbers.
+    Kinds are detected in the first ``block_bytes``; a column without values there is numeric. If wrong records are
+    skipped, a column is numeric if most of its values are numbers.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class CsvPart(TablePart):
         return {name: "number" if kind == "empty" and not is_all else kind for name, kind in kinds.items()}
 
     def _chunks(self) -> Iterator[memoryview]:
-        """Read the file in chunks, when they are needed."""
+        """Read the file in chunks, lazily."""
         size = self.source.size
         for offset in range(self._header.start, size, self._block_bytes):
             yield self.source.scan(offset, min(self._block_bytes, size - offset))
@@ -155,17 +155,17 @@ class CsvPart(TablePart):
         return parse_columns(text, self._header, types, list(kinds), listed=self._listed, na_values=self._na_values)
 
     def _refuse_escapes(self, text: bytes, run: RecordRun) -> None:
-        """Refuse quotes within quotes that are escaped by a backslash: their records would be cut elsewhere."""
+        """Refuse quotes that are escaped by a backslash, as records would end at the wrong place."""
         separator = re.escape(self._header.separator.encode())
-        # one byte is found much faster than two
-        if b"\\" in text and b'\\"' in text and (found := re.search(rb'\\"(?![\r\n"]|%b|\Z)' % separator, text)):
+        # one byte is escape much faster than two
+        if b"\\" in text and b'\\"' in text and (escape := re.search(rb'\\"(?![\r\n"]|%b|\Z)' % separator, text)):
             raise DataError(
-                f"{self._place(text, run, found.start())}: a quote that is escaped by a backslash, as Spark, Hive and "
+                f"{self._place(text, run, escape.start())}: a quote that is escaped by a backslash, as Spark, Hive and "
                 'MySQL write it. Write it doubled, "", in Spark by the option escape=\'"\', or write Parquet.'
             )
 
     def _refuse_joined(self, text: bytes, run: RecordRun) -> None:
-        """Refuse quotes that join records: what they quote ends within a field, or each line could be a record."""
+        """Refuse quotes that join lines if they end within a field, or each line could be a record."""
         if text.count(b"\n") <= run.n:
             return  # each record is a line
         data, separator = np.frombuffer(text, np.uint8), self._header.separator.encode()
@@ -189,7 +189,7 @@ class CsvPart(TablePart):
             raise DataError(f"{self._place(text, run, several[0][0])}: {fault}. {either}.", remedy=remedy)
 
     def _refuse_header(self, table: pa.Table, text: bytes, run: RecordRun) -> None:
-        """Refuse a record that is the header: files were joined."""
+        """Refuse a record that repeats the header, as in concatenated files."""
         form = self._header.separator, self._header.charset, self._header.quotes
         same = [pc.fill_null(pc.equal(table.column(name), name), False) for name in table.column_names]
         for row in np.flatnonzero(functools.reduce(np.logical_and, same, True)):
@@ -201,9 +201,9 @@ class CsvPart(TablePart):
                 )
 
     def written(self, run: RecordRun, names: Sequence[str]) -> dict[str, pa.Array]:
-        """Return columns of a run as strings as they are written, with blanks and words for missing values.
+        """Return columns of a run as strings, with blanks and words for missing values as in the file.
 
-        None are returned if fields begin with blanks before quotes, which only are quotes without these.
+        Empty if blanks precede the quotes of a field.
         """
         text, types = bytes(self.source.read(run.offset, run.length)), dict.fromkeys(names, pa.string())
         listed = dict.fromkeys(names, MISSING)
@@ -235,7 +235,9 @@ class CsvPart(TablePart):
         wrong = self.find_wrong(text, numbers)
         if wrong is None:
             return DataError(f"{self.url}, lines from {run.line} on: {str(error).rstrip('.')}.")
-        row, fault = wrong
+        return self._wrong_record(text, run, *wrong)
+
+    def _wrong_record(self, text: bytes, run: RecordRun, row: int, fault: FaultError) -> DataError:
         return DataError(f"{self._line(text, run, row)}{fault}.", remedy=fault.remedy)
 
     def find_wrong(self, text: bytes, numbers: Sequence[str]) -> tuple[int, FaultError] | None:
@@ -256,5 +258,5 @@ class CsvPart(TablePart):
 
 
 def _whole_bytes(data: memoryview) -> bytes:
-    """Return bytes, without a copy of those that were read from a remote file."""
+    """Return a memoryview as bytes, without a copy if it is of a whole bytes object."""
     return data.obj if isinstance(data.obj, bytes) and len(data.obj) == len(data) else bytes(data)

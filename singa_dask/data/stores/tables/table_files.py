@@ -1,4 +1,4 @@
-"""Files of a table, as pandas, Spark, Dask and Hive write them: which they are, and their format.
+"""The files of a table that pandas, Spark, Dask or Hive wrote, and their format.
 
 Names of directories ``key=value`` give columns.
 """
@@ -35,43 +35,43 @@ DIGITS = re.compile(r"(\d+)")
 
 
 class TableFile(NamedTuple):
-    """A file, and the columns that the names of its directories give: name and value, None for no value."""
+    """A file, and name and value of the columns that its directories give; None for a missing value."""
 
     url: str
     keys: tuple[tuple[str, str | None], ...] = ()
 
 
 def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]:
-    """Return the files of a table, in order: names are sorted, numbers in them by their value.
+    """Return the files of a table, sorted by name, with numbers in names by value.
 
-    In a directory, names that begin with ``_`` or ``.``, README.md and empty files are left out; directories
-    ``key=value`` in it, or that a pattern matches, give columns. For those above it see `with_outer_keys`.
+    In a directory, names that begin with ``_`` or ``.``, README.md and empty files are left out. Directories
+    ``key=value`` in it, or that a pattern matches, give columns. For directories above it see `with_outer_keys`.
 
     Raises
     ------
     DataError
-        There are none, or the directory is not complete.
+        There are none, or the directory is incomplete.
     """
     if is_pattern(url, storage_options):
-        found = [TableFile(each) for each in sorted(shard_urls(url, storage_options), key=_natural)]
-        given = url.split("/")
-        return _alike(url, [TableFile(each.url, _keys(each.url, given)) for each in found])
+        files = [TableFile(each) for each in sorted(shard_urls(url, storage_options), key=_natural)]
+        pattern_parts = url.split("/")
+        return _alike(url, [TableFile(each.url, _keys(each.url, pattern_parts)) for each in files])
     if not fs.exists(url, storage_options):
         raise DataError(f"{url}: no such file or directory.")
     if not fs.is_dir(url, storage_options):
         return [TableFile(url)]
     saved = saved_files(url, fs.ls(url, storage_options), storage_options)
-    found = [TableFile(each) for each in saved] or _inside(url.rstrip("/"), (), storage_options)
-    if not found:
+    files = [TableFile(each) for each in saved] or _inside(url.rstrip("/"), (), storage_options)
+    if not files:
         raise DataError(f"{url}: no files of a table in this directory.")
-    check_splits(url, [each.url for each in found], is_dir=True)
-    return _alike(url, found)
+    check_splits(url, [each.url for each in files], is_dir=True)
+    return _alike(url, files)
 
 
 def with_outer_keys(
     files: Sequence[TableFile], wanted: Collection[str], names: Callable[[], Collection[str]]
 ) -> list[TableFile]:
-    """Return files with the columns that directories above the table give, if they are wanted and not in the files.
+    """Return files with the wanted columns that only directories above the table give.
 
     So a directory of a partitioned table, or a file in it, is read as the whole table is.
 
@@ -79,24 +79,22 @@ def with_outer_keys(
     ----------
     files : sequence of TableFile
     wanted : collection of str
-        Columns that are named by whoever reads the table.
+        Columns that the caller names.
     names : callable
         () -> the columns in the files; only called if a directory gives one that is wanted.
     """
-    outer = [dict(_keys(each.url, ())) for each in files]
-    known = [name for name, _ in files[0].keys]
-    given = [name for name in outer[0] if name in wanted and name not in known and all(name in each for each in outer)]
-    given = [name for name in given if name not in names()] if given else []
+    outer = [outer_keys(each) for each in files]
+    added = [name for name in outer[0] if name in wanted and all(name in each for each in outer)]
+    added = [name for name in added if name not in names()] if added else []
     return [
-        each._replace(keys=(*((name, keys[name]) for name in given), *each.keys))
+        each._replace(keys=(*((name, keys[name]) for name in added), *each.keys))
         for each, keys in zip(files, outer, strict=True)
     ]
 
 
-def outer_names(files: Sequence[TableFile]) -> list[str]:
-    """Return the columns that directories above a table give."""
-    known = dict(files[0].keys)
-    return [name for name, _ in _keys(files[0].url, ()) if name not in known]
+def outer_keys(file: TableFile) -> dict[str, str | None]:
+    """Return the columns that directories above the table of a file give, with their values."""
+    return {name: value for name, value in _keys(file.url, ()) if name not in dict(file.keys)}
 
 
 def _alike(url: str, files: list[TableFile]) -> list[TableFile]:
@@ -109,7 +107,7 @@ def _alike(url: str, files: list[TableFile]) -> list[TableFile]:
 
 
 def _keys(url: str, others: Collection[str]) -> tuple[tuple[str, str | None], ...]:
-    """Return the columns that the directories of a file give, but those of ``others``."""
+    """Return the columns that the directories of a file give, without ``others``."""
     return tuple(_key(name) for name in url.split("/")[:-1] if "=" in name and name not in others)
 
 
@@ -124,7 +122,7 @@ def _inside(url: str, keys: tuple[tuple[str, str | None], ...], storage_options:
     refuse_lake(url, entries, storage_options)
     if UNFINISHED in entries:
         raise DataError(f"{url}: has a directory {UNFINISHED}: a job that writes it has not ended, or has failed.")
-    found: list[TableFile] = []
+    files: list[TableFile] = []
     for name in sorted(entries, key=_natural):
         place, (is_folder, n_bytes) = fs.join(url, name), entries[name]
         if name[0] in "._":
@@ -133,10 +131,10 @@ def _inside(url: str, keys: tuple[tuple[str, str | None], ...], storage_options:
             if "=" not in name or len(keys) == MAX_DEPTH:
                 how = name_sets(url, storage_options) or "Expected files, or directories named key=value."
                 raise DataError(f"{place}: a directory in a table. {how}")
-            found += _inside(place, (*keys, _key(name)), storage_options)
+            files += _inside(place, (*keys, _key(name)), storage_options)
         elif n_bytes and name != README:
-            found.append(TableFile(place, keys))
-    return found
+            files.append(TableFile(place, keys))
+    return files
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -147,10 +145,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 def format_of(files: Sequence[TableFile], storage_options: fs.Options = None) -> str:
     """Return ``csv``, ``parquet``, ``jsonl``, or ``whole`` for files that are read as a whole.
 
-    Raises
-    ------
-    DataError
-        A file is neither, or the files differ.
+    Raises a `DataError` if a file has another format, or the files differ.
     """
     first = _format(files[0].url, storage_options)
     for each in files[1:]:
@@ -185,7 +180,7 @@ def kind_of_key(files: Sequence[TableFile], i: int) -> str:
 
 
 def with_keys(table: pa.Table, file: TableFile, wanted: Mapping[str, str]) -> pa.Table:
-    """Return the rows of a file with the columns that its directories give, of those that are wanted."""
+    """Return the rows of a file with the wanted columns that its directories give."""
     keys = dict(file.keys)
     for name in wanted.keys() & keys.keys():
         kind = pa.float64() if wanted[name] == "number" else pa.string()

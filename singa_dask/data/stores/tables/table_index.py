@@ -1,4 +1,4 @@
-"""The index of a table: kinds of its columns, where its blocks are, and what was learned; kept in the cache."""
+"""The index of a table: kinds of columns, places of blocks, and learned facts; kept in the cache."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 # shorter tables are scanned each time they are opened
 MIN_INDEXED_BYTES = 1 << 16
-# raise it when the same files give another index
+# increase it when the index of the same files changes
 INDEX_VERSION = 4
 MAX_INDICES = 1000
 
@@ -37,9 +37,9 @@ class TableBlock(NamedTuple):
     first : int
         Number of its first record in the table.
     n : int
-        Number of records that are of the part to read.
+        Number of records in the part to read.
     kept : int
-        Number of these that are not left out for missing values.
+        Number of these records that are not left out for missing values.
     """
 
     file: int
@@ -51,7 +51,7 @@ class TableBlock(NamedTuple):
 
 @dataclass(frozen=True)
 class TableIndex:
-    """What a pass over a table has found.
+    """Result of a pass over a table.
 
     Attributes
     ----------
@@ -69,10 +69,10 @@ class TableIndex:
     facts: TableFacts
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> TableIndex:
+    def from_dict(cls, described: Mapping[str, Any]) -> TableIndex:
         """Return the index that `to_dict` described."""
-        pieces = tuple(TableBlock(file, RecordRun(*run), *counts) for file, run, *counts in found["pieces"])
-        return cls(found["kinds"], tuple(found["numbering"]), pieces, TableFacts.from_dict(found["facts"]))
+        pieces = tuple(TableBlock(file, RecordRun(*run), *counts) for file, run, *counts in described["pieces"])
+        return cls(described["kinds"], tuple(described["numbering"]), pieces, TableFacts.from_dict(described["facts"]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the index as a dictionary for JSON."""
@@ -88,30 +88,30 @@ Found = TypeVar("Found")
 Runs = Mapping[int, Sequence[RecordRun]]
 
 
-def runs_from(found: Sequence[Sequence[int]]) -> Runs:
-    """Return the runs of each file that JSON has."""
+def runs_from(rows: Sequence[Sequence[int]]) -> Runs:
+    """Return the runs of each file, given those in the cache."""
     runs = defaultdict[int, list[RecordRun]](list)
-    for file, *run in found:
+    for file, *run in rows:
         runs[file].append(RecordRun(*run))
     if not runs:
         raise ValueError("no runs")
     return runs
 
 
-def read_cached(file: Path, made: Callable[[Any], Found]) -> Found | None:
-    """Return what a file in the cache holds; None if it is missing or damaged."""
+def read_cached(file: Path, convert: Callable[[Any], Found]) -> Found | None:
+    """Return the converted content of a file in the cache; None if it is missing or damaged."""
     try:
-        found = made(json.loads(file.read_bytes()))
+        content = convert(json.loads(file.read_bytes()))
     except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
         logger.debug("%s: no index can be read: %s: %s", file, type(error).__name__, error)
         return None
     with contextlib.suppress(OSError):
         os.utime(file)
-    return found
+    return content
 
 
 def write_cached(contents: Mapping[Path, Any], table: str) -> None:
-    """Write files in the cache, and delete those that were not used for longest; an error is only logged."""
+    """Write files in the cache, and delete the least recently used ones; an error is only logged."""
     folder = next(iter(contents)).parent
     try:
         # names of columns and classes may be confidential

@@ -19,7 +19,7 @@ from singa_dask.data.stores.blocks import BLOCK_BYTES, cut_lines
 from singa_dask.data.stores.tables.json_text import after_mark, load_object, parse_lines
 from singa_dask.data.stores.tables.table_part import TablePart
 from singa_dask.data.types import RecordRun
-from singa_dask.errors import DataError, FaultError, Remedy
+from singa_dask.errors import DataError, FaultError, Remedy, data_error
 from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.fs.sources import Range
 from singa_dask.lazy import LazyModule
@@ -31,9 +31,9 @@ KINDS = {"string": pa.string(), "boolean": pa.bool_(), "vector": pa.list_(pa.flo
 
 
 class JsonPart(TablePart):
-    """A file of JSON lines as a table, gzipped or not: keys are columns, and a key that a line lacks has no value.
+    """A file of JSON lines as a table, gzipped or not: keys are columns; a missing key is a missing value.
 
-    Columns and their kinds are those of the first ``block_bytes``; if wrong records are to be skipped, a column has the
+    Columns and their kinds are detected in the first ``block_bytes``. If wrong records are skipped, a column has the
     kind of most of its values there.
     """
 
@@ -60,7 +60,7 @@ class JsonPart(TablePart):
 
     @property
     def kinds(self) -> dict[str, str]:
-        return {name: column_kind(found) for name, found in self._types.items()}
+        return {name: column_kind(kind) for name, kind in self._types.items()}
 
     def width(self, column: str) -> int:
         table = parse_lines(self._first, self._schema({column: "vector"}))
@@ -68,11 +68,18 @@ class JsonPart(TablePart):
         return int(next(iter(lengths), 0))
 
     def _schema(self, kinds: Mapping[str, str]) -> pa.Schema:
-        """Return the types of columns; what is wanted as strings may be numbers or booleans, which are read as such."""
+        """Return the types of columns; wanted as strings, numbers and booleans keep their type."""
         types = {name: KINDS.get(kind, pa.float64()) for name, kind in kinds.items()}
-        given = {name: found for name, found in self._types.items() if column_kind(found) in ("number", "boolean")}
+        stored_types = {
+            name: arrow_type
+            for name, arrow_type in self._types.items()
+            if column_kind(arrow_type) in ("number", "boolean")
+        }
         return pa.schema(
-            {name: given.get(name, found) if found == pa.string() else found for name, found in types.items()}
+            {
+                name: stored_types.get(name, arrow_type) if arrow_type == pa.string() else arrow_type
+                for name, arrow_type in types.items()
+            }
         )
 
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
@@ -95,13 +102,13 @@ class JsonPart(TablePart):
         return table.select(list(kinds))
 
     def _without_words(self, text: bytes) -> bytes:
-        """Return lines with null in place of words for missing values, which columns of numbers could not hold."""
+        """Replace words for missing values by null, so that columns of numbers can be parsed."""
         words = {
             json.dumps(word, ensure_ascii=is_ascii).encode() for word in self._na_values for is_ascii in (False, True)
         }
         lines = text.split(b"\n")
-        found = [i for i, line in enumerate(lines) if any(word in line for word in words)]
-        for i in found:
+        with_words = [i for i, line in enumerate(lines) if any(word in line for word in words)]
+        for i in with_words:
             with contextlib.suppress(ValueError):
                 record = load_object(lines[i])
                 for key, value in record.items():
@@ -127,8 +134,7 @@ class JsonPart(TablePart):
         for line, record in enumerate(text.split(b"\n"), run.line):
             table = parse_lines(record, schema)
             if table is None or len(table) != 1:
-                fault = _fault_of(record, schema)
-                return DataError(f"{self.url}, line {line}: {fault}.", remedy=fault.remedy)
+                return data_error(f"{self.url}, line {line}", _fault_of(record, schema))
         return DataError(f"{self.url}, lines from {run.line} on: columns with values of several kinds.")
 
     def place(self, run: RecordRun, data: Sequence[memoryview]) -> Callable[[int], str]:
@@ -136,24 +142,24 @@ class JsonPart(TablePart):
 
 
 def _types_of(text: bytes) -> dict[str, pa.DataType]:
-    """Return the type of each column: of all values, or if they differ, or lines are wrong, of most values."""
+    """Return the type of each column; if values differ, or lines are wrong, the type of most values."""
     table = parse_lines(text, None)
     if table is not None:
         types = dict(zip(table.schema.names, table.schema.types, strict=True))
-        # integers that are no int64 keep their digits, which may be the name of a category
+        # integers beyond int64 keep their digits, as they may be names of categories
         floats = [name for name, kind in types.items() if kind == pa.float64()]
         for name in [name for name in floats if 2.0**63 <= (pc.max(table[name]).as_py() or 0) <= 2.0**64]:
             if parse_lines(text, pa.schema({name: pa.uint64()})) is not None:
                 types[name] = pa.uint64()
         return types
-    found = defaultdict[str, dict[str, list[Any]]](dict)
+    values_by_kind = defaultdict[str, dict[str, list[Any]]](dict)
     for line in text.split(b"\n"):
         with contextlib.suppress(ValueError):
             for key, value in load_object(line).items():
-                found[key].setdefault(column_kind(_type_of([value])), []).append(value)
+                values_by_kind[key].setdefault(column_kind(_type_of([value])), []).append(value)
     return {
         key: _type_of(max(kinds.values(), key=lambda each: (each[0] is not None, len(each))))
-        for key, kinds in found.items()
+        for key, kinds in values_by_kind.items()
     }
 
 
@@ -170,21 +176,21 @@ def _kind_of(kind: pa.DataType) -> str:
 
 
 def _fault_of(line: bytes, schema: pa.Schema) -> FaultError:
-    """Return why a line is no record of columns of such types."""
+    """Return why a line does not fit a schema."""
     try:
-        found = load_object(line)
+        record = load_object(line)
     except ValueError as error:
         return FaultError(str(error))
     for name, wanted in zip(schema.names, schema.types, strict=True):
-        kind, value = _kind_of(wanted), found.get(name)
+        kind, value = _kind_of(wanted), record.get(name)
         if isinstance(value, int | float) and abs(value) > sys.float_info.max:
             return FaultError(f"column {name!r}: {value!r:.40} does not fit in a float of 32 bits")
         if value is not None and _kind_of(_type_of([value])) != kind:
-            said = f"column {name!r} is {value!r:.40}, expected a {kind}, as in most of the first lines"
+            message = f"column {name!r} is {value!r:.40}, expected a {kind}, as in most of the first lines"
             if kind != "number" or not isinstance(value, str):
-                return FaultError(said)
+                return FaultError(message)
             remedy = Remedy("na_values", f"Set na_values: [{value:.40}]", (f"{value:.40}",))
-            return FaultError(f"{said}. {remedy.text} if it means a missing value", remedy)
+            return FaultError(f"{message}. {remedy.text} if it means a missing value", remedy)
     return FaultError(
         "a key occurs twice, or a text is not Unicode, or a number is no integer as those of the first lines"
     )

@@ -1,4 +1,4 @@
-"""LinesPart: a file of lines of numbers as a table, whose columns are known by their places, the label first."""
+"""LinesPart: a file of lines of numbers as a table; columns have positions, the label is first."""
 
 from __future__ import annotations
 
@@ -45,25 +45,24 @@ class LinesPart(CsvPart):
     """A file of lines of numbers with separators between them; blanks around separators are ignored.
 
     If the first line has no separator, blanks separate numbers. A separator that contains a blank allows both in one
-    line. Two separators in a row, or one at the end of a line, make an empty field, which is an error: no number is
-    missing. Empty lines do not count.
+    line. Two separators in a row, or one at the end of a line, make an empty field, which is an error. Empty lines are
+    ignored.
 
     Parameters
     ----------
     url : str
     storage_options : mapping, optional
     has_label : bool
-        The first number of a line is a label.
+        Whether the first number of a line is a label.
     shape : sequence of int
         Shape of the numbers of a line without the label; empty for as many as the first line has.
     **options
-        ``separator``, of which each character separates two numbers; ``header``, whether the first line has the names
-        of the columns, by default detected; ``block_bytes``.
+        See `TextOptions`: ``separator``, ``header``, ``block_bytes``.
 
     Attributes
     ----------
     titles : tuple of str
-        Names of the columns in the first line, empty if it is a record.
+        Names of the columns in the first line; empty if it is a record.
     first_line : int
         Line of the first record.
 
@@ -163,7 +162,7 @@ class LinesPart(CsvPart):
         return cut_records(self.url, chunks, self._header, self._size)
 
     def numbers(self, run: RecordRun, data: memoryview) -> npt.NDArray[np.float64] | None:
-        """Return the numbers of a run, (n, columns); None if one of its records is invalid, or may be."""
+        """Return the numbers of a run, (n, columns); None if one of its records may be invalid."""
         text, n = self._plain(bytes(data)), len(self.names)
         if text.startswith(BOM):
             return None
@@ -181,7 +180,7 @@ class LinesPart(CsvPart):
             if len(table) != run.n:
                 return None
             rows = np.stack([column.to_numpy() for column in table.columns], axis=1)
-        # nan is no number, either
+        # false for nan
         is_right = max(-rows.min(), rows.max()) <= LARGEST and (not self._has_label or _are_labels(rows[:, 0]))
         return rows if is_right else None
 
@@ -189,8 +188,7 @@ class LinesPart(CsvPart):
         text = bytes(data[0])
         # nan would be parsed
         if wrong := self.find_wrong(text, self.names):
-            row, fault = wrong
-            raise DataError(f"{self._line(text, run, row)}{fault}.", remedy=fault.remedy)
+            raise self._wrong_record(text, run, *wrong)
         return super().decode(run, kinds, data)
 
     def find_wrong(self, text: bytes, numbers: Sequence[str]) -> tuple[int, FaultError] | None:
@@ -216,7 +214,7 @@ class LinesPart(CsvPart):
             text = self._quoted.sub(rb" \1 ", text)
         if len(self._hard) > 1:
             text = text.translate(bytes.maketrans(self._hard, self._hard[:1] * len(self._hard)))
-        # of a line of blanks something has to stay
+        # a blank line stays a line
         return text if self._exact else b"\n".join(self._spaced(line) or line for line in text.split(b"\n"))
 
     def _spaced(self, line: bytes) -> bytes:
@@ -230,12 +228,9 @@ def _are_labels(values: npt.NDArray[np.float64]) -> bool:
 
 
 def _is_header(where: str, fields: Sequence[str]) -> bool:
-    """Return whether a first line has the names of columns: no numbers, or numbers that count the columns.
+    """Return whether a first line has column names: no numbers, or numbers that count the columns.
 
-    Raises
-    ------
-    DataError
-        It could be a header, or a record with invalid fields.
+    Raises a `DataError` if it could be a header, or a record with invalid fields.
     """
     names = [field for field in fields if not NUMBER.fullmatch(field)]
     numbers = [field for field in fields if NUMBER.fullmatch(field)]

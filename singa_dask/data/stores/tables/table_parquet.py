@@ -27,9 +27,9 @@ from singa_dask.lazy import LazyModule
 
 pc = LazyModule("pyarrow.compute")
 
-# kinds of columns of bytes, which may be texts
+# kinds of columns of bytes, which may be UTF-8
 BYTES = ("binary", "large_binary")
-# rows that are read at a time to find a vector
+# rows that are read at a time to find the first value
 WIDTH_ROWS = 64
 # rows of a row group that are decoded at a time
 BATCH_ROWS = 1 << 13
@@ -81,7 +81,7 @@ class ParquetPart(TablePart):
         return int(pc.list_value_length(values)[0].as_py()) if len(values) else 0
 
     def _first_values(self, column: str) -> pa.Array:
-        """Return the first values of a column, without missing ones."""
+        """Return the first values of a column that are not missing."""
         try:
             for batch in self._groups.reader().batches([column], WIDTH_ROWS):
                 if len(values := batch.column(0).drop_null()):
@@ -94,7 +94,7 @@ class ParquetPart(TablePart):
         size = max(1, block_bytes // max(row_bytes, 1))
         for i, (start, stop) in enumerate(zip(self._starts, self._starts[1:], strict=False)):
             offset, length = self._groups.extent(i)
-            # to decode a row group in parts costs more than a block that is somewhat larger
+            # decoding a row group in parts costs more than a somewhat larger block
             rows = size if stop - start > 4 * size else stop - start
             for first in range(start, stop, rows or 1):
                 n = min(rows, stop - first)
@@ -104,7 +104,7 @@ class ParquetPart(TablePart):
         return bisect_right(self._starts, run.line) - 1
 
     def _share(self, run: RecordRun) -> Fraction:
-        """Return which part of its row group a run is."""
+        """Return the share of a row group that a run is."""
         group = self._group(run)
         return Fraction(run.n, self._starts[group + 1] - self._starts[group])
 
@@ -142,7 +142,7 @@ class ParquetPart(TablePart):
             raise DataError(f"{self.url}, row group {group}: damaged: {error}") from error
 
     def _read_rows(self, run: RecordRun, group: int, columns: tuple[str, ...], data: Sequence[memoryview]) -> pa.Table:
-        """Read rows of a row group; those that follow the rows read last of this row group are decoded once."""
+        """Read rows of a row group; consecutive rows are decoded once."""
         key = (self.url, group, columns)
         stream = self.open_runs.take(key, run.line)
         if stream is None:
@@ -170,7 +170,7 @@ class ParquetPart(TablePart):
 
 
 class _Reads(list[memoryview]):
-    """What was read; unlike a list it can be referenced weakly."""
+    """A list of ranges that can be referenced weakly."""
 
 
 class _SharedReads:
@@ -182,18 +182,18 @@ class _SharedReads:
         self._held: WeakValueDictionary[tuple[Range, ...], _Reads] = WeakValueDictionary()
 
     def get(self, ranges: tuple[Range, ...], read: Callable[[], list[memoryview]]) -> list[memoryview]:
-        """Return the bytes of some ranges, by calling ``read`` if nobody holds them."""
+        """Return the bytes of some ranges; call ``read`` unless another thread still holds them."""
         with self._lock:
             lock = self._locks.setdefault(ranges, threading.Lock())
         with lock:
-            found = self._held.get(ranges)
-            if found is None:
-                found = self._held[ranges] = _Reads(read())
-            return found
+            reads = self._held.get(ranges)
+            if reads is None:
+                reads = self._held[ranges] = _Reads(read())
+            return reads
 
 
 def _named(column: pa.ChunkedArray, names: Sequence[str], where: str) -> pa.ChunkedArray:
-    """Return the names of classes in place of their numbers; -1 stands for none."""
+    """Replace class numbers by names, and -1 by null."""
     high = pc.max(column).as_py()
     if high is not None and high >= len(names):
         raise DataError(f"{where}: label {high} has no class name. The file has names for 0 to {len(names) - 1}.")
@@ -203,7 +203,7 @@ def _named(column: pa.ChunkedArray, names: Sequence[str], where: str) -> pa.Chun
 def _index_columns(schema: pa.Schema) -> tuple[str, ...]:
     """Return the columns that pandas or Dask wrote for the index of a frame."""
     try:
-        found = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+        index = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
     except ValueError:
-        found = []
-    return tuple(name for name in schema.names if name in found or name.startswith("__"))
+        index = []
+    return tuple(name for name in schema.names if name in index or name.startswith("__"))

@@ -1,4 +1,4 @@
-"""TablePart: one file of a table, read as runs of records, which stay decoded while they are in use."""
+"""TablePart: one file of a table, read in runs. OpenRuns: partly decoded row groups."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TablePart(ABC):
     start : int
         Offset of the first record of CSV.
     faults : dict of str to str
-        What is wrong with columns of text that may be meant otherwise; known once `kinds` are.
+        Faults of columns of text that are likely meant as numbers; known once `kinds` are.
     open_runs : OpenRuns
         Row groups of all files of the table that are partly decoded.
     """
@@ -48,7 +48,7 @@ class TablePart(ABC):
         """Kind of each column, see `column_kind`; empty if there are no records."""
 
     def class_names(self, column: str) -> tuple[str, ...]:
-        """Return the class names that a file has for a column of integers, which is then read as strings, if wanted."""
+        """Return the class names in a file for a column of integers, which can then be read as strings."""
         return ()
 
     def is_text(self, column: str) -> bool:
@@ -61,14 +61,14 @@ class TablePart(ABC):
 
     @abstractmethod
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
-        """Yield runs of records: of about ``block_bytes``, or at most so many bytes of records of ``row_bytes``."""
+        """Yield runs of about ``block_bytes``, of text or of records of ``row_bytes``."""
 
     @abstractmethod
     def ranges(self, run: RecordRun, kinds: Mapping[str, str]) -> tuple[Range, ...]:
         """Return the ranges of the file that hold some columns of a run."""
 
     def fetch_bytes(self, run: RecordRun, kinds: Mapping[str, str]) -> int:
-        """Return the bytes of these columns in a run, about."""
+        """Return the approximate bytes of these columns in a run."""
         return sum(each.length for each in self.ranges(run, kinds))
 
     def fetch(self, run: RecordRun, kinds: Mapping[str, str], again: bool = False) -> list[memoryview]:
@@ -78,33 +78,27 @@ class TablePart(ABC):
     def rows(
         self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]
     ) -> Callable[[int, int], pa.Table]:
-        """Return a function: first, stop -> some rows of a run for which `decode` fails; it raises if one is bad.
+        """Return a function from (first, stop) to rows of a run, which raises an error if one is bad.
 
-        Raises
-        ------
-        DataError
-            Rows cannot be read one by one.
+        Raises a `DataError` if rows of a run that `decode` fails for cannot be read one by one.
         """
         table = self.decode(run, kinds, data)
         return lambda first, stop: table.slice(first, stop - first)
 
     @abstractmethod
     def decode(self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
-        """Return columns, by their kinds, from the bytes of a run.
+        """Return columns of the given kinds from the bytes of a run.
 
-        Raises
-        ------
-        DataError
-            A record is invalid, or the file damaged; names the place.
+        Raises a `DataError` that names the place if a record is invalid, or the file is damaged.
         """
 
     @abstractmethod
     def place(self, run: RecordRun, data: Sequence[memoryview]) -> Callable[[int], str]:
-        """Return a function: row of a run -> its place in the file, for errors."""
+        """Return a function that maps a row of a run to its place in the file, for errors."""
 
 
 class OpenRun(NamedTuple):
-    """A row group of which some rows have been decoded.
+    """A partly decoded row group.
 
     Attributes
     ----------
@@ -113,7 +107,7 @@ class OpenRun(NamedTuple):
     batches : iterator of pyarrow.RecordBatch
         The rows from there on.
     data : sequence of memoryview
-        Bytes of the row group, which are fetched once while this holds them.
+        Bytes of the row group, kept so that other readers share them.
     """
 
     at: int
@@ -122,33 +116,33 @@ class OpenRun(NamedTuple):
 
 
 class OpenRuns:
-    """The row groups of a table of which some rows have been decoded; the `n` that were used last are kept.
+    """The `n` most recently used row groups of a table that are partly decoded.
 
-    A row group can be among them several times, for readers that are at different rows.
+    A row group can occur several times, for readers at different rows.
     """
 
     def __init__(self) -> None:
         self.n = 16
         self._lock = threading.Lock()
-        # the one that was used last is the last
+        # the most recently used one is the last
         self._runs: list[tuple[object, OpenRun]] = []
 
     def take(self, key: object, row: int) -> OpenRun | None:
-        """Return the run of a row group that comes to a row first, which is no longer kept; None if there is none."""
+        """Remove and return the run of a row group that is next before a row; None if there is none."""
         with self._lock:
-            found = [pair for pair in self._runs if pair[0] == key and pair[1].at <= row]
-            if not found:
+            candidates = [pair for pair in self._runs if pair[0] == key and pair[1].at <= row]
+            if not candidates:
                 return None
-            taken = max(found, key=lambda pair: pair[1].at)
+            taken = max(candidates, key=lambda pair: pair[1].at)
             self._runs.remove(taken)
             return taken[1]
 
     def keep(self, key: object, run: OpenRun) -> None:
-        """Keep a run."""
+        """Add a run."""
         with self._lock:
             self._runs = [*self._runs, (key, run)][-self.n :]
 
     def clear(self) -> None:
-        """Keep no run."""
+        """Remove all runs."""
         with self._lock:
             self._runs.clear()

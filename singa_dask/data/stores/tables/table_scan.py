@@ -1,4 +1,4 @@
-"""TableScan: where records begin in the files of a large table of text, found by several processes for all hosts."""
+"""TableScan: finds the runs of records of a large table of text, by several processes for all hosts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEAST_BYTES: ContextVar[float] = ContextVar("least_bytes", default=float("inf")
 
 @dataclass(frozen=True)
 class TableScan:
-    """What other processes need to scan a table, and where they keep what they find.
+    """Description of a table, with which other processes scan it and store the result.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class TableScan:
     folder : callable
         Returns the directory for indices of tables in the cache of the host that calls it.
     name : str
-        Name of the file in that directory that keeps the runs.
+        Name of the file for the runs in that directory.
     """
 
     url: str
@@ -43,27 +43,24 @@ class TableScan:
     name: str
 
     def runs(self, file: int, check: Callable[[], None] = lambda: None) -> list[RecordRun]:
-        """Return the runs of the file of this index; ``check`` is called after each.
+        """Return the runs of a file, given its index; ``check`` is called after each run.
 
-        Raises
-        ------
-        DataError
-            The file cannot be read.
+        Raises a `DataError` if the file cannot be read.
         """
-        part, found = self.open_part(self.files[file]), list[RecordRun]()
+        part, runs = self.open_part(self.files[file]), list[RecordRun]()
         for run in part.runs(self.block_bytes, 0):
-            found.append(run)
+            runs.append(run)
             check()
-        return found
+        return runs
 
     def keep(self, runs: Sequence[Sequence[RecordRun]]) -> None:
         """Store the runs of all files in the cache of this host, where `TableStore` looks for them."""
-        found = [(file, *run) for file, of_file in enumerate(runs) for run in of_file]
-        write_cached({self.folder() / self.name: found}, self.url)
+        rows = [(file, *run) for file, of_file in enumerate(runs) for run in of_file]
+        write_cached({self.folder() / self.name: rows}, self.url)
 
 
 class UnscannedError(Exception):
-    """A large table would have to be scanned, which `scans_apart` forbids."""
+    """Raised instead of scanning a large table, which `forbid_scans` forbids."""
 
     def __init__(self, scan: TableScan) -> None:
         super().__init__(f"{scan.url}: not scanned")
@@ -71,7 +68,7 @@ class UnscannedError(Exception):
 
 
 @contextlib.contextmanager
-def scans_apart(least_bytes: float) -> Iterator[None]:
+def forbid_scans(least_bytes: float) -> Iterator[None]:
     """Forbid this thread to scan a table of text of at least ``least_bytes``.
 
     Opening such a table, unless its scan is in the cache, raises `UnscannedError`.
@@ -84,6 +81,6 @@ def scans_apart(least_bytes: float) -> Iterator[None]:
 
 
 def refuse_scan(n_bytes: int, scan: Callable[[], TableScan]) -> None:
-    """Raise `UnscannedError` if `scans_apart` forbids this thread to scan a table of ``n_bytes``."""
+    """Raise `UnscannedError` if `forbid_scans` forbids this thread to scan a table of ``n_bytes``."""
     if n_bytes >= _LEAST_BYTES.get():
         raise UnscannedError(scan())

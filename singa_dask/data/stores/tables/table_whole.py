@@ -1,4 +1,4 @@
-"""Files of a table that are read as a whole: JSON arrays of objects and sheets of Excel, as Parquet in memory."""
+"""Tables that are read as a whole, JSON arrays of objects and Excel sheets, as Parquet in memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from singa_dask.texts import unique_keys
 
 logger = logging.getLogger(__name__)
 
-
 pq = LazyModule("pyarrow.parquet")
 
 ROWS = 1 << 14
@@ -35,7 +34,7 @@ DAMAGE = (AttributeError, LookupError, RecursionError, SyntaxError, ValueError, 
 
 
 def read_whole(url: str, storage_options: fs.Options = None, spelling: Spelling = NO_SPELLING) -> BytesInMemory:
-    """Return a table as a Parquet file in memory.
+    """Return a file as a Parquet file in memory.
 
     Raises
     ------
@@ -59,7 +58,7 @@ def read_whole(url: str, storage_options: fs.Options = None, spelling: Spelling 
 
 
 def in_memory(url: str, table: pa.Table, origin: tuple[int, int] | None = None) -> BytesInMemory:
-    """Return a table as a Parquet file in memory; ``origin`` are size and checksum of what it was made of."""
+    """Return a table as a Parquet file in memory; ``origin`` is size and checksum of the original file."""
     written = io.BytesIO()
     pq.write_table(table, written, row_group_size=ROWS)
     return BytesInMemory(url, written.getvalue(), origin)
@@ -82,7 +81,7 @@ def _sheet(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
     if len(book.sheetnames) > 1:
         raise DataError(f"{url}: sheets {', '.join(book.sheetnames)}. Expected one: save it as a file of its own.")
     where, sheet = f"{url}, sheet {book.active.title}", list(book.active.iter_rows())
-    # the value of a formula may be an empty text, of the type str
+    # a formula with an empty text as value has type str
     cells = [cell for row in sheet for cell in row if hasattr(cell, "coordinate")]
     empty = {cell.coordinate for cell in cells if cell.value is None and cell.data_type != "str"}
     formulas = load(io.BytesIO(data), read_only=True).active.iter_rows() if empty else ()

@@ -29,27 +29,25 @@ class TextOptions(StoreOptions):
     """Options of lines of numbers."""
 
     separator: str = KeyField(default=",", min_length=1)
-    """Characters that separate two numbers, each of them; see `LinesPart`."""
+    """Characters that each separate two numbers; see `LinesPart`."""
     has_label: bool = True
     """Whether the first number of a line is its label, an integer."""
     shape: Many[Size] = KeyField(default=[])
-    """Shape of one record; flat by default, with as many numbers as the first line."""
+    """Shape of one record; by default flat, with as many numbers as the first line."""
     header: bool | None = None
-    """Whether the first line has the names of the columns. Detected if not given: a header has no numbers, or numbers
-    that count the columns next to a name (``label,0,1,2``)."""
+    """Whether the first line has the names of the columns. Detected if not given: a header has no numbers, or a name
+    and numbers that count the columns (``label,0,1,2``)."""
     block_bytes: Size = BLOCK_BYTES
     """Approximate length of a block."""
     truncated: bool = False
-    """Open a file that ends within a line, without that line. A line in which only the last number is truncated looks
-    complete."""
+    """Open a file that ends within a line, without that line. A line whose last number is truncated looks complete."""
 
 
 @STORES.register("csv", "textfile")
 class TextStore(TableStore):
-    """Records of a text file: a table whose columns are known by their places.
+    """Records of a text file: a table whose columns are known by position.
 
-    ``table_facts`` has the names of the columns if the first line is a header, so that files with other columns, or in
-    another order, are not taken for the same; else it is None.
+    If the first line is a header, ``table_facts`` has its names, so that files with other columns are refused.
 
     Raises
     ------
@@ -77,7 +75,7 @@ class TextStore(TableStore):
         self._use(self._without_torn_line(index) if options["truncated"] else index)
         self.schema["data"] = Field(np.dtype(np.float32), shape or (len(self._spec.features),))
         if not part.titles:
-            # names are places, which any other file has, too
+            # positions are the same in any other file
             self.table_facts, self.table_columns, self.label_name = None, (), ""
         if not options["truncated"]:
             run = self._pieces[0].run
@@ -93,7 +91,7 @@ class TextStore(TableStore):
         return LinesPart(self.url, self.storage_options, **options)
 
     def _without_torn_line(self, index: TableIndex) -> TableIndex:
-        """Return an index without the last line of the file, if that is incomplete."""
+        """Return an index without the last line of the file if it is incomplete."""
         part, run = self._lines, index.pieces[-1].run
         text = bytes(part.source.read(run.offset, part.source.size - run.offset))
         before, end, line = text[: run.length].rpartition(b"\n")

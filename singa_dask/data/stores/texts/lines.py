@@ -27,15 +27,14 @@ class LineOptions(StoreOptions):
 
 @STORES.register("lines")
 class LineStore(RangeStore):
-    """Records with one field, ``line``: uint8 bytes of a line without its end, padded with zeros to the longest.
+    """Records with the field ``line``: the uint8 bytes of a line, padded with zeros to the longest.
 
     Blanks and empty lines at the end of the file are ignored. Lines of very different lengths are refused if a block
     would need more than 256 MiB.
     """
 
     block = LineOptions
-
-    # its records are for parsers of a user's own
+    # its records are for custom parsers
     is_source = False
     block_options = ("block_bytes",)
 
@@ -59,7 +58,7 @@ class LineStore(RangeStore):
         return _split(self.fetch(block_id)[0])[1]
 
     def _check_padding(self, longest: int) -> None:
-        """Refuse lines that need too much memory, since each is padded to the longest."""
+        """Raise a `DataError` if the padded lines of a block need too much memory."""
         most = max(self.blocks, key=lambda block: block.n)
         if most.n * longest <= MAX_PADDED_BYTES:
             return

@@ -1,9 +1,9 @@
-"""Text -> indices in a vocabulary: windows of characters, as in SINGA's char-rnn example, or words, as in rnnlm.
+"""Texts as indices in a vocabulary: windows of characters, as in char-rnn, or words, as in rnnlm.
 
-A vocabulary of characters contains these without separators; the index of a character is its position.
+A vocabulary of characters is a text; the index of a character is its position.
 
-Words are split as by Mikolov's rnnlm 0.4; the end of a line is the word ``</s>``, index 0. Their vocabulary is a
-text file with one line per word: the word and its count, in descending order of counts.
+Words are split as in Mikolov's rnnlm 0.4; the end of a line is the word ``</s>``, index 0. Their vocabulary is a text
+file with word and count in each line, in descending order of counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from singa_dask.errors import DataError
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.texts import split_lines
 
-# characters that are looked up at a time
+# number of characters that are looked up at a time
 PIECE = 1 << 22
 END = "</s>"
 
@@ -49,7 +49,7 @@ def read_text(
     Raises
     ------
     DataError
-        The text is not UTF-8, is shorter than a window, or has a character that is not in the vocabulary.
+        The text is not UTF-8, is shorter than a window, or has a character outside the vocabulary.
     """
     if window < 1:
         raise DataError(f"{', '.join(urls)}: windows of {window} characters, expected 1 or more.")
@@ -72,19 +72,16 @@ def vocabulary_of(text: str) -> str:
 
 
 def encode_text(text: str, vocabulary: str, where: str, url: str = "") -> npt.NDArray[np.unsignedinteger[Any]]:
-    """Return the index of each character in the vocabulary: (len(text),), of the smallest sufficient dtype.
+    """Return the index of each character in the vocabulary: (len(text),), of the smallest dtype.
 
-    Raises
-    ------
-    DataError
-        A character is missing from the vocabulary. The error names ``where``, line and column, and the ``url`` of the
-        vocabulary, if given.
+    Raises a `DataError` if a character is missing from the vocabulary; it names ``where``, line and column, and the
+    ``url`` of the vocabulary, if given.
     """
     known, missing = _codes(vocabulary), len(vocabulary)
     indices = np.full(sys.maxunicode + 1, missing, np.int32)
-    # if a character occurs twice, its first index counts
+    # a character that occurs twice has its first index
     indices[known[::-1]] = np.arange(missing)[::-1]
-    found = np.empty(len(text), np.min_scalar_type(max(missing - 1, 0)))
+    encoded = np.empty(len(text), np.min_scalar_type(max(missing - 1, 0)))
     for start in range(0, len(text), PIECE):
         part = indices[_codes(text[start : start + PIECE])]
         if (part == missing).any():
@@ -92,8 +89,8 @@ def encode_text(text: str, vocabulary: str, where: str, url: str = "") -> npt.ND
             line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
             named = f" {url}. Give another file, or delete this one to create it again" if url else ""
             raise DataError(f"{where}:{line}:{column}: character {text[at]!r} is not in the vocabulary{named}.")
-        found[start : start + PIECE] = part
-    return found
+        encoded[start : start + PIECE] = part
+    return encoded
 
 
 def _codes(text: str) -> npt.NDArray[np.uint32]:
@@ -132,14 +129,14 @@ def read_words(
     if not 1 <= class_size <= len(counts):
         raise DataError(f"{where}: {class_size} classes of {len(counts)} words, expected 1 to that many.")
     numbers = {word: i for i, word in enumerate(counts)}
-    found = np.array([numbers[word] for word in words if word in numbers], np.int64)
-    if not len(found):
+    word_numbers = np.array([numbers[word] for word in words if word in numbers], np.int64)
+    if not len(word_numbers):
         raise DataError(f"{where}: no word of the vocabulary {vocabulary}.")
     if is_new:
         lines = "".join(f"{word} {count}\n" for word, count in counts.items())
         fs.write_atomic(vocabulary, lines, storage_options)
     classes = classes_of(np.array(list(counts.values()), np.int64), class_size)
-    return {"data": _with_classes(found, classes).astype(np.float32)}
+    return {"data": _with_classes(word_numbers, classes).astype(np.float32)}
 
 
 def split_words(text: str) -> list[str]:
@@ -149,7 +146,7 @@ def split_words(text: str) -> list[str]:
 
 
 def count_words(words: Sequence[str]) -> dict[str, int]:
-    """Return the count of each word: ``</s>`` first, then by descending count, ties in the order of the text."""
+    """Return the count of each word: ``</s>`` first, then by count, ties in the order of the text."""
     counts = Counter(words)
     end = counts.pop(END, 0)
     return {END: end, **dict(counts.most_common())}

@@ -1,12 +1,12 @@
-"""What the client of a job does.
+"""The client's side of a job.
 
 Before it starts
-    `checks`: what is wrong with it. `epochs`: as steps. `room`: waits until it fits. `seen_files`: Dask workers that
-    see its files. `table_scans`: scans of large tables. `record_scaling`: mean and deviation of records. `locality`:
-    chooses Dask workers near its records.
+    `checks`: validates the job. `epochs`: counts their steps. `room`: waits until the job fits on the cluster.
+    `seen_files`: checks that Dask workers see its files. `table_scans`: scans large tables. `record_scaling`: computes
+    mean and deviation of records. `locality`: chooses Dask workers near the records.
 While it runs
-    `job_run`: a run to its end. `driver`: a job to its end, also on a Dask worker for `detached` jobs. `follower`: what
-    a client asks the scheduler. `result`: what has become of it.
+    `job_run`: records a run. `driver`: submits a job and follows it. `detached`: drivers on Dask workers. `follower`:
+    events, and questions to the scheduler. `result`: the result of a job.
 Dask
     `cluster`: connections. `client_security`: certificates of clients in Dask processes. `install`: `Jobs` on the
     scheduler. `dask_tasks`: functions as tasks.

@@ -42,7 +42,6 @@ def prepare(
 
     Parameters
     ----------
-    job : JobConf
     resume, init_from : str, sequence of str
         As for `Driver`.
     check_sources : bool
@@ -53,12 +52,12 @@ def prepare(
     Returns
     -------
     dict of Phase to NeuralNet
-        The nets, shapes only. If the job is not for training, only that of tests.
+        The nets, shapes only; only the test net if the job does not train.
 
     Raises
     ------
     ConfigError, CheckpointError
-        The job is wrong; says what and where.
+        The job is wrong.
     """
     nets = build_nets(job) if job.trains else {Phase.TEST: build_net(job, Phase.TEST)}
     check_memory(nets, here=check_sources and not (job.gpu or job.ops == "cupy"))
@@ -91,7 +90,7 @@ def prepare(
 def _check_standardised(nets: Mapping[Phase, NeuralNet]) -> None:
     """Check that tests and validations standardise the records that training does."""
     trained: dict[str, bool] = {}
-    for net in nets.values():  # that of training is the first
+    for net in nets.values():  # the training net is the first
         for node, layer in zip(net.nodes, net.all_layers, strict=True):
             if not isinstance(layer, StoreInput) or layer.traits.reads_beside:
                 continue
@@ -100,12 +99,12 @@ def _check_standardised(nets: Mapping[Phase, NeuralNet]) -> None:
             if net.context.phase == Phase.TRAIN:
                 trained[layer.conf_name] = said
             elif said != expected:
-                message = f"the training net has standardise: {str(expected).lower()}. Say the same here."
+                message = f"the training net has standardise: {str(expected).lower()}. Set the same value here."
                 raise ConfigError(Problem(("neuralnet", "layer", node.index, "store_conf", "standardise"), message))
 
 
 def _check_splits(nets: Mapping[Phase, NeuralNet]) -> None:
-    """Check that layers choose parts of one store by one rule, and those of one net the same part."""
+    """Check that layers divide a store by the same rule, and that layers of one net read the same part."""
     chosen: dict[str, dict[Phase, SplitConf | None]] = {}
     for phase, net in nets.items():
         for node, layer in zip(net.nodes, net.all_layers, strict=True):
@@ -123,7 +122,7 @@ def _check_splits(nets: Mapping[Phase, NeuralNet]) -> None:
 
 
 def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet], of_phase: Mapping[Phase, PassMetrics]) -> None:
-    """Check that the nets have the metrics that a job tracks, if all of their layers declare their metrics."""
+    """Check that the nets have the metrics that a job tracks, if all layers declare their metrics."""
     for key, conf in (("early_stopping", job.early_stopping), ("keep_checkpoints", job.keep_checkpoints)):
         phase, name = split_metric(conf.metric if conf else "")
         if not phase:
@@ -149,7 +148,6 @@ def check_memory(nets: Mapping[Phase, NeuralNet], here: bool) -> None:
 
     Parameters
     ----------
-    nets : mapping of Phase to NeuralNet
     here : bool
         Whether this machine is to compute them, in its own memory; else they only have to fit on some machine.
 
@@ -177,9 +175,7 @@ def check_memory(nets: Mapping[Phase, NeuralNet], here: bool) -> None:
 
 
 def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
-    """Return the warnings on the nets of a training job.
-
-    They are of unused layers, constant ones, those that write files, and batches larger than the data.
+    """Return warnings on unused, constant and writing layers, and on batches larger than the data.
 
     A layer that only the test or validation net has may be there for `extract` and `predict`.
     """
@@ -217,7 +213,7 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
 
 
 def _batch_warnings(net: NeuralNet) -> Iterable[Problem]:
-    """Return the input layers with fewer records than a batch, and each BatchNorm that has one value to normalise."""
+    """Return warnings on input layers with less than a batch, and on a BatchNorm of one value."""
     problems = {}  # by layer of the job, as its parts are alike
     for layer, node in zip(net.all_layers, net.nodes, strict=True):
         path = ("neuralnet", "layer", node.index)
@@ -240,7 +236,7 @@ def _ends(layer: Layer) -> bool:
 
 
 def absent_records(job: JobConf) -> dict[int, Problem]:
-    """Return a warning for each input layer that reads a local file that does not exist, by index in the job."""
+    """Return warnings, by index in the job, on input layers whose local file does not exist."""
     problems = {}
     for index, layer in enumerate(job.neuralnet.layer):
         if LAYERS.find(layer.type).traits.role != "input":
@@ -265,7 +261,7 @@ def missing_gpus(job: JobConf) -> list[Problem]:
         n_gpus = cupy_ops.count()
     except ConfigError as error:
         return [Problem(path, f"{error} {instead}")]
-    # if an index is too large, the error of the worker lists those that exist
+    # if an index is too large, the error of the worker lists the GPUs
     return [] if n_gpus else [Problem(path, f"GPUs cannot be used here: this process sees no GPU. {instead}")]
 
 

@@ -8,11 +8,10 @@ from distributed.security import Security
 
 
 def as_client(security: Security, role: str) -> Security:
-    """Return the security of a Dask process for a client in it; gateways give it no client's certificate.
+    """Return the security of a Dask process for a client in it, which may lack a client's certificate.
 
     Parameters
     ----------
-    security : distributed.Security
     role : {"scheduler", "worker"}
         Of the process, whose own certificate is used where there is none for clients.
     """

@@ -28,10 +28,9 @@ from singa_dask.runtime.job.limits import check_limits, limit
 
 
 def present_workers(client: Client) -> dict[str, dict[str, Any]]:
-    """Return the facts of each Dask worker from the scheduler (``nthreads``, ``host``, ``name``, ...), by address.
+    """Return the scheduler's facts of each Dask worker (``nthreads``, ``host``, ...), by address.
 
-    `Client.scheduler_info` may return none although there are some: the client sets what it returns every two seconds,
-    without the workers. A client without a connection has none.
+    Empty without a connection. `Client.scheduler_info` may lack the workers.
     """
     if client.scheduler is None:
         return {}
@@ -48,12 +47,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _silent_logs() -> Iterator[None]:
-    """Silence Dask's log messages on stderr; also in several threads at once, that end in any order."""
+    """Silence Dask's log messages on stderr; several threads may use this at once."""
 
     def is_critical(record: logging.LogRecord) -> bool:
         return record.levelno >= logging.CRITICAL
 
-    # not those of a user, such as files, which are of types of their own
+    # handlers of users, such as files, are of other types
     handlers = [
         handler for handler in logging.getLogger("distributed").handlers if type(handler) is logging.StreamHandler
     ]
@@ -67,7 +66,7 @@ def _silent_logs() -> Iterator[None]:
 
 
 def _start_client(address: str, timeout: float, say: Callable[[str], None]) -> Client:
-    """Connect to a scheduler, and again for ``timeout`` seconds when the connection is lost; report other versions."""
+    """Connect to a scheduler, and reconnect for up to ``timeout`` seconds; report other versions."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", VersionMismatchWarning)
         client = Client(address, timeout=timeout, set_as_default=False)
@@ -81,7 +80,7 @@ def _start_client(address: str, timeout: float, say: Callable[[str], None]) -> C
 
 
 def version_differences(versions: Any) -> str:
-    """Describe the differences in the answer of `Client.get_versions`, e.g. ``numpy 1.26.4 there, 2.4.6 here``."""
+    """Describe differences in `Client.get_versions`, e.g. ``numpy 1.26.4 there, 2.4.6 here``."""
     here = versions["client"]["packages"]
     scheduler = versions["scheduler"]["packages"]
     there = [worker["packages"] for worker in versions["workers"].values() if worker]
@@ -104,7 +103,7 @@ T = TypeVar("T")
 
 
 class Patience(NamedTuple):
-    """How long to wait for a cluster, and where to report what is missing.
+    """A time to wait for a cluster, with messages to the user.
 
     Attributes
     ----------
@@ -139,7 +138,7 @@ class Patience(NamedTuple):
                 if str(error) != said:
                     said = str(error)
                     self.say(f"waiting, {left:.0f} s at most: {said}")
-            # clusters do not notify anyone when they start, or when threads become free
+            # clusters do not tell when they start, or when threads become free
             pause(min(ATTEMPT_S, left))
 
 
@@ -192,7 +191,7 @@ _USED_BY: dict[str, int] = {}
 
 
 def _refuse_fork() -> None:
-    """Raise `ClusterError` in a forked child of a process that has used Dask: threads of Dask's pool are lost."""
+    """Raise `ClusterError` in a forked child of a process that has used Dask, as it lacks threads."""
     if _USED_BY.setdefault("pid", os.getpid()) != os.getpid():
         text = "Dask was used before this process was forked. Start processes by spawn or forkserver instead."
         raise ClusterError(text)
@@ -234,7 +233,7 @@ def threads_by_host(client: Client) -> Counter[str]:
 
 
 QUIET = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "500ms"}
-"""Of clusters without a dashboard: their processes would look at themselves some 150 times a second, for nobody."""
+"""Settings for clusters without a dashboard, whose processes would sample themselves some 150 times a second."""
 
 
 @contextmanager
@@ -246,14 +245,14 @@ def embedded_cluster(layout: Layout) -> Iterator[Client]:
 
 
 def check_processes() -> None:
-    """Check that this process can start those of a cluster.
+    """Check that this process can start the processes of a cluster.
 
     Raises
     ------
     ClusterError
         It cannot.
     SystemExit
-        It is such a process itself, and imports the script that has started it: that says what is wrong, once.
+        It is such a process itself, which imports the script that has started it. The first process reports the error.
     """
     process = multiprocessing.current_process()
     if getattr(process, "_inheriting", False):
@@ -267,7 +266,7 @@ def check_processes() -> None:
 
 @contextmanager
 def _main_for_children() -> Iterator[None]:
-    """Hide a main module that is no file, as of ``python - < script``: processes of a cluster would look for it."""
+    """Hide a main module without a file, which processes of a cluster would import."""
     main: Any = sys.modules["__main__"]
     file = getattr(main, "__file__", None)
     if file is None or os.path.exists(file):
@@ -281,7 +280,7 @@ def _main_for_children() -> Iterator[None]:
 
 
 def _missing_guard() -> str:
-    """Return what the script that runs has to say to start processes, which import it; empty if it does."""
+    """Return advice on the ``__main__`` guard that the running script lacks; empty if it has one."""
     script = getattr(sys.modules["__main__"], "__file__", None)
     try:
         text = Path(script).read_text(errors="replace") if script else ""
@@ -289,7 +288,7 @@ def _missing_guard() -> str:
         text = ""
     if not text or re.search(r"__name__\s*==\s*['\"]__main__['\"]", text):
         return ""
-    return f' Its processes import {script}. Put what that does below if __name__ == "__main__":, or pass a client.'
+    return f' Its processes import {script}. Put the calls there below if __name__ == "__main__":, or pass a client.'
 
 
 def _start(n_workers: int, n_threads: int, processes: bool) -> LocalCluster:
@@ -308,11 +307,9 @@ def _start(n_workers: int, n_threads: int, processes: bool) -> LocalCluster:
             threads_per_worker=n_threads,
             processes=processes,
             dashboard_address="127.0.0.1:0",
-            # nobody would know its address, and loading bokeh takes a second
-            scheduler_kwargs={"dashboard": False},
+            scheduler_kwargs={"dashboard": False},  # loading bokeh takes a second
             memory_limit=None,
-            # errors in workers are reported by this package
-            silence_logs=logging.CRITICAL,
+            silence_logs=logging.CRITICAL,  # this package reports errors of workers
         )
     except RuntimeError as error:
         raise ClusterError(f"the cluster has not started: {error.__cause__ or error}.{_missing_guard()}") from None
@@ -320,7 +317,7 @@ def _start(n_workers: int, n_threads: int, processes: bool) -> LocalCluster:
 
 @contextmanager
 def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) -> Iterator[Client]:
-    """Start a cluster on this machine, of processes or of threads of this one. All processes end with the context.
+    """Start a cluster of processes, or of threads of this process, for the time of the context.
 
     Raises
     ------
@@ -348,10 +345,7 @@ def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) ->
 
 
 def _release_handlers() -> None:
-    """Clear a cache in distributed that keeps methods of each scheduler and worker of this process, so all of them.
-
-    A process that runs many jobs one after the other would hold thousands of objects of each.
-    """
+    """Clear a cache in distributed that would keep all schedulers and workers of this process in memory."""
     cached: Any = getattr(distributed_core, "_expects_comm", None)
     if hasattr(cached, "cache_clear"):
         cached.cache_clear()

@@ -43,10 +43,10 @@ def on_dask(
     workers: Sequence[str] | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Runner:
-    """Return a runner on a cluster; when a task fails, those that have not started are cancelled.
+    """Return a runner on a cluster; when a task fails, the others are cancelled.
 
-    Tasks can read the part files of ``datasets``, catalogs as plain values. They run on ``workers`` while these are
-    there. ``check`` is called every few seconds; if it raises an error, the tasks are cancelled.
+    Tasks can read the part files of ``datasets``, catalogs as plain values. They run on ``workers`` if possible.
+    ``check`` is called every few seconds; if it raises an error, the tasks are cancelled.
     """
 
     def run(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
@@ -68,9 +68,9 @@ def on_dask(
 def on_each_worker(
     client: Client, workers: Sequence[str] | None = None
 ) -> Callable[[Callable[[], T]], Mapping[str, T]]:
-    """Return a function that calls another one on Dask workers, all by default, and returns what they answer.
+    """Return a function that calls another one on Dask workers, all by default, and returns their answers.
 
-    Those that do not answer soon are left out.
+    Dask workers that do not answer soon are left out.
     """
 
     def call(function: Callable[[], T]) -> Mapping[str, T]:
@@ -84,20 +84,12 @@ def on_each_worker(
 
 
 def next_ended(client: Client, done: SimpleQueue[Future[T]], check: Callable[[], None]) -> Future[T]:
-    """Wait for a task to end, as long as there are Dask workers or they may come back.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    done : SimpleQueue of Future
-        Gets the tasks that have ended.
-    check : callable
-        Called every few seconds.
+    """Return the next ended task, from the queue ``done``; call ``check`` every few seconds.
 
     Raises
     ------
     LostUnitError
-        There are no Dask workers any more.
+        There have been no Dask workers for too long.
     """
     since = time.monotonic()
     while True:
@@ -112,7 +104,7 @@ def next_ended(client: Client, done: SimpleQueue[Future[T]], check: Callable[[],
 
 
 def result_of(ended: Future[T]) -> T:
-    """Return the result of a task that has ended; `LostUnitError` or `UnloadableError` where it could not run."""
+    """Return the result of an ended task; `LostUnitError` or `UnloadableError` if it did not run."""
     try:
         return ended.result()
     except ImportError as error:
@@ -133,7 +125,7 @@ def _call(task: bytes, datasets: Sequence[Sequence[Any]]) -> Any:
 
 
 def task_memory() -> int | None:
-    """Return the bytes that this task may take: its part of the memory of its Dask worker, None if that is unknown."""
+    """Return the memory that this task may take, in bytes; None if unknown."""
     try:
         worker = get_worker()
     except ValueError:
@@ -143,13 +135,7 @@ def task_memory() -> int | None:
 
 
 def check_wanted() -> None:
-    """Raise an error if Dask does not need the result of this task any more.
-
-    Raises
-    ------
-    Aborted
-        The task was cancelled.
-    """
+    """Raise `Aborted` if this task was cancelled."""
     try:
         worker = get_worker()
     except ValueError:

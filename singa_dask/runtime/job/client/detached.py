@@ -1,4 +1,4 @@
-"""Drive detached jobs on Dask workers, and leave a run to them."""
+"""Run the drivers of detached jobs on Dask workers, and hand a run over to them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DriverHost(WorkerPlugin):
     name = DRIVERS
 
     def setup(self, worker: Worker) -> None:
-        """Take calls of `Jobs`."""
+        """Register the handler that `Jobs` calls."""
         self.worker = worker
         self._drivers: dict[threading.Thread, Driver | None] = {}
         self._leaving = threading.Event()
@@ -51,7 +51,7 @@ class DriverHost(WorkerPlugin):
         worker.handlers.update(handlers)
 
     async def teardown(self, worker: Worker) -> None:
-        """Leave the jobs: the scheduler starts their drivers on other Dask workers."""
+        """Stop the drivers, which the scheduler starts on other Dask workers."""
         worker.handlers.pop(Op.DRIVE, None)
         self._leaving.set()
         for driver in list(self._drivers.values()):
@@ -61,7 +61,7 @@ class DriverHost(WorkerPlugin):
             await worker.loop.run_in_executor(None, thread.join, limit("driver-left"))
 
     def _drive(self, run: Mapping[str, Any], **lease_fields: Any) -> dict[str, Any]:
-        """Start a driver; ``run`` are the fields of a `JobRun`, the others those of its `Lease`."""
+        """Start a driver, with the fields of a `JobRun` and of its `Lease`."""
         job_run, lease = JobRun(**run), Lease(**lease_fields)
         with in_job(job_run.job_id):
             drive = partial(copy_context().run, self._run, job_run, lease)
@@ -71,7 +71,7 @@ class DriverHost(WorkerPlugin):
         return {}
 
     def _run(self, run: JobRun, lease: Lease) -> None:
-        """Drive a job to its end, and tell the scheduler how that went, again until it answers."""
+        """Drive a job to its end, and report the failure to the scheduler until it answers."""
         failure: dict[str, Any] = {}
         try:
             self._carry_out(run, lease)
@@ -126,7 +126,7 @@ DETACH_LOOK_S = 0.2
 
 
 def detach(client: Client, run: JobRun) -> dict[str, Any]:
-    """Leave a run to the cluster; return how it goes when the job has started, waits in line, or was refused.
+    """Hand a run over to the cluster; return its state once it has started, is queued or was refused.
 
     Returns
     -------
@@ -140,12 +140,11 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
     """
     install_jobs(client)
     try:
-        refused = ask_jobs(client, Op.DETACH, run=asdict(run), client=client.id)
-        if refused:
-            raise ClusterError(refused["refused"])
+        if refusal := ask_jobs(client, Op.DETACH, run=asdict(run), client=client.id):
+            raise ClusterError(refusal)
         while (progress := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":
             pause(DETACH_LOOK_S)
-    except (KeyboardInterrupt, SystemExit):  # nobody knows the id yet
+    except (KeyboardInterrupt, SystemExit):  # the user does not know the id yet
         with suppress(*GONE):
             for _ in range(2):
                 ask_jobs(client, Op.SIGNAL, job_id=run.job_id, name="SIGINT")

@@ -22,29 +22,29 @@ from singa_dask.runtime.job.client.locality import Placed, place_on_cluster
 from singa_dask.runtime.job.client.record_scaling import compute_scalings
 from singa_dask.runtime.job.client.result import Result, summarise
 from singa_dask.runtime.job.client.room import worker_facts
-from singa_dask.runtime.job.client.seen_files import check_run_seen, check_seen, files_of
+from singa_dask.runtime.job.client.seen_files import check_seen, files_of
 from singa_dask.runtime.job.client.table_scans import share_scans
 from singa_dask.runtime.job.job_end import JobEnd
-from singa_dask.runtime.job.names import SIGNAL_CODES, Op, in_use
+from singa_dask.runtime.job.names import SIGNAL_CODES, Op
 from singa_dask.runtime.job.scheduler.job_facts import JobFacts
-from singa_dask.runtime.job.state.events import Submission
+from singa_dask.runtime.job.state.events import JobSpec, Submission
 from singa_dask.runtime.planning.layout import plan_processes
 
 
 @dataclass(frozen=True)
 class Lease:
-    """The right of a driver on the cluster to drive a job, which may have several drivers, one after the other.
+    """The right of a driver on the cluster to drive a job. A lost driver is followed by another one.
 
     Attributes
     ----------
     number : int
         Of the driver: 1 for the first.
     has_begun : bool
-        Whether one before it has submitted the job.
+        Whether an earlier driver has submitted the job.
     first_life : int
-        Of the job; if it is not 0, an earlier scheduler has begun the job, and it goes on from its newest checkpoint.
+        Of the job. If it is not 0, an earlier scheduler began the job, which continues from its newest checkpoint.
     is_kept : bool
-        Whether the scheduler keeps the job for one that is started after it.
+        Whether the scheduler saves the job for the next scheduler.
     """
 
     number: int
@@ -54,10 +54,10 @@ class Lease:
 
 
 class UnheardError(ReplacedError):
-    """The scheduler has not answered a driver of a kept job: the scheduler, or the next one, starts another driver."""
+    """The scheduler does not answer, and will start another driver for the job that it has saved."""
 
 
-ELSEWHERE = "another driver drives the job by now."
+ELSEWHERE = "another driver has taken over the job."
 LINE_LOOK_S = 0.5
 SHOWN = 3
 
@@ -68,15 +68,13 @@ class Driver:
     Parameters
     ----------
     run : Submission
-        The job. Its user's own modules were read from files, and paths and URLs are absolute.
-    client : distributed.Client
+        The job, with absolute paths and URLs.
     on_event : callable
         Takes each event, a dict, in the thread of `run`. Metrics are means over the workers of a group.
     lease : Lease, optional
-        Of a driver on the cluster, which another one may replace. If one before it has submitted the job, this one
-        follows it only.
+        Of a driver on the cluster. If an earlier driver has submitted the job, this one only follows it.
     queue : bool
-        Wait in line if there is no room for the job. A job with a lease has waited there already.
+        Wait in line if there is no room for the job. A job with a lease has waited already.
     """
 
     def __init__(
@@ -101,9 +99,9 @@ class Driver:
         self._queue = queue
 
     def stop(self, signal_name: str = "SIGINT", by: str = "") -> None:
-        """Stop the job with a checkpoint; if called again, end it at once. Safe in a signal handler.
+        """Stop the job with a checkpoint, or end it at once in a second call; see `Follower.signal`.
 
-        A job that waits in line leaves it. ``by``: what stops it, if not the user.
+        A job that waits in line leaves it.
         """
         self._stopped_by = signal_name
         self._follower.signal(signal_name, by)
@@ -113,7 +111,7 @@ class Driver:
         self._follower.warn(message)
 
     def leave(self) -> None:
-        """End `run`, and ask nothing of the job."""
+        """End `run`, but not the job."""
         self._follower.leave()
 
     def run(self) -> Result:
@@ -126,11 +124,11 @@ class Driver:
         DataError
             A Dask worker does not see files that the job reads, or its run directory; nothing was started.
         LeftLineError
-            It was stopped while it waited in line.
+            The job was stopped while it waited in line.
         UnitError
-            A process cannot host its units, as a module of the user cannot be loaded there.
+            A process cannot load a module of the user.
         ReplacedError
-            Another driver does the rest.
+            Another driver has taken over.
         TakenOverError
             Another run has taken the run directory. The job is stopped.
         """
@@ -149,7 +147,7 @@ class Driver:
         return self._result(over)
 
     def _begin_in_line(self) -> None:
-        """Begin the job when it is its turn and there is room."""
+        """Begin the job when it is the first in the queue and there is room."""
         run = asdict(self._submission)
         asked = {"facts": JobFacts.of_run(run).to_dict(), "client": self._client.id}
         asked |= {"ticket": secrets.token_hex(8), "cluster": self.job.cluster.model_dump(mode="json")}
@@ -175,7 +173,7 @@ class Driver:
             self._wait_for_signal()
 
     def _wait_for_signal(self) -> None:
-        """Leave the line if somebody asks for that within a moment."""
+        """Wait for `LINE_LOOK_S`; leave the line if a signal comes."""
         request = self._follower.next_request(LINE_LOOK_S)
         if request is None:
             return
@@ -184,8 +182,8 @@ class Driver:
         self._leave_line({"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1)})
 
     def _tell_left(self, failure: Mapping[str, Any]) -> None:
-        """Let those behind the job go on."""
-        with suppress(*GONE):  # the scheduler drops those who do not ask any more
+        """Take the job out of the line."""
+        with suppress(*GONE):  # the scheduler drops clients that do not ask any more
             ask_jobs(self._client, Op.LEAVE, job_id=self._submission.job_id, failure=dict(failure))
 
     def _leave_line(self, failure: Mapping[str, Any]) -> None:
@@ -194,18 +192,16 @@ class Driver:
 
     def _begin(self) -> None:
         """Choose Dask workers, and submit the job."""
-        given = self._submission
-        sources, resume, datasets = given.modules, given.resume, given.datasets
+        given, resume = self._submission, self._submission.resume
+        sources = given.modules
         if self._lease is None and not self._queue:
             self._prepare()
         room = self._follower.ask(Op.ROOM, wanted=self.job.cluster.workers.model_dump(mode="json"))
         facts = worker_facts(room)
         placed = place_on_cluster(
-            self._client, self.job, self._layout, facts, sources, resume, datasets, self._share_scans
+            self._client, self.job, self._layout, facts, sources, resume, given.datasets, self._share_scans
         )
-        values = [url for url in (resume, *given.init_from) if url and fs.local_path(url) and fs.exists(url)]
-        check_seen(self._client, [*files_of(self.job), *values], placed.workers)
-        check_run_seen(self._client, given.run_url, placed.workers)
+        self._check_seen(placed.workers)
         run = self._on_workers(placed.workers)
         self.job = steps_by_task(self.job, sources, resume, run)
         if self._scalings is None and resume is None:  # a checkpoint of the run has them already
@@ -215,30 +211,37 @@ class Driver:
     def _on_workers(self, workers: Sequence[str]) -> Runner:
         return on_dask(self._client, self._submission.datasets, list(workers), self._check_stopped)
 
+    def _check_seen(self, workers: Sequence[str]) -> None:
+        """Check that Dask workers see the records, the initial values and the run directory."""
+        given = self._submission
+        values = [url for url in (given.resume, *given.init_from) if url and fs.local_path(url) and fs.exists(url)]
+        check_seen(self._client, [*files_of(self.job), *values], workers, given.run_url)
+
     def _share_scans(self, workers: Sequence[str], scans: Sequence[TableScan]) -> None:
-        """Let the Dask workers of the job scan its large tables, before they look for its records."""
+        """Scan the large tables of the job on its Dask workers."""
 
         def say(line: str) -> None:
             self._publish({"event": "notice", "unit": "driver", "level": "INFO", "time": time.time(), "message": line})
 
+        self._check_seen(workers)
         share_scans(self._client, scans, self._on_workers(workers), say)
 
     def _check_stopped(self) -> None:
         if self._stopped_by:
-            reason = f"{self._stopped_by}: stopped while the training records were looked at."
+            reason = f"{self._stopped_by}: stopped while the training records were read."
             raise LeftLineError(reason, SIGNAL_CODES.get(self._stopped_by, 1))
 
     def _prepare(self) -> None:
-        """Make sure that the scheduler has `Jobs`, and no job of this id."""
+        """Make sure, before the run directory is made, that the scheduler does not refuse the job."""
         install_jobs(self._client)
-        job_id = self._submission.job_id
-        if self._follower.ask(Op.HAS, job_id=job_id):
-            raise ClusterError(in_use(job_id))
+        given = self._submission
+        priority = None if self._queue else given.priority
+        if refusal := self._follower.ask(Op.REFUSAL, job_id=given.job_id, priority=priority):
+            raise ClusterError(refusal)
 
     def _result(self, over: JobEnd) -> Result:
-        failure = over.failure
-        if failure and failure.get("hosting"):
-            kind = ClusterError if failure["exit_code"] == ClusterError.exit_code else UnitError
+        if over.failure and over.failure.is_hosting:
+            kind = ClusterError if over.failure.exit_code == ClusterError.exit_code else UnitError
             raise kind(over.reason)
         if over.stuck:
             self._follower.warn(
@@ -261,26 +264,24 @@ class Driver:
                 raise ReplacedError(ELSEWHERE)  # the run directory is another driver's by now
             self._publish(self._started())
             self._has_started = True
-        submission = {each.name: getattr(self._submission, each.name) for each in fields(Submission)}
-        spec = {
-            **submission,
-            "job": self.job.to_json(),
-            "workers": list(placed.workers),
-            "assignments": {name: list(map(int, order)) for name, order in placed.assignments.items()},
-            "client": self._client.id,
-            "driver": self._lease.number if self._lease else 0,
-            "first_life": self._lease.first_life if self._lease else 0,
-            "scalings": self._scalings or {},
-        }
-        refused = self._follower.ask(Op.SUBMIT, spec=spec)
-        if refused:
-            raise ClusterError(refused["refused"])
+        spec = JobSpec(
+            **{each.name: getattr(self._submission, each.name) for each in fields(Submission) if each.name != "job"},
+            job=self.job.to_json(),
+            workers=list(placed.workers),
+            assignments={name: list(map(int, order)) for name, order in placed.assignments.items()},
+            client=self._client.id,
+            driver=self._lease.number if self._lease else 0,
+            first_life=self._lease.first_life if self._lease else 0,
+            scalings=self._scalings or {},
+        )
+        if refusal := self._follower.ask(Op.SUBMIT, spec=asdict(spec)):
+            raise ClusterError(refusal)
         for note in placed.notes:
             self._follower.log("INFO", note)
 
 
 def needs_room(error: Exception) -> bool:
-    """Return whether a job that could not begin may do so later: nothing but room on the cluster is missing."""
+    """Return whether an error only says that the cluster has no room for the job."""
     return isinstance(error, ClusterError) and not isinstance(error, LeftLineError | UnloadableError)
 
 

@@ -1,4 +1,4 @@
-"""How many steps a job has: those of its epochs are counted by its training records, and its learning rate follows."""
+"""Count the steps of the epochs of a job by its training records, and fit its learning rate to them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ INSTEAD = "Say train_steps, the number of batches, in place of epochs."
 def with_steps(job: JobConf, net: NeuralNet, resume: str | None = None) -> JobConf:
     """Return the job with train_steps in place of epochs, by the records that its training net reads.
 
-    A learning rate that does not say when it ends does so with the job.
-
-    If it goes on from the checkpoint ``resume``, whose batches may have had another size, by those that are left.
+    A learning rate without an end gets the end of the job. A job that continues from the checkpoint ``resume``, whose
+    batches may have another size, gets steps for the rest of its epochs.
 
     Raises
     ------
     ConfigError
-        There are none, or layers read different numbers of them, or they cannot be counted.
+        There are no records, or layers read different numbers of them, or they cannot be counted.
     """
     if job.epochs is None:
         return _lasting(job, job.train_steps)
@@ -72,7 +71,7 @@ def _lasting(job: JobConf, n_steps: int) -> JobConf:
 
 
 def steps_by_task(job: JobConf, sources: Sequence[modules.Source], resume: str | None, run: Runner) -> JobConf:
-    """Return what `with_steps` does, counted by a task, where only Dask workers may reach the records."""
+    """Return the result of `with_steps`, counted by a task, as only Dask workers may reach the records."""
     if job.epochs is None:
         return _lasting(job, job.train_steps)
     (n_steps,) = run([partial(_count_steps, job.to_json(), sources, resume)])

@@ -1,4 +1,4 @@
-"""What a client asks a scheduler: `Follower` follows the events of a job, `RemoteJobs` asks for all jobs."""
+"""Questions of a client to the scheduler: `Follower` for one job, `RemoteJobs` for all."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 from distributed import Client
 from distributed.client import ClosedClientError
 
-from singa_dask import version
+from singa_dask import fs, version
 from singa_dask.cancellation import pause
 from singa_dask.comm.remote_import import load_on_scheduler
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, ReplacedError, listed
-from singa_dask.runtime.job.job_end import JobEnd
+from singa_dask.redaction import redact
+from singa_dask.runtime.job.job_end import Failure, JobEnd
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import JOBS, NOTICES, SIGNAL_CODES, TAKEN_OVER, Op, this_user
 from singa_dask.shown import plural
@@ -30,7 +31,7 @@ MANY = 100
 MEANWHILE = "Units that run train on meanwhile"
 LOST = "the scheduler could not be reached again; units that it had started stop with a checkpoint"
 
-# Errors of calls of a client whose scheduler is gone. A client that has given up has no scheduler and no workers.
+# errors of a client whose scheduler is gone: one that has given up has no scheduler and no workers
 GONE = (AttributeError, ClosedClientError, KeyError, OSError, RuntimeError, TimeoutError)
 
 
@@ -45,25 +46,21 @@ def ask_jobs(client: Client, op: str, /, timeout_s: float | None = None, **argum
 
 
 class Follower:
-    """Follows one job: takes its events in order, each once, also after a lost connection or when it comes late.
-
-    ``follow()`` returns how the job has ended; None after `leave`.
+    """Reads the events of one job in order, each once, also after a lost connection.
 
     Parameters
     ----------
-    client : distributed.Client
-    job_id : str
     on_event : callable
         Takes each event, a dict, in the thread of `follow`. Metrics are means over the workers of a group.
     after : int
-        Number of the event after which to begin: -1 for all that the scheduler has kept.
+        Number of the event after which to begin; -1 for all that the scheduler has kept.
     driver : int
         Number of the driver that follows, if it is on the cluster; else 0. `follow` ends when another one replaces it.
 
     Attributes
     ----------
     n : int
-        Number of the last event that ``on_event`` has had.
+        Number of the last event that was read.
     """
 
     def __init__(
@@ -79,10 +76,10 @@ class Follower:
         self._client = client
         self._publish = on_event
         self._driver = driver
-        # names of signals, and who sends them if not the user; an empty name: leave
+        # signal and sender, if that is not the user; an empty signal stands for `leave`
         self._requests: SimpleQueue[tuple[str, str]] = SimpleQueue()
         self._n_signals = 0
-        # since when nothing is heard of the scheduler: the connection is lost, or it does not answer
+        # since when the connection is lost, or the scheduler does not answer
         self._unheard_since: float | None = None
         self._is_lost = self._is_told = False
         self._has_left = False
@@ -93,18 +90,18 @@ class Follower:
         self._steps: dict[str, int] = {}
 
     def signal(self, name: str, by: str = "") -> None:
-        """Stop the job with a checkpoint; if called again, end it at once. Safe in a signal handler.
+        """Stop the job with a checkpoint; a second call ends it at once. Safe in a signal handler.
 
-        ``by``: what stops it, if not the user; then a second call changes nothing, nor do `NOTICES`.
+        Signals that are ``by`` others than the user, and `NOTICES`, do not count as a second call.
         """
         self._requests.put((name, by))
 
     def leave(self) -> None:
-        """End `follow`, and ask nothing of the job. Safe in a signal handler."""
+        """End `follow`, but not the job. Safe in a signal handler."""
         self._requests.put(("", ""))
 
     def next_request(self, timeout_s: float) -> tuple[str, str] | None:
-        """Return the next signal, see `signal`, an empty name to leave, or None if there is none in time."""
+        """Return the next signal and its sender, an empty signal after `leave`, or None after a timeout."""
         try:
             return self._requests.get(timeout=timeout_s)
         except Empty:
@@ -119,14 +116,14 @@ class Follower:
         self._publish({"event": "log", "unit": "driver", "level": level, "time": time.time(), "message": message})
 
     def ask(self, op: str, *, wait: Callable[[], None] | None = None, **arguments: Any) -> Any:
-        """Call an operation of `Jobs` that may be called twice, again until the scheduler answers.
+        """Call an idempotent operation of `Jobs` until the scheduler answers.
 
         ``wait`` is called between two calls; it may raise an error.
 
         Raises
         ------
         ClusterError
-            It has not answered for a limit, or is gone.
+            The scheduler is gone, or did not answer in time.
         """
         over = None
         while over is None:
@@ -163,9 +160,9 @@ class Follower:
             raise
 
     def follow(self) -> JobEnd | None:
-        """Handle events in order until the job is over; return how it has ended, or None after `leave`.
+        """Read events until the job is over; return its end, or None after `leave`.
 
-        If nothing more is heard of the job, its ``failure`` says why. That is so of a job that has left the line, too.
+        If the scheduler is gone or has forgotten the job, the ``failure`` of the end says so.
         """
         pause_s, deadline = 0.0, None
         while self._over is None and not self._has_left:
@@ -184,7 +181,7 @@ class Follower:
         return self._over
 
     def _take_events(self) -> float:
-        """Take the next events; return how long to pause before asking again. A job that is not known has ended."""
+        """Read the next events; return how long to pause before asking again."""
         if self._client.status != "running":
             self._note_silence()
             return LOOK_S
@@ -212,10 +209,10 @@ class Follower:
         return limit("late" if self._unheard_since is None else "question")
 
     def _note_silence(self) -> None:
-        """Say that nothing is heard of the scheduler; give the job up after a while, or if it knows of no jobs."""
+        """Warn that the scheduler is silent; give the job up after a while, or if the scheduler was restarted."""
         is_lost, now = self._client.status != "running", time.monotonic()
         if self._unheard_since is None or is_lost != self._is_lost:
-            # a question that is not answered has taken as long already
+            # a question without an answer has taken this long already
             self._unheard_since = now - (0.0 if is_lost else limit("late"))
             self._is_lost, self._is_told = is_lost, False
         limit_s, unheard_s = limit("client" if is_lost else "scheduler"), now - self._unheard_since
@@ -258,7 +255,7 @@ class Follower:
             facts = {name: value for name, value in event.items() if name not in ("metrics", "n")}
             self._publish({**facts, **event["metrics"]})
         elif kind == "steps" and event["steps"] == self._steps:
-            return  # the newest steps come with each answer
+            return  # each answer repeats the newest steps
         elif kind != "unit":
             self._steps = event["steps"] if kind == "steps" else self._steps
             self._publish({name: value for name, value in event.items() if name != "n"})
@@ -270,12 +267,12 @@ class Follower:
         except GONE as error:
             self.warn(f"{name}: the scheduler cannot be reached: {error}")
             if self._n_signals > 1:
-                self._over = self._give_up(f"ended at once by a second {name}", SIGNAL_CODES.get(name, 1))
+                self._over = self._give_up(f"aborted by a second {name}", SIGNAL_CODES.get(name, 1))
 
     def _give_up(self, reason: str, exit_code: int = LostUnitError.exit_code) -> JobEnd:
-        """Return the end of a job of which nothing more is heard."""
+        """Return the end of a job whose scheduler is gone or has forgotten it."""
         return JobEnd(
-            failure={"reason": f"{reason}.", "exit_code": exit_code, "expected": True},
+            failure=Failure(f"{reason}.", exit_code),
             latest=self._latest,
             last_step=self._last_step,
             seconds=time.monotonic() - self._began,
@@ -284,20 +281,13 @@ class Follower:
 
 
 MIN_PIECE = 4
-"""A shorter part of an id may be that of a job that nobody means."""
+"""Shorter parts of an id match no job, as they often match by accident."""
 NAMED = 8
-"""So many jobs are named in an error at most."""
+"""Number of jobs that an error names at most."""
 
 
 class RemoteJobs:
-    """Asks the scheduler for jobs; on one that has never run any, there are none.
-
-    Every question raises `ClusterError` if the scheduler does not answer.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    """
+    """Asks the scheduler about its jobs. Every method raises `ClusterError` if it does not answer."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -318,15 +308,15 @@ class RemoteJobs:
         return list(rows.values())
 
     def find(self, piece: str) -> dict[str, Any]:
-        """Return the row of the job that a person means, see `match_job`."""
+        """Return the row of the job that ``piece`` means, see `match_job`."""
         return match_job(piece, self.rows())
 
     def view(self, job_id: str) -> dict[str, Any]:
-        """Return all that the scheduler knows about a job, see `Views.view`."""
+        """Describe a job, see `Views.view`."""
         return dict(self._ask_job(Op.VIEW, job_id))
 
     def room(self, wanted: Mapping[str, Any], beside_tasks: bool) -> dict[str, Sequence[Any]]:
-        """Return the facts of Dask workers for a job, see `Jobs`; ``wanted`` is its block of workers."""
+        """Return the facts of Dask workers for a job with the block ``cluster.workers``; see `Jobs`."""
         return dict(self._ask(Op.ROOM, wanted=wanted, beside_tasks=beside_tasks))
 
     def stop(self, job_id: str) -> None:
@@ -338,15 +328,15 @@ class RemoteJobs:
         self._ask_job(Op.SIGNAL, job_id, name="SIGKILL", by=this_user())
 
     def checkpoint(self, job_id: str) -> int:
-        """Ask for a checkpoint now; return the step that it will at least be of."""
+        """Request a checkpoint now; return its smallest possible step."""
         return int(self._ask_job(Op.CHECKPOINT, job_id))
 
     def stacks(self, job_id: str, unit: str = "") -> dict[str, dict[str, Any]]:
-        """Return what units are doing, see `Views.stacks`."""
+        """Return the stacks of units, see `Views.stacks`."""
         return dict(self._ask_job(Op.STACKS, job_id, unit=unit))
 
     def events(self, job_id: str) -> Iterator[dict[str, Any]]:
-        """Yield the events of a job that the scheduler has kept so far; none if it has kept none."""
+        """Yield the events of a job that the scheduler has kept so far."""
         after = -1
         while events := self._ask(Op.EVENTS, job_id=job_id, after=after):
             yield from events
@@ -373,14 +363,13 @@ class RemoteJobs:
 def match_job(piece: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the row of the job that ``piece`` means.
 
-    It is an id, at least `MIN_PIECE` characters of its beginning or end, or the name of a job. Of several jobs it is
-    the only one that has not ended.
+    ``piece`` is an id, at least `MIN_PIECE` characters of its beginning or end, the name of a job, or a run directory.
+    Of several jobs it means the only one that has not ended.
 
     Parameters
     ----------
-    piece : str
     rows : sequence of mapping
-        With ``id``, ``name`` and ``ended``; the newest first.
+        With ``id``, ``name``, ``run_url`` and ``ended``; the newest first.
 
     Raises
     ------
@@ -397,14 +386,15 @@ def match_job(piece: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         raise ConfigError(
             f"{piece}: several jobs have that in their id or name: {_names(matching)}. Give more of the id."
         )
-    expected = f"an id, at least {MIN_PIECE} characters of its beginning or end, or a name"
+    expected = f"an id, at least {MIN_PIECE} characters of its beginning or end, a name, or a run directory"
     known = f"Known: {_names(rows)}." if rows else "The cluster knows no job."
     raise ConfigError(f"{piece or repr(piece)}: there is no such job. Expected {expected}. {known}")
 
 
 def _fits(piece: str, row: Mapping[str, str]) -> bool:
     is_part = row["id"].startswith(piece) or row["id"].endswith(piece)
-    return piece == row["name"] or (is_part and len(piece) >= MIN_PIECE)
+    is_place = redact(fs.absolute(piece)) == row["run_url"] != ""
+    return is_place or piece == row["name"] or (is_part and len(piece) >= MIN_PIECE)
 
 
 def _names(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Carry out a run: drive its job to its end, and write its run directory."""
+"""Run a job to its end, and write its run directory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class JobRun(Submission):
     Attributes
     ----------
     recording : mapping
-        Arguments of `RunDirectory` beside its URL.
+        Other arguments of `RunDirectory` than its URL.
     queue : bool
         Wait in line if there is no room.
     """
@@ -41,12 +41,12 @@ class JobRun(Submission):
 
     @classmethod
     def of(cls, job: JobConf, **fields: Any) -> JobRun:
-        """Make one from a job on the client: reads the user's own modules."""
+        """Return the run of a job, with absolute paths and the source of the user's own modules."""
         sources = [list(source) for source in modules.read(job.modules)]
         return cls(job=absolute_paths(job).to_json(), sources=sources, **fields)
 
     def directory(self, driver: int = 0) -> RunDirectory:
-        """Return the run directory, for the ``driver`` of this number.
+        """Return the run directory for the driver of this number.
 
         Raises
         ------
@@ -56,7 +56,7 @@ class JobRun(Submission):
         return RunDirectory(self.run_url, **self.recording, job_id=self.job_id, driver=driver)
 
     def going_on(self) -> JobRun:
-        """Return the run as it goes on from its newest checkpoint; without one it starts over."""
+        """Return the run that continues from the newest checkpoint of this one, or starts over without one."""
         checkpoint = find(self.run_url) if has_checkpoints(self.run_url) else None
         goes_on = {"goes_on": checkpoint is not None, "replaces": checkpoint is None}
         command = {**self.recording["command"], "time": time.time(), "resume": checkpoint or self.resume}
@@ -64,7 +64,7 @@ class JobRun(Submission):
         return replace(self, resume=checkpoint or self.resume, recording=recording)
 
     def observers(self) -> Observers:
-        """Return what passes events on to other programs.
+        """Return the observers, which pass events on to other programs.
 
         Raises
         ------
@@ -83,22 +83,21 @@ class JobRun(Submission):
         lease: Lease | None = None,
         judge: Callable[[Result], Result] = lambda result: result,
     ) -> tuple[Result, dict[str, Any]]:
-        """Run the job to its end, and write the run directory; return the result, and what ``summary.json`` has.
+        """Run the job, and write the run directory; return the result and the content of ``summary.json``.
 
         Parameters
         ----------
-        client : distributed.Client
         directory, observers : RunDirectory, Observers
             See `directory` and `observers`.
         on_event : callable
-            Takes each event too, after it was recorded. An error of it stops the job with a checkpoint, and is raised
-            at the end.
+            Takes each event after it was recorded. An error in it stops the job with a checkpoint, and is raised at
+            the end.
         on_driver : callable
-            Gets the driver before it runs.
+            Takes the driver before it runs.
         lease : Lease, optional
             Of a driver on the cluster.
         judge : callable
-            Takes the result, and returns the one that is written.
+            Takes the result, and returns the result to write.
         """
         if self.run_url != readable(self.run_url) and "inproc:" not in str(getattr(client.scheduler, "address", "")):
             raise ConfigError(f"{self.run_url}: the name is not UTF-8, so it cannot be sent. Choose another --run-dir.")

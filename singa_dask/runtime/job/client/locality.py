@@ -21,14 +21,13 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.loading import HostSpan, Survey, assign_by_host, host_names, same_host
 from singa_dask.data.order import keep_runs
 from singa_dask.data.sampler import Sampler
-from singa_dask.data.stores.tables.table_scan import TableScan, UnscannedError, scans_apart
+from singa_dask.data.stores.tables.table_scan import TableScan, UnscannedError, forbid_scans
 from singa_dask.errors import ClusterError, SingaError
 from singa_dask.fs.daemon_threads import DaemonThreads
 from singa_dask.inputs import StoreInput
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.job.client.dask_tasks import on_dask
-from singa_dask.runtime.job.client.seen_files import check_seen, files_of
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.planning.nets import build_nets, store_of
@@ -50,9 +49,9 @@ class Surveyed(NamedTuple):
     silent : list of str
         Input layers whose filesystem should report hosts but does not.
     assignments : dict of str to list of int
-        Those of the checkpoint that the job continues from.
+        From the checkpoint that the job continues from.
     unscanned : sequence of TableScan
-        Scans of large tables of text that this host has not made. If there are any, the hosts are not known yet.
+        Large tables of text that this host has not scanned. If there are any, the hosts are not known yet.
     """
 
     stores: dict[str, Survey]
@@ -87,7 +86,7 @@ def survey(
     Raises
     ------
     TimeoutError
-        It takes too long. The task ends nevertheless, as the job needs its thread.
+        It takes too long.
     """
 
     def run() -> Surveyed:
@@ -109,12 +108,12 @@ def _survey_stores(job: str, resume: str | None, scanned_bytes: float) -> Survey
     for phase, net in build_nets(JobConf.from_json(job, REGISTRIES)).items():
         for layer in [layer for layer in net.layers if isinstance(layer, StoreInput)]:
             try:
-                with scans_apart(scanned_bytes):
+                with forbid_scans(scanned_bytes):
                     found = layer.survey() if phase == Phase.TRAIN else None
                     if found is not None:
                         surveys[layer.name] = found
                     elif layer.store_conf.backend in TABLES:
-                        with suppress(SingaError, OSError):  # the processes of the job report what is wrong
+                        with suppress(SingaError, OSError):  # the processes of the job report the error
                             layer.open_checked().close()
             except UnscannedError as error:
                 unscanned.setdefault(error.scan.name, error.scan)
@@ -124,7 +123,7 @@ def _survey_stores(job: str, resume: str | None, scanned_bytes: float) -> Survey
 
 
 def host_names_of(dask_worker: Worker) -> frozenset[str]:
-    """Return possible names of the host of a Dask worker, including the worker's own name; for ``Client.run``."""
+    """Return possible names of the host of a Dask worker, including its own name; for ``Client.run``."""
     return host_names(str(dask_worker.name), urllib.parse.urlsplit(dask_worker.address).hostname or "")
 
 
@@ -138,7 +137,7 @@ class _Blocks:
         self._record_bytes = np.asarray(survey.lengths) / np.maximum(survey.sizes, 1)
 
     def held(self, rows: Any, n_hosts: int, split: bool = False) -> Any:
-        """Return the bytes that each host stores of some rows of each block; with ``split`` divided by the copies."""
+        """Return the bytes of ``rows`` of each block on each host; with ``split`` divided by the copies."""
         blocks, hosts = self._pairs.T
         n_bytes = (self._record_bytes * rows)[blocks]
         copies = np.bincount(blocks, minlength=len(self.hosts))[blocks] if split else 1
@@ -150,9 +149,6 @@ class Locality:
 
     Parameters
     ----------
-    job : JobConf
-    layout : Layout
-    surveyed : Surveyed
     names : mapping of str to collection of str
         Result of `host_names_of` for each Dask worker, by address.
     fresh : bool
@@ -185,15 +181,11 @@ class Locality:
         self._wanted = self._count_wanted()
         self._held, self._share = self._count_assigned()
 
-    # -- where processes go ------------------------------------------------------------------------
-
     def gain(self, processes: Sequence[int], workers: Sequence[str], chosen: Mapping[int, str]) -> np.ndarray:
         """Return the bytes per epoch that processes would read from their own hosts on Dask workers.
 
         Parameters
         ----------
-        processes : sequence of int
-        workers : sequence of str
         chosen : mapping of int to str
             Dask workers of other processes.
 
@@ -209,7 +201,7 @@ class Locality:
         # prefer hosts without other processes; among them copies count too
         most = self._share * np.array([self._n_workers[process] for process in processes])[:, None]
         free, copies = (np.clip(held - there * self._share, 0.0, most) for held in self._held)
-        # the last column is that of hosts without records, whose number is -1
+        # the last column is for hosts without records, whose number is -1
         worth = np.pad(self._wanted[processes] + free + copies / 1024, ((0, 0), (0, 1)))
         rated: np.ndarray = worth[:, [self._host_of[address] for address in workers]]
         return rated
@@ -228,7 +220,7 @@ class Locality:
         return wanted
 
     def _count_assigned(self) -> tuple[Any, float]:
-        """Return the bytes of blocks to assign on each host, without and with copies; and the share of a worker."""
+        """Return the bytes of assignable blocks on each host, without and with copies, and per worker."""
         held = np.zeros((2, self._n_hosts))
         n_bytes = 0
         for name in self._assigned:
@@ -245,10 +237,8 @@ class Locality:
             orders.append(layer.make_order(blocks.survey.sizes, blocks.survey.fingerprint, blocks.survey.runs))
         return orders
 
-    # -- who reads what ------------------------------------------------------------------------------
-
     def assignments(self, workers: Sequence[str]) -> dict[str, list[int]]:
-        """Return the order in which to assign the blocks of each input layer, if it is free and makes a difference.
+        """Return the order in which to assign the blocks of each input layer, where it matters.
 
         Parameters
         ----------
@@ -280,7 +270,7 @@ class Placed(NamedTuple):
     assignments : dict of str to list of int
         By input layer: the order in which its blocks are assigned to workers, if that was chosen.
     notes : list of str
-        What is not known, for the log of the run.
+        Why hosts of records are not known, for the log of the run.
     """
 
     workers: list[str]
@@ -302,9 +292,6 @@ def place_on_cluster(
 
     Parameters
     ----------
-    client : distributed.Client
-    job : JobConf
-    layout : Layout
     present : mapping of str to WorkerFacts
         Dask workers; the job may use those that are usable.
     sources : sequence of Source
@@ -314,22 +301,19 @@ def place_on_cluster(
     datasets : sequence
         Catalogs of the part files that the job reads, as plain values.
     share_scans : callable
-        (Dask workers on which there is room for the job, scans) scans tables of text; then their hosts are looked for.
+        (Dask workers with room for the job, scans) scans tables of text, before the search for their hosts.
 
     Raises
     ------
     ClusterError
         The job does not fit on the cluster.
-    DataError
-        A Dask worker that it would run on does not see its records.
     """
-    # a job that does not fit fails before any record is looked for
+    # a job that does not fit fails before records are read
     if job.cluster.elastic.max_processes:
         _, chosen = place_first(layout, present)
         if len(chosen) < len(layout.processes):
             return Placed(list(chosen), {}, [f"{len(layout.processes)} processes are packed on {len(chosen)}"])
     workers = place(layout, present)
-    check_seen(client, files_of(job), workers)
     if not reads_remote_stores(job) and not reads_tables(job):
         return Placed(workers, {}, [])
     notes: list[str] = []
@@ -360,7 +344,7 @@ def place_on_cluster(
 
 @contextmanager
 def _noting(notes: list[str]) -> Iterator[None]:
-    """Make an error a note: locality only makes a job faster, and units report what is wrong."""
+    """Turn an error into a note: locality only makes a job faster."""
     try:
         yield
     except Exception as error:
@@ -368,7 +352,7 @@ def _noting(notes: list[str]) -> Iterator[None]:
 
 
 def _give_up_after(seconds: float) -> Callable[[], None]:
-    """Return a check for `on_dask` that raises an error when this time is over."""
+    """Return a check for `on_dask` that raises `ClusterError` after a time."""
     end = time.monotonic() + seconds
 
     def check() -> None:

@@ -1,4 +1,4 @@
-"""Compute the mean and deviation of training records, by which input layers standardise them."""
+"""Compute the mean and deviation of training records, to standardise them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from singa_dask.runtime.units.initial_state import InitialState
 
 NONE = Moments.of(np.empty((0, 1)))
 GROUP_BYTES, MAX_GROUPS = 8 << 20, 32
-"""Records of about so many bytes are merged in one go, whoever reads them: the results are the same bits. Of more
-groups than the maximum, some at equal distances are read: more records would not change what they say."""
+"""Records are merged in groups of this many bytes, so that results have the same bits for any number of tasks. Of more
+groups than the maximum, a sample at equal distances is read."""
 
 
 class GroupMoments(NamedTuple):
-    """Moments of some groups of blocks, from number ``first`` on; names of columns, and whether values were rounded."""
+    """Moments of groups of blocks from ``first`` on, names of columns, and whether values were rounded."""
 
     first: int
     moments: list[Moments]
@@ -38,8 +38,8 @@ class GroupMoments(NamedTuple):
     is_rounded: bool
 
 
-def measure(layer: StoreInput, index: int, count: int, check: Callable[[], None]) -> GroupMoments:
-    """Return the moments of part ``index`` of ``count`` parts of the records of a layer; ``check`` is called often.
+def measure(layer: StoreInput, index: int, count: int) -> GroupMoments:
+    """Return the moments of part ``index`` of ``count`` parts of the records of a layer.
 
     Raises
     ------
@@ -58,9 +58,7 @@ def measure(layer: StoreInput, index: int, count: int, check: Callable[[], None]
         reader = BlockReader(store, BadPolicy(conf.on_error, labels=conf.labels))
         moments = []
         for blocks in groups[first:stop]:
-            moments.append(
-                reduce(Moments.merged, (_moments(layer, reader, block, check) for block in blocks.tolist()), NONE)
-            )
+            moments.append(reduce(Moments.merged, (_moments(layer, reader, block) for block in blocks.tolist()), NONE))
         field = store.schema.get("data")
         return GroupMoments(first, moments, _names(store), field is not None and field.dtype == np.float32)
 
@@ -69,8 +67,8 @@ def _names(store: Store) -> Sequence[str]:
     return store.table_facts.names if store.table_facts else ()
 
 
-def _moments(layer: StoreInput, reader: BlockReader, block: int, check: Callable[[], None]) -> Moments:
-    check()
+def _moments(layer: StoreInput, reader: BlockReader, block: int) -> Moments:
+    check_wanted()
     arrays, store = reader.load(block), reader.store
     if bad := reader.bad.get(block):
         arrays = {name: np.delete(array, list(bad), axis=0) for name, array in arrays.items()}
@@ -117,7 +115,7 @@ def scaling_of(layer: str, parts: Sequence[GroupMoments], warn: Callable[[str], 
 def _measure(
     job: str, sources: Sequence[modules.Source], init_from: Sequence[str], index: int, of: int
 ) -> list[tuple[str, Scaling | GroupMoments]]:
-    """Return for each layer that standardises the moments of part ``index`` of ``of`` parts of its records.
+    """Return for each standardised layer the moments of part ``index`` of ``of`` parts of its records.
 
     Or the scaling of a checkpoint that the job begins with.
     """
@@ -128,9 +126,9 @@ def _measure(
     parts: dict[str, Scaling | GroupMoments] = {}
     for layer in net.all_layers:
         if isinstance(layer, StoreInput) and layer.store_conf.standardise and layer.conf_name not in parts:
-            inherited = net.context.class_names.inherited_scalings.get(layer.conf_name)
+            inherited = net.context.class_names.inherited.scalings.get(layer.conf_name)
             fits = inherited is not None and inherited.of_shape(layer.features[0].shape[1:]) is not None
-            parts[layer.conf_name] = inherited if inherited and fits else measure(layer, index, of, check_wanted)
+            parts[layer.conf_name] = inherited if inherited and fits else measure(layer, index, of)
     return list(parts.items())
 
 
@@ -141,13 +139,12 @@ def compute_scalings(
     run: Runner,
     warn: Callable[[str], None],
 ) -> dict[str, Mapping[str, Any]]:
-    """Return the scaling of each layer of the training net that standardises, see `Scaling.to_dict`.
+    """Return the `Scaling.to_dict` of each standardised layer of the training net.
 
-    It is that of a checkpoint in ``init_from``, whose params were trained on such values, if that has one.
+    A scaling of a checkpoint in ``init_from`` is preferred, as its params were trained on such values.
 
     Parameters
     ----------
-    job : JobConf
     sources : sequence of Source
         The user's own modules.
     init_from : sequence of str

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.runtime.job.job_end import JobEnd
+from singa_dask.errors import LostUnitError
+from singa_dask.runtime.job.job_end import Failure, JobEnd
 from singa_dask.runtime.job.names import SIGNAL_CODES
 from singa_dask.runtime.planning.layout import Layout
 from singa_dask.runtime.units.learning import facts_of_workers
@@ -19,7 +20,7 @@ from singa_dask.shown import plural
 
 @dataclass(frozen=True)
 class Result:
-    """Result of a job. Its fields, except ``error``, are those of ``summary.json``.
+    """Result of a job: the fields of ``summary.json``, and ``error``.
 
     Attributes
     ----------
@@ -32,8 +33,8 @@ class Result:
     lost_s : float
         Time from each loss until the step at which it happened is reached again, summed, in seconds.
     step_ms, wait_ms : dict of str to float
-        Milliseconds for a step; `StepTimer` defines a step on a GPU. A worker waits for ``data``, for ``params``, and
-        for ``cores`` that other threads use.
+        Milliseconds for a step, see `StepTimer`; empty if the job was killed. A worker waits for ``data``, for
+        ``params``, and for ``cores`` that other threads use.
     bytes : dict of str to int
         ``sent`` and ``received``: arrays between processes. ``local`` and ``remote``: blocks of records that were read
         on a host that stores them, and others.
@@ -66,7 +67,6 @@ class Result:
         Mean over all gradients.
     learning : dict
         Facts of the first worker group, see `facts_of_workers`; ``summary.json`` has ``sentences`` too.
-    exit_code : int
     reason : str
         One line; empty if the job is done and did not end early.
     error : str
@@ -116,8 +116,8 @@ class Result:
 
 
 def summarise(name: str, job_id: str, layout: Layout, over: JobEnd) -> Result:
-    """Combine the reports of a job into its result; ``layout`` is that of the job file."""
-    reports, failure, latest = over.reports, over.failure, over.latest
+    """Combine the reports of a job into its result, with the ``layout`` of the job file."""
+    reports, latest = over.reports, over.latest
     workers = [report for report in reports.values() if "step_ms" in report]
     first = [report for report in workers if report["unit"].startswith("worker-0-")]
     state, steps, reason = outcome(over)
@@ -132,8 +132,11 @@ def summarise(name: str, job_id: str, layout: Layout, over: JobEnd) -> Result:
         train=dict(latest.get("train", {})),
         test=dict(latest.get("test", {})),
         validation=dict(latest.get("validation", {})),
-        step_ms={key: _average(report["step_ms"][key] for report in first) for key in ("median", "p95")},
-        samples_per_s=round(sum(report["samples"] / max(report["seconds"], 1e-9) for report in workers), 1),
+        step_ms={key: _average(report["step_ms"][key] for report in first) for key in ("median", "p95") if first},
+        # workers of a job that was killed report no times
+        samples_per_s=round(sum(report["samples"] / max(report["seconds"], 1e-9) for report in workers), 1)
+        if workers
+        else over.samples_per_s,
         wait_ms={key: _average(report["wait_ms"][key] for report in first) for key in ("data", "params", "cores")},
         bytes={
             **{key: sum(_bytes(reports, units, key) for units in over.processes) for key in ("sent", "received")},
@@ -153,7 +156,7 @@ def summarise(name: str, job_id: str, layout: Layout, over: JobEnd) -> Result:
         learning=facts_of_workers(report["learning"] for report in first if report.get("learning")),
         exit_code=exit_code_of(state, over),
         reason=reason,
-        error="" if not failure or failure.get("expected") else str(failure.get("error", "")),
+        error=over.failure.error if over.failure else "",
     )
 
 
@@ -161,7 +164,7 @@ def exit_code_of(state: str, over: JobEnd) -> int:
     """Return the exit code of a job that has ended in this state."""
     if state == "stopped":
         return SIGNAL_CODES.get(over.signal, 1)
-    return int(over.failure.get("exit_code", 1)) if over.failure else 0
+    return over.failure.exit_code if over.failure else 0
 
 
 def outcome(over: JobEnd) -> tuple[str, int, str]:
@@ -170,7 +173,7 @@ def outcome(over: JobEnd) -> tuple[str, int, str]:
     workers = [report for report in reports.values() if "step_ms" in report]
     step = max((int(report.get("step", -1)) for report in reports.values()), default=-1)
     if failure:
-        last = f" Last step: {step}." if failure.get("exit_code") == 4 else ""
+        last = f" Last step: {step}." if failure.exit_code == LostUnitError.exit_code else ""
         return "failed", max(step, 0), _reason_of(failure, reports) + last
     waited = bool(over.signal) and any(report["state"] != "done" for report in reports.values())
     if waited or any(report["stopped"] for report in workers):
@@ -181,7 +184,7 @@ def outcome(over: JobEnd) -> tuple[str, int, str]:
 
 
 def _updates(counted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Add up what the servers have counted, see `UpdateCounts`."""
+    """Add up the counts of the servers, see `UpdateCounts`."""
     staleness: Counter[str] = sum((Counter(counts["staleness"]) for counts in counted), Counter())
     total = sum(counts["staleness_sum"] for counts in counted)
     return {
@@ -193,16 +196,15 @@ def _updates(counted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _reason_of(failure: Mapping[str, Any], reports: Mapping[str, Mapping[str, Any]]) -> str:
-    """Describe why the job failed, and how many other units failed in the same way."""
-    reason, unit = str(failure["reason"]), str(failure.get("unit"))
-    alike = [name for name, report in reports.items() if "cause" in report and report["cause"] == failure.get("cause")]
-    n_others = len(set(alike) - {unit})
+def _reason_of(failure: Failure, reports: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return why the job failed, and how many other units failed in the same way."""
+    reason, unit = failure.reason, failure.unit
+    n_others = sum(report.get("cause") == failure.cause != "" for name, report in reports.items() if name != unit)
     return reason.replace(unit, f"{unit} and {plural(n_others, 'other')}", 1) if n_others else reason
 
 
 def _merge_layers(tables: Iterable[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
-    """Return the longest time of each layer over the workers that have it, or a part of it."""
+    """Return the longest time of each layer over the workers that compute it."""
     merged: dict[str, dict[str, float]] = {}
     for table in tables:
         for layer, times in table.items():

@@ -1,4 +1,4 @@
-"""Ask which Dask workers have room for a job, and wait until it fits on them."""
+"""Wait until a job fits on the Dask workers of a cluster."""
 
 from __future__ import annotations
 
@@ -19,17 +19,15 @@ def wait_for_room(client: Client, layout: Layout, patience: Patience = AT_ONCE, 
 
     Parameters
     ----------
-    client : distributed.Client
-    layout : Layout
     patience : Patience
         By default it has to fit at once.
     beside_tasks : bool
-        Whether tasks that run no units hold threads. Those that compute the data of the job do not.
+        Count the threads of other tasks as taken, too; not for tasks that compute the data of the job.
 
     Raises
     ------
     ClusterError
-        It does not fit when the time is over; the message has the numbers.
+        It does not fit in time; the message has the numbers.
     """
 
     def attempt() -> None:
@@ -41,5 +39,5 @@ def wait_for_room(client: Client, layout: Layout, patience: Patience = AT_ONCE, 
 
 
 def worker_facts(room: Mapping[str, Sequence[Any]]) -> dict[str, WorkerFacts]:
-    """Return what the scheduler says about Dask workers."""
+    """Return the facts of Dask workers from an answer of the scheduler."""
     return {address: WorkerFacts(*facts) for address, facts in room.items()}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -34,42 +34,44 @@ def files_of(job: JobConf) -> list[str]:
     return [url for each in stores for url in (each.path, each.mean_file, each.std_file) if url]
 
 
-def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | None = None) -> None:
-    """Check that Dask workers, all by default, see files on disks. Those that do not answer soon are left out.
+def check_seen(client: Client, urls: Iterable[str], workers: Collection[str] | None = None, run_url: str = "") -> None:
+    """Check that Dask workers, all by default, see files and a run directory on disks of this host.
+
+    Dask workers that do not answer soon are left out. The run directory is created if it is missing.
 
     Raises
     ------
     DataError
-        One does not see a file.
+        A Dask worker does not see one of them, or the run directory cannot be created.
     """
     paths = sorted({url for url in urls if fs.local_path(url) is not None})
-    if not paths:
-        return
-    asked = on_each_worker(client, sorted(set(workers)) if workers else None)(partial(_unseen, paths))
-    for address, (host, unseen) in asked.items():
-        for path in unseen:
-            who = f"{path}: the Dask worker {address} on {host}"
-            if _unseen([path])[1]:
-                raise DataError(f"{who} sees no such file or directory.")
+    with _marked(run_url) as marker:
+        if not (paths or marker):
+            return
+        ask = on_each_worker(client, sorted(set(workers)) if workers else None)
+        asked = ask(partial(_unseen, [*paths, *marker]))
+        for address, (host, unseen) in asked.items():
+            for path in paths:
+                if path in unseen:
+                    raise DataError(_explain_file(client, path, f"{path}: the Dask worker {address} on {host}"))
+        if blind := [f"{address} on {host}" for address, (host, unseen) in sorted(asked.items()) if unseen]:
             raise DataError(
-                f"{who} does not see this file, which is on {socket.gethostname()}. Give a URL that all hosts reach, "
-                f"or a path in a directory that all of them mount.{_without_scheduler(client)}"
+                f"{run_url}: Dask workers do not see this run directory, which is on a disk of {socket.gethostname()}: "
+                f"{listed(blind, SHOWN)}. The job was not started, as its checkpoints could not be completed. Choose a "
+                "run directory (--run-dir, run_dir= in Python, or cluster.workspace in the job) at a URL that all "
+                f"hosts reach, or in a directory that all of them mount.{_without_scheduler(client)}"
             )
 
 
-def check_run_seen(client: Client, url: str, workers: Collection[str]) -> None:
-    """Check that Dask workers see a run directory on a disk of this host, which is created if it is missing.
+@contextmanager
+def _marked(url: str) -> Iterator[list[str]]:
+    """Create a run directory with a file of a random name, to tell it from the same path elsewhere.
 
-    They look for a file of a random name there, so that the same path on another disk does not count. Dask workers
-    that do not answer soon are left out.
-
-    Raises
-    ------
-    DataError
-        Some do not see it.
+    Yields the file, or nothing if the directory is on no disk. An error removes the directory if it was new.
     """
     path = fs.local_path(url) if url else None
     if path is None:
+        yield []
         return
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
     marker = fs.join(url, f".seen-{secrets.token_hex(8)}")
@@ -79,20 +81,24 @@ def check_run_seen(client: Client, url: str, workers: Collection[str]) -> None:
         why = str(error).replace(f"{marker}: ", "")
         raise DataError(f"{url}: the run directory cannot be created: {why}") from error
     try:
-        asked = on_each_worker(client, sorted({*workers}))(partial(_unseen, [marker]))
-    finally:
-        fs.remove_tree(marker)
-    blind = [f"{address} on {host}" for address, (host, unseen) in sorted(asked.items()) if unseen]
-    if blind:
-        with suppress(OSError):  # others may have come to use them
+        try:
+            yield [marker]
+        finally:
+            fs.remove_tree(marker)
+    except DataError:
+        with suppress(OSError):  # other programs may have begun to use them
             for folder in new:
                 folder.rmdir()
-        raise DataError(
-            f"{url}: Dask workers do not see this run directory, which is on a disk of {socket.gethostname()}: "
-            f"{listed(blind, SHOWN)}. The job was not started, as its checkpoints could not be completed. Give a run "
-            "directory (--run-dir, run_dir= in Python, or cluster.workspace in the job) at a URL that all hosts reach, "
-            f"or in a directory that all of them mount.{_without_scheduler(client)}"
-        )
+        raise
+
+
+def _explain_file(client: Client, path: str, who: str) -> str:
+    if _unseen([path])[1]:
+        return f"{who} sees no such file or directory."
+    return (
+        f"{who} does not see this file, which is on {socket.gethostname()}. Use a URL that all hosts reach, "
+        f"or a path in a directory that all of them mount.{_without_scheduler(client)}"
+    )
 
 
 def _without_scheduler(client: Client) -> str:
@@ -103,7 +109,7 @@ def _without_scheduler(client: Client) -> str:
 
 
 def _unseen(paths: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the name of this host, and those of some paths and patterns for which nothing is there."""
+    """Return the name of this host, and the paths and patterns that it does not see."""
     unseen = [path for path in paths if not _is_seen(path)]
     for folder in sorted({folder for path in unseen for folder in Path(path).parents}):
         with suppress(OSError):  # NFS may have kept that something was missing until its folder is opened

@@ -1,4 +1,4 @@
-"""Let all Dask workers of a job scan its large tables of text, each file once, before their processes open them."""
+"""Scan the large tables of text of a job on its Dask workers, each file once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from singa_dask.shown import plural
 
 
 def share_scans(client: Client, scans: Iterable[TableScan], run: Runner, say: Callable[[str], None]) -> None:
-    """Scan large tables of text, and keep what was found in the cache of each Dask worker.
+    """Scan large tables of text, and keep the result in the cache of each Dask worker.
 
-    A host without that, such as one that comes later, scans them again.
+    Hosts that come later scan them again.
 
     Parameters
     ----------
-    client : distributed.Client
-    scans : iterable of TableScan
     run : Runner
         Runs tasks on the Dask workers of the job.
     say : callable

@@ -1,7 +1,7 @@
-"""What a Dask worker does for jobs.
+"""The Dask worker's side of jobs.
 
-`site`: processes of all jobs. `hosting`: one of them. `job_log`: its log. `clock`: of the host. `part_files`: files of
-datasets.
+`site`: the processes of all jobs. `hosting`: one process. `job_log`: its log. `clock`: the clock of the host.
+`part_files`: files of datasets.
 """
 
 __all__: list[str] = []

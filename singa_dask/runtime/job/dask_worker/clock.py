@@ -1,4 +1,4 @@
-"""Compare clocks with the scheduler's, and keep timers going where a clock is set back."""
+"""Compare clocks with the scheduler's, and keep timers running when a clock is set back."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ class Clock(NamedTuple):
     Attributes
     ----------
     offset_s : float
-        What is to be added to ``time.time()`` here; 0 if the clocks may well be the same.
+        Add it to ``time.time()`` for the time of the scheduler; 0 if the difference is within the error.
     error_s : float
-        By how much that can be wrong.
     """
 
     offset_s: float = 0.0
@@ -33,15 +32,14 @@ def read_clock() -> float:
 
 
 async def measure_clock(ask: Callable[[], Awaitable[float]]) -> Clock:
-    """Measure the clock of the scheduler, as Cristian's algorithm does (1989).
+    """Measure the clock of the scheduler by Cristian's algorithm (1989).
 
-    The scheduler reads its clock at some moment between the question and its answer: half of the time between these is
-    the error. Of some questions the one that was answered first counts.
+    The error is half of the time between question and answer. The fastest of `N_ASKED` answers counts.
 
     Parameters
     ----------
     ask : callable
-        Returns what `read_clock` returns on the scheduler.
+        Returns the result of `read_clock` on the scheduler.
     """
     best = Clock(0.0, float("inf"))
     for _ in range(N_ASKED):
@@ -49,7 +47,7 @@ async def measure_clock(ask: Callable[[], Awaitable[float]]) -> Clock:
         theirs = await ask()
         error = (time.monotonic() - asked) / 2
         best = min(best, Clock(theirs - (time.time() - error), error), key=lambda clock: clock.error_s)
-    # processes of one host have one clock, and are aligned best by leaving it alone
+    # processes of one host share a clock
     return best if abs(best.offset_s) > best.error_s + ROUNDING_S else Clock(0.0, best.error_s)
 
 
@@ -57,13 +55,9 @@ CLOCK_LOOK_S = 1.0
 
 
 class SteadyTimers:
-    """Keeps the timers of a Dask worker going, its heartbeats among them, where the clock of its host is set back.
+    """Keeps timers and heartbeats of a Dask worker running when the clock of its host is set back.
 
-    Those of tornado would wait until the clock shows the old time again, and the Dask worker would be taken for lost.
-
-    Parameters
-    ----------
-    worker : distributed.Worker
+    Tornado's timers would wait until the clock shows the old time again, and the Dask worker would seem lost.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -81,5 +75,5 @@ class SteadyTimers:
         self._timer = self._worker.loop.call_later(CLOCK_LOOK_S, self._look)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop."""
         self._worker.loop.remove_timeout(self._timer)

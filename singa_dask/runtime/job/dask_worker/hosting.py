@@ -29,24 +29,22 @@ from singa_dask.runtime.units.unit_task import run_unit
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """What a Dask worker is told of a process that it hosts, as plain values.
+    """The description of a process for the Dask worker that hosts it, as plain values.
 
     Attributes
     ----------
-    spec : JobSpec
     token : str
         Of the job's endpoints.
-    life, process : int
     processes : sequence of sequence of Address
         Units of each process.
     workers : sequence of str
         Dask worker of each process.
     term : int
-        The life in which all processes began together.
+        The last life in which all processes began together.
     threads : int or None
-        Of each worker.
+        Threads of each worker.
     silent_s : float
-        After which a process that does not answer is lost.
+        Time after which a process that does not answer is lost.
     start, buddy
         See `ev.Host`.
     rejoin : sequence of sequence or None
@@ -72,7 +70,6 @@ class Hosting(UnitHost):
 
     Parameters
     ----------
-    placement : Placement
     job : JobConf
         The job of the placement.
     **options
@@ -81,19 +78,19 @@ class Hosting(UnitHost):
     Attributes
     ----------
     key : tuple of str and int
-        The job and the process.
+        Job and process.
     buddy : str
         Dask worker that keeps a second copy of snapshots; it may change.
     reports : dict of str to dict
-        Of the units that have ended.
+        Reports of the units that have ended.
     mounts : ExitStack
-        Closed at the end: what makes the part files of the job readable here.
+        Closed at the end, with access to the part files of the job.
     """
 
     def __init__(self, placement: Placement, job: JobConf, **options: Any) -> None:
         processes = tuple(tuple(Address(*unit) for unit in units) for units in placement.processes)
         if not placement.buddy and job.cluster.snapshot_freq is None:
-            # nobody would have the snapshots of a process that is lost
+            # the snapshots of a lost process would be lost, too
             cluster = ClusterConf.model_validate({**job.cluster.model_dump(), "snapshot_freq": 0})
             job = job.model_copy(update={"cluster": cluster})
         super().__init__(
@@ -126,7 +123,7 @@ class Hosting(UnitHost):
     def run(
         self, unit: Address, endpoints: Sequence[str], start_point: Callable[[], str | Checkpoint | None]
     ) -> dict[str, Any]:
-        """Run a unit; return its report. ``start_point`` returns what it starts from."""
+        """Run a unit from the result of ``start_point``; return its report."""
         with self._changed:
             if self._is_closed:
                 return {"state": "aborted", "step": -1}
@@ -143,7 +140,7 @@ class Hosting(UnitHost):
                 self._changed.notify_all()
 
     def warn_if_unseen(self) -> None:
-        """Warn of a run directory on a disk that this host does not see: checkpoints cannot be completed."""
+        """Warn if this host does not see the run directory, as checkpoints cannot be completed then."""
         url, worker = self.placement.spec.run_url, self.placement.workers[self.process]
         if not url or fs.local_path(url) is None:
             return
@@ -153,9 +150,10 @@ class Hosting(UnitHost):
             why = "does not see the run directory of the job"
         except DataError as error:
             why = f"cannot read the run directory of the job: {error}"
-        message = f"{url}: the Dask worker {worker} on {socket.gethostname()}, where units are placed now, {why}. "
-        message += "No checkpoint can be completed meanwhile, and what is trained may be lost at the end. Mount "
-        message += "the directory there, or retire this Dask worker."
+        message = (
+            f"{url}: the Dask worker {worker} on {socket.gethostname()}, where units are placed now, {why}. No "
+            "checkpoint can be completed. Mount the directory there, or retire this Dask worker."
+        )
         event = {"event": "log", "unit": str(self.local[0]), "level": "WARNING", "time": time.time()}
         self.emit({**event, "message": message})
 
@@ -183,8 +181,8 @@ def _rejoin_of(running: Sequence[Any], left: Sequence[Any], steps: Sequence[Sequ
 
 
 def stacks_of(hostings: Iterable[Hosting]) -> dict[str, dict[str, Any]]:
-    """Return the Python ``stack`` of each unit, and what it waits for, see `Views.stacks`; no unit stops for that."""
-    frames = sys._current_frames()  # of all threads, also of those that are stuck
+    """Return the Python stack of each unit, and what it waits for, see `Views.stacks`."""
+    frames = sys._current_frames()
     stacks: dict[str, dict[str, Any]] = {}
     for hosting in hostings:
         waits = hosting.waits()

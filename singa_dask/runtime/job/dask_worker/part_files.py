@@ -22,16 +22,12 @@ from singa_dask.runtime.job.names import SITE, Op
 
 
 def part_folders(worker: Worker) -> PartFolders:
-    """Return the directories of part files: in Dask's scratch space, beside the directories of Dask workers."""
+    """Return the directories of part files, in Dask's scratch space."""
     return PartFolders(Path(worker.local_directory).parent / "singa-dask-parts")
 
 
 class PartFiles:
-    """Serves the part files of this host to others, and reads those of other hosts.
-
-    Parameters
-    ----------
-    worker : distributed.Worker
+    """Serves the part files of this host, and reads part files of other hosts.
 
     Attributes
     ----------
@@ -48,22 +44,20 @@ class PartFiles:
         self.handlers: dict[str, Callable[..., Any]] = {Op.READ: self._read, Op.DROP: self._drop}
 
     def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         self._threads.shutdown(wait=False)
 
     @contextlib.contextmanager
     def reading(self, messages: Sequence[Sequence[Any]]) -> Iterator[None]:
         """Make the files of catalogs, given as plain values, readable in this process.
 
-        What is read of other hosts is kept with the files of this one, and deleted with them.
+        Ranges of other hosts' files are cached with the files of this host, and deleted with them.
         """
         catalogs = [Catalog.of(message) for message in messages]
         for catalog in catalogs:
             self._folders.hold(catalog.token)
         with mounted(catalogs, self.fetch, lambda catalog: self._folders.path(catalog.token, "cache")):
             yield
-
-    # -- serving -----------------------------------------------------------------------------------------------------
 
     async def _read(self, token: str, name: str, offset: int, length: int) -> dict[str, Any]:
         """Return a range of a file as ``data``, or an ``error``."""
@@ -74,14 +68,12 @@ class PartFiles:
         return {"data": to_serialize(data)}
 
     async def _drop(self, tokens: Sequence[str]) -> None:
-        """Delete files that no job reads any more."""
+        """Delete the files of catalogs."""
         for token in tokens:
             await self._in_thread(self._folders.drop, token)
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await self._worker.loop.run_in_executor(self._threads, function, *arguments)
-
-    # -- reading -----------------------------------------------------------------------------------------------------
 
     def fetch(self, catalog: Catalog, file: PartFile, offset: int, length: int) -> bytes:
         """Read a range of a file through a Dask worker on its host; called by any thread but the event loop.

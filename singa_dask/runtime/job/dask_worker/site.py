@@ -49,22 +49,19 @@ PART_BYTES_PER_S = 20e6
 
 
 class Site(WorkerPlugin):
-    """Hosts units on a Dask worker, and keeps parts of snapshots in its memory.
-
-    One instance serves all jobs, and stays on the Dask worker.
-    """
+    """Hosts the units of all jobs on a Dask worker, and keeps parts of snapshots in its memory."""
 
     name = SITE
 
     def setup(self, worker: Worker) -> None:
-        """Take messages of `Jobs` and of other sites."""
+        """Register the handlers for `Jobs` and other sites."""
         check_limits(f"the Dask worker at {worker.address}")
         guard_frames()
         self.worker = worker
         self.store = SnapshotStore()
-        # changed by the event loop alone
+        # changed only by the event loop
         self.hostings: dict[tuple[str, int], Hosting] = {}
-        # of each process of a job: the oldest life that may still begin here
+        # the oldest life of each process that may still begin here
         self._oldest: dict[tuple[str, int], int] = {}
         self._shared: dict[tuple[str, str], Awaitable[str]] = {}
         self._is_leaving = False
@@ -88,7 +85,7 @@ class Site(WorkerPlugin):
         worker.metrics[SITE] = self._metrics  # goes with the heartbeat of the Dask worker
 
     async def teardown(self, worker: Worker) -> None:
-        """Hand the units over, or stop them with a checkpoint if the scheduler is gone."""
+        """Wait until the units have moved, or stop them with a checkpoint if the scheduler is gone."""
         worker.metrics.pop(SITE, None)
         self._timers.close()
         self._is_leaving = True
@@ -104,7 +101,7 @@ class Site(WorkerPlugin):
                     hosting.request("stop")
             for hosting in hostings:
                 await self._in_thread(hosting.wait, limit("has-ended"))
-            with suppress(Exception):  # what is kept here may be read until then
+            with suppress(Exception):  # others may read snapshots from here meanwhile
                 await wait_for(worker.scheduler.singa_dask_left(worker=worker.address), limit("has-ended"))
         for hosting in list(self.hostings.values()):
             await self._close(hosting, "the Dask worker closes")
@@ -114,15 +111,13 @@ class Site(WorkerPlugin):
             del worker.handlers[op]
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a function beside the event loop of the Dask worker, which it would hold up."""
+        """Run a blocking function beside the event loop."""
         return await self.worker.loop.run_in_executor(self._threads, partial(function, *arguments))
 
-    # -- lives -------------------------------------------------------------------------------------------------------
-
     async def shared(self, job_id: str, what: str, leader: str = "") -> str:
-        """Return what all processes of a job are told, as JSON; nothing if that life of the job is over.
+        """Return the JSON that all processes of a job share; empty if that life of the job is over.
 
-        It comes from ``leader``, another Dask worker of this host, if that answers, else from the scheduler.
+        It comes from ``leader``, another Dask worker of this host, or else from the scheduler.
         """
         key = job_id, what
         if key not in self._shared:
@@ -141,11 +136,11 @@ class Site(WorkerPlugin):
             try:
                 return str(await wait_for(getattr(self.worker.rpc(leader), Op.SHARED)(**facts), limit("answer")))
             except Exception as error:
-                logger.info("%s of job %s: %s does not tell it: %r", what, job_id, leader, error)
+                logger.info("%s of job %s: %s does not answer: %r", what, job_id, leader, error)
         return str(await wait_for(getattr(self.worker.scheduler, Op.SHARED)(**facts), limit("answer")))
 
     async def _host(self, job_id: str, life: int, process: int, buddy: str, leader: str, token: str) -> dict[str, Any]:
-        """Start to host a process of a job; return its ``endpoint``, or an ``error`` and whether it is ``final``."""
+        """Host a process of a job; return its ``endpoint``, or an ``error`` and whether it is ``final``."""
         key = job_id, process
         self._oldest[key] = max(life, self._oldest.get(key, 0))
         told = await self.shared(job_id, f"{life} {PLACEMENT}", leader)
@@ -165,7 +160,7 @@ class Site(WorkerPlugin):
                 raise
             why = f"{problem.place}: {problem.text}" if problem else text_of(error)
             return {"error": f"process {process} at {self.worker.address}: {why}", "final": True}
-        # meanwhile it was ended, another life has begun, or the job is over and forgotten
+        # meanwhile the life has ended, or another one has begun
         if life < self._oldest.get(key, life + 1):
             await self._in_thread(hosting.end, "this life is over")
             return {"error": f"life {life} of the job is over"}
@@ -175,7 +170,7 @@ class Site(WorkerPlugin):
         to_client = LogToClient(hosting)
         to_client.attach()
         hosting.mounts.callback(to_client.detach)
-        if life > placement.spec.first_life:  # the driver has asked where the first one begins
+        if life > placement.spec.first_life:  # the driver has checked the Dask workers of the first life
             await self._in_thread(hosting.warn_if_unseen)
         return {"endpoint": hosting.address, "threads": hosting.n_threads}
 
@@ -207,9 +202,9 @@ class Site(WorkerPlugin):
         return hosting
 
     def _check_modules(self, sources: Sequence[modules.Source]) -> None:
-        """Refuse modules of which a running job in this process has others of the same names."""
+        """Refuse modules if a running job in this process has different ones of the same names."""
         texts = {source.name: source for source in sources}
-        for other in list(self.hostings.values()):  # the event loop adds and removes some meanwhile
+        for other in list(self.hostings.values()):  # the event loop changes it meanwhile
             theirs = other.placement.spec.modules
             changed = [source.file for source in theirs if texts.get(source.name, source) != source]
             if changed:
@@ -238,7 +233,7 @@ class Site(WorkerPlugin):
     async def _end(
         self, job_id: str, life: int, reason: str, forget: bool = False, process: int | None = None
     ) -> dict[str, Any]:
-        """End a life and all before it, or one process of it; return the reports of its units."""
+        """End all lives up to this one, or one process of them; return the reports of their units."""
         for key in [*self._oldest, *([] if process is None else [(job_id, process)])]:
             if key[0] == job_id and process in (None, key[1]):
                 self._oldest[key] = max(life + 1, self._oldest.get(key, 0))
@@ -254,7 +249,7 @@ class Site(WorkerPlugin):
         return reports
 
     def _cut(self, job_id: str, life: int, process: int, processes: list[int], groups: list[int]) -> dict[str, Any]:
-        """Separate a process from others, see `UnitHost.cut`."""
+        """Cut a process off from others, see `UnitHost.cut`."""
         hosting = self.hostings.get((job_id, process))
         if hosting is None or hosting.life != life:
             return {"error": f"process {process} of the job is not on {self.worker.address}"}
@@ -269,7 +264,7 @@ class Site(WorkerPlugin):
         left: Sequence[Sequence[Any]],
         buddy: str,
     ) -> dict[str, Any]:
-        """Tell a process of those that replace others, see `Router.join`, and of its ``buddy`` from now on."""
+        """Give a process the endpoints of replacements, see `Router.join`, and its new ``buddy``."""
         hosting = self.hostings.get((job_id, process))
         if hosting is None or hosting.life != life:
             return {"error": f"process {process} of the job is not on {self.worker.address}"}
@@ -285,11 +280,9 @@ class Site(WorkerPlugin):
             del self.hostings[hosting.key]
 
     def _request(self, job_id: str, what: str) -> None:
-        """Ask units of a job for what an `ev.Request` says."""
+        """Carry out an `ev.Request`."""
         for hosting in self._of(job_id):
             hosting.request(what)
-
-    # -- what is told ------------------------------------------------------------------------------------------------
 
     def _metrics(self, worker: Worker) -> dict[str, Any]:
         progress: dict[str, list[dict[str, Any]]] = {job_id: [] for job_id in list(self.store.jobs)}
@@ -300,10 +293,7 @@ class Site(WorkerPlugin):
         return progress
 
     def _emit(self, placement: Placement, event: Mapping[str, Any]) -> Future[Any] | None:
-        """Send an event of a unit to `Jobs`, which passes on what people see; called from any thread.
-
-        The future of a snapshot is done once `Jobs` has it.
-        """
+        """Send an event of a unit to `Jobs`; called from any thread. Returns a future for a snapshot."""
         facts = {"job_id": placement.spec.job_id, "life": placement.life, "what": dict(event)}
         if event["event"] == "snapshot":
             there = Future[Any]()
@@ -328,10 +318,8 @@ class Site(WorkerPlugin):
         except Exception as error:
             there.set_exception(error)
 
-    # -- snapshots ---------------------------------------------------------------------------------------------------
-
     def _keep_part(self, hosting: Hosting, step: int, file: str, content: bytes, known: int) -> list[str]:
-        """Keep a part of a snapshot here and at the buddy; return the Dask workers that have it."""
+        """Keep a part of a snapshot here and on the buddy; return the Dask workers that have it."""
         self.store.put(hosting.job_id, file, step, content, known)
         holders = [self.worker.address]
         if hosting.buddy and not self._is_leaving:
@@ -344,7 +332,7 @@ class Site(WorkerPlugin):
         return holders
 
     def _call(self, worker: str, n_bytes: int, op: str, **arguments: Any) -> Any:
-        """Call the site of another Dask worker, to which or from which a part goes; from the threads of units."""
+        """Call the site of another Dask worker that sends or gets a part; from the threads of units."""
         timeout_s = limit("answer") + n_bytes / PART_BYTES_PER_S
         return sync(self.worker.loop, getattr(self.worker.rpc(worker), op), **arguments, callback_timeout=timeout_s)
 
@@ -353,7 +341,7 @@ class Site(WorkerPlugin):
         return None if content is None else to_serialize(content)
 
     def start_point(self, hosting: Hosting) -> str | Checkpoint | None:
-        """Return what the units of a life start from."""
+        """Return the checkpoint or snapshot that the units of a life start from."""
         start = hosting.placement.start
         manifest = start.get("manifest")
         if manifest is None:
@@ -376,8 +364,8 @@ class Site(WorkerPlugin):
                 except Exception as error:
                     errors.append(f"{holder}: {error}")
         if content is None:
-            # those who had it are lost, or have a newer snapshot by now: the job may start again from that one
-            raise LostUnitError(f"{file} of a snapshot of {job_id}: nobody has it any more. {' '.join(errors)}")
+            # its holders are lost, or have a newer snapshot, from which the job may restart
+            raise LostUnitError(f"{file} of a snapshot of {job_id}: no Dask worker has it any more. {' '.join(errors)}")
         return content
 
     def __getstate__(self) -> dict[str, Any]:
@@ -386,7 +374,7 @@ class Site(WorkerPlugin):
 
 @dataclass(frozen=True)
 class UnitsTask:
-    """A task of a job: runs some units of a process on this Dask worker, each in a thread; returns their reports.
+    """A task that runs units of a process on this Dask worker in threads, and returns their reports.
 
     The Dask worker ``leader`` knows the endpoints, see `Site.shared`.
     """
@@ -417,5 +405,5 @@ class UnitsTask:
             threads.close()
 
     def __dask_tokenize__(self) -> tuple[str, int, int]:
-        # Dask would look at all of them for a name that nobody needs, which takes most of the time of a start
+        # hashing all units takes most of the time of a start, for a name that is not used
         return self.job_id, self.life, self.process

@@ -1,4 +1,4 @@
-"""How many Dask workers jobs have and wait for."""
+"""The number of Dask workers that jobs need."""
 
 from __future__ import annotations
 
@@ -30,20 +30,18 @@ def count_demand(
     wanted: Iterable[tuple[ClusterConf, Collection[str], Sequence[int]]],
     nthreads: int,
 ) -> int:
-    """Return how many Dask workers jobs have and wait for.
+    """Return how many Dask workers jobs use and wait for.
 
     Parameters
     ----------
     workers : mapping of str to WorkerFacts
-        Those that can be used.
+        The usable Dask workers.
     in_use : collection of str
-        Those that jobs have.
+        Dask workers that jobs use.
     wanted : iterable of (ClusterConf, collection of str, sequence of int)
-        Of each job that waits for some: its ``cluster`` block, those that it has, and the number of units of each
-        process for which it needs another one.
+        For each waiting job: its ``cluster`` block, its Dask workers, and the number of units of each further process.
     nthreads : int
-        Threads of a Dask worker that would come; 0 if that is not known: then only those for the first job are asked
-        for. What would not fit on it is not asked for at all.
+        Threads of a new Dask worker, on which each process has to fit; 0 if unknown: then only the first job counts.
     """
     free = {address: known.nthreads - known.busy for address, known in workers.items()}
     used = set(in_use)

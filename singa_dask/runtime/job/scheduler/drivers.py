@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 def _facts_aside(job_id: str, reason: str, kept: str) -> JobFacts:
-    """Return what is known of a kept job that was put aside."""
+    """Return the facts of a saved job that was put aside."""
     run: Mapping[str, Any] = {}
     with suppress(Exception):  # the text may be anything
         run = {**json.loads(kept)["run"]}
@@ -49,29 +49,28 @@ AGAIN_S = 5.0
 
 @dataclass
 class _Driven:
-    """A detached job: what its driver needs, and where that is.
+    """A detached job and its driver.
 
     Attributes
     ----------
     run : mapping
         Fields of its `JobRun`.
     host : str
-        Of the client: its paths are most likely to be right there.
+        Of the client: its paths are most likely to exist there.
     number : int
-        Of the driver: each one that is started has a new one.
+        Of the driver; each new driver has a higher one.
     worker : str
-        Where it runs; empty while there is none.
+        Dask worker of the driver; empty without a driver.
     barred : dict of str to str
-        Dask workers that could not run it, and why.
+        Dask workers that could not run the driver, and why.
     passing : str
-        Why one of them could not, if that may pass.
+        One of these reasons, if it may be temporary.
     since : float
         Time of the last change.
     not_before : float
-        When it may be started again: its driver has found no room.
+        Earliest time of the next start, after the driver found no room.
     first_life, life : int
-        Of the job: the one in which it begins, after those of an earlier scheduler; and the newest that was hosted, -1
-        before the first.
+        The life in which the job begins, after those of an earlier scheduler; and the newest one, -1 before the first.
     """
 
     run: Mapping[str, Any]
@@ -91,20 +90,16 @@ class _Driven:
 class Drivers:
     """Starts the drivers of detached jobs on Dask workers, and again elsewhere when one is lost.
 
-    A job that waits in line has none: it is started here, once, when it is the first and there is room for it.
+    A job in line has no driver until it is the first and there is room for it.
 
     Parameters
     ----------
-    scheduler : distributed.Scheduler
     jobs : mapping of str to JobRecord
         Of `Jobs`.
-    history : History
-    sites : Sites
-    waiting : Waiting
     tell : callable
-        (job id, event) passes an event on to those who follow the job.
+        (job id, event) publishes an event to followers of the job.
     is_silent : callable
-        (Dask worker) returns whether it has not been heard of for too long.
+        (Dask worker) returns whether it has sent no heartbeat for too long.
     """
 
     def __init__(
@@ -129,10 +124,10 @@ class Drivers:
         self._restored = Event()
         self._unreadable = ""
 
-    # -- what clients and drivers ask --------------------------------------------------------------------------------
+    # -- detaching ---------------------------------------------------------------------------------------------------
 
-    def detach(self, run: Mapping[str, Any], client: str = "") -> dict[str, str]:
-        """Start the driver of a job; return why it is refused, under ``refused``, or nothing.
+    def detach(self, run: Mapping[str, Any], client: str = "") -> str:
+        """Start the driver of a job; return why it is refused; empty if it is not.
 
         Parameters
         ----------
@@ -143,9 +138,9 @@ class Drivers:
         """
         job_id = run["job_id"]
         if why := self._unreadable or self.taken_over:
-            return {"refused": why}
+            return why
         if self.has(job_id):
-            return {"refused": in_use(job_id)}
+            return in_use(job_id)
         self._history.drop(job_id)
         comm = self._scheduler.client_comms.get(client)
         host = get_address_host(comm.comm.peer_address) if comm is not None and comm.comm is not None else ""
@@ -154,12 +149,12 @@ class Drivers:
             self._join(run, client)
         else:
             self._start(driven)
-        return {}
+        return ""
 
-    # -- what outlives the scheduler ---------------------------------------------------------------------------------
+    # -- jobs of an earlier scheduler --------------------------------------------------------------------------------
 
     async def restore(self) -> None:
-        """Take up the jobs that an earlier scheduler has kept: those that ran first, the others keep their places."""
+        """Restore the jobs of an earlier scheduler: running ones first, then the queue in its order."""
         try:
             kept, aside = await self._kept.load()
             for job_id, facts in aside.items():
@@ -175,19 +170,19 @@ class Drivers:
         kept.sort(key=lambda each: (each["life"] < 0, each["place"]))
         for i, each in enumerate(kept):
             run = each["run"]
-            # drivers of the earlier scheduler that are left have a lower number
+            # drivers that are left of the earlier scheduler have a lower number
             driven = _Driven(run, each["host"], each["number"] + 1)
             driven.first_life, driven.life = each["life"] + 1, each["life"]
             self._driven[run["job_id"]] = driven
-            # before all that come now
+            # before all new jobs
             self._join(run, rank=(-run["priority"] if each["life"] < 0 else -math.inf, i - len(kept)))
 
     async def wait_until_restored(self) -> None:
-        """Wait until it is known which jobs an earlier scheduler has kept."""
+        """Wait until the jobs of an earlier scheduler are restored."""
         await self._restored.wait()
 
     async def keep(self, job_id: str, life: int = -1) -> str:
-        """Keep what is known of a detached job by now, and its newest life; return why that fails, or nothing."""
+        """Save a detached job and its newest life; return why that fails, or nothing."""
         driven = self._driven.get(job_id)
         if driven is None:
             return ""
@@ -203,7 +198,7 @@ class Drivers:
 
     @property
     def taken_over(self) -> str:
-        """What another scheduler means that keeps the detached jobs now; empty if there is none."""
+        """Message about another scheduler that has taken over the detached jobs; empty if there is none."""
         return self._kept.taken_over
 
     def _to_keep(self, job_id: str) -> dict[str, Any] | None:
@@ -221,10 +216,7 @@ class Drivers:
         self._waiting.turn(facts.to_dict(), client, cluster=cluster, rank=rank)
 
     def start_next(self, check_room: Callable[[ClusterConf], None]) -> None:
-        """Start the driver of the first job in line if that is detached, and there is room for it.
-
-        ``check_room`` raises an error if there is none.
-        """
+        """Start the driver of the first queued job if it is detached and ``check_room`` raises no error."""
         driven = self._driven.get(self._waiting.first)
         if driven is None or driven.has_ended or driven.worker or time.monotonic() < driven.not_before:
             return
@@ -232,7 +224,7 @@ class Drivers:
             check_room(self._waiting.clusters()[0])
         except ClusterError as error:
             self._waiting.note(self._waiting.first, str(error))
-        except Exception as error:  # the others in line would wait for ever
+        except Exception as error:  # the other jobs would wait for ever
             logger.exception("%s", self._waiting.first)
             why = f"the scheduler cannot tell whether there is room: {text_of(error)}"
             self._end(driven, {"reason": why, "exit_code": 1, "error": ""})
@@ -241,11 +233,9 @@ class Drivers:
             self._start(driven)
 
     def detached(self, job_id: str) -> dict[str, Any]:
-        """Return how far a detached job is: ``state`` and ``failure``.
+        """Return the ``state`` and ``failure`` (``reason``, ``exit_code``, ``error``) of a detached job.
 
-        The ``state`` is unknown, starting, queued (with its ``place`` and the ``reason``), running, refused or ended.
-
-        The ``failure`` has ``reason``, ``exit_code`` and ``error``, a traceback or nothing.
+        The state is unknown, starting, queued (with its ``place`` and the ``reason``), running, refused or ended.
         """
         driven, record = self._driven.get(job_id), self._jobs.get(job_id)
         if driven is not None and driven.failure:
@@ -262,7 +252,7 @@ class Drivers:
         return {"state": "starting" if driven is not None else "unknown"}
 
     def loss_of(self, job: Mapping[str, Any]) -> str:
-        """Return what a detached job can lose although it is kept, or nothing."""
+        """Return a warning for a saved job without checkpoints, or nothing."""
         if not self._kept.url or job["checkpoint_freq"] or job["checkpoint_minutes"]:
             return ""
         return (
@@ -271,12 +261,12 @@ class Drivers:
         )
 
     def renew(self, job_id: str, number: int) -> bool:
-        """Return whether a driver is still the one of its job, and this scheduler the one of its driver."""
+        """Return whether a driver may still drive its job, and this scheduler has not been replaced."""
         driven = self._driven.get(job_id)
         return driven is not None and driven.number == number and not driven.has_ended and not self.taken_over
 
     def driven(self, job_id: str, number: int, failure: Mapping[str, Any]) -> None:
-        """Take note that a driver has ended; an empty ``failure``: the run directory is complete."""
+        """Handle the end of a driver; without a ``failure`` the run directory is complete."""
         if not self.renew(job_id, number):
             return
         driven = self._driven[job_id]
@@ -289,7 +279,7 @@ class Drivers:
             self._end(driven, failure)
 
     def _wait_again(self, driven: _Driven, why: str) -> None:
-        """Leave a job in line where it is, without a driver."""
+        """Keep the place of a job in the queue, without a driver."""
         self._waiting.note(driven.run["job_id"], why)
         driven.worker, driven.not_before = "", time.monotonic() + AGAIN_S
         driven.passing = ""
@@ -315,27 +305,27 @@ class Drivers:
         if self._kept.url:
             self._scheduler.loop.add_callback(self.keep, driven.run["job_id"])
 
-    # -- what Jobs tells ---------------------------------------------------------------------------------------------
+    # -- for `Jobs` --------------------------------------------------------------------------------------------------
 
     def has(self, job_id: str) -> bool:
-        """Return whether a job runs until its client was told of its end, or is detached and to run."""
+        """Return whether a job runs, or is detached and has not ended."""
         return job_id in self._jobs or self.is_driven(job_id)
 
     def is_driven(self, job_id: str) -> bool:
-        """Return whether a driver on the cluster has to do with a job."""
+        """Return whether a job is detached and has not ended."""
         driven = self._driven.get(job_id)
         return driven is not None and not driven.has_ended
 
     def is_recorded(self, job_id: str) -> bool:
-        """Return whether a detached job that runs has a driver, or gets another one."""
+        """Return whether a detached job has a driver, or gets another one."""
         return self.is_driven(job_id) and not self.taken_over
 
     def worker_of(self, job_id: str) -> str:
-        """Return the Dask worker where the driver of a job runs; empty if there is none, or it has ended."""
+        """Return the Dask worker where the driver of a job runs; empty if there is none."""
         return self._driven[job_id].worker if self.is_driven(job_id) else ""
 
     def lose(self, worker: str) -> None:
-        """Start the drivers of a Dask worker that is gone elsewhere."""
+        """Start the drivers of a lost Dask worker on others."""
         for driven in self._driven.values():
             if driven.worker == worker and not driven.has_ended:
                 self._start(driven)
@@ -346,10 +336,10 @@ class Drivers:
         return {driven.worker for driven in self._driven.values() if driven.worker and not driven.has_ended}
 
     def tick(self) -> bool:
-        """Start drivers that have no Dask worker, or a silent one; return whether there is anything to look after."""
+        """Start drivers that have no Dask worker, or a silent one; return whether any job is left."""
         now = time.monotonic()
         for job_id, driven in list(self._driven.items()):
-            if driven.has_ended and now - driven.since > limit("client"):  # it may ask until then
+            if driven.has_ended and now - driven.since > limit("client"):  # the client may ask until then
                 del self._driven[job_id]
             elif not driven.has_ended and self._is_silent(driven.worker):
                 if self._choose(driven):  # else the silent one may be the first to be back
@@ -385,7 +375,7 @@ class Drivers:
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": message})
 
     def _choose(self, driven: _Driven) -> str:
-        """Return a Dask worker that answers, if possible on the host of the client of a job; empty if there is none."""
+        """Return a Dask worker for a driver, if possible on the host of the client; empty if there is none."""
         n_drivers = [driven.worker for driven in self._driven.values() if not driven.has_ended]
         usable = {
             address: (known.host != driven.host, n_drivers.count(address), len(known.processing), address)

@@ -1,4 +1,4 @@
-"""The newest events of a job, which are sent in pages."""
+"""EventLog: the newest events of a job, which are sent in pages."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from operator import itemgetter
 from typing import Any
 
 PAGE = 200
-"""Number of events that are sent at once: the scheduler does nothing else meanwhile."""
+"""Number of events that are sent at once, which blocks the scheduler meanwhile."""
 NUMBER = itemgetter("n")
 
 
 class EventLog:
-    """Keeps the newest events of a job, in order of the key ``n``, which numbers them from 0.
+    """Keeps the newest events of a job, in order of their number, the key ``n``.
 
-    Metrics and messages below warnings, which come with the steps, do not push out what comes seldom: warnings,
-    errors, restarts, checkpoints.
+    Frequent events, which are metrics and messages below warnings, do not push out the rare ones.
 
     Parameters
     ----------
     limit : int
-        Number of events that are kept of either kind.
+        Number of frequent events, and of rare ones, that are kept.
     """
 
     def __init__(self, limit: int) -> None:

@@ -1,4 +1,4 @@
-"""Which silent processes of a job live, as others make steps that need them."""
+"""Evidence that a silent process of a job lives: others make steps that need it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 
 class Evidence:
-    """Tells which processes of a job live although nothing is heard of them: those without whom no step is made."""
+    """Tells which silent Dask workers of a job live, as worker groups make steps that need them."""
 
     def __init__(self) -> None:
         self._reached: dict[str, dict[str, int]] = {}
@@ -20,13 +20,13 @@ class Evidence:
         Parameters
         ----------
         told : mapping of str to mapping of str to int
-            The step of each worker group, as each Dask worker of the job tells it.
+            The step of each worker group that each Dask worker of the job reports.
         needed_by : mapping of str to collection of str
             By Dask worker: the groups that make no step without it.
         now : float
             Seconds.
         """
-        # of each group, the two Dask workers that tell the highest steps: for each there is another one
+        # of each group, the two Dask workers that report the highest steps, as one needs evidence from another
         leaders: dict[str, list[tuple[int, str]]] = defaultdict(list)
         for address, steps in told.items():
             for group, step in steps.items():
@@ -41,5 +41,5 @@ class Evidence:
         self._reached = reached
 
     def is_alive(self, address: str, now: float, within_s: float) -> bool:
-        """Return whether others have made a step in the last seconds that needs a Dask worker."""
+        """Return whether others made a step that needs a Dask worker, in the last ``within_s`` seconds."""
         return now - self._alive_at.get(address, -math.inf) < within_s

@@ -24,21 +24,24 @@ class MetricsMerger:
         Last metrics of each phase, of the first worker group.
     last_step : int
         Last step that any worker has reported metrics for; -1 before.
-    speeds : dict of int to float
-        Samples per second of each worker group, the last time.
     """
 
     def __init__(self, n_workers: int) -> None:
         self.n_workers = n_workers
         self.latest: dict[str, dict[str, float]] = {}
         self.last_step = -1
-        self.speeds: dict[int, float] = {}
+        self._speeds: dict[int, float] = {}  # samples per second of each worker group, the last time
         self._reported: dict[tuple[str, int, int], list[Mapping[str, Any]]] = {}
         # newest step of each phase and group that is complete: steps that are computed again are not shown again
         self._shown: dict[tuple[str, int], int] = {}
 
+    @property
+    def samples_per_s(self) -> float:
+        """The last speed of each worker group, summed."""
+        return round(sum(self._speeds.values()), 1)
+
     def add(self, event: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Add the metrics of one worker; return those of its group if they are complete, and were not before."""
+        """Add the metrics of one worker; return means of its group once they are complete."""
         self.last_step = max(self.last_step, event["step"])
         key = (event["phase"], event["group"], event["step"])
         if event["step"] <= self._shown.get(key[:2], -1):
@@ -62,7 +65,7 @@ class MetricsMerger:
             if name in event
         }
         if "samples_per_s" in speeds:
-            self.speeds[event["group"]] = speeds["samples_per_s"]
+            self._speeds[event["group"]] = speeds["samples_per_s"]
         keep = {name: event[name] for name in ("event", "step", "phase", "group", "time", "lr") if name in event}
         # in a partitioned net some workers read no records
         epochs = [report["epoch"] for report in reported if report.get("epoch") is not None]

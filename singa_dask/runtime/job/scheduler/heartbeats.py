@@ -14,13 +14,13 @@ from distributed.scheduler import heartbeat_interval
 from singa_dask.runtime.job.limits import limit
 
 PHI = 8.0
-"""A Dask worker is given up when its silence is so long that by the usual gaps between heartbeats it would come once
-in 10^8 times: after 18 times the usual gap, which is some 10 s on a calm cluster. This is the phi accrual failure
-detector of Hayashibara et al. (2004) for gaps whose length is distributed exponentially."""
+"""A Dask worker is lost when a silence this long has a probability of 10^-8: 18 times the usual gap between heartbeats,
+some 10 s on a calm cluster. This is the phi accrual failure detector of Hayashibara et al. (2004) for exponentially
+distributed gaps."""
 RECENT = 0.1
 """Weight of the newest gap in the usual one."""
 MAX_LOOK_S = 1.0
-"""No more of the time between two looks counts as silence: a scheduler that was held up itself has heard of nobody."""
+"""Longest time between two looks that counts as silence: a scheduler that was held up itself hears from nobody."""
 
 
 @dataclass
@@ -43,12 +43,7 @@ class _Beats:
 
 
 class Heartbeats:
-    """Tells of which Dask workers nothing has come for too long, for their own recent delays and those of others.
-
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    """
+    """Detects silent Dask workers, by the recent delays of all Dask workers."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -75,10 +70,7 @@ class Heartbeats:
         self._gaps = sorted(max(each.usual, each.silence) for each in all_beats.values())
 
     def limit_of(self, address: str) -> float:
-        """Return after how many seconds of silence a Dask worker is given up.
-
-        Where most others are late at this moment, too, it is the network or the scheduler that is.
-        """
+        """Return after how many seconds of silence a Dask worker is lost: later if most others are late, too."""
         beats, gaps = self._beats.get(address), self._gaps
         usual = beats.usual if beats else 0.0
         n_others = len(gaps) - (beats is not None)
@@ -90,7 +82,7 @@ class Heartbeats:
         return min(max(self._least_s, PHI * math.log(10) * usual), self._most_s)
 
     def is_silent(self, address: str) -> bool:
-        """Return whether a Dask worker is on the cluster, and has not been heard of for too long."""
+        """Return whether a Dask worker of the cluster has sent no heartbeat for too long."""
         known, beats = self._scheduler.workers.get(address), self._beats.get(address)
         if known is None or beats is None or known.last_seen != beats.last_seen or beats.silence <= self._least_s:
             return False

@@ -1,4 +1,4 @@
-"""The jobs of a scheduler that have ended."""
+"""History: the jobs of a scheduler that have ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVENTS_OF_A_JOB = 1000
 
 
 class _Ended(NamedTuple):
-    """What is kept of a job that has ended ``since`` then; ``client`` has started it."""
+    """A job that ended at time ``since``, started by ``client``."""
 
     events: EventLog
     activity: Activity
@@ -27,9 +27,9 @@ class _Ended(NamedTuple):
 
 
 class History:
-    """Keeps the facts of the last 1000 jobs that have ended, and the last events and the curves of the newest 20.
+    """Keeps the facts of the last 1000 ended jobs, and events and curves of the newest 20.
 
-    Those of more jobs stay while their clients have not had the end and may come back, see `LIMITS`.
+    Events of further jobs stay while their clients have not read the end, and may come back within ``limit("client")``.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class History:
         self.facts[facts.id] = facts
 
     def trim(self, job_id: str, client: str | None = None) -> None:
-        """Keep only the last events of a job, which its driver has had, or its client if ``client`` is that one."""
+        """Drop all but the last events of a job, as its driver, or its ``client``, has read them all."""
         ended = self._kept.get(job_id)
         if ended is not None and client in (None, ended.client):
             self._kept[job_id] = ended._replace(events=ended.events.newest(EVENTS_OF_A_JOB), is_heard=True)

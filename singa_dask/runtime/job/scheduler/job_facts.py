@@ -1,4 +1,4 @@
-"""JobFacts: what people ask of a job, whether it waits in line, runs or has ended."""
+"""JobFacts: the facts of a job that users see, whether it is queued, running or has ended."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ ROW = (
 
 @dataclass(frozen=True, kw_only=True)
 class JobFacts:
-    """What people ask of a job; by default of one that waits in line.
+    """The facts of a job that users see; by default of a queued one.
 
     Attributes
     ----------
-    id, name, owner, run_url : str
     topology : mapping
         As in ``summary.json``.
     train_steps : int
@@ -45,8 +44,6 @@ class JobFacts:
         Why it waits, or has ended; empty if nothing is to be said.
     exit_code : int or None
         None while it runs.
-    detached : bool
-    priority, restarts, n_events : int
     place : int
         In line, 1 for the first; 0 if it is not there.
     """
@@ -74,7 +71,7 @@ class JobFacts:
 
     @classmethod
     def of_run(cls, run: Mapping[str, Any]) -> JobFacts:
-        """Return what is known of a job before it begins; ``run`` has the fields of its `Submission`."""
+        """Return the facts of a job before it begins; ``run`` has the fields of its `Submission`."""
         job = json.loads(run["job"])
         return cls(
             id=run["job_id"],
@@ -87,14 +84,14 @@ class JobFacts:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the facts as plain values; ``place`` only of a job in line."""
+        """Return the facts as plain values, with ``place`` only for a queued job."""
         facts = asdict(self)
         if not self.place:
             del facts["place"]
         return facts
 
     def row(self) -> dict[str, Any]:
-        """Return the row of the job in a list, see `Views.list`; a job that somebody has killed did not fail."""
+        """Return the row of the job in a list, see `Views.list`."""
         metrics = self.metrics.get("train", {})
         loss = next((metrics[name] for name in sorted(metrics) if name.endswith("loss")), None)
         place = f", place {self.place}" if self.place else ""

@@ -1,4 +1,4 @@
-"""Jobs: the Dask scheduler's part of every job. It carries out what each `JobState` decides."""
+"""Jobs: the scheduler plug-in that carries out what the `JobState` of each job decides."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import add_dashboard
 from singa_dask.runtime.job.dask_worker.clock import read_clock
 from singa_dask.runtime.job.frames import guard_frames
+from singa_dask.runtime.job.job_end import Failure
 from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, JOBS, SITE, TAKEN_OVER, Op, in_use, job_of
 from singa_dask.runtime.job.scheduler.demand import count_demand, missing_of, sizes_of
@@ -48,18 +49,18 @@ RETIRE = "retire_workers"
 TARGET = "adaptive_target"
 ANY = WorkersConf()
 NOT_RUNNING = {Status.paused: "it is paused, e.g. as its memory is full", Status.closing_gracefully: "it closes"}
-# what stops a detached job
+# reasons why a detached job is stopped
 NEWER = "a newer scheduler"
 NO_DRIVER = "the end of its driver"
 
-# events of units that nobody but their job wants to know of
+# events of units that are not passed on to users
 UNSEEN = frozenset(("training", "snapshot"))
 
 
 class _SeenWorkers(Mapping[str, WorkerFacts]):
-    """What is known of the Dask workers that a job may use, as it sees them: its own tasks do not count.
+    """The facts of the Dask workers that a job may use; its own tasks do not count as busy threads.
 
-    It is looked up where a job asks for it, as one of hundreds of workers asks for few others with each event.
+    They are computed when they are looked up: most events need those of few of hundreds of Dask workers.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class _SeenWorkers(Mapping[str, WorkerFacts]):
         return self._facts_of(known)
 
     def of(self, address: str) -> WorkerFacts | None:
-        """Return the facts of a Dask worker, not usable with a note if the job may not use it; None if it is gone."""
+        """Return the facts of a Dask worker, with a note if the job cannot use it; None if it is gone."""
         known = self._workers.get(address)
         if known is None:
             return None
@@ -83,10 +84,10 @@ class _SeenWorkers(Mapping[str, WorkerFacts]):
             return facts._replace(usable=False, note="it does not match cluster.workers")
         if known.status != Status.running:
             return facts._replace(note=NOT_RUNNING.get(known.status, f"its status is {known.status.name}"))
-        return facts if facts.usable else facts._replace(note="nothing has been heard of it lately")
+        return facts if facts.usable else facts._replace(note="it is silent")
 
     def taken(self, address: str, claimed: Mapping[str, int], beside_tasks: bool) -> str:
-        """Return who occupies threads of a Dask worker: jobs, with the number of their units there, and tasks."""
+        """Describe what occupies the threads of a Dask worker: units of jobs, and other tasks."""
         known = self._workers[address]
         n_tasks = sum(not job_of(task.key) for task in known.processing - known.long_running) if beside_tasks else 0
         jobs = [f"{n} by job {job_id}" for job_id, n in claimed.items()]
@@ -121,27 +122,21 @@ class _SeenWorkers(Mapping[str, WorkerFacts]):
 
 
 class Jobs(SchedulerPlugin):
-    """Owns the jobs on a cluster: starts their units, watches their Dask workers, and starts them again.
-
-    One instance serves all jobs, and stays on the scheduler.
+    """Owns all jobs on a cluster: starts their units, watches their Dask workers, and restarts them.
 
     Attributes
     ----------
     records : dict of str to JobRecord
         The jobs that run, by id.
-    history : History
-    waiting : Waiting
-    drivers : Drivers
-    sites : Sites
     """
 
     name = JOBS
     idempotent = True
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Take messages of clients and of `Site`."""
+        """Register the handlers for clients and for `Site`."""
         if vars(self).get("scheduler") is scheduler:
-            return  # Dask starts a plug-in again that a preload module has added
+            return  # Dask starts a plug-in twice that a preload module has added
         check_limits(f"the scheduler at {scheduler.address}")
         guard_frames()
         self.scheduler = scheduler
@@ -151,11 +146,11 @@ class Jobs(SchedulerPlugin):
         self._tasks = UnitTasks(scheduler, self.handle)
         self._heartbeats = Heartbeats(scheduler)
         self._is_ticking = False
-        self._told: set[tuple[str, str]] = set()  # errors that are no job's own, and the jobs that know them
+        self._told: set[tuple[str, str]] = set()  # jobs, and errors of the scheduler in their logs
         self._ended_at = time.monotonic()
-        self._news_at = 0.0  # when most Dask workers have had their next heartbeat
-        self._looked_at: dict[str, float] = {}  # by Dask worker: its heartbeat that was looked at last
-        self._left_over: set[str] = set()  # those that have something to end, as far as is known
+        self._news_at = 0.0  # when most Dask workers have sent their next heartbeat
+        self._looked_at: dict[str, float] = {}  # by Dask worker: its last heartbeat that was read
+        self._left_over: set[str] = set()  # Dask workers that host lives which are over
         self.waiting = Waiting(scheduler, self.history)
         self.drivers = Drivers(
             scheduler, self.records, self.history, self.sites, self.waiting, self._tell, self._heartbeats.is_silent
@@ -165,7 +160,7 @@ class Jobs(SchedulerPlugin):
         self._retire = scheduler.handlers[RETIRE]
         handlers: dict[str, Callable[..., Any]] = {
             Op.SUBMIT: self.submit,
-            Op.HAS: self.drivers.has,
+            Op.REFUSAL: self.refusal,
             Op.ROOM: self._room_for,
             Op.EVENTS: self.events,
             Op.SNAPSHOT: self._on_event,
@@ -193,35 +188,45 @@ class Jobs(SchedulerPlugin):
         scheduler.handlers.update(handlers)
         setattr(scheduler, TARGET, self._adaptive_target)  # dask-gateway calls it there
         scheduler.stream_handlers[EVENTS] = self._on_event
-        # a client that sees this knows that the scheduler has the operations: Dask does not answer unknown ones
+        # tells clients that the scheduler has the operations: Dask does not answer unknown ones
         scheduler.set_metadata([JOBS], True)
-        # not here: while this waits, another client may find that there is no such plug-in yet
+        # later, as another client would find no plug-in while this waits
         scheduler.loop.add_callback(self._restore)
 
     async def _restore(self) -> None:
         await self.drivers.restore()
         self._keep_ticking()
 
-    # -- what clients and Dask workers ask ---------------------------------------------------------------------------
+    # -- handlers for clients and Dask workers -----------------------------------------------------------------------
 
-    async def submit(self, spec: Mapping[str, Any]) -> dict[str, str]:
-        """Start a job; return why it is refused, under ``refused``, or nothing."""
+    def refusal(self, job_id: str, priority: int | None = None) -> str:
+        """Return why a new job is refused; empty if it is not. Without ``priority`` it may be queued."""
+        if self.drivers.has(job_id):
+            return in_use(job_id)
+        return "" if priority is None else self._line_refusal(job_id, priority)
+
+    def _line_refusal(self, job_id: str, priority: int) -> str:
+        ahead = self.waiting.ahead_of(job_id, priority)
+        waiting = f"in line for this cluster: {plural(len(ahead), 'job')} of this priority or a higher one"
+        return f"{waiting}, {ahead[0]} first. To wait, pass --queue." if ahead else ""
+
+    async def submit(self, spec: Mapping[str, Any]) -> str:
+        """Start a job; return why it is refused; empty if it is not."""
         job = JobSpec(**spec)
         await self.drivers.wait_until_restored()
         known = self.records.get(job.job_id)
         if known and (known.spec.client, known.spec.driver) == (job.client, job.driver):
-            return {}  # it is asked again, as the answer was late
+            return ""  # it is asked again, as the answer was late
         if known or (not job.driver and self.drivers.has(job.job_id)):
-            return {"refused": in_use(job.job_id)}
+            return in_use(job.job_id)
         if job.driver and not self.drivers.renew(job.job_id, job.driver):
-            return {"refused": f"another driver has taken over the job {job.job_id}."}
+            return f"another driver has taken over the job {job.job_id}."
         if job.driver and job.job_id in self.history.facts:
-            return {"refused": "the job has ended."}  # the question was late
+            return "the job has ended."  # the question was late
         if self.waiting.is_stopped(job.job_id):
-            return {"refused": "somebody has stopped the job."}
-        if ahead := self.waiting.ahead_of(job.job_id, job.priority):
-            waiting = f"in line for this cluster: {plural(len(ahead), 'job')} of this priority or a higher one"
-            return {"refused": f"{waiting}, {ahead[0]} first. To wait, pass --queue."}
+            return "somebody has stopped the job."
+        if refusal := self._line_refusal(job.job_id, job.priority):
+            return refusal
         record = JobRecord(job)
         try:
             self._check_workers(record.state)
@@ -230,7 +235,7 @@ class Jobs(SchedulerPlugin):
         except Exception as error:
             self.records.pop(job.job_id, None)
             why = "" if isinstance(error, ClusterError) else "the scheduler cannot start tasks: "
-            return {"refused": f"{why}{text_of(error)}"}
+            return f"{why}{text_of(error)}"
         self.waiting.leave(job.job_id)
         self.history.drop(job.job_id)
         self._do(record, record.state.begin(time.monotonic(), self._facts(job.job_id)))
@@ -239,26 +244,29 @@ class Jobs(SchedulerPlugin):
         if job.client not in self.scheduler.clients:
             self.remove_client(self.scheduler, job.client)  # it went away before
         self._keep_ticking()
-        return {}
+        return ""
 
-    async def _detach(self, run: Mapping[str, Any], **arguments: Any) -> dict[str, str]:
+    async def _detach(self, run: Mapping[str, Any], client: str) -> str:
+        job_id = run["job_id"]
         await self.drivers.wait_until_restored()
-        refused = self.drivers.detach(run, **arguments)
-        if not refused and (why := await self.drivers.keep(run["job_id"])):
-            self.drivers.stop(run["job_id"], "SIGTERM")
-            return {"refused": why}
+        refusal = "" if run["queue"] else self._line_refusal(job_id, run["priority"])
+        if refusal := refusal or self.drivers.detach(run, client):
+            return refusal
+        if refusal := await self.drivers.keep(job_id):
+            self.drivers.stop(job_id, "SIGTERM")
+            return refusal
         self._try(self.drivers.start_next, self._check_room)
         self._keep_ticking()
-        return refused
+        return ""
 
     async def _turn(self, **arguments: Any) -> dict[str, Any]:
-        """Answer a client that waits, see `Waiting.turn`."""
+        """Answer the client of a queued job, see `Waiting.turn`."""
         await self.drivers.wait_until_restored()
         self._keep_ticking()
         return self.waiting.turn(**arguments)
 
     def _check_room(self, cluster: ClusterConf) -> None:
-        """Check that a job in line fits on the cluster."""
+        """Check that a queued job fits on the cluster."""
         place_first(plan_processes(cluster), self._room(self.scheduler.workers, cluster.workers))
 
     def _check_workers(self, state: JobState) -> None:
@@ -274,7 +282,7 @@ class Jobs(SchedulerPlugin):
     def _room(
         self, workers: Iterable[str], wanted: WorkersConf = ANY, beside_tasks: bool = True
     ) -> dict[str, WorkerFacts]:
-        """Return the facts of Dask workers, beside jobs whose tasks may not have begun, with notes for people."""
+        """Return the facts of Dask workers with notes for users; units whose tasks have not begun count, too."""
         facts, claims = self._facts("", wanted), dict[str, dict[str, int]]()
         for job_id, record in self.records.items():
             for address, n in record.state.threads.items():
@@ -292,11 +300,11 @@ class Jobs(SchedulerPlugin):
     async def events(
         self, job_id: str, after: int = -1, wait_s: float = 0.0, driver: int = 0, client: str = ""
     ) -> list[dict[str, Any]] | None:
-        """Return some of the kept events with numbers higher than ``after``, in order: ask again for those after them.
+        """Return a page of the kept events with numbers higher than ``after``, in order.
 
-        If there are none yet, wait for the next one as long as ``wait_s``. The last one may be the newest steps, which
-        have no number, for those who wait. None: the job is not known, or ended too long ago. A ``driver`` gets none
-        of them if it is not that of the job any more.
+        Without any, wait up to ``wait_s`` for the next one. With ``wait_s`` the last event may be the newest steps,
+        which have no number. None if the job is not known, or ended too long ago. A ``driver`` that was replaced gets
+        `TAKEN_OVER`.
         """
         record = self.records.get(job_id)
         if record is None and self.waiting.has(job_id):
@@ -316,21 +324,21 @@ class Jobs(SchedulerPlugin):
         return events
 
     def _on_event(self, job_id: str, life: int, what: Mapping[str, Any], worker: str = "") -> None:
-        with self._ends_alone(job_id):  # an error would close the connection of the Dask worker, with all of its jobs
+        with self._ends_alone(job_id):  # an error would close the connection to the Dask worker
             if (event := ev.decisive(life, what)) is not None:
                 self.handle(job_id, event)
             if what["event"] not in UNSEEN:
                 self._tell(job_id, {**what, "life": life})
 
-    # -- what the scheduler tells --------------------------------------------------------------------------------------
+    # -- events of the scheduler ---------------------------------------------------------------------------------------
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """Tell jobs of a new Dask worker."""
+        """Notify jobs of a new Dask worker."""
         for job_id in list(self.records):
             self.handle(job_id, ev.Arrived(worker))
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
-        """Tell jobs of a Dask worker that is gone."""
+        """Notify jobs of a Dask worker that left."""
         self.sites.forget(worker)
         self._looked_at.pop(worker, None)
         self._left_over.discard(worker)
@@ -339,7 +347,7 @@ class Jobs(SchedulerPlugin):
             self.handle(job_id, ev.Gone(worker, "it is gone"))
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """End the jobs of a client that went away, unless it comes back soon; detached jobs go on."""
+        """End the jobs of a client that left, unless it comes back soon; detached jobs go on."""
         for job_id, record in self.records.items():
             if record.spec.client == client and not record.spec.driver:
                 scheduler.loop.call_later(limit("client"), self._check_client, job_id)
@@ -360,10 +368,10 @@ class Jobs(SchedulerPlugin):
         self._remove_metrics()
         await self._tasks.close()
 
-    # -- Dask workers that are wanted ----------------------------------------------------------------------------------
+    # -- adaptive clusters ---------------------------------------------------------------------------------------------
 
     def _adaptive_target(self, target_duration: Any = None) -> int:
-        """Return how many Dask workers there should be, as Dask does, for jobs that wait for some, too."""
+        """Return how many Dask workers the cluster needs, for jobs as well as for tasks."""
         for known in self.scheduler.workers.values():
             self._nthreads = known.nthreads
         room = {address: each for address, each in self._room(self.scheduler.workers).items() if each.usable}
@@ -380,12 +388,12 @@ class Jobs(SchedulerPlugin):
     # -- Dask workers that close -----------------------------------------------------------------------------------
 
     def announce_departure(self, worker: str) -> None:
-        """Take the units of a Dask worker that is about to close elsewhere; does not wait."""
+        """Begin to move the units of a Dask worker that is about to close."""
         for job_id in list(self.records):
             self.handle(job_id, ev.Leaving(worker))
 
     async def retire(self, **options: Any) -> Any:
-        """Retire Dask workers, as Dask does, once their units are elsewhere."""
+        """Retire Dask workers, as Dask does, once their units have moved."""
         names = options.get("names") or ()
         leaving = {*(options.get("workers") or ())}
         leaving |= {address for address, known in self.scheduler.workers.items() if known.name in names}
@@ -395,7 +403,7 @@ class Jobs(SchedulerPlugin):
         return await self._retire(**options)
 
     async def _wait_for_departure(self, leaving: Collection[str]) -> None:
-        """Wait until jobs train without Dask workers, which may have the only copy of a snapshot; not for ever."""
+        """Wait, up to a limit, until no job needs units or snapshots on Dask workers that leave."""
         end = time.monotonic() + limit("departed")
         while time.monotonic() < end and any(record.state.needs(leaving) for record in list(self.records.values())):
             await gen.sleep(DEPARTURE_LOOK_S)
@@ -416,7 +424,7 @@ class Jobs(SchedulerPlugin):
             self._keep_ticking()
 
     def _try(self, part: Callable[..., object], *given: Any) -> bool:
-        """Do a part of a tick; return whether there is more to do. An error is told to all jobs once, and ends none."""
+        """Run a part of a tick; return whether more is to do. Errors are logged once to each job."""
         try:
             return bool(part(*given))
         except Exception as error:
@@ -446,7 +454,7 @@ class Jobs(SchedulerPlugin):
             self.scheduler.idle_since = None
 
     def _lose_silent(self, job_id: str, record: JobRecord) -> None:
-        """Give up Dask workers of which nothing was heard for too long, unless others make steps that need them."""
+        """Give up Dask workers that are silent for too long, unless other processes make steps that need them."""
         now = time.monotonic()
         for address in record.state.workers:
             if self._heartbeats.is_silent(address):
@@ -455,9 +463,9 @@ class Jobs(SchedulerPlugin):
                     self.handle(job_id, ev.Gone(address, f"it has not been heard of for {seconds:.0f} s"))
 
     def _end_left_over(self) -> bool:
-        """End lives that are over, or jobs, on Dask workers that could not be reached then; return whether any are."""
+        """End old lives on Dask workers that could not be reached in time; return whether any are left."""
         for address, known in self.scheduler.workers.items():
-            if self._looked_at.get(address) == known.last_seen:  # it has said nothing since then
+            if self._looked_at.get(address) == known.last_seen:  # no heartbeat since then
                 continue
             self._looked_at[address] = known.last_seen
             self._left_over.discard(address)
@@ -477,7 +485,7 @@ class Jobs(SchedulerPlugin):
         return is_new or bool(self._left_over)
 
     def _tell_steps(self, job_id: str, record: JobRecord) -> None:
-        """Pass on the steps that came with the heartbeats of Dask workers; warn if there are none for long."""
+        """Publish the steps that came with heartbeats; warn if there were none for long."""
         state = record.state
         told: dict[str, dict[str, int]] = {}
         waits: dict[str, tuple[str, float]] = {}
@@ -513,19 +521,18 @@ class Jobs(SchedulerPlugin):
 
     @contextmanager
     def _ends_alone(self, job_id: str) -> Iterator[None]:
-        """End a job with an error that is its own; nothing else stops."""
+        """Turn an error into the end of one job."""
         try:
             yield
         except Exception as error:
             logger.exception("%s", job_id)
             record = self.records.get(job_id)
             if record is not None and record.state.phase != "over":
-                failure = {"reason": f"the scheduler: {text_of(error)}", "exit_code": 1}
-                failure["error"] = redact(traceback.format_exc()) + A_BUG
+                failure = Failure(f"the scheduler: {text_of(error)}", error=redact(traceback.format_exc()) + A_BUG)
                 self._do(record, record.state.break_off(failure))
 
     def handle(self, job_id: str, event: Any) -> None:
-        """Hand an event to a job, and do what it decides."""
+        """Hand an event to a job, and carry out its decisions."""
         record = self.records.get(job_id)
         if record is not None:
             with self._ends_alone(job_id):
@@ -551,7 +558,7 @@ class Jobs(SchedulerPlugin):
             await getattr(self, "_do_" + type(action).__name__.lower())(record, action)
 
     def _tell(self, job_id: str, what: Mapping[str, Any]) -> None:
-        """Pass on an event to those who follow the job."""
+        """Publish an event to the followers of a job."""
         record = self.records.get(job_id)
         if record is not None:
             record.add_event(what)
@@ -569,7 +576,7 @@ class Jobs(SchedulerPlugin):
         self.handle(job_id, ev.Hosted(action.life, action.process, **answer))
 
     def _shared(self, job_id: str, what: str) -> str:
-        """Return what all processes of a job are told, as JSON; nothing if that life of the job is over."""
+        """Return the JSON that all processes of a job share; empty if that life of the job is over."""
         return record.shared.get(what, "") if (record := self.records.get(job_id)) is not None else ""
 
     async def _do_endlife(self, record: JobRecord, action: ev.EndLife) -> None:
@@ -610,11 +617,11 @@ class Jobs(SchedulerPlugin):
                 self.history.add(record)
             finally:
                 self._ended_at = time.monotonic()
-                self.records.pop(job_id, None)  # as long as a client may look for it, it is known
+                self.records.pop(job_id, None)
                 await self.drivers.keep(job_id)
 
     async def _clean_up(self, record: JobRecord, action: ev.Over) -> None:
-        """Remove what is left of a job on the cluster."""
+        """Remove the tasks, units and snapshots of a job from the cluster."""
         job_id, life = record.spec.job_id, record.state.life
         await self._tasks.cancel(record, life)
         self.scheduler.loop.add_callback(self.sites.end_job, record.spec, life)

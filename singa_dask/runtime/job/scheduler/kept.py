@@ -1,4 +1,4 @@
-"""What a scheduler keeps of detached jobs at a URL, for one that is started after it."""
+"""KeptJobs: detached jobs that a scheduler saves at a URL for the next scheduler."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from singa_dask.runtime.job.state.events import Submission
 
 SUFFIX = ".job.json"
 ASIDE = ".aside.json"
-"""Suffix of the file of a job that some version could not use; `SUFFIX` in its place has the job tried again."""
+"""Suffix of the file of a job that another version could not use. Rename it to `SUFFIX` to try the job again."""
 KEYS = ("run", "host", "number", "life", "place")
 OF_A_RUN = ("recording", "queue")
-"""Keys of a `JobRun` that a `Submission` does not have."""
+"""Keys of a `JobRun` beyond those of a `Submission`."""
 TAKEN_OVER = (
     "{} A newer scheduler has taken over the detached jobs. This one takes and starts none any more, and stops those "
     "that run with a checkpoint, from which the newer one goes on. That is expected while a scheduler is replaced, as "
@@ -39,14 +39,14 @@ logger = logging.getLogger(__name__)
 
 
 class Kept(NamedTuple):
-    """What a scheduler finds at its URL.
+    """The jobs that a scheduler finds at its URL.
 
     Attributes
     ----------
     jobs : list of dict
-        The jobs that it takes up: ``run``, ``host``, ``number``, ``life`` and ``place`` of each.
+        The usable ones, with the `KEYS`.
     aside : dict of str to dict
-        By id, the jobs that it does not take up: ``reason``, and ``kept``, the text of the file, empty if unreadable.
+        By id, the others: ``reason``, and ``kept``, the text of the file, empty if unreadable.
     """
 
     jobs: list[dict[str, Any]]
@@ -54,23 +54,21 @@ class Kept(NamedTuple):
 
 
 class KeptJobs:
-    """Keeps a file for each detached job that has not ended. Threads write them, the event loop does not wait.
+    """Keeps a file for each detached job that has not ended, written by threads.
 
-    The files of a job are written one after the other, however late a thread is. The newest scheduler with the URL owns
-    the directory: see `Ownership`.
+    Writes of one job are serialised. The newest scheduler with the URL owns the directory, see `Ownership`.
 
     Parameters
     ----------
-    scheduler : distributed.Scheduler
     url : str
         Directory; empty: nothing is kept.
     facts_of : callable
-        (job id) returns what to keep of a job, as plain values; None if it has ended.
+        (job id) returns the plain values to save; None if the job has ended.
 
     Attributes
     ----------
     taken_over : str
-        What another scheduler with the URL means for this one; empty as far as this one knows.
+        Message about a newer scheduler with the URL; empty if none is known.
     """
 
     def __init__(
@@ -84,10 +82,9 @@ class KeptJobs:
         self.taken_over = ""
 
     async def load(self) -> Kept:
-        """Take the directory from the scheduler before this one; return what was kept.
+        """Take the directory from the scheduler before this one; return its jobs.
 
-        A file that is damaged or of another version is put aside. One that cannot be read is skipped. Neither stops
-        other jobs.
+        A file that is damaged or of another version is put aside; one that cannot be read is skipped.
 
         Raises
         ------
@@ -98,10 +95,10 @@ class KeptJobs:
         return found
 
     async def save(self, job_id: str) -> str:
-        """Write what there is to keep of a job by now, or delete it; return why that fails, or nothing."""
+        """Write the file of a job, or delete it if the job has ended; return why that fails, or nothing."""
         if not self.url:
             return ""
-        writing = gen.convert_yielded(self._save(job_id))  # it goes on when it is late, and later ones wait for it
+        writing = gen.convert_yielded(self._save(job_id))  # goes on after the timeout
         try:
             await gen.with_timeout(timedelta(seconds=limit("answer")), writing, quiet_exceptions=Exception)
         except TakenOverError as error:
@@ -161,10 +158,7 @@ class KeptJobs:
 
 
 def _parse(job_id: str, text: str) -> dict[str, Any]:
-    """Return what was kept of a job, by the `KEYS` without which it cannot be taken up; raise an error if it is wrong.
-
-    The whole job is validated, so that nothing else has to expect keys of another version.
-    """
+    """Return the `KEYS` of a saved job; raise an error if they, or the job, are not of this version."""
     facts = json.loads(text)
     kept: dict[str, Any] = {key: facts[key] for key in KEYS}
     run = kept["run"]
@@ -179,7 +173,7 @@ def _parse(job_id: str, text: str) -> dict[str, Any]:
 
 
 def _put_aside(file: str, data: bytes, why: str) -> str:
-    """Rename the file of a job that is not taken up, if that is not done already; return the reason."""
+    """Rename the file of a job that cannot be used, unless that was done; return the reason."""
     other = f"{file.removesuffix(ASIDE).removesuffix(SUFFIX)}{ASIDE}"
     if file != other:
         logger.warning("%s: the job is not taken up, as %s", file, why)

@@ -1,4 +1,4 @@
-"""The line of jobs that wait for room on a cluster."""
+"""Waiting: the queue of jobs that wait for room on a cluster, called the line."""
 
 from __future__ import annotations
 
@@ -22,22 +22,20 @@ KEPT_TICKETS = 10_000
 
 @dataclass
 class _Waiter:
-    """A job in line.
+    """A queued job.
 
     Attributes
     ----------
     rank : tuple of (float, int)
         Jobs of lower rank go first.
-    facts : JobFacts
     client : str
         Id of the client that waits.
     ticket : str
-        Of the client, for this job.
-    cluster : ClusterConf
+        See `Waiting.turn`.
     asked_at : float
-        When it last asked.
+        Time of the client's last question.
     end : dict
-        Why it is to leave: ``reason`` and ``exit_code``. Empty: it is not.
+        ``reason`` and ``exit_code`` of a job that is to leave the line; else empty.
     """
 
     rank: tuple[float, int]
@@ -52,14 +50,8 @@ class _Waiter:
 class Waiting:
     """Keeps the line of jobs that wait for room.
 
-    A client that waits asks again and again whether it is its turn; a detached job is a record here, and nothing else.
-    Jobs of higher priority go first, and of the same priority first come, first served. Only the first one may start: a
-    smaller job does not pass a larger one, which might wait for ever.
-
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    history : History
+    Clients ask repeatedly whether it is their turn; detached jobs are started by `Drivers`. Jobs of higher priority go
+    first, then those that came first. Only the first may start: a large job would wait for ever if smaller ones passed.
     """
 
     def __init__(self, scheduler: Scheduler, history: History) -> None:
@@ -78,7 +70,7 @@ class Waiting:
         cluster: Mapping[str, Any] | None = None,
         rank: tuple[float, int] | None = None,
     ) -> dict[str, Any]:
-        """Put a job in line if it is not there; return where it is.
+        """Put a job in the queue if it is not there; return its position.
 
         Parameters
         ----------
@@ -89,8 +81,7 @@ class Waiting:
         why : str
             Why it could not start although it was its turn.
         ticket : str
-            Of the client, for this job: once that has left the line it does not join it again, as a question that comes
-            late would.
+            Random text of the client for this job. A late question with the ticket of a job that has left is ignored.
         cluster : mapping, optional
             The ``cluster`` block of the job.
         rank : tuple of (float, int), optional
@@ -99,7 +90,7 @@ class Waiting:
         Returns
         -------
         dict
-            ``ahead``, the jobs that start before it, and ``end``, empty or why it is to leave.
+            ``ahead``, the jobs before it, and ``end``, why it has to leave the line, or nothing.
         """
         job_id = facts["id"]
         waiter = self._waiters.get(job_id)
@@ -114,7 +105,7 @@ class Waiting:
         return {"ahead": self.ahead_of(job_id), "end": waiter.end}
 
     def leave(self, job_id: str, failure: Mapping[str, Any] | None = None) -> None:
-        """Take a job out of the line; ``failure`` says why if it does not start."""
+        """Take a job out of the line, with a ``failure`` if it does not start."""
         waiter = self._waiters.pop(job_id, None)
         if waiter is not None:
             self._left.append(waiter.ticket)
@@ -124,35 +115,35 @@ class Waiting:
             self._history.add_facts(replace(waiter.facts, **how, ended=time.time()))
 
     def has(self, job_id: str) -> bool:
-        """Return whether a job is in line."""
+        """Return whether a job is queued."""
         return job_id in self._waiters
 
     def is_stopped(self, job_id: str) -> bool:
-        """Return whether a job in line is to leave it."""
+        """Return whether a queued job was stopped."""
         waiter = self._waiters.get(job_id)
         return waiter is not None and bool(waiter.end)
 
     def ahead_of(self, job_id: str, priority: int = 0) -> list[str]:
-        """Return the jobs that start before a job, in order; one that is not in line comes last of its ``priority``."""
+        """Return the jobs before a job, in order; a new job comes last of its ``priority``."""
         waiter = self._waiters.get(job_id)
         rank = waiter.rank if waiter else (-priority, self._n_joined)
         return [other for other in self._in_order() if self._waiters[other].rank < rank]
 
     def place_of(self, job_id: str) -> int:
-        """Return how many jobs have joined the line before a job; 0 if it is not there."""
+        """Return how many jobs joined the queue before a job; 0 if it is not queued."""
         return self._waiters[job_id].rank[1] if job_id in self._waiters else 0
 
     @property
     def first(self) -> str:
-        """The job that starts next; empty if there is none."""
+        """Id of the first job; empty if there is none."""
         return min(self._waiters, key=lambda job_id: self._waiters[job_id].rank, default="")
 
     def clusters(self) -> list[ClusterConf]:
-        """Return the ``cluster`` blocks of the jobs in line, in order."""
+        """Return the ``cluster`` blocks of the queued jobs, in order."""
         return [self._waiters[job_id].cluster for job_id in self._in_order()]
 
     def note(self, job_id: str, why: str) -> None:
-        """Take note why a job in line has not started although it is its turn."""
+        """Set the reason why the first job has not started."""
         if waiter := self._waiters.get(job_id):
             waiter.facts = replace(waiter.facts, reason=why)
 
@@ -160,7 +151,7 @@ class Waiting:
         return sorted(self._waiters, key=lambda job_id: self._waiters[job_id].rank)
 
     def stop(self, job_id: str, name: str, by: str = "") -> bool:
-        """Have a job leave the line; return whether it is there."""
+        """Make a job leave the queue; return whether it was queued."""
         waiter = self._waiters.get(job_id)
         if waiter is None:
             return False
@@ -168,7 +159,7 @@ class Waiting:
         return True
 
     def facts(self) -> dict[str, JobFacts]:
-        """Return what is known of the jobs in line, by id, in order."""
+        """Return the facts of the queued jobs, by id, in order."""
         return {job_id: replace(self._waiters[job_id].facts, place=i + 1) for i, job_id in enumerate(self._in_order())}
 
     def tick(self) -> bool:

@@ -1,4 +1,4 @@
-"""What the scheduler knows of one job."""
+"""JobRecord: the state of one job on the scheduler."""
 
 from __future__ import annotations
 
@@ -36,30 +36,20 @@ KEPT_EVENTS = 10_000
 class JobRecord:
     """A job on the scheduler.
 
-    Parameters
-    ----------
-    spec : JobSpec
-
     Attributes
     ----------
-    state : JobState
-        Decides what happens next.
     token : str
-        Of the job's endpoints. It goes to the Dask workers that host units, and to nobody else.
+        Secret of the job's endpoints, which only Dask workers that host its units get.
     shared : dict of str to str
-        What all processes of a life are told, as JSON, see `Sites.share`.
+        JSON for all processes of a life, see `Sites.share`.
     leaders : dict of str to str
-        By host: the Dask worker that asks for it, and tells the others there.
+        By host: the Dask worker that fetches this JSON for the others there.
     futures : dict of Future to (int, int)
         Life and process of each task that runs units.
-    stalls : Stalls
-    merger : MetricsMerger
     began : float
         Seconds since the epoch.
     activity : Activity
         Curves, and what workers do.
-    events : EventLog
-        The newest events, as followers get them.
     """
 
     def __init__(self, spec: JobSpec) -> None:
@@ -83,19 +73,18 @@ class JobRecord:
         self._topology = plan_processes(self.state.cluster).describe()
 
     def leader_of(self, worker: str) -> str:
-        """Return the Dask worker that tells another one of its host what all processes are told."""
+        """Return the Dask worker from which another one of its host gets the shared JSON."""
         return self.leaders.get(get_address_host(worker), worker)
 
     def add_event(self, what: Mapping[str, Any]) -> None:
-        """Keep an event, with a number, for those who follow the job.
+        """Keep an event for followers, with a number.
 
-        Metrics of a worker are held back until those of its whole group are there. Steps have no number: only the
-        newest are kept.
+        Metrics are averaged once all workers of a group have reported. Only the newest steps are kept, unnumbered.
         """
         event = {"unit": "driver", "time": time.time(), **what}
         if event["event"] == "over":
             self._complete(event)
-            if self._steps:  # all followers hear of the last steps, however late they ask
+            if self._steps:  # late followers get the last steps, too
                 self._number(self._steps)
                 self._steps = {}
         elif event["event"] == "metrics":
@@ -111,7 +100,7 @@ class JobRecord:
         self._changed.notify_all()
 
     def show(self, take: Callable[..., None], *given: Any) -> None:
-        """Hand something to the `activity`. If that fails nothing more is shown there, and the job goes on."""
+        """Update the `activity`. An error ends the updates, and not the job."""
         if self._is_shown:
             try:
                 take(*given)
@@ -132,15 +121,16 @@ class JobRecord:
         return [*events, self._steps] if self._steps and wait_s and len(events) < PAGE else events
 
     def _complete(self, over: dict[str, Any]) -> None:
-        """Add to the last event what is known here."""
+        """Add metrics, steps and times to the last event."""
         last_step = self.merger.last_step
-        over |= {"latest": self.merger.latest, "last_step": last_step, "seconds": time.monotonic() - self._began_at}
+        over |= {"latest": self.merger.latest, "last_step": last_step, "samples_per_s": self.merger.samples_per_s}
+        over["seconds"] = time.monotonic() - self._began_at
         for report in over["reports"].values():
-            if report["state"] == "lost":  # it may have told its step in metrics only
+            if report["state"] == "lost":  # metrics may have a later step
                 report["step"] = max(report["step"], last_step)
 
     def facts(self) -> JobFacts:
-        """Return what people ask of the job."""
+        """Return the facts that users see."""
         spec, state, merger = self.spec, self.state, self.merger
         facts = JobFacts(
             id=spec.job_id,
@@ -153,7 +143,7 @@ class JobRecord:
             step=max(min(state.steps.values(), default=-1), merger.last_step),
             steps=dict(state.steps),
             metrics=dict(merger.latest),
-            samples_per_s=round(sum(merger.speeds.values()), 1),
+            samples_per_s=merger.samples_per_s,
             began=self.began,
             exit_code=None,
             detached=bool(spec.driver),

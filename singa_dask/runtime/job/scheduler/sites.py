@@ -36,12 +36,7 @@ PLUGINS = {
 
 
 class Sites:
-    """Calls Dask workers; installs their plug-ins when they are first needed. No call waits without end.
-
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    """
+    """Calls Dask workers, with timeouts, and installs their plug-ins when they are first needed."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -74,13 +69,13 @@ class Sites:
         return answer
 
     async def ask_all(self, workers: Iterable[str], timeout_s: float, op: str, **arguments: Any) -> dict[str, Any]:
-        """Call a handler of some Dask workers at the same time; return the answers, or exceptions, by address."""
+        """Call a handler of several Dask workers at once; return the answers, or exceptions, by address."""
         workers = list(workers)
         answers = await gen.multi([self.ask(each, timeout_s, op, **arguments) for each in workers])
         return dict(zip(workers, answers, strict=True))
 
     def share(self, record: JobRecord, action: ev.Host) -> None:
-        """Have ready what all processes of a life are told, and choose who asks for it on each host."""
+        """Prepare the JSON that all processes of a life share, and choose who fetches it on each host."""
         roster, rejoin = action.roster, action.rejoin
         placement = {
             "spec": asdict(record.spec),
@@ -98,10 +93,7 @@ class Sites:
         record.leaders = {get_address_host(each): each for each in there}
 
     async def host(self, record: JobRecord, action: ev.Host) -> dict[str, Any]:
-        """Ask the `Site` of a Dask worker, which is installed if it is not there, to host a process.
-
-        It is not asked if the life is over by then. Return the fields of `ev.Hosted`.
-        """
+        """Ask a `Site` to host a process, unless the life is over; return fields of `ev.Hosted`."""
         leader = record.leader_of(action.worker)
         failed = await self.install(action.worker)
         if failed is not None:
@@ -112,7 +104,7 @@ class Sites:
             return {"error": f"life {action.life} of the job is over"}
         if buddy := action.buddy:
             ready = gen.convert_yielded(self.install(buddy))
-            with contextlib.suppress(util.TimeoutError):  # it holds up the start no longer
+            with contextlib.suppress(util.TimeoutError):
                 await gen.with_timeout(timedelta(seconds=limit("buddy")), ready)
         facts = {"job_id": record.spec.job_id, "life": action.life, "process": action.process, "buddy": buddy}
         facts |= {"leader": leader, "token": record.token}
@@ -120,7 +112,7 @@ class Sites:
         return _explain(answer) if isinstance(answer, BaseException) else dict(answer)
 
     async def install(self, worker: str, name: str = SITE) -> BaseException | None:
-        """Install one of `PLUGINS` on a Dask worker if it is not there; return the error if that fails."""
+        """Install one of `PLUGINS` on a Dask worker if it is missing; return the error if that fails."""
         installed = self._installed[name]
         if worker in installed:
             return None
@@ -143,7 +135,7 @@ class Sites:
         return answer if isinstance(answer, dict) else {"error": f"{action.worker} does not answer: {answer!r}."}
 
     async def servers(self, worker: str) -> list[str]:
-        """Return the Dask workers on the host of one, which may be gone; each has a `Site`, which serves part files."""
+        """Return the Dask workers on the host of one, which may be gone. The `Site` of each serves part files."""
         near = sorted(self._on_hosts({get_address_host(worker)}), key=lambda address: address != worker)
         failed = await gen.multi([self.install(address) for address in near])
         return [address for address, error in zip(near, failed, strict=True) if error is None]
@@ -152,7 +144,7 @@ class Sites:
         return [address for address, known in self._scheduler.workers.items() if known.host in hosts]
 
     async def end_job(self, spec: JobSpec, life: int) -> None:
-        """Remove what is left of a job on Dask workers, those of earlier lives among them, and its part files."""
+        """Remove units and snapshots of all lives of a job from Dask workers, and its part files."""
         facts = {"job_id": spec.job_id, "life": life, "reason": "the job is over", "forget": True}
         await self.ask_all(self.workers, limit("answer"), Op.END, **facts)
         await self.drop(spec.catalogs)
@@ -166,7 +158,7 @@ class Sites:
             await self.ask_all(self.workers, limit("part"), Op.DROP, tokens=tokens)
 
     async def restart(self, workers: Sequence[str]) -> None:
-        """Restart those of some Dask workers that have a nanny, and no task or result of others."""
+        """Restart Dask workers that have a nanny, and neither tasks nor results."""
         known = self._scheduler.workers
         alone = [
             address
@@ -183,7 +175,7 @@ class Sites:
 
 
 def _error_of(packed: Any) -> BaseException:
-    """Return the exception in an answer of one of Dask's own handlers, which the scheduler passes on as it is."""
+    """Return the exception in the answer of one of Dask's own handlers."""
     if isinstance(packed, Serialized):
         packed = deserialize(packed.header, packed.frames)
     _, error, _ = clean_exception(packed.data if isinstance(packed, Serialize) else packed)

@@ -1,11 +1,11 @@
-"""Warn where a job has made no step for long."""
+"""Warn when a job has made no step for long."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 STALL_S = 60.0
-"""After this time without a step a warning is given; again each time that it has doubled."""
+"""Time without a step until the first warning; it doubles with each warning."""
 
 
 class Stalls:
@@ -36,4 +36,4 @@ class Stalls:
         self._next *= 2
         longest = sorted(waits.items(), key=lambda item: -item[1][1])
         said = "; ".join(f"{unit} waits for {what} ({seconds:.0f} s)" for unit, (what, seconds) in longest)
-        return f"no step for {still:.0f} s. {said or 'No unit waits: a step, a test or a start takes long'}."
+        return f"no step for {still:.0f} s. {said or 'No unit is waiting, so a step, test or startup is slow'}."

@@ -1,4 +1,4 @@
-"""Start and cancel the Dask tasks that run units, and hand over their reports."""
+"""UnitTasks: starts and cancels the Dask tasks that run units, and passes on their reports."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ MAX_CONNECTS = 5
 
 
 class UnitTasks:
-    """Starts and cancels the tasks of units, and hands over their reports.
+    """Starts and cancels the tasks of units, and passes on their reports.
 
     Parameters
     ----------
-    scheduler : distributed.Scheduler
     handle : callable
         (job id, event) hands an event to a job.
     """
@@ -35,7 +34,7 @@ class UnitTasks:
         self._client: Client | None = None
 
     async def connect(self) -> None:
-        """Connect the client that owns the tasks, unless that is done."""
+        """Connect the client that owns the tasks, if it is not connected."""
         for n_left in reversed(range(MAX_CONNECTS)):
             if self._client is None:
                 security, address = as_client(self._scheduler.security, "scheduler"), self._scheduler.address
@@ -44,7 +43,7 @@ class UnitTasks:
             try:
                 await self._client
                 return
-            except AssertionError:  # distributed expects its first message alone, and all clients were told something
+            except AssertionError:  # distributed expects a single first message, and a broadcast came with it
                 if not n_left:
                     raise
                 await self.close()
@@ -54,12 +53,11 @@ class UnitTasks:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
-            # as distributed does for other clients; else the loop of a cluster in this process stays,
-            # with its threads and descriptors
+            # as distributed does for other clients; else the loop of an embedded cluster would stay
             client._loop_runner.stop()
 
     def run(self, record: JobRecord, actions: Sequence[ev.RunUnits]) -> None:
-        """Start the units of some processes, in one graph: a graph each costs the scheduler five times as much."""
+        """Start the units of some processes, in one graph: many graphs cost five times as much."""
         assert self._client is not None
         job_id = record.spec.job_id
         graph: dict[str, Any] = {}
@@ -79,7 +77,7 @@ class UnitTasks:
             self._scheduler.loop.add_callback(self._follow, job_id, future, action.life, units)
 
     async def _follow(self, job_id: str, future: Future[Any], life: int, units: tuple[Address, ...]) -> None:
-        """Wait for the reports of the units of a task."""
+        """Wait for the reports of a task, and pass them on."""
         try:
             reports = await future
         except Exception as error:  # units report their own errors, so Dask has lost the task
@@ -90,7 +88,7 @@ class UnitTasks:
             self._handle(job_id, ev.Reported(life, unit, {**report, "unit": str(unit)}))
 
     async def cancel(self, record: JobRecord | None, up_to_life: int, process: int | None = None) -> None:
-        """Release the tasks of lives of a job that are over, or of one process."""
+        """Release the tasks of a job up to a life, or of one process."""
         tasks = record.futures if record else {}
         old = [future for future, (life, of) in tasks.items() if life <= up_to_life and process in (None, of)]
         for future in old:

@@ -1,4 +1,4 @@
-"""What people ask of the jobs on a scheduler: lists, pictures of one job, stacks, and requests to stop or save it."""
+"""Views: answers of the scheduler to users, and their requests to stop or save jobs."""
 
 from __future__ import annotations
 
@@ -36,12 +36,7 @@ LONG = 300
 
 
 class Views:
-    """Answers questions about jobs, and passes on what people want of them.
-
-    Parameters
-    ----------
-    jobs : Jobs
-    """
+    """Answers questions about jobs, and passes on requests to stop or save them."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
@@ -51,12 +46,12 @@ class Views:
         return [catalog.token for record in self._jobs.records.values() for catalog in record.spec.catalogs]
 
     def list(self, before: str = "") -> list[dict[str, Any]]:
-        """Return rows of jobs, the newest first: those that have not ended, then some that have.
+        """Return rows of all jobs that have not ended, the newest first, then a page of ended ones.
 
         Parameters
         ----------
         before : str
-            Id of a job that has ended: return some of those that ended before it; empty if there are none.
+            Id of a job that has ended: return only the page of jobs that ended before it.
 
         Returns
         -------
@@ -71,21 +66,21 @@ class Views:
         return [facts.row() for facts in islice(ended, 1, 1 + ENDED_PAGE)]
 
     def newest(self, n_ended: int, n_queued: int | None = None) -> Sequence[dict[str, Any]]:
-        """Return rows of `list`: the jobs that run, the newest first; the first in line; the last that have ended."""
+        """Return rows of running jobs, the newest first, of the first queued and of the last ended jobs."""
         running = reversed([record.facts() for record in self._jobs.records.values()])
         queued = islice(self._jobs.waiting.facts().values(), n_queued)
         ended = islice(reversed(self._jobs.history.facts.values()), n_ended)
         return [facts.row() for facts in (*running, *queued, *ended)]
 
     def view(self, job_id: str) -> dict[str, Any] | None:
-        """Return what is known of a job, or None if nothing is.
+        """Return the facts of a job; None if it is not known.
 
         Returns
         -------
         dict
-            A row of `list`, that of `JobFacts`, and ``life``; ``reasons``, why units were started again;
-            ``processes``, see `processes_of`; ``events``, the last but steps, metrics and profiles; ``driver``, the
-            Dask worker of a driver that has not written the summary yet.
+            A row of `list`, the fields of `JobFacts`, and ``life``; ``reasons`` of restarts; ``processes``, see
+            `processes_of`; ``events``, the last ones without steps, metrics and profiles; ``driver``, the Dask worker
+            of a driver that has not written the summary yet.
         """
         record = self._jobs.records.get(job_id)
         ended = self._jobs.history.facts.get(job_id)
@@ -103,7 +98,7 @@ class Views:
     def signal(self, job_id: str, name: str, by: str = "") -> bool | None:
         """Stop a job with a checkpoint, or end it at once, see `ev.Signal`; return None if it does not run.
 
-        A job in line leaves it, and one whose driver is about to start it does not begin.
+        A job that has not begun leaves the line.
         """
         if job_id not in self._jobs.records:
             return self._jobs.drivers.stop(job_id, name, by) or self._jobs.waiting.stop(job_id, name, by) or None
@@ -111,7 +106,7 @@ class Views:
         return True
 
     def checkpoint(self, job_id: str) -> int | None:
-        """Ask for a checkpoint now; return the step that it will at least be of, or None if the job is not known."""
+        """Request a checkpoint now; return its smallest possible step, or None if the job is not known."""
         record = self._jobs.records.get(job_id)
         if record is None:
             return None
@@ -119,7 +114,7 @@ class Views:
         return record.state.reached
 
     async def stacks(self, job_id: str, unit: str = "") -> dict[str, Any] | None:
-        """Return what the units of a job, or one of them, are doing; None if the job is not known.
+        """Return the stacks of the units of a job, or of one unit; None if the job is not known.
 
         Returns
         -------
@@ -148,10 +143,8 @@ class Views:
                 stacks[name] = {"address": address, **known}
         return stacks
 
-    # -- what the page and Prometheus show ---------------------------------------------------------------------------
-
     def overview(self) -> dict[str, Any]:
-        """Return a row for each job: those that run, the newest first; the first 50 in line; the last 50 that ended.
+        """Return rows of all running jobs, the newest first, of 50 queued and of the last 50 ended jobs.
 
         Returns
         -------
@@ -186,7 +179,7 @@ class Views:
         return description
 
     def log(self, job_id: str) -> str | None:
-        """Return the newest lines that the units of a job have logged; None if they are not known."""
+        """Return the newest lines of the logs of a job; None if they are not kept."""
         events = self._events(job_id)
         if events is None:
             return None
@@ -202,7 +195,7 @@ class Views:
         return stacks if stacks is None else shown(stack_text(stacks))
 
     def _events(self, job_id: str) -> EventLog | None:
-        """Return the events of a job that are kept; None if it has none yet, or they are gone."""
+        """Return the kept events of a job; None if there are none."""
         record = self._jobs.records.get(job_id)
         return record.events if record else self._jobs.history.events(job_id)
 
@@ -212,7 +205,7 @@ class Views:
 
 
 def processes_of(record: JobRecord, scheduler: Scheduler) -> list[dict[str, Any]]:
-    """Return where a job runs, and how far it is there.
+    """Describe the processes of a job: units, Dask worker, and progress.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What happens to a job, and what is done about it: its spec, and the events and actions of a `JobState`."""
+"""The specification of a job, and the events and actions of a `JobState`."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Hosted(NamedTuple):
     endpoint : str
         Where other processes reach it.
     threads : int
-        Of each of its workers on the CPU.
+        Threads of each of its workers on the CPU.
     error : str
-        Why it cannot; empty if it can.
+        Why it cannot host them; else empty.
     final : bool
-        Whether the error is the job's own, so that no other Dask worker could host it either.
+        Whether no other Dask worker could host it either.
     lasting : bool
         Whether this Dask worker could not host it later either.
     """
@@ -60,7 +60,7 @@ class TrainingBegan(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """Worker groups have come to other steps: the step of each, by its number as a str."""
+    """The step of each worker group, by its number as a str."""
 
     life: int
     steps: Mapping[str, int]
@@ -92,7 +92,7 @@ KINDS: Mapping[str, type[Decisive]] = {
 
 
 def decisive(life: int, what: Mapping[str, Any]) -> Decisive | None:
-    """Return what a unit has told, a dict with the key ``event``, as an event; None if no decision depends on it."""
+    """Return the event for a message of a unit; None if no decision depends on it."""
     kind = KINDS.get(what["event"])
     return kind(life, *(what[name] for name in kind._fields[1:])) if kind is not None else None
 
@@ -106,14 +106,14 @@ class Reported(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """A Dask worker is gone, or has not been heard of for too long."""
+    """A Dask worker is gone, or was silent for too long."""
 
     worker: str
     reason: str
 
 
 class Leaving(NamedTuple):
-    """A Dask worker is about to close, and waits for a moment until its units are elsewhere."""
+    """A Dask worker is about to close, and waits a little until its units have moved."""
 
     worker: str
 
@@ -125,7 +125,7 @@ class Arrived(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """No unit of a life is left on a Dask worker, or of one ``process``; ``reports`` are those of its units."""
+    """The units of a life on a Dask worker, or of one ``process``, have ended with these reports."""
 
     life: int
     worker: str
@@ -134,14 +134,12 @@ class Ended(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A process is cut off from those that are to be replaced, or cannot be.
+    """A process is cut off from the processes to replace, or cannot be.
 
     Attributes
     ----------
     applied : mapping of int to int
         By worker group: the newest step whose gradients all servers of the process have applied.
-    error : str
-        Empty if nothing is wrong.
     """
 
     life: int
@@ -151,7 +149,7 @@ class Cut(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """A process knows where those are that replace others; or ``error`` says why not."""
+    """A process knows the endpoints of the replacements; or ``error`` says why not."""
 
     life: int
     process: int
@@ -159,15 +157,12 @@ class Joined(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """Somebody asks the job to stop with a checkpoint.
-
-    ``SIGKILL`` ends it at once, and so does the second signal of its client.
+    """A request to stop with a checkpoint, or at once by ``SIGKILL`` or a second signal of the client.
 
     Attributes
     ----------
-    name : str
     by : str
-        Who asks, if it is not the client of the job.
+        Who asks, if not the client of the job.
     """
 
     name: str
@@ -175,7 +170,7 @@ class Signal(NamedTuple):
 
 
 class CheckpointAsked(NamedTuple):
-    """Somebody asks for a checkpoint as soon as possible."""
+    """A request for a checkpoint as soon as possible."""
 
 
 class ClientGone(NamedTuple):
@@ -194,14 +189,12 @@ class Host(NamedTuple):
 
     Attributes
     ----------
-    roster : Roster
-        Where the units are.
     start : mapping
         What the units start from: ``manifest`` of a snapshot, ``url`` of a checkpoint, or nothing.
     buddy : str
         Dask worker that keeps a second copy of the snapshots of the process; empty if there is none.
     rejoin : Rejoin or None
-        If the process joins others that go on.
+        For a process that joins others that go on.
     """
 
     life: int
@@ -225,14 +218,14 @@ class RunUnits(NamedTuple):
 
 
 class Request(NamedTuple):
-    """Ask the units of a job on a Dask worker to stop with a checkpoint, or the first worker for something now."""
+    """Ask the units of a job on a Dask worker to stop with a checkpoint, or to save their state now."""
 
     worker: str
     what: Literal["stop", "snapshot", "checkpoint"]
 
 
 class EndLife(NamedTuple):
-    """End what is left of a life on a Dask worker, or of one ``process``; ``forget`` its snapshots too."""
+    """End the units of a life on a Dask worker, or of one ``process``; ``forget`` its snapshots, too."""
 
     life: int
     worker: str
@@ -242,15 +235,7 @@ class EndLife(NamedTuple):
 
 
 class CutOff(NamedTuple):
-    """Have a process send nothing to some others any more, and take nothing from them.
-
-    Attributes
-    ----------
-    processes : tuple of int
-        The others.
-    groups : tuple of int
-        Their worker groups.
-    """
+    """Stop a process from exchanging messages with some ``processes``, which have these worker ``groups``."""
 
     life: int
     worker: str
@@ -260,16 +245,9 @@ class CutOff(NamedTuple):
 
 
 class Join(NamedTuple):
-    """Tell a process where those are that replace others.
+    """Give a process the ``endpoints`` of replacements, the workers that ``left``, and its ``buddy``.
 
-    Attributes
-    ----------
-    endpoints : mapping of int to str
-        Where each of them is reached.
-    left : tuple of Address
-        Workers that are done, in processes that are gone.
-    buddy : str
-        Dask worker that keeps a second copy of the snapshots of the process from now on; empty if there is none.
+    Workers that have left are done, in processes that are gone. For the buddy see `Host`.
     """
 
     life: int
@@ -281,7 +259,7 @@ class Join(NamedTuple):
 
 
 class Tell(NamedTuple):
-    """Tell the client something."""
+    """Publish an event to the client."""
 
     what: Mapping[str, Any]
 
@@ -291,7 +269,6 @@ class Over(NamedTuple):
 
     Attributes
     ----------
-    end : JobEnd
     stuck : tuple of str
         Dask workers with units that do not end.
     """
@@ -306,13 +283,10 @@ class Submission:
 
     Attributes
     ----------
-    job_id : str
     job : str
         The job as JSON, with absolute paths.
     sources : sequence
         The user's own modules, fields of `modules.Source`.
-    run_url : str
-        Run directory.
     owner : str
         Who started it: ``user@host``.
     resume : str or None
@@ -320,9 +294,9 @@ class Submission:
     init_from : sequence of str
         URLs of checkpoints to take initial values from.
     priority : int
-        It does not start before jobs in line of the same priority, or a higher one.
+        It does not start before queued jobs of the same priority, or a higher one.
     datasets : sequence
-        Catalogs of the part files that it reads, as plain values. The end of the job deletes them.
+        Catalogs of the part files that it reads, as plain values. They are deleted when the job ends.
     """
 
     job_id: str
@@ -363,7 +337,7 @@ class JobSpec(Submission):
     first_life : int
         Its first life: an earlier scheduler may have begun others.
     scalings : mapping of str to mapping
-        By input layer of the training net: mean and deviation of the records, see `Scaling.to_dict`.
+        By input layer of the training net: the `Scaling.to_dict` of its records.
     """
 
     workers: Sequence[str]

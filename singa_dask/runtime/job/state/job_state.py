@@ -1,4 +1,4 @@
-"""JobState: decides what a job does next when something happens to it. It does no I/O and never waits."""
+"""JobState: decides what a job does after each event. It does no I/O and never waits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError, LostUnitError, UnitError
-from singa_dask.runtime.job.job_end import JobEnd
+from singa_dask.runtime.job.job_end import Failure, JobEnd
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import NOTICES, SIGNAL_CODES
 from singa_dask.runtime.job.state import events as ev
@@ -24,30 +24,24 @@ from singa_dask.runtime.planning.worker_choice import WorkerFacts
 from singa_dask.shown import plural
 
 SILENT_TOGETHER_S = 1.0
-"""How much later a Dask worker is found silent that has been cut off together with another one: two looks."""
+"""Time within which the other Dask workers that were cut off together with a silent one are found silent, too."""
 FIRST = Address.worker(0, 0)
-CLIENT_GONE = {"reason": "the client that ran the job is gone", "exit_code": 1, "expected": True}
+CLIENT_GONE = Failure("the client that ran the job is gone")
 
 
 class JobState:
-    """Decides what becomes of a job, from its submission to its end.
+    """Decides what a job does, from its submission to its end.
 
     An incarnation begins with `Host` for each process, goes on with `RunUnits`, and ends with `EndLife` on each Dask
-    worker: because all units are done, or because one was lost. Then the units are placed anew, and the next one goes
-    on from the newest snapshot. A lost process ends it, unless other worker groups can go on while a `Replacement`
-    starts again what was lost. A Dask worker that leaves, or new ones, end it too, once a snapshot is taken.
-
-    Parameters
-    ----------
-    spec : JobSpec
+    worker. The next one places the units anew, and continues from the newest snapshot. A lost process ends it, unless
+    other worker groups can go on while a `Replacement` starts the lost one again. It ends, too, when a Dask worker
+    leaves or new ones come, once a snapshot is taken.
 
     Attributes
     ----------
-    cluster : ClusterConf
     restarts : Restarts
-        How often units were started again, and why.
     steps : dict of str to int
-        Step of each worker group that is training, as far as it is known.
+        Last known step of each worker group that is training.
     phase : str
         ``"new"`` until `begin`, ``"starting"``, ``"running"``, ``"ending"`` an incarnation, ``"placing"`` the units
         anew, or ``"over"``.
@@ -63,7 +57,7 @@ class JobState:
         self._life = Life(Roster.of(spec.first_life - 1, pack(self._layout, len(spec.workers)), spec.workers))
         self._points = RestartPoints(spec.resume)
         self.restarts = Restarts(self.cluster.max_restarts)
-        self._failure: dict[str, Any] | None = None
+        self._failure: Failure | None = None
         self._is_done = False
         self._ended_by = ""  # why the last life ended
         self._signal = ""
@@ -71,18 +65,18 @@ class JobState:
         self.steps: dict[str, int] = {}
         self._deadline: float | None = None
         self._place_at = 0.0
-        self._all_told_at = 0.0  # when others that fell silent together with a Dask worker are known, too
+        self._all_told_at = 0.0  # when all Dask workers that fell silent together are known
         self._now = 0.0
         self._workers: Mapping[str, WorkerFacts] = {}
         self._actions: list[Any] = []
         self._trains = self._has_trained = False
         self._replacement: Replacement | None = None
         self._moving, self._is_urgent = "", False  # a Dask worker that leaves does not wait long
-        self._aborted_since: float | None = None  # units of this life, which it has not ended
+        self._aborted_since: float | None = None  # since when units of this life are aborted
         self._n_signals = 0  # of the job's client
-        self._is_alone = False  # nobody is there who would end the job at once
+        self._is_alone = False  # the client is gone
         self._stop_until: float | None = None
-        self._checkpoint_from = -1  # a checkpoint of this step or a later one is asked for; -1 if none is
+        self._checkpoint_from = -1  # first step of which a requested checkpoint may be; -1 without a request
 
     @property
     def life(self) -> int:
@@ -91,7 +85,7 @@ class JobState:
 
     @property
     def roster(self) -> Roster:
-        """Where the units are."""
+        """The Dask worker of each process."""
         return self._life.roster
 
     @property
@@ -101,12 +95,12 @@ class JobState:
 
     @property
     def reached(self) -> int:
-        """Step of the slowest worker group, as far as it is known; 0 before the first."""
+        """Last known step of the slowest worker group; 0 before the first."""
         return max(min(self.steps.values(), default=self._life.known_step({})), 0)
 
     @property
     def is_stopping(self) -> bool:
-        """Whether somebody has stopped the job, or it has failed, and it is not over yet."""
+        """Whether the job was stopped or has failed, and is not over yet."""
         return self.phase != "over" and (bool(self._signal) or self._failure is not None)
 
     @property
@@ -128,11 +122,11 @@ class JobState:
 
     @property
     def _is_saved(self) -> bool:
-        """Whether the job is to stop, and another life could not write a newer checkpoint than the last."""
+        """Whether the job is to stop, and has no snapshot for a newer checkpoint."""
         return bool(self._signal) and "manifest" not in self._points.newest(self._workers)[1]
 
     def needs(self, workers: Collection[str]) -> bool:
-        """Return whether the job still needs what is on Dask workers that leave: units, or a snapshot to start from."""
+        """Return whether the job still needs units or snapshots on Dask workers that leave."""
         if self.phase == "over" or not self._placer.leaving & set(workers):
             return False
         return bool(set(self.workers) & set(workers)) or not self._trains
@@ -140,14 +134,14 @@ class JobState:
     # -- events ----------------------------------------------------------------------------------------------------
 
     def handle(self, event: Any, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
-        """Take an event; return what is to be done, in order.
+        """Handle an event; return the actions that follow, in order.
 
         Parameters
         ----------
         event : object
             One of `singa_dask.runtime.job.state.events`.
         now : float
-            Seconds, of a clock that never goes back.
+            Seconds, of a monotonic clock.
         workers : mapping of str to WorkerFacts
             The Dask workers of the cluster.
         """
@@ -179,7 +173,7 @@ class JobState:
         if event.error and (event.final or cannot_begin):
             reason = f"{worker}: {event.error}" if event.lasting else event.error
             code = ClusterError.exit_code if event.lasting else UnitError.exit_code
-            self._fail({"reason": reason, "exit_code": code, "expected": True, "hosting": True})
+            self._fail(Failure(reason, code, is_hosting=True))
         elif event.error:
             self._lose(worker, event.error)
         else:
@@ -225,12 +219,12 @@ class JobState:
             self._move_saved(event.life)
 
     def _move_saved(self, life: int) -> None:
-        """Place the units anew, if they wait for that, now that their state is saved."""
+        """Place the units anew if they waited for their state to be saved."""
         if life in self.roster.lives and self._moving and self.phase == "running":
             self._move()
 
     def groups_of(self) -> dict[str, list[str]]:
-        """Return the worker groups that make no step without a Dask worker, for each with units of the current life."""
+        """Return the worker groups that need each Dask worker of the current life for their steps."""
         groups = self.roster.layout.groups_of if self.workers else ()
         return {address: [str(group) for group in each] for address, each in zip(self.workers, groups, strict=True)}
 
@@ -256,7 +250,7 @@ class JobState:
                     self._part(event.unit, report["unreachable"])
                 self._recover(str(report["reason"]), report)
             else:
-                self._fail(dict(report))
+                self._fail(Failure.of(report))
         else:
             self._end_if_done()
 
@@ -273,14 +267,14 @@ class JobState:
         self._recover(f"units ended before the job was done: {', '.join(left)}.")
 
     def _part(self, unit: Address, peer: int) -> None:
-        """Take note that the process of a unit does not reach another one, ``peer``."""
+        """Suspect the Dask workers of two processes that do not reach each other."""
         mine, other = self.roster.workers[self.roster.layout.process_of[unit]], self.roster.workers[peer]
         seconds = self._placer.suspects.add(self._now, mine, other) if mine != other else 0.0
         if seconds:
-            self._warn(f"{mine} and {other} do not reach each other: for {seconds:g} s only one of them is used.")
+            self._warn(f"{mine} and {other} do not reach each other. Only one of them is used for {seconds:g} s.")
 
     def _are_aborted(self) -> bool:
-        """Return whether units have been aborted for long, though this life goes on: all others wait for them."""
+        """Return whether units have been aborted for long, while all others wait for them."""
         if self._replacement is not None or all(report["state"] != "aborted" for report in self._life.reports.values()):
             self._aborted_since = None
         elif self._aborted_since is None:
@@ -328,19 +322,19 @@ class JobState:
         is_notice = event.name in NOTICES
         self._n_signals += not (event.by or is_notice)
         if event.name == "SIGKILL" or self._n_signals > 1:
-            how = f"killed by {event.by}" if event.by else f"ended at once by a second {event.name}"
-            self._fail({"reason": how, "exit_code": SIGNAL_CODES.get(event.name, 1), "expected": True})
+            how = f"killed by {event.by}" if event.by else f"aborted by a second {event.name}"
+            self._fail(Failure(how, SIGNAL_CODES.get(event.name, 1)))
             return
         if (event.by or is_notice) and self._signal:
             return  # it stops already
-        message = f"{event.name}: the job stops with a checkpoint{'' if is_notice else '; once more to abort it'}."
-        if event.by:
-            message = f"{event.by} stops the job: it ends with a checkpoint."
+        message = f"{event.by or event.name}: stopping with a checkpoint."
+        if not (event.by or is_notice):
+            message += f" Send {event.name} again to abort."
         if not self._signal:
             self._signal, self._stopped_by = event.name, event.by
         if self.phase == "placing":
-            needed = "and has no newer state to save" if self._is_saved else "which it needs for a newer checkpoint"
-            message += f" It waits for Dask workers, {needed}."
+            why = "The job has no newer state to save." if self._is_saved else "The checkpoint needs Dask workers."
+            message += f" {why}"
         self._actions.append(ev.Tell({"event": "notice", "level": "WARNING", "message": message}))
         self._stop_units()
 
@@ -354,7 +348,7 @@ class JobState:
             self._actions.append(ev.Request(self._first_worker, "checkpoint"))
 
     def _stop_units(self) -> None:
-        """Stop the units with a checkpoint, if somebody asks for it and all of them run."""
+        """Stop the units with a checkpoint, if that was requested and all of them run."""
         if self.phase == "placing" and self._is_saved:
             self._finish()
             return
@@ -398,24 +392,24 @@ class JobState:
 
     # -- from one placement to the next -------------------------------------------------------------------------
 
-    def break_off(self, failure: dict[str, Any]) -> list[Any]:
-        """End the job without waiting for anything; return what is to be done."""
-        self._actions = [ev.EndLife(self.life, worker, str(failure["reason"]), forget=True) for worker in self.workers]
+    def break_off(self, failure: Failure) -> list[Any]:
+        """End the job without waiting; return the actions that follow."""
+        self._actions = [ev.EndLife(self.life, worker, failure.reason, forget=True) for worker in self.workers]
         self._failure = failure
         self._finish()
         return self._actions
 
-    def _fail(self, failure: dict[str, Any]) -> None:
-        """End the job: what failed first is told."""
+    def _fail(self, failure: Failure) -> None:
+        """End the job. Its first failure counts."""
         if self._failure is None and not self._is_done:
             self._failure = failure
         if self.phase in ("starting", "running"):
-            self._end_life(str(failure["reason"]))
+            self._end_life(failure.reason)
         elif self.phase == "placing":
             self._finish()
 
     def _fail_to_start(self) -> None:
-        """End a job that Dask has started only in part; try again if it ran."""
+        """End a job if some units have not started; restart it if it ran before."""
         roster, missing = self.roster, self._life.give_up_missing()
         reason = f"Dask had not started these units after {limit('start'):g} s: {', '.join(missing)}."
         late = {worker for process, worker in enumerate(roster.workers) if process not in self._life.endpoints}
@@ -427,7 +421,7 @@ class JobState:
         if self.life > 0:
             self._recover(reason)
         else:
-            self._fail({"reason": reason, "exit_code": ClusterError.exit_code, "expected": True})
+            self._fail(Failure(reason, ClusterError.exit_code))
 
     def _end_life(self, reason: str) -> None:
         self._moving, self._trains, self._replacement, self._aborted_since = "", False, None, None
@@ -440,7 +434,7 @@ class JobState:
             self._after_life()
 
     def _after_life(self) -> None:
-        """Go on after the last unit of a life has ended."""
+        """Continue after the last unit of a life has ended."""
         self._deadline = None
         if self._is_done or self._failure is not None or self._is_saved:
             self._finish()
@@ -477,7 +471,7 @@ class JobState:
             placement = self._placer.place(self._now, self._workers, self.roster.workers, self._warn)
         except ClusterError as error:
             reason = f"{' '.join(self.restarts.reasons)} {error}"
-            self._fail({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True})
+            self._fail(Failure(reason, LostUnitError.exit_code))
             return
         if placement is not None:
             self._begin_life(Roster.of(self.life + 1, *placement, self.roster.threads))
@@ -502,11 +496,11 @@ class JobState:
         self._actions += host_actions(roster, range(len(roster.workers)), start, self._life.buddies)
 
     def _tell_placed(self, groups: Sequence[int] = ()) -> None:
-        """Tell where units are; ``groups`` of workers that start again while others go on."""
+        """Publish the new placement, and the worker ``groups`` that restart while others go on."""
         roster = self.roster
         if groups:
             names = ", ".join(map(str, groups))
-            self._warn(f"worker groups that start again, the others go on: {names}.")
+            self._warn(f"restarting worker groups {names}; the other groups continue.")
             facts = {"event": "restart", "life": roster.life, "groups": list(groups)}
             self._actions.append(ev.Tell({**facts, "reason": self.restarts.reasons[-1]}))
         self._actions.append(ev.Tell({"event": "placed", "life": roster.life, "processes": roster.describe()}))
@@ -514,7 +508,7 @@ class JobState:
     # -- losses ----------------------------------------------------------------------------------------------------
 
     def _lose(self, worker: str, reason: str) -> None:
-        """Start again what is lost, unless all units of the Dask worker have ended already."""
+        """Restart the processes of a lost Dask worker, unless all of their units are done."""
         units, reports = map(str, self._life.units_on(worker)), self._life.reports
         lost = [unit for unit in units if reports.get(unit, {}).get("state") != "done"]
         if not lost or self._replacement is not None:
@@ -531,7 +525,7 @@ class JobState:
             self._recover(text)
 
     def _replace(self, lost: Sequence[int], reason: str) -> bool:
-        """Start again only what is lost, if other worker groups can go on meanwhile; return whether they can."""
+        """Restart only the lost processes, if other worker groups can go on; return whether they can."""
         can = self.phase == "running" and self._trains and self._deadline is None and not self._signal
         can = can and not self._life.has_ended_servers()
         processes = processes_to_replace(self.roster.layout, lost) if can else None
@@ -544,7 +538,7 @@ class JobState:
         return True
 
     def _replace_further(self, event: Any, replacement: Replacement) -> None:
-        """Go on with a replacement, or restart the whole job where that fails."""
+        """Continue a replacement, or restart the whole job if it fails."""
         life = self.life
         self._actions += replacement.handle(event, self._now, self._workers)
         if self.life != life:
@@ -564,12 +558,12 @@ class JobState:
             self._end_if_done()
 
     def _recover(self, reason: str, report: Mapping[str, Any] | None = None) -> None:
-        """End this life, and begin another one if the job may; ``report`` is that of a unit that has failed."""
+        """End this life, and begin another one if the job may restart; ``report`` is of a unit that failed."""
         refusal = self._refusal()
         if refusal:
             tried = f" {refusal} Earlier: {' '.join(self.restarts.reasons)}" if len(self.restarts) else f" {refusal}"
-            failure = report or {"exit_code": LostUnitError.exit_code, "expected": True}
-            self._fail({**failure, "reason": reason + tried})
+            lost = {"exit_code": LostUnitError.exit_code}
+            self._fail(Failure.of({**(report or lost), "reason": reason + tried}))
             return
         self._count_restart(reason)
         self._end_life(reason)
@@ -586,13 +580,13 @@ class JobState:
     # -- moves -----------------------------------------------------------------------------------------------------
 
     def _prepare_move(self, why: str, urgent: bool) -> None:
-        """Have a snapshot taken, after which the units are placed anew."""
+        """Request a snapshot, after which the units are placed anew."""
         self._moving, self._is_urgent = why, urgent
         self._deadline = self._now + limit("hand-over")
         self._actions.append(ev.Request(self._first_worker, "snapshot"))
 
     def _move_without_snapshot(self) -> None:
-        """Move from a Dask worker that leaves; else wait for a checkpoint, which jobs without snapshots take, too."""
+        """Move at once if a Dask worker leaves; else request a checkpoint, as the job may take no snapshots."""
         if self._is_urgent:
             self._move()
         else:
@@ -600,9 +594,9 @@ class JobState:
             self._actions.append(ev.Request(self._first_worker, "checkpoint"))
 
     def _replace_buddies(self) -> None:
-        """Have snapshots kept by other Dask workers than those that are gone; a new one follows, see `_on_joined`.
+        """Replace lost Dask workers that kept copies of snapshots; `_on_joined` requests a snapshot.
 
-        If processes are gone that were done, the others hear of it, too: nobody waits for their workers.
+        Also tell the processes which others are done and gone, so that nobody waits for their workers.
         """
         if self.phase != "running" or self._replacement is not None:
             return

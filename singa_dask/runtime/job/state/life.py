@@ -1,4 +1,4 @@
-"""What is known of one life of a job, and the actions that start its processes and units."""
+"""The state of one incarnation of a job, and the actions that start its processes and units."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from singa_dask.runtime.units.initial_state import Rejoin
 
 @dataclass
 class Life:
-    """What is known of one life of a job.
+    """The state of one incarnation of a job.
 
     Attributes
     ----------
-    roster : Roster
     endpoints : dict of int to str
         Where each process is reached, once it is hosted.
     started : set of str
         Units that run.
     reports : dict of str to dict
-        Of the units that have ended.
+        Reports of the units that have ended.
     ending : set of str
         Dask workers that have not ended their units yet.
     threads : set of int
@@ -46,7 +45,7 @@ class Life:
     gone: set[int] = field(default_factory=set)
 
     def take_threads(self, n: int) -> None:
-        """Keep the number of threads of workers for later lives, if it is the same everywhere; 0 does not count."""
+        """Keep the number of threads of a worker for later lives, if all workers have the same."""
         self.threads |= {n} - {0}
         self.roster = self.roster._replace(threads=max(self.threads) if len(self.threads) == 1 else 0)
 
@@ -67,9 +66,9 @@ class Life:
         return all(self.reports.get(str(unit), {}).get("state") == "done" for unit in units)
 
     def has_ended_servers(self) -> bool:
-        """Return whether servers are done: those that start again would miss them."""
-        servers = [str(unit) for unit in self.roster.layout.units if unit.kind == "server"]
-        return any(self.reports.get(server, {}).get("state") == "done" for server in servers)
+        """Return whether a server is done: workers that start again would need it."""
+        done = [unit for unit, report in self.reports.items() if report["state"] == "done"]
+        return any(unit.startswith("server") for unit in done)
 
     def give_up_missing(self) -> list[str]:
         """Report the units that have not begun as not started; return them."""
@@ -79,13 +78,12 @@ class Life:
         return missing
 
     def known_step(self, steps: Mapping[str, int]) -> int:
-        """Return the newest step that is known, from reports and from the ``steps`` of worker groups; else -1."""
-        reported = [int(report.get("step", -1)) for report in self.reports.values()]
-        return max([*reported, *steps.values(), -1])
+        """Return the newest step in reports and in the ``steps`` of worker groups; else -1."""
+        return max([-1, *steps.values(), *(int(report.get("step", -1)) for report in self.reports.values())])
 
 
 def run_actions(life: Life, processes: Iterable[int], workers: Mapping[str, WorkerFacts]) -> list[ev.RunUnits]:
-    """Return what starts the units of some processes."""
+    """Return the actions that start the units of some processes."""
     roster = life.roster
     endpoints = tuple(life.endpoints[p] for p in range(len(roster.workers)))
     actions = []
@@ -104,5 +102,5 @@ def host_actions(
     buddies: Sequence[str],
     rejoin: Rejoin | None = None,
 ) -> list[ev.Host]:
-    """Return what hosts some processes of a job; ``buddies`` are those of all, see `ev.Host` for the others."""
+    """Return the actions that host some processes; ``buddies`` has one entry for each process."""
     return [ev.Host(roster.lives[p], p, roster.workers[p], roster, start, buddies[p], rejoin) for p in processes]

@@ -15,14 +15,14 @@ from singa_dask.runtime.planning.worker_choice import WorkerFacts, limits_of, pl
 from singa_dask.shown import plural
 
 TELL_S = 10.0
-"""When it is said that the job waits."""
+"""Time after which the user is told that the job waits."""
 FAILED = "it has failed, or does not reach others"
 STEADY_S = 2.0
 """How long new Dask workers must be there before units move to them."""
 
 
 class Roster(NamedTuple):
-    """Where the units of a job are during one life.
+    """The Dask workers of the processes of a job during one life.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Roster(NamedTuple):
     workers : tuple of str
         Dask worker of each process.
     lives : tuple of int
-        In which life each process has begun: some may have been replaced since the others have.
+        The life in which each process began; replaced processes began later.
     term : int
         The last life in which all processes have begun.
     threads : int
@@ -70,7 +70,6 @@ class Placer:
     ----------
     layout : Layout
         Of the job file.
-    cluster : ClusterConf
 
     Attributes
     ----------
@@ -93,16 +92,16 @@ class Placer:
         self._room_since: float | None = None
 
     def look_at(self, workers: Mapping[str, WorkerFacts], mine: Sequence[str]) -> None:
-        """Remember which Dask workers of the job have a nanny."""
+        """Remember which of the job's Dask workers have a nanny."""
         self._with_nanny |= {worker for worker in mine if worker in workers and workers[worker].has_nanny}
 
     def lose(self, worker: str, workers: Mapping[str, WorkerFacts]) -> None:
-        """Take note of a lost Dask worker: if its process has ended, its nanny starts it again."""
+        """Expect the nanny of a lost Dask worker to start it again, if its process has ended."""
         self._expects_nanny |= worker not in workers and worker in self._with_nanny
 
     @property
     def _nanny_s(self) -> float:
-        """How long to wait for a nanny before units share Dask workers; anew when another process is lost."""
+        """Time to wait for a nanny before units share Dask workers."""
         return limit("nanny") if self._expects_nanny else 0.0
 
     def begin(self, now: float) -> None:
@@ -114,12 +113,12 @@ class Placer:
     ) -> tuple[Layout, tuple[str, ...]] | None:
         """Return the units of each process and their Dask workers; None if it is better to wait.
 
-        ``warn`` is told when that takes long.
+        ``warn`` is called when that takes long.
 
         Raises
         ------
         ClusterError
-            There have been too few for too long.
+            There were too few Dask workers for too long.
         """
         waited = now - self._since
         packed = waited >= self._nanny_s
@@ -143,13 +142,13 @@ class Placer:
     ) -> list[str] | None:
         """Return a Dask worker for each of some processes; None if it is better to wait.
 
-        ``others`` are those of the processes that go on, with the number of units that run there. They are shared if
-        no others are left, and if they have a thread for each unit.
+        ``others`` are the Dask workers of processes that go on, with their numbers of units. They are shared if no free
+        ones are left, and if they have a thread for each unit.
 
         Raises
         ------
         ClusterError
-            There are too few.
+            There are too few Dask workers.
         """
         there = self._candidates(now, workers, list(others))
         free = {address: known for address, known in there.items() if address not in others}
@@ -165,7 +164,7 @@ class Placer:
         return chosen
 
     def room(self, now: float, workers: Mapping[str, WorkerFacts], mine: Sequence[str]) -> int:
-        """Return how many processes there is room for, if that is more than now, and not only for a moment; else 0."""
+        """Return how many processes there is room for, if that has been more than now for `STEADY_S`; else 0."""
         n = len(set(mine))  # processes that were replaced may share a Dask worker
         if n >= self._limits[1]:
             return 0
@@ -183,7 +182,7 @@ class Placer:
         return 0
 
     def reachable(self, workers: Mapping[str, WorkerFacts]) -> set[str]:
-        """Return the Dask workers that answer: those that are about to close do, too."""
+        """Return the Dask workers that answer, including workers that are about to close."""
         return {address for address, known in workers.items() if known.usable or address in self.leaving}
 
     def has_hope(self, workers: Mapping[str, WorkerFacts]) -> bool:
@@ -200,7 +199,7 @@ class Placer:
         return {address: known for address, known in usable.items() if address in others}
 
     def _unused(self, now: float, workers: Mapping[str, WorkerFacts], before: Sequence[str]) -> str:
-        """Say why Dask workers that are there are not used."""
+        """Return why some Dask workers of the cluster are not used."""
         used = self._candidates(now, workers, before)
         why = [
             f"{address} ({'it closes' if address in self.leaving else FAILED if known.usable else 'nothing is heard'})"
@@ -211,17 +210,17 @@ class Placer:
 
 
 def buddies_of(roster: Roster, workers: Mapping[str, WorkerFacts]) -> list[str]:
-    """Choose for each process the Dask worker that keeps a second copy of its snapshots; empty if there is none.
+    """Choose the Dask worker for a second copy of the snapshots of each process, or nothing.
 
-    It is on another host if possible, and of the job if possible. Each of the job keeps one copy, as far as hosts of
-    different sizes allow that.
+    It is on another host and belongs to the job, where possible. Each Dask worker of the job keeps one copy, as far as
+    hosts of different sizes allow that.
     """
     mine = roster.workers
     usable = {address: known.host for address, known in workers.items() if known.usable}
     hosts = {address: workers[address].host if address in workers else address for address in mine}
     spare = [address for address in usable if address not in hosts]
     in_order = sorted(range(len(mine)), key=lambda process: hosts[mine[process]])
-    # so far behind a process, in a circle by hosts, is one on another host, unless one host has more than all others
+    # in a circle by hosts, the process this far behind is on another host, unless one host has the majority
     shift = max(Counter(hosts[address] for address in mine).values())
     buddies = [""] * len(mine)
     for position, process in enumerate(in_order):

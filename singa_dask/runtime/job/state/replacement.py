@@ -1,4 +1,4 @@
-"""Replace some processes of a job while the others go on."""
+"""Replace some processes of a job while other worker groups continue."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from singa_dask.runtime.units.initial_state import Rejoin
 
 
 def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | None:
-    """Return the lost processes and all that share a worker group with them; None if the whole job has to restart.
+    """Return the processes to replace: all of the lost worker groups; None to restart the whole job.
 
-    It has to if no worker group is left then, or if servers are lost: the newest moment of which all is known is that
-    of the newest snapshot or checkpoint.
+    It has to if no worker group is left then, or if servers are lost: only a snapshot or checkpoint has all values.
     """
     if layout.cluster.nworker_groups == 1:
         return None
@@ -44,26 +43,23 @@ def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | N
 class Replacement:
     """Starts processes again.
 
-    They are cut off from the others first (``"ending"``). Surviving servers then say up to which step they have had the
-    gradients of the groups that are lost. The processes are placed (``"placing"``) and hosted (``"hosting"``). Once
-    the survivors know where they are (``"joining"``), their units run (``"running"``) until all of them have begun
-    (``"done"``). If anything goes wrong meanwhile it has ``failed``.
+    The survivors first cut the lost processes off (``"ending"``), and report the last step whose gradients of the lost
+    groups they applied. The processes are placed (``"placing"``) and hosted (``"hosting"``). Once the survivors know
+    their endpoints (``"joining"``), their units run (``"running"``) until all have begun (``"done"``).
 
     Parameters
     ----------
     life : Life
-        Of the job; its roster and endpoints are brought up to date.
+        Of the job; its roster and endpoints are updated.
     processes : sequence of int
         The processes to start again.
-    points : RestartPoints
-    placer : Placer
 
     Attributes
     ----------
     failed : str
-        Why the whole job must be restarted; empty if it need not.
+        Why the whole job must restart; empty if it need not.
     is_refused : bool
-        Whether that is so because the processes cannot be placed, not because anything more was lost.
+        Whether the reason is that the processes cannot be placed, rather than another loss.
     """
 
     def __init__(self, life: Life, processes: Sequence[int], points: RestartPoints, placer: Placer) -> None:
@@ -92,7 +88,7 @@ class Replacement:
         return sorted({unit.group for unit in self.units if unit.kind == "worker"})
 
     def begin(self, now: float, workers: Mapping[str, WorkerFacts], reason: str) -> list[Any]:
-        """Cut the processes off."""
+        """Return the actions that cut the processes off and end them."""
         self._deadline = now + limit("start")
         self._placer.begin(now)
         roster = self._life.roster
@@ -106,24 +102,22 @@ class Replacement:
         ]
 
     def _has_left(self, process: int, workers: Mapping[str, WorkerFacts]) -> bool:
-        """Return whether a process is done and gone; the first one is needed by all others."""
+        """Return whether a process is done and gone. All others need the first process."""
         worker = self._life.roster.workers[process]
         is_there = worker in workers and workers[worker].usable
         return process > 0 and not is_there and self._life.is_done(process)
 
     def handle(self, event: Any, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
-        """Take an event of the job; return what is to be done."""
+        """Handle an event of the job; return the actions that follow."""
         actions: list[Any] = []
-        self._now = now
-        if isinstance(event, ev.Ended | ev.Cut | ev.Hosted | ev.Joined):
-            if event.process is not None and self._life.roster.has(event.process, event.life):
-                actions = self._take_answer(event)
-        elif isinstance(event, ev.Began) and event.life == self._life.roster.life:
-            self._missing.discard(event.unit)
-        elif isinstance(event, ev.Reported) and event.life == self._life.roster.life:
-            self._missing.discard(str(event.unit))
-        elif isinstance(event, ev.Gone):
+        self._now, roster = now, self._life.roster
+        if isinstance(event, ev.Gone):
             self._take_loss(event)
+        elif isinstance(event, ev.Began | ev.Reported) and event.life == roster.life:
+            self._missing.discard(str(event.unit))
+        elif isinstance(event, ev.Ended | ev.Cut | ev.Hosted | ev.Joined):
+            if event.process is not None and roster.has(event.process, event.life):
+                actions = self._take_answer(event)
         if self.phase == "ending" and not self._ending and not self._cutting:
             self.phase = "placing"
         if self.phase == "placing" and not self.failed:
@@ -202,7 +196,7 @@ class Replacement:
         return host_actions(roster, self._processes, start, self._life.buddies, rejoin)
 
     def _left(self) -> tuple[Address, ...]:
-        """Return the workers that are done in processes that are gone, and do not start again."""
+        """Return the workers that are done, in processes that are gone and do not start again."""
         gone = set(range(len(self._life.roster.workers))).difference(self._survivors, self._processes)
         return self._life.workers_in(gone)
 
@@ -229,7 +223,7 @@ class Replacement:
         ]
 
     def _run(self, workers: Mapping[str, WorkerFacts]) -> list[Any]:
-        """Start the units, now that all others know where they are."""
+        """Start the units, now that the survivors know their endpoints."""
         self.phase = "running"
         self._missing = set(map(str, self.units))
         for unit in self._missing:

@@ -14,7 +14,7 @@ KEYS = "parts", "states"
 
 
 def snapshot_name(step: int) -> str:
-    """Return what a snapshot is called in messages."""
+    """Return the name of a snapshot in messages."""
     return f"the snapshot of step {step}"
 
 
@@ -37,16 +37,16 @@ class RestartPoints:
         self._checkpoints = sorted({*self._checkpoints, (step, url)})[-MAX_CHECKPOINTS:]
 
     def add_snapshot(self, step: int, manifest: Mapping[str, Any], present: Collection[str]) -> None:
-        """Add a snapshot that is complete; those of later steps, from an older life, are replaced by it.
+        """Add a complete snapshot, which replaces snapshots of later steps of an older life.
 
-        Holders that are not ``present`` on the cluster have been lost since.
+        Holders that are not ``present`` on the cluster were lost meanwhile.
         """
         older = [snapshot for snapshot in self._snapshots if snapshot[0] < step]
         manifest = {**manifest, **_held(manifest, present)}
         self._snapshots = [*older, (step, manifest)][-KEPT:]
 
     def forget(self, worker: str) -> None:
-        """Take note that a Dask worker has lost all parts: another one may come at its address."""
+        """Remove a Dask worker from the holders of snapshots: another one may come at its address."""
         kept: list[tuple[int, Mapping[str, Any]]] = []
         for step, manifest in self._snapshots:
             others = {holder for key in KEYS for part in manifest.get(key, ()) for holder in part["holders"]} - {worker}
@@ -54,10 +54,7 @@ class RestartPoints:
         self._snapshots = kept
 
     def drop(self, unreadable: str) -> bool:
-        """Drop a checkpoint or snapshot that cannot be read, by its URL or name; return whether it is there.
-
-        The job starts from an older one next.
-        """
+        """Drop a checkpoint or snapshot that cannot be read, by its URL or name; return whether it was there."""
         before = len(self._checkpoints) + len(self._snapshots)
         self._checkpoints = [point for point in self._checkpoints if point[1] != unreadable]
         self._snapshots = [point for point in self._snapshots if snapshot_name(point[0]) != unreadable]
@@ -74,7 +71,7 @@ class RestartPoints:
         Returns
         -------
         step : int or None
-            None if the job starts where it has started.
+            None if the job starts from its beginning.
         start : dict
             ``manifest`` of a snapshot, ``url`` of a checkpoint, or nothing.
         what : str
@@ -92,12 +89,12 @@ class RestartPoints:
         return None, {"url": self._resume} if self._resume else {}, "its beginning"
 
     def of_groups(self, steps: Mapping[int, int], present: Collection[str]) -> dict[str, Any]:
-        """Return the newest point from which worker groups can start again whose servers go on.
+        """Return the newest point from which worker groups can start again while their servers go on.
 
         Parameters
         ----------
         steps : mapping of int to int
-            The step that each group has to start at: no snapshot after it will do. Checkpoints are of earlier moments.
+            The step at which each group has to start: later snapshots do not do. Checkpoints are older.
         present : collection of str
             Dask workers that can be reached.
         """
@@ -109,7 +106,7 @@ class RestartPoints:
 
 
 def _held(manifest: Mapping[str, Any], present: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """Return the parts of a snapshot, by kind, each with those of its holders that can be reached."""
+    """Return the parts of a snapshot, by kind, each with its holders that can be reached."""
 
     def reached(part: Mapping[str, Any]) -> dict[str, Any]:
         return {**part, "holders": [holder for holder in part["holders"] if holder in present]}
@@ -128,9 +125,8 @@ class Restarts:
     Attributes
     ----------
     reasons : list of str
-        Why the job was restarted, each time.
+        Reason of each restart.
     recomputed_steps : int
-        Steps that were computed again.
     lost_s : float
         Time from each loss until the step at which it happened is reached again, in seconds: starting units, and
         computing steps again.
@@ -164,22 +160,22 @@ class Restarts:
         self._best = max(step, self._best)
 
     def backoff_s(self) -> float:
-        """Return how long to wait before the next start: longer each time that the job made no progress."""
+        """Return how long to wait before the next start; it doubles while the job makes no progress."""
         return min(0.5 * 2.0 ** (self._n_in_place - 1), MAX_BACKOFF_S) if self._n_in_place > 1 else 0.0
 
     def lose(self, now: float, step: int) -> None:
-        """Count time as lost from now on, until ``step`` is reached again, or a later step of an earlier loss."""
+        """Count time as lost until ``step`` is reached again, or a later step of an earlier loss."""
         if self._lost_at is None:
             self._lost_at, self._lost_step = now, -1
         self._lost_step = max(step, self._lost_step)
 
     def reach(self, now: float, step: int) -> None:
-        """Count no more time as lost if the job trains again, and has come as far as it was."""
+        """Stop counting time as lost if the job has come as far as before."""
         if step >= self._lost_step:
             self.resume(now)
 
     def resume(self, now: float) -> None:
-        """Count no more time as lost: nothing is computed again, or the job is over."""
+        """Stop counting time as lost: no step is computed again, or the job is over."""
         if self._lost_at is not None:
             self.lost_s += now - self._lost_at
             self._lost_at = None

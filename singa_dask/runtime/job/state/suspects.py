@@ -1,4 +1,4 @@
-"""Which Dask workers have failed lately, or do not reach each other, and are not used for a while."""
+"""Dask workers that have failed lately, or do not reach each other, and are not used for a while."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 FIRST_S = 5.0
-"""How long a Dask worker that could not host a process, or end it in time, is not used. Twice as long each time."""
+"""How long a Dask worker that could not host a process, or end it in time, is not used. Doubles each time."""
 PARTED_S = 60.0
-"""The same for two together that have not reached each other twice, or once while others do not: the first time may be
-a moment's."""
+"""The same for a pair that did not reach each other twice, or once while other pairs do not: once may be a glitch."""
 MAX_S = 600.0
 EVER = sys.float_info.max
-"""A time after all but what is suspected for good."""
+"""A time at which only workers that are suspected for good are still suspected."""
 
 
 class Suspects:
-    """Remembers what has failed, and how often. A worker that is gone, or comes, begins anew."""
+    """Remembers which workers have failed, and how often."""
 
     def __init__(self) -> None:
         self._failures: dict[frozenset[str], tuple[int, float]] = {}
 
     def add(self, now: float, *workers: str, for_good: bool = False) -> float:
-        """Add a worker, or two that do not reach each other; return for how many seconds from ``now`` that counts."""
+        """Suspect a worker, or two that do not reach each other; return for how many seconds."""
         key = frozenset(workers)
         n, _ = self._failures.get(key, (0, 0.0))
         parted = {pair: failure for pair, failure in self._failures.items() if len(pair) == len(key) > 1}
@@ -35,13 +34,13 @@ class Suspects:
             seconds = min(first_s * 2.0 ** min(n_doubled, 9), MAX_S)
         seconds = math.inf if for_good else seconds
         end = now + seconds
-        # the network is not mended yet
+        # the network is still broken
         self._failures |= {pair: (m, max(end, until)) for pair, (m, until) in parted.items()}
         self._failures[key] = n + 1, end
         return seconds
 
     def forget(self, worker: str) -> None:
-        """Forget what has been said of a worker."""
+        """Forget the failures of a worker that is gone, or comes."""
         self._failures = {key: failure for key, failure in self._failures.items() if worker not in key}
 
     def others(self, now: float, workers: Mapping[str, int], kept: Sequence[str]) -> set[str]:

@@ -1,0 +1,90 @@
+"""ViewStore: a store whose blocks are blocks of other stores. The base of shards and of splits."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from singa_dask.data.stores.range_store import RangeStore
+from singa_dask.data.stores.store import Store
+from singa_dask.data.types import Arrays
+from singa_dask.fs.sources import Bytes, Range
+
+# what records mean, which is the same in both stores
+MEANING = ("class_names", "schema", "table_facts", "table_columns", "other_fields", "label_name", "is_converted")
+
+
+class ViewStore(RangeStore):
+    """Records of other ``stores``, which it closes; a subclass locates blocks and changes records."""
+
+    is_source = False
+    stores: Sequence[Store]
+
+    @abstractmethod
+    def locate(self, block_id: int) -> tuple[Store, int]:
+        """Return the store that a block is read from, and the index of the block there."""
+
+    @abstractmethod
+    def change(self, block_id: int, arrays: Arrays) -> Arrays:
+        """Return the records of a block, given the records of the block that it is read from."""
+
+    def index(self) -> None:
+        for name in MEANING:
+            setattr(self, name, getattr(self.stores[0], name))
+        self.reads_labels_alone = all(store.reads_labels_alone for store in self.stores)
+        self.decodes_ahead = all(store.decodes_ahead for store in self.stores)
+
+    @property
+    def parts(self) -> Sequence[Store]:
+        return [part for store in self.stores for part in store.parts]
+
+    @property
+    def remote(self) -> bool:
+        is_ranged = all(isinstance(store, RangeStore) for store in self.stores)
+        return is_ranged and any(store.remote for store in self.stores)
+
+    def _ranged(self, block_id: int) -> tuple[RangeStore, int]:
+        store, block = self.locate(block_id)
+        if not isinstance(store, RangeStore):
+            raise TypeError(f"{store.url}: a store whose blocks are not ranges of files")
+        return store, block
+
+    def ranges(self, block_id: int) -> tuple[Range, ...]:
+        store, block = self._ranged(block_id)
+        return store.ranges(block)
+
+    def fetch(self, block_id: int, again: bool = False) -> list[memoryview]:
+        store, block = self._ranged(block_id)
+        return store.fetch(block, again)
+
+    def fetch_bytes(self, block_id: int) -> int:
+        store, block = self._ranged(block_id)
+        return store.fetch_bytes(block)
+
+    def is_cached(self, block_id: int) -> bool:
+        store, block = self._ranged(block_id)
+        return store.is_cached(block)
+
+    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
+        store, block = self._ranged(block_id)
+        return self.change(block_id, store.read_block(block, data))
+
+    def read_block(self, block_id: int, data: Sequence[memoryview] | None = None) -> Arrays:
+        if data is not None:
+            return self.decode(block_id, data)
+        store, block = self.locate(block_id)
+        return self.change(block_id, store.read_block(block))
+
+    def read_labels(self, block_id: int) -> npt.NDArray[Any]:
+        store, block = self.locate(block_id)
+        return self.change(block_id, {"label": store.read_labels(block)})["label"]
+
+    def open_sources(self) -> Sequence[Bytes]:
+        return [source for store in self.stores for source in store.open_sources()]
+
+    def close(self) -> None:
+        for store in self.stores:
+            store.close()

@@ -1,0 +1,188 @@
+"""Pending: collect the parts and reports of a checkpoint or snapshot, and complete it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from singa_dask.comm.message import Address, Message
+from singa_dask.conf import ClusterConf
+from singa_dask.runtime.checkpoints.manifest import newest_step, why_inconsistent
+
+Event = dict[str, Any]
+"""An event for people and the scheduler."""
+
+
+@dataclass
+class _Request:
+    """A checkpoint or snapshot that is incomplete: its facts, the request that was sent, and the answers."""
+
+    facts: dict[str, Any]
+    asked: dict[str, Any]
+    since: float = field(default_factory=time.monotonic)
+    parts: dict[Address, Message] = field(default_factory=dict)
+    reports: dict[Address, Message] = field(default_factory=dict)
+    is_collected: bool = False
+
+
+class Pending:
+    """Collects parts and reports, and completes a checkpoint or snapshot after the last one.
+
+    Each server of a group writes a part, and each worker sends a report. Answers repeat the ``term`` of their request,
+    which distinguishes this worker from those that it replaces; answers to these are ignored. ``complete`` takes the
+    step, the descriptions of the parts, and more values for the manifest. It returns an event, or None if a message
+    ``written`` brings it later.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        cluster: ClusterConf,
+        term: str,
+        complete: Callable[[int, Sequence[Event], Mapping[str, Any]], Event | None],
+    ) -> None:
+        self.kind = kind
+        self.term = term
+        self._n_parts = cluster.nservers_per_group
+        self._n_workers = cluster.nworkers_per_group
+        self._n_reports = cluster.nworker_groups * cluster.nworkers_per_group
+        self._complete = complete
+        self._left: set[Address] = set()
+        self._requests: dict[int, _Request] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._requests)
+
+    @property
+    def steps(self) -> Collection[int]:
+        """Steps that are incomplete."""
+        return self._requests.keys()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the oldest request; 0 if there is none."""
+        return max((time.monotonic() - request.since for request in self._requests.values()), default=0.0)
+
+    def asked(self, step: int) -> dict[str, Any]:
+        """Return the request that was sent for a step."""
+        return self._requests[step].asked
+
+    def begin(self, step: int, facts: Mapping[str, Any], where: Mapping[str, Any]) -> dict[str, Any]:
+        """Expect the checkpoint or snapshot of a step, with these facts; return the request for others.
+
+        ``where`` has the destination of parts: a ``url``; or ``snapshot``, the step of the snapshot whose parts stay
+        meanwhile. It has ``keep`` for the last checkpoint of the job: hosts keep files of it that they cannot write.
+        """
+        request = self._requests[step] = _Request(dict(facts), {**where, "term": self.term})
+        for worker in self._left:
+            request.reports[worker] = self._report_of(worker, step)
+        return request.asked
+
+    def to_ask(
+        self, units: Collection[Address], awaited: int | None = None
+    ) -> list[tuple[int, Address, dict[str, Any]]]:
+        """Return the requests that restarting workers must answer: (step, worker, request).
+
+        ``units`` are all restarting workers of other groups. All reports of a worker group are for one step, so the
+        whole group is asked again. For the step ``awaited`` servers have not copied their slices: a restarting group
+        does not wait for them any more, so its reports are void.
+        """
+        again = []
+        for step, request in self._requests.items():
+            n_reports = Counter(worker.group for worker in request.reports)
+            for unit in units:
+                if step == awaited or n_reports[unit.group] < self._n_workers:
+                    request.reports.pop(unit, None)
+                    again.append((step, unit, request.asked))
+        return again
+
+    def leave(self, worker: Address) -> list[Event]:
+        """Expect no report of a worker that has left; return events as `take` does.
+
+        Its reading position is unknown unless others of its group report it; its last step is what servers applied.
+        """
+        self._left.add(worker)
+        steps = [step for step, request in self._requests.items() if worker not in request.reports]
+        events = [self.take(self._report_of(worker, step)) for step in steps]
+        return [event for event in events if event is not None]
+
+    def _report_of(self, worker: Address, step: int) -> Message:
+        info = {"term": self.term, "position": None, "states": None}
+        return Message("r-progress", src=worker, dst=worker, step=step, info=info)
+
+    def take(self, message: Message) -> Event | None:
+        """Handle the ``part`` of a server, the ``r-progress`` of a worker, or ``written`` from the background.
+
+        Return an event once the checkpoint is written or has failed; a failure has the key ``error``.
+        """
+        request = self._requests.get(message.step)
+        if request is None or message.info["term"] != self.term:  # of the other kind, or for a replaced worker
+            return None
+        event = message.info["event"] if message.kind == "written" else self._collect(request, message)
+        if event is not None:
+            self.end(message.step)
+        return event
+
+    def end(self, step: int) -> None:
+        """Expect no more answers for a step."""
+        self._requests.pop(step, None)
+
+    def _collect(self, request: _Request, message: Message) -> Event | None:
+        """Store a part or a report; complete the checkpoint with the last one."""
+        if request.is_collected:
+            return None
+        (request.reports if message.kind == "r-progress" else request.parts)[message.src] = message
+        if len(request.parts) < self._n_parts or len(request.reports) < self._n_reports:
+            return None
+        request.is_collected = True
+        parts = [request.parts[server] for server in sorted(request.parts)]
+        reports = [request.reports[worker] for worker in sorted(request.reports)]
+        for answer in (*parts, *reports):
+            if "error" in answer.info:
+                return self.failure(message.step, f"{answer.src}: {answer.info['error']}")
+        described = [{key: value for key, value in part.info.items() if key != "term"} for part in parts]
+        facts = {**request.facts, **self._merge(reports, described)}
+        if facts.get("cut") and (why := why_inconsistent(described, facts["groups"])):
+            return self.failure(message.step, why)
+        return self._complete(message.step, described, facts)
+
+    def _merge(self, reports: Sequence[Message], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return positions and layer states of all workers for the manifest."""
+        groups, states = dict[str, Any](), []
+        for group, messages in groupby(reports, key=lambda message: message.src.group):
+            infos = [message.info for message in messages]
+            positions = [info["position"] for info in infos if info["position"]]
+            positions = positions or [{"step": newest_step(parts, str(group)) + 1, "cursors": {}}]
+            groups[str(group)] = position = merge_positions(positions)
+            if all(each["step"] == position["step"] for each in positions):
+                states += [info["states"] for info in infos if info["states"]]
+        cut = {"cut": True} if len(groups) > 1 else {}
+        return {"groups": groups, "workers": self._n_workers, "states": states, **cut}
+
+    def failure(self, step: int, why: str) -> Event:
+        """Return the event of a checkpoint or snapshot that failed."""
+        event = {"event": "log", "level": "WARNING", "step": step, "time": time.time()}
+        if self.kind == "snapshot":
+            return {**event, "message": f"the snapshot of step {step} was dropped: {why}"}
+        error = f"the checkpoint of step {step} was not written: {why}"
+        return {**event, "message": error, "error": error}
+
+
+def merge_positions(positions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the position of a group: its step, and its workers' cursors and unreported metrics.
+
+    Each worker may read other layers. If workers are at different steps, only the lowest step is returned.
+    """
+    step = min(position["step"] for position in positions)
+    cursors: dict[str, dict[str, Any]] = {}
+    windows: dict[str, Any] = {}
+    if all(position["step"] == step for position in positions):
+        for position in positions:
+            windows |= position.get("windows", {})
+            for phase, by_layer in position["cursors"].items():
+                cursors[phase] = {**by_layer, **cursors.get(phase, {})}
+    return {"step": step, "cursors": cursors, **({"windows": windows} if windows else {})}
