@@ -1,15 +1,15 @@
-"""The command line: one click tree for ``singa-dask`` and ``dask singa``, one file a verb or a family of verbs.
+"""The command line: one click tree for ``singa-dask`` and ``dask singa``.
 
-`main` has the tree, and the table of verbs that share a file.
+`main` has the tree, and the table of commands that share a file; other commands have a file of their own name.
 
-What verbs share
+Shared by commands
     `options`, `reading`, `outputs`: options. `printing`: messages and tables. `job`: job files. `opening`: stores.
     `clusters`: clusters and signals. `tasks`: tasks with progress. `trials`: the runs of `compare`.
-Looking at data
-    `inspection`: what a store holds. `findings`: likely trouble. `inspection_text`: both as text. `picture_layout`,
+Inspecting data
+    `inspection`: contents of a store. `findings`: likely problems. `inspection_text`: both as text. `picture_layout`,
     `picture_sheet`: pictures. `reading_speed`: records per second.
 Writing a job for data
-    `init`: a folder.
+    `init`: a package.
 """
 
 from singa_dask.cli.main import main

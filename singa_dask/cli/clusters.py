@@ -1,4 +1,4 @@
-"""The cluster that a verb asks for, and the signals that stop a program, hidden from its child processes."""
+"""The cluster of a command, and the signals that stop it, which its child processes do not see."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from distributed import Client
 
 STOPS = tuple(signal.Signals[name] for name in runtime.STOPS)
-"""Ctrl-C, a polite kill, the end of the terminal, and what batch systems send before the end."""
+"""Signals of Ctrl-C, kill, a closed terminal, and batch systems before the time limit."""
 NEVER_IGNORED = (signal.SIGINT, signal.SIGTERM)
-"""A shell has commands in the background ignore Ctrl-C."""
+"""Handled even if ignored by the caller, as a shell ignores Ctrl-C for background commands."""
 AGAIN_S = 0.05
-"""Seconds until a signal is delivered again whose exception was lost."""
+"""Seconds until a signal whose exception was lost is delivered again."""
 
 
 @contextlib.contextmanager
 def hidden_from_children() -> Iterator[None]:
-    """Hide `STOPS` from processes that are started meanwhile, and from their children.
+    """Hide `STOPS` from processes that are started in the body, and from their children.
 
-    A terminal sends Ctrl-C to every process of the program, and so do ``timeout`` and batch systems with SIGTERM; the
-    program alone is to act on it. One that comes meanwhile is seen at the end.
+    A terminal sends Ctrl-C to every process of the program, as ``timeout`` and batch systems send SIGTERM, but only the
+    program should act on it. Signals during the body are delivered at its end.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
-    # it makes some of them visible again: when it starts by itself, on the first process, that would see them
+    # it unblocks some signals when it starts, so do not leave that to the first child process
     resource_tracker.ensure_running()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
@@ -46,10 +46,10 @@ def hidden_from_children() -> Iterator[None]:
 
 
 class Signals:
-    """Handles `STOPS` while a job runs: it calls a function with the name of each signal.
+    """Handles `STOPS` while a job runs: calls a function with the name of each signal.
 
-    Before there is one a signal ends the program, after cleaning up, and says that it was ``stopped``. Signals that the
-    caller ignores, as ``nohup`` does SIGHUP, and ``trap ''`` of a shell any, stay ignored, unless `NEVER_IGNORED`.
+    Until `hand_to` sets the function, a signal prints the message ``stopped`` and ends the program after cleaning up.
+    Signals that the caller ignores, as ``nohup`` ignores SIGHUP, stay ignored, except `NEVER_IGNORED`.
     """
 
     def __init__(self, stopped: str = "stopped before the job had started") -> None:
@@ -72,13 +72,13 @@ class Signals:
         sys.unraisablehook = self._on_unraisable
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if self._received and not isinstance(error, SystemExit):  # lost, or replaced by an error of a module in C
+        if self._received and not isinstance(error, SystemExit):  # lost, or replaced by an error of a C module
             raise SystemExit(128 + self._received) from error
 
     def hand_to(self, act: Callable[[str], object]) -> None:
-        """Call a function with each signal from now on, in a signal handler."""
+        """Call a function with each signal from now on, in the signal handler."""
         self._act = act
-        # what the handler raises is lost where a destructor or a callback of C runs
+        # the exception of a signal handler is lost in destructors and callbacks of C
         if self._received:
             raise SystemExit(128 + self._received)
 
@@ -88,14 +88,14 @@ class Signals:
             self._act(name)
             return
         if self._received and name in runtime.NOTICES:
-            return  # it ends already
+            return  # already ending
         if not self._received:
             echo(f"{name}: {self._stopped}.", err=True)
         self._received = number
         raise SystemExit(128 + number)
 
     def _deliver_again(self, lost: sys.UnraisableHookArgs) -> None:
-        """Deliver a signal once more whose exception a destructor, or the callback of a weak reference, has lost."""
+        """Deliver a signal again if a destructor or the callback of a weak reference has lost its exception."""
         if not (self._received and lost.exc_type is SystemExit):
             self._on_unraisable(lost)
             return
@@ -107,7 +107,7 @@ class Signals:
 
 
 def patience_of(seconds: float, quiet: bool) -> runtime.Patience:
-    """Return the time to wait, with messages on stderr about what is missing unless ``quiet``."""
+    """Return how long to wait, with messages on stderr about what is missing unless ``quiet``."""
     return runtime.Patience(seconds) if quiet else runtime.Patience(seconds, partial(echo, err=True))
 
 
@@ -115,9 +115,9 @@ def patience_of(seconds: float, quiet: bool) -> runtime.Patience:
 def chosen_cluster(
     workers: int | None, scheduler: str | None, scheduler_file: str | None, wait: float, quiet: bool
 ) -> Iterator[tuple[Client, runtime.Patience] | None]:
-    """Provide so many new processes of this machine, or else the cluster that is named, and how long to wait for it.
+    """Provide a cluster of ``workers`` processes, or the named one, and how long to wait for it.
 
-    Yields None if none is: then nothing of Dask is loaded.
+    Yields None, without importing Dask, if the options name neither.
     """
     if not (workers or scheduler or scheduler_file):
         yield None
@@ -137,7 +137,7 @@ def jobs_of(scheduler: str | None, scheduler_file: str | None) -> Iterator[runti
     """Connect to the cluster that the options name."""
     if not (scheduler or scheduler_file):
         raise click.UsageError(
-            "which cluster? Give --scheduler ADDRESS or --scheduler-file FILE, or set DASK_SCHEDULER_ADDRESS."
+            "which cluster? Pass --scheduler ADDRESS or --scheduler-file FILE, or set DASK_SCHEDULER_ADDRESS."
         )
     with runtime.connect(scheduler, scheduler_file) as client:
         yield runtime.RemoteJobs(client)

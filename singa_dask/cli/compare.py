@@ -9,7 +9,7 @@ import click
 
 from singa_dask import observe
 from singa_dask.cli.clusters import Signals, patience_of
-from singa_dask.cli.options import CPU, scheduler_options
+from singa_dask.cli.options import CPU, cpu_option, quiet_option, scheduler_options, set_option
 from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.cli.printing import echo
 from singa_dask.redaction import redact
@@ -23,8 +23,8 @@ from singa_dask.shown import STDERR
     "--clusters",
     metavar="FILE...",
     multiple=True,
-    help="Take the cluster blocks from these files, or from built-in ones, by name. Without it: all built-in ones. "
-    "Write it after JOB.yaml.",
+    help="Use the cluster blocks of these files, or built-in ones, by name; by default all built-in ones. Write it "
+    "after JOB.yaml.",
 )
 @click.option(
     "--seeds",
@@ -32,13 +32,13 @@ from singa_dask.shown import STDERR
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Seeds of the job to run, from its own one on.",
+    help="Number of seeds to run, starting at the job's seed.",
 )
 @click.option(
     "--until",
     metavar="METRIC=VALUE",
-    help="End a run when a metric is as good as this, e.g. accuracy=0.95: of tests, else of validations, else of "
-    "training. test.loss=0.1 says of which.",
+    help="End a run when a metric reaches this value, e.g. accuracy=0.95: in tests, else validations, else training. "
+    "test.loss=0.1 names the phase.",
 )
 @click.option(
     "--seconds",
@@ -47,21 +47,19 @@ from singa_dask.shown import STDERR
     help="End a run after this time of training.",
 )
 @overwrite_option
-@output_option("-o", "--output", metavar="URL", help="Write the report here, else to report.html in the run directory.")
+@output_option("-o", "--output", metavar="URL", help="Report to write; by default report.html in the run directory.")
 @click.option(
     "--run-dir",
     metavar="URL",
-    help="Directory of all runs. Without it, a new one in runs/. Runs that are done there are not run again.",
+    help="Directory of all runs; by default a new one in runs/. Finished runs in it are not repeated.",
 )
-@click.option(
-    "--set", "sets", metavar="KEY=VALUE", multiple=True, help="Change a value of the job, as for run. Repeatable."
-)
-@click.option("--cpu", is_flag=True, help="Compute on the CPU whatever the job says; for one with gpu or cuDNN.")
+@set_option
+@cpu_option
 @scheduler_options(
     "Run on the Dask cluster of this scheduler. Without one, a cluster for the largest topology is started."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as the last line of stdout.")
-@click.option("--quiet", is_flag=True, help="Say nothing but errors.")
+@quiet_option
 @click.pass_context
 def compare(
     ctx: click.Context,
@@ -85,9 +83,9 @@ def compare(
 
     E.g. singa-dask compare JOB.yaml --clusters configs/cluster/*.yaml --until accuracy=0.95.
 
-    The runs are made one after the other. The report shows time and samples to the target, curves, staleness of
-    gradients, traffic and waits. Ctrl-C ends the comparison and writes the report of what was measured; the same
-    command with --run-dir goes on, and with -o and --overwrite replaces the report.
+    The runs follow one after the other. The report shows time and samples to the target, curves, staleness of
+    gradients, traffic and waits. Ctrl-C ends the comparison and writes a report of the finished runs. The same command
+    with --run-dir continues, and with -o and --overwrite replaces the report.
     """
     from rich.console import Console
 

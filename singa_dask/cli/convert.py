@@ -1,4 +1,4 @@
-"""``convert``: make a store of records in other formats."""
+"""``convert``: write records in other formats as a store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from singa_dask import runtime
 from singa_dask.cli.clusters import Signals, chosen_cluster
-from singa_dask.cli.options import scheduler_options
+from singa_dask.cli.options import quiet_option, scheduler_options
 from singa_dask.cli.printing import echo
 from singa_dask.cli.reading import Reading, reading_options
 from singa_dask.errors import ConfigError, listed
@@ -22,33 +22,33 @@ from singa_dask.shown import plural
 @click.argument("sources", metavar="SRC...", nargs=-1, required=True)
 @click.argument("destination", metavar="DST")
 @click.option(
-    "--to", metavar="BACKEND", help="Format of DST: arrow, kvfile, lmdb, ... Told by its suffix if not given."
+    "--to", metavar="BACKEND", help="Format of DST: arrow, kvfile, lmdb, ...; by default chosen by its suffix."
 )
-@click.option("--shuffle", metavar="SEED", type=int, help="Put records in a random order.")
+@click.option("--shuffle", metavar="SEED", type=int, help="Shuffle the records.")
 @click.option(
     "--split",
     metavar="NAME=SHARE,...",
-    help="Write one store for each part, with equal shares of every label, e.g. train=0.8,test=0.2. "
-    "{split} in DST stands for the name; without it, the name is put before the suffix.",
+    help="Write a store for each part, stratified by label, e.g. train=0.8,test=0.2. {split} in DST stands for the "
+    "name; without it, the name is put before the suffix.",
 )
-@click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Take this many records at most.")
+@click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Convert at most N records.")
 @click.option("--shards", metavar="N", type=click.IntRange(min=1), default=1, help="Write each store as N files.")
-@click.option("--mean", metavar="URL", help="Write the mean record of the first part too, for mean_file.")
-@click.option("--overwrite", is_flag=True, help="Replace DST if it is there, without a question.")
-@click.option("--verify", is_flag=True, help="Read what was written, and compare.")
+@click.option("--mean", metavar="URL", help="Also write the mean record of the first part, for mean_file.")
+@click.option("--overwrite", is_flag=True, help="Replace DST without asking.")
+@click.option("--verify", is_flag=True, help="Read the written records back, and compare.")
 @reading_options
 @click.option(
     "--vocabulary",
     metavar="URL",
-    help="text, words: the file of characters, or of words and their counts; made if it is not there. vocab.txt beside "
-    "DST if not given.",
+    help="text, words: file of characters, or of words and their counts; created if missing. By default vocab.txt "
+    "beside DST.",
 )
-@click.option("--window", metavar="N", type=int, help="text: characters of a record, 50 if not given.")
-@click.option("--class-size", metavar="N", type=click.IntRange(min=1), help="words: classes, 100 if not given.")
+@click.option("--window", metavar="N", type=int, help="text: characters in a record, by default 50.")
+@click.option("--class-size", metavar="N", type=click.IntRange(min=1), help="words: classes, by default 100.")
 @click.option("--compression", metavar="NAME", help="arrow, parquet: compress blocks, e.g. by lz4 or zstd.")
 @click.option("--workers", metavar="N", type=click.IntRange(min=1), help="Use N processes of this machine.")
 @scheduler_options("Use the Dask cluster of this scheduler; its workers must see SRC and DST at the same place.")
-@click.option("--quiet", is_flag=True, help="Say nothing but errors.")
+@quiet_option
 def convert(
     kind: str,
     sources: tuple[str, ...],
@@ -69,16 +69,16 @@ def convert(
 ) -> None:
     """Make a store of records.
 
-    KIND is what the sources are: idx (MNIST's files, images and labels), cifar (CIFAR's binary batches), csv, npy, npz,
-    hdf5, zarr, image-folder (a folder for each class), image-list (lines of name and label), tfrecord, webdataset
+    KIND is the format of the sources: idx (MNIST's files, images and labels), cifar (CIFAR's binary batches), csv, npy,
+    npz, hdf5, zarr, image-folder (a folder for each class), image-list (lines of name and label), tfrecord, webdataset
     (tars), table (CSV, Parquet or JSON lines with named columns), parquet, image-parquet, jsonl, arrow, kvfile, lmdb,
-    text (characters) or words (of rnnlm). SRC and DST are paths or URLs; a SRC may be a pattern, 'part-*.tar'.
+    text (characters) or words (of rnnlm). SRC and DST are paths or URLs; SRC may be a pattern, 'part-*.tar'.
 
     With KIND conf, SRC is a job file in SINGA's own format, and DST the same job as YAML.
 
-    DST is the same for any number of workers. It takes its place when all is done; until then what is done lies in
-    .NAME.convert beside it, and the same command, after it was stopped or killed, goes on from there. A DST that exists
-    is replaced only after a question, or with --overwrite.
+    DST is the same for any number of workers. It appears when all records are written; until then they are in
+    .NAME.convert beside it. If the command is stopped or killed, run it again to continue. It asks before it replaces
+    DST, unless --overwrite is passed.
     """
     from singa_dask.cli.opening import by_columns
     from singa_dask.cli.tasks import shown
@@ -117,14 +117,14 @@ def convert(
 
 
 def _replacing(overwrite: bool) -> Callable[[Sequence[str]], None]:
-    """Return a function that asks before files are replaced, or refuses if nobody can be asked."""
+    """Return a function that asks before files are replaced; without a terminal it refuses."""
 
     def ask(urls: Sequence[str]) -> None:
         if overwrite:
             return
         existing = f"{listed(urls, 1)}: exist{'' if urls[1:] else 's'}"
         if not sys.stdin.isatty():
-            raise ConfigError(f"{existing} already. Expected a new DST. Give --overwrite to replace it.")
+            raise ConfigError(f"{existing} already. Expected a new DST. Pass --overwrite to replace it.")
         click.confirm(f"{existing} already. Replace?", abort=True, err=True)
 
     return ask

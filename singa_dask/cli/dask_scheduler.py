@@ -1,4 +1,4 @@
-"""The program ``dask-scheduler``: Dask's own, whose page of jobs is there before the first job."""
+"""``dask-scheduler`` of Dask, with the page of jobs from the start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ dask_start: Any = main.callback
 
 
 def start(preload: tuple[str, ...], **options: Any) -> Any:
-    """Start a scheduler as `dask_start` does, with our module among those that it loads."""
+    """Start a scheduler as `dask_start` does, with our module among the preloads."""
     loaded = preload or dask.config.get("distributed.scheduler.preload")
     loaded = [loaded] if isinstance(loaded, str) else [*loaded]
     return dask_start(preload=loaded if PRELOAD in loaded else [*loaded, PRELOAD], **options)

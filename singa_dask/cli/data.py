@@ -1,4 +1,4 @@
-"""``data``: what a store holds, its first records, whether all can be read, and how fast."""
+"""``data``: inspect a store, show its first records, verify all of them, and measure reading speed."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 def _store_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the URL of a store and all options to open it."""
-    backend = click.option("--backend", metavar="NAME", help="Format of the records; told from the file if not given.")
+    """Add the URL of a store, and all options to open it."""
+    backend = click.option("--backend", metavar="NAME", help="Format of the records; by default detected.")
     return click.argument("url")(backend(reading_options(command)))
 
 
@@ -35,19 +35,19 @@ def data() -> None:
 
 
 @data.command()
-@click.option("--all", "whole", is_flag=True, help="Look at all records, not at a sample of a large store.")
+@click.option("--all", "whole", is_flag=True, help="Read all records, not a sample of a large store.")
 @overwrite_option
 @output_option(
     "--png",
     metavar="FILE",
-    help="Draw records of each class as pictures, with their labels. Needs pip install 'singa-dask[images]'.",
+    help="Draw pictures of each class, with their labels. Needs pip install 'singa-dask[images]'.",
 )
 @_store_options
 @json_option
 def inspect(url: str, reading: Reading, whole: bool, png: str | None, as_json: bool) -> None:
-    """Describe a store: fields, ranges of values, classes, layout, manifest, and likely trouble.
+    """Describe a store: fields, ranges of values, classes, layout, manifest, and likely problems.
 
-    Ranges and classes of a large store are those of a sample; the output says of how many records.
+    Ranges and classes of a large store are from a sample; the output shows its size.
     """
     from singa_dask import fs
     from singa_dask.cli.inspection import inspect_store
@@ -89,21 +89,21 @@ def head(url: str, n: int, reading: Reading) -> None:
     "--write-manifest",
     "writes",
     is_flag=True,
-    help="Then write a manifest beside the data, from the data as it is now: blocks and their checksums.",
+    help="Then write a manifest of the data beside it: blocks and their checksums.",
 )
 @_store_options
 def verify(url: str, writes: bool, reading: Reading) -> None:
-    """Read every block; say which ones cannot be read, and end with an error if there are any.
+    """Read every block, and end with an error if some cannot be read.
 
-    Where a manifest has checksums of the blocks, their bytes are compared with these. A manifest that does not fit the
-    data is an error.
+    Blocks are compared with the checksums of the manifest, if there is one. A manifest that does not fit the data is an
+    error.
     """
     from singa_dask.cli.opening import opened, store_format
     from singa_dask.cli.tasks import RecordCounter
     from singa_dask.data.stores import write_manifest
     from singa_dask.data.stores.manifest_writer import check_manifests, forget_manifest
 
-    # an older one must not find the new data damaged
+    # an old manifest must not report the new data as damaged
     names = forget_manifest(url, reading.storage_options) if writes else {}
     bad = 0
     with opened(url, reading) as store:
@@ -140,15 +140,15 @@ def verify(url: str, writes: bool, reading: Reading) -> None:
 @click.option("--batch", "batch_size", type=click.IntRange(min=1), default=256, show_default=True)
 @click.option("--shuffle", type=click.Choice(["none", "block", "full"]), default="none", show_default=True)
 @click.option(
-    "--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Medians of so many are shown."
+    "--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Measurements, whose median is shown."
 )
 @_store_options
 @json_option
 def bench(url: str, batch_size: int, shuffle: Shuffle, rounds: int, reading: Reading, as_json: bool) -> None:
-    """Measure the loader's batches beside copies of the same records in memory.
+    """Compare the speed of the loader's batches with copies of the same records in memory.
 
-    Both take turns in one run; the share of the two tells more than the rates. In the first epoch all records are
-    decoded, in later ones those that the loader does not keep in memory.
+    Both take turns in one run; their ratio is more reliable than the rates. In the first epoch all records are decoded,
+    later only those that the loader does not keep in memory.
     """
     from singa_dask.cli.opening import opened
 

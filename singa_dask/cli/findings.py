@@ -1,4 +1,4 @@
-"""Find likely trouble in the values, labels and ids of records, as well as repeats."""
+"""Find likely problems in the values and labels of records: ids, constants, gaps and duplicates."""
 
 from __future__ import annotations
 
@@ -12,30 +12,29 @@ from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import listed
 from singa_dask.shown import plural
 
-# labels up to the number of distinct ones times this are class numbers
+# class numbers are at most this multiple of the number of distinct labels
 MAX_SPARSE = 10
-# ratio of standard deviations from which on features are of very different scales
+# ratio of standard deviations beyond which features have very different scales
 MAX_RATIO = 1000.0
 MAX_NAMED = 5
 MAX_COMPARED = 1 << 14
-# of so many records nearly all have another number, if they are numbered: float32 makes some of large numbers equal
+# least number of records, and share of distinct values, for ids; float32 makes some large ids equal
 MIN_NUMBERED, NUMBERED = 20, 0.99
-# fields of more values have one range for all of them
+# fields with more values have one range for all of them
 MAX_FEATURES = 1 << 12
 
 Values = npt.NDArray[Any]
 
 
 class FieldStatistics:
-    """Statistics of each value of a field; of all of them together if there are many.
+    """Statistics of each value of a field, or of all values together if there are many.
 
     Attributes
     ----------
     low, high, mean, variance : (n_features,) float64
-        NaN where a feature has no finite value. Infinite values and NaN do not count.
+        Of finite values; NaN where a feature has none.
     counts : (n_features,) int64
         Number of finite values.
-    n_nan, n_infinite : int
     """
 
     def __init__(self, field: Field) -> None:
@@ -74,7 +73,7 @@ class FieldStatistics:
         return np.asarray(self._squares / np.maximum(self.counts, 1))
 
     def summary(self) -> dict[str, Any]:
-        """Return ``min``, ``max``, ``mean`` of all values, None if none is finite, and ``nan``, their number."""
+        """Return ``min``, ``max`` and ``mean`` of all values, if some are finite, and ``nan``, the number of NaN."""
         n = int(self.counts.sum())
         if not n:
             return {"nan": self.n_nan}
@@ -83,20 +82,13 @@ class FieldStatistics:
 
 
 def label_findings(labels: Mapping[int, int], names: Sequence[str], n_records: int) -> list[str]:
-    """Return what is wrong with labels.
+    """Return likely problems of labels, given the number of records of each that was read.
 
-    Parameters
-    ----------
-    labels : mapping of int to int
-        Number of records of each label that was looked at.
-    names : sequence of str
-        Class names, may be empty.
-    n_records : int
-        Number of records of the store.
+    ``names`` are the class names, if any, and ``n_records`` the size of the store.
     """
     low, high, n_seen = min(labels), max(labels), sum(labels.values())
     if n_seen >= MIN_NUMBERED and len(labels) >= NUMBERED * n_seen:
-        return [f"{len(labels)} different labels in {n_seen} records: like ids, which number records. Set label"]
+        return [f"{len(labels)} different labels in {n_seen} records, like ids. Set label"]
     if low < 0:
         return [f"labels from {low} on. Expected classes from 0 on"]
     if names and high >= len(names):
@@ -117,16 +109,9 @@ def label_findings(labels: Mapping[int, int], names: Sequence[str], n_records: i
 
 
 def value_findings(field: str, statistics: FieldStatistics, names: Mapping[int, str], is_picture: bool) -> list[str]:
-    """Return what is wrong with the values of a field.
+    """Return likely problems of the values of a field.
 
-    Parameters
-    ----------
-    field : str
-    statistics : FieldStatistics
-    names : mapping of int to str
-        Names of features, by index, where they have some.
-    is_picture : bool
-        Whether values are pixels: some of these may well be constant.
+    ``names`` are the names of features by index, where known. With ``is_picture`` constant values are no problem.
     """
     texts = []
     if statistics.n_nan:
@@ -163,25 +148,22 @@ def _name(index: int, names: Mapping[int, str]) -> str:
 
 
 class Ids:
-    """Finds features that are another whole number in nearly each record, as ids are; of many records, in the first.
+    """Finds features with a different whole number in nearly each record, like ids, among the first records.
 
-    Parameters
-    ----------
-    names : mapping of int to str
-        Names of features, by index, where they have some.
+    ``names`` are the names of features by index, where known.
     """
 
     def __init__(self, names: Mapping[int, str]) -> None:
         self._names, self._blocks, self._n = names, list[npt.NDArray[Any]](), 0
 
     def add(self, values: npt.NDArray[Any]) -> None:
-        """Look at the values of some records, (n, *shape)."""
+        """Add the values of some records, (n, *shape)."""
         if values.ndim == 2 and self._n < MAX_COMPARED:
             self._blocks.append(values[: MAX_COMPARED - self._n])
             self._n += len(self._blocks[-1])
 
     def names(self) -> str:
-        """Return the names of such features; empty if there are none."""
+        """Return the names of the features that look like ids; empty if there are none."""
         if self._n < MIN_NUMBERED:
             return ""
         columns = np.concatenate(self._blocks).T
@@ -194,14 +176,14 @@ class Ids:
 
 
 class Repeats:
-    """Counts records that are equal to an earlier one. Of many records, the first ones are compared."""
+    """Counts records that are equal to an earlier one, among the first records."""
 
     def __init__(self) -> None:
         self._labels: dict[bytes, int] = {}
         self._n = self._n_equal = self._n_relabelled = 0
 
     def add(self, arrays: Arrays) -> None:
-        """Compare the records of a block with all earlier ones."""
+        """Compare the records of a block with earlier ones."""
         values = next((array for name, array in arrays.items() if name != "label"), None)
         if values is None:
             return
@@ -215,7 +197,7 @@ class Repeats:
         self._n_equal = self._n - len(self._labels)
 
     def findings(self) -> list[str]:
-        """Return what was found."""
+        """Return a message if there are duplicates."""
         if not self._n_equal:
             return []
         others = f", {self._n_relabelled} of them with another label" if self._n_relabelled else ""

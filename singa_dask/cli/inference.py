@@ -1,4 +1,4 @@
-"""The verbs that use a trained net, or make one of weights: ``predict``, ``test``, ``serve``, ``export`` and others."""
+"""Commands for trained nets: ``extract``, ``predict``, ``test``, ``sample``, ``serve``, ``export`` and ``import``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import os
 import shlex
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,20 @@ import click
 
 from singa_dask import observe, runtime, serving
 from singa_dask.cli.clusters import Signals, chosen_cluster
-from singa_dask.cli.options import init_from_option, job_options, json_option, scheduler_options, with_options
+from singa_dask.cli.options import (
+    cpu_option,
+    init_from_option,
+    job_options,
+    json_option,
+    net_option,
+    quiet_option,
+    scheduler_options,
+    set_option,
+    with_options,
+)
 from singa_dask.cli.outputs import output_option, overwrite_option
 from singa_dask.cli.printing import echo
-from singa_dask.errors import ConfigError
+from singa_dask.errors import ConfigError, listed
 from singa_dask.shown import plural
 
 if TYPE_CHECKING:
@@ -29,44 +40,45 @@ if TYPE_CHECKING:
 
 
 def _inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what they have in common: the checkpoint, who computes, ``--quiet``."""
+    """Add options for the checkpoint, for who computes, and ``--quiet``."""
     return with_options(
         command,
-        click.option("--quiet", is_flag=True, help="Say nothing but errors."),
+        quiet_option,
         scheduler_options("Use the Dask cluster of this scheduler; its workers must see all files at the same place."),
         click.option("--workers", metavar="N", type=click.IntRange(min=1), help="Use N processes of this machine."),
-        init_from_option("Take"),
+        init_from_option("Use"),
     )
 
 
 @click.command()
 @job_options
 @_inference_options
-@click.option("--layer", "layers", metavar="NAME", multiple=True, help="Layer whose values to write. Repeatable.")
+@click.option("--layer", "layers", metavar="NAME", multiple=True, help="Layer to write the values of. Repeatable.")
 @click.option(
     "--predictions",
     is_flag=True,
-    help="Write the predicted class and its probability, as the SoftmaxLoss has them, or the --layer.",
+    help="Write the predicted class and its probability, by the SoftmaxLoss or the --layer.",
 )
 @click.option(
     "-o",
     "--out",
     metavar="URL",
     required=True,
-    help="Where to; {layer} in it stands for the layer's name, which is else, of several, put before the suffix.",
+    help="Store to write; {layer} in it stands for the layer's name. Without it, the names of several layers are put "
+    "before the suffix.",
 )
 @click.option(
-    "--to", metavar="BACKEND", help="Format of --out: arrow, csv, kvfile, lmdb, ... Told by its suffix if not given."
+    "--to", metavar="BACKEND", help="Format of --out: arrow, csv, kvfile, lmdb, ...; by default chosen by its suffix."
 )
 @click.option(
     "--phase",
     type=click.Choice(["train", "val", "test"]),
     default="test",
     show_default=True,
-    help="Whose records and layers; that of train is computed as in a test.",
+    help="Net to use, and its records; the training net runs as in a test.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace --out if it exists.")
-@click.option("--steps", metavar="N", type=click.IntRange(min=1), help="Take so many batches only.")
+@click.option("--steps", metavar="N", type=click.IntRange(min=1), help="Stop after N batches.")
 def extract(
     layers: tuple[str, ...],
     predictions: bool,
@@ -80,15 +92,14 @@ def extract(
 ) -> None:
     """Write what layers of a trained net make of records.
 
-    Each record is read once, in file order, computed as in a test, and becomes one record, with its label if it has
-    one. A loss of softmax gives its probabilities. With --predictions a record is (class, probability): in CSV a line
-    reads label,class,probability. What is written is the same for any number of workers, and takes its place when all
-    is done.
+    Each record is read once, in file order, and becomes one record, with its label if it has one. A SoftmaxLoss writes
+    its probabilities. With --predictions a record is (class, probability): a line of CSV is label,class,probability.
+    The output is the same for any number of workers, and appears when it is complete.
     """
     from singa_dask.conf.layer import PHASES
 
     if (predictions and len(layers) > 1) or not (predictions or layers):
-        raise click.UsageError("Give --layer NAME, once or more, or --predictions with one --layer at most.")
+        raise click.UsageError("Pass --layer NAME, once or more, or --predictions with at most one --layer.")
     net = _stored_net(quiet=quiet, **source)
     with Signals("stopped"):
         for url, n in net.write(
@@ -106,7 +117,7 @@ def extract(
 
 
 def _missing(context: click.Context, parameter: click.Parameter, value: str | None) -> str | float | None:
-    """Return what stands for a number without a value: ``error``, ``mean`` or a number."""
+    """Parse ``--missing``: ``error``, ``mean`` or a number."""
     if value in (None, "error", "mean"):
         return value
     try:
@@ -127,38 +138,38 @@ UNWRITTEN = (".arrow", ".feather", ".json", ".jsonl", ".ndjson", ".npy", ".npz",
     metavar="URL",
     multiple=True,
     required=True,
-    help="The records, which need no labels: a store, a folder of pictures, or one picture. Repeatable.",
+    help="Records, without labels: a store, a folder of pictures, or one picture. Repeatable.",
 )
-@click.option("--backend", metavar="NAME", help="Format of --data; told from the file if not given.")
+@click.option("--backend", metavar="NAME", help="Format of --data; by default detected.")
 @click.option(
     "--layer",
     "layers",
     metavar="NAME",
     multiple=True,
-    help="Layer that has the probabilities, where not just one loss computes them. Repeatable, for several labels.",
+    help="Layer to predict from, if several losses compute probabilities. Repeatable, for several labels.",
 )
 @overwrite_option
 @output_option(
     "-o",
     "--out",
     metavar="URL",
-    help="Write to this file, not to stdout; with tabs if it ends in .tsv, as Parquet if in .parquet.",
+    help="Write to this file instead of stdout; .tsv uses tabs, .parquet is Parquet.",
 )
 @click.option(
     "--topk", metavar="K", type=click.IntRange(min=1), default=1, show_default=True, help="The K likeliest classes."
 )
-@click.option("--proba", is_flag=True, help="A column for each class instead, with its probability.")
-@click.option("--keep", metavar="NAMES", default="", help="Columns of --data to write, too, such as an id: by commas.")
+@click.option("--proba", is_flag=True, help="Write a column for each class, with its probability.")
+@click.option("--keep", metavar="NAMES", default="", help="Columns of --data to write, too, such as an id; by commas.")
 @click.option(
     "--missing",
     metavar="WHAT",
     callback=_missing,
-    help="Numbers without a value in a table: error, the mean of the training data, or a number.",
+    help="Fill for missing numbers in a table: error, mean (of the training data), or a number.",
 )
 @click.option(
     "--unknown",
     type=click.Choice(["error", "ignore"]),
-    help="Categories of a table that the training data lack, and missing ones: error, or zeros.",
+    help="Unknown or missing categories in a table: error, or ignore to encode them as zeros.",
 )
 def predict(
     urls: tuple[str, ...],
@@ -175,12 +186,13 @@ def predict(
 ) -> None:
     """Predict the classes, labels or targets of new records.
 
-    CSV with a header and a line for each record, in file order: its file, or its number from 0 on where records have no
-    files of their own; columns to --keep; name, number and probability of the likeliest class; with --topk K those of
-    the next ones; with --proba the probabilities of all. With
-    several --layer each has such columns, after its name. A SigmoidCrossEntropyLoss has a column for each label
-    instead, with its probability, and a net that predicts numbers has one for each target.
-    Records go through the test net. They are normalised, and images scaled, as its own are.
+    Writes CSV with a header and a line for each record, in file order. The columns are: the file, or the number of the
+    record from 0 on; columns to --keep; name, number and probability of the likeliest class, and of the next ones with
+    --topk K; or, with --proba, the probability of each class. With several --layer each has such columns, after its
+    name. A SigmoidCrossEntropyLoss has a column for each label, with its probability, and a net that predicts numbers
+    one for each target.
+
+    Records go through the test net. They are normalised, and images scaled, like its own records.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -191,7 +203,7 @@ def predict(
     from singa_dask.inference.stored_records import StoredRecords
 
     if proba and topk > 1:
-        raise click.UsageError("--proba has the probabilities of all classes. Leave --topk out.")
+        raise click.UsageError("--proba writes the probabilities of all classes. Leave --topk out.")
     net = _stored_net(quiet=quiet, **source)
     reading = {key: value for key, value in (("missing", missing), ("unknown", unknown)) if value is not None}
     records = [StoredRecords(url, backend, named=f"--data {url}", reading=reading) for url in urls]
@@ -204,25 +216,28 @@ def predict(
         values = net.values(layers, records, topk=0 if proba else topk, keep=names)
     for each in values.stores if not quiet else ():
         if each.first:
-            echo(f"{each.url}: the first {each.first} records are only history, and not predicted", err=True)
+            echo(f"{each.url}: the first {each.first} records are only history and not predicted", err=True)
         if each.n_ahead:
             echo(
                 f"{each.url}: the last {each.n_ahead} records are predicted from predictions for those before", err=True
             )
+    filled = sum((each.filled for each in values.stores), Counter[str]())
     if not out:
         for line in csv_lines(values.rows()):
             echo(line, nl=False)
-        return
-    if out.lower().endswith(".parquet"):
+    elif out.lower().endswith(".parquet"):
         sink = pa.BufferOutputStream()
         pq.write_table(values.table(), sink)
         fs.write_atomic(fs.absolute(out), bytes(sink.getvalue()))
     else:
         delimiter = "\t" if out.lower().endswith(".tsv") else ","
         fs.write_atomic(fs.absolute(out), "".join(csv_lines(values.rows(), delimiter)))
-    if not quiet:
+    if out and not quiet:
         form = "" if out.lower().endswith((".csv", ".tsv", ".parquet")) else ", as CSV"
         echo(f"{out}: {plural(sum(each.count for each in values.stores), 'record')}{form}", err=True)
+    if filled and not quiet:
+        columns = listed([f"{name} {n}" for name, n in filled.items()])
+        echo(f"filled {plural(filled.total(), 'value')}: column {columns}", err=True)
 
 
 @click.command()
@@ -233,18 +248,18 @@ def predict(
     "--steps",
     metavar="N",
     type=click.IntRange(min=0),
-    help="Batches; 0 is every record once. Without it, the job's test_steps, or validate_steps.",
+    help="Batches; 0 uses every record once. By default the job's test_steps, or validate_steps.",
 )
 @click.option(
     "--metrics",
     metavar="NAMES",
-    help="Compute these over all records, in the place of the job's metrics, e.g. f1_macro,roc_auc.",
+    help="Metrics over all records instead of the job's, e.g. f1_macro,roc_auc.",
 )
 @overwrite_option
 @output_option(
     "--confusion",
     metavar="FILE",
-    help="Write the confusion matrix: a table if it ends in .csv, a picture if in .svg or .png.",
+    help="Write the confusion matrix: a table as .csv, a picture as .svg or .png.",
 )
 @json_option
 def test(
@@ -258,8 +273,8 @@ def test(
 ) -> None:
     """Measure the performance of a checkpoint.
 
-    Its values, by name of param, are put into the test net, and that reads the job's records; the figures are the same
-    for any number of workers. Exit codes are those of run.
+    The test net gets its values, by name of param, and reads the job's records. The metrics are the same for any number
+    of workers. See run for exit codes.
     """
     from singa_dask import fs
     from singa_dask.conf.layer import PHASES
@@ -312,28 +327,28 @@ def test(
 
 
 LENGTH = 1000
-"""Characters to write."""
+"""Default number of characters to write."""
 
 
 @click.command()
 @job_options
-@init_from_option("Take")
+@init_from_option("Use")
 @click.option(
     "--length",
     metavar="N",
     type=click.IntRange(min=0),
-    help=f"Characters to write; {LENGTH} if not given, or test_steps of a job whose net writes.",
+    help=f"Characters to write; by default {LENGTH}, or test_steps of a job whose net writes.",
 )
-@click.option("--seed-text", metavar="TEXT", default="", help="Read this first; without it, a character by chance.")
+@click.option("--seed-text", metavar="TEXT", default="", help="Text to read first; by default a random character.")
 @click.option(
     "--temperature",
     metavar="T",
     type=click.FloatRange(min=0),
-    help="1 draws as the net has learnt; less, likely characters more often; at 0 only the likeliest.",
+    help="1 draws characters as the net has learned; lower prefers likely ones; 0 takes the likeliest.",
 )
-@click.option("--seed", metavar="N", type=click.IntRange(min=0), help="Draw differently; short for --set seed=N.")
+@click.option("--seed", metavar="N", type=click.IntRange(min=0), help="Random seed; short for --set seed=N.")
 @overwrite_option
-@output_option("-o", "--out", metavar="URL", help="Write to a file, not to standard output.")
+@output_option("-o", "--out", metavar="URL", help="Write to this file instead of stdout.")
 def sample(
     job_file: str,
     sets: tuple[str, ...],
@@ -348,9 +363,9 @@ def sample(
 ) -> None:
     """Write text with a trained net, a character at a time.
 
-    JOB is the one that trained it, from CharRNN to SoftmaxLoss; or one whose net writes, from RNNDummy to
-    CharRNNOutput, as SINGA's sample.conf. Every character is read back as the next one, and recurrent layers go on
-    from their state. The same seed gives the same text.
+    JOB is the job that trained it, from CharRNN to SoftmaxLoss; or one whose net writes, from RNNDummy to
+    CharRNNOutput, like SINGA's sample.conf. Each character is the next input, and recurrent layers keep their state.
+    The same seed gives the same text.
     """
     from singa_dask import fs
     from singa_dask.cli import job
@@ -360,7 +375,7 @@ def sample(
 
     read = job.read(job_file, sets if seed is None else (*sets, f"seed={seed}"), cluster_file)
     if not (init_from or read.job.checkpoint_path):
-        raise click.UsageError("the net has no values. Give a checkpoint: --init-from, or checkpoint_path in the job.")
+        raise click.UsageError("the net has no values. Pass --init-from, or set checkpoint_path in the job.")
     if not writes(read.job):
         check(read, init_from=init_from, check_sources=False)
     elif length is None:
@@ -388,13 +403,7 @@ def _stored_net(
     wait: float,
     quiet: bool,
 ) -> StoredNet:
-    """Return the net that the options of a verb name, after the warnings on its job.
-
-    Raises
-    ------
-    ConfigError
-        The job is wrong, or there is no checkpoint.
-    """
+    """Print the warnings on a job, and return its net; raises a ConfigError if there is no checkpoint."""
     from singa_dask.cli import job
     from singa_dask.cli.tasks import reported, shown
     from singa_dask.inference.stored import HERE, StoredNet, workers_of
@@ -403,8 +412,8 @@ def _stored_net(
     job.warn(read, strict=strict, quiet=quiet)
     if not (init_from or read.job.checkpoint_path):
         raise ConfigError(
-            "there is no checkpoint. Give one with --init-from: a run directory, a step of it, or a file of "
-            "SINGA's; or as checkpoint_path in the job."
+            "there is no checkpoint. Pass --init-from with a run directory, a step of it, or a SINGA file; or set "
+            "checkpoint_path in the job."
         )
 
     @contextlib.contextmanager
@@ -438,17 +447,17 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     type=click.IntRange(0, 65535),
     default=8000,
     show_default=True,
-    help="Port to listen at; 0 for any that is free.",
+    help="Port to listen at; 0 for any free port.",
 )
-@click.option("--step", metavar="N", type=click.IntRange(min=0), help="Step of the checkpoint; the newest by default.")
-@click.option("--job", "job_file", metavar="JOB.yaml", help="Take the net of this job file, not the one of the run.")
-@click.option("--layer", metavar="NAME", help="Layer to predict from, of requests that name none.")
-@click.option("--cpu", is_flag=True, help="Compute on the CPU whatever the job says; for one with gpu or cuDNN.")
+@click.option("--step", metavar="N", type=click.IntRange(min=0), help="Step of the checkpoint; by default the newest.")
+@net_option
+@click.option("--layer", metavar="NAME", help="Layer to predict from, for requests that name none.")
+@cpu_option
 @click.option(
     "--threads",
     metavar="N",
     type=click.IntRange(min=0),
-    help="Threads that compute a layer, 0 for one a core; as the job says by default. For a small net 1 is fastest.",
+    help="Threads that compute a layer, 0 for one per core; by default the job's. For a small net 1 is fastest.",
 )
 @click.option(
     "--max-batch",
@@ -456,7 +465,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     type=click.IntRange(1, 65536),
     default=64,
     show_default=True,
-    help="Records of requests that are computed together.",
+    help="Records that are computed together.",
 )
 @click.option(
     "--max-wait-ms",
@@ -472,7 +481,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     type=click.IntRange(min=1),
     default=256,
     show_default=True,
-    help="Requests that are answered at a time; others get status 429.",
+    help="Requests in progress at a time; others get status 429.",
 )
 @click.option(
     "--max-connections",
@@ -480,7 +489,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     type=click.IntRange(min=1),
     default=512,
     show_default=True,
-    help="Connections that are open at a time, idle ones too; others get status 503.",
+    help="Open connections, including idle ones; others get status 503.",
 )
 @click.option(
     "--max-records",
@@ -488,7 +497,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     type=click.IntRange(min=1),
     default=10_000,
     show_default=True,
-    help="Records of a request.",
+    help="Records in a request.",
 )
 @click.option(
     "--max-mb",
@@ -496,7 +505,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     type=POSITIVE,
     default=64.0,
     show_default=True,
-    help="Size of the body of a request, and of the values of an answer.",
+    help="Size of a request's body, and of the values of an answer.",
 )
 @click.option(
     "--timeout",
@@ -505,7 +514,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     type=POSITIVE,
     default=30.0,
     show_default=True,
-    help="Time for a request; those that are late get status 408 or 503.",
+    help="Time for a request; late ones get status 408 or 503.",
 )
 def serve(
     run: str,
@@ -522,20 +531,19 @@ def serve(
 ) -> None:
     """Answer requests for predictions over HTTP.
 
-    RUN is a run directory or a step of it; with --job any checkpoint, also of SINGA. POST /predict takes records as
-    JSON, as an array of NumPy or as a picture; GET /health and GET /model describe the server. SIGTERM or Ctrl-C ends
-    it once the requests that have arrived are answered, a second one at once. There is no authentication. Needs pip
-    install 'singa-dask[serve]'.
+    RUN is a run directory or a step of it; with --job any checkpoint, including SINGA's. POST /predict takes records as
+    JSON, as a NumPy array or as a picture; GET /health and GET /model describe the server. SIGTERM or Ctrl-C ends it
+    after the current requests, a second one at once. There is no authentication. Needs pip install 'singa-dask[serve]'.
     """
     from singa_dask.inference.model import load_model
 
-    # the package that it needs is looked for before the net is read
+    # check for the packages it needs before reading the net
     server_type = serving.ModelServer
     model = load_model(run, step, job=job_file, cpu=cpu, threads=threads)
     limits |= {"max_wait_s": max_wait_ms / 1000, "max_bytes": int(max_mb * (1 << 20))}
     server = server_type(model, serving.Limits(**limits), host, port, layer)
     if not is_loopback(host):
-        echo(f"warning: {host} may be reached by others, and there is no authentication.", err=True)
+        echo(f"warning: others may reach {host}, and there is no authentication.", err=True)
     n_signals = 0
 
     def end(signal_name: str) -> None:
@@ -545,7 +553,7 @@ def serve(
         if n_signals > 1:
             os._exit(128 + signal.Signals[signal_name])
         if not server.app.ending:
-            echo(f"{signal_name}: ending.", err=True)
+            echo(f"{signal_name}: shutting down.", err=True)
             server.stop()
 
     with Signals() as signals:
@@ -558,14 +566,14 @@ def serve(
             server.wait()
     counts = server.app.counts()
     echo(
-        f"{plural(counts['requests'], 'request')}, {counts['errors']} of them errors; "
+        f"{plural(counts['requests'], 'request')}, {plural(counts['errors'], 'error')}; "
         f"{plural(counts['records'], 'record')} in {plural(counts['batches'], 'batch', 'batches')}",
         err=True,
     )
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches an address."""
+    """Return whether an address is only reachable from this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -575,18 +583,18 @@ def is_loopback(host: str) -> bool:
 @click.command()
 @click.argument("run", metavar="RUN")
 @click.option("-o", "--out", metavar="URL", required=True, help="File to write: .onnx, .py, .safetensors, .npz.")
-@click.option("--format", metavar="FORMAT", help="onnx, torch, safetensors or npz, if the suffix does not say it.")
+@click.option("--format", metavar="FORMAT", help="onnx, torch, safetensors or npz; by default chosen by the suffix.")
 @click.option(
     "--layer",
     "layers",
     metavar="NAME",
     multiple=True,
-    help="Output of the model, instead of what the losses compare with labels or targets. Repeatable.",
+    help="Output of the model, instead of what losses compare with labels or targets. Repeatable.",
 )
-@click.option("--job", "job_file", metavar="JOB.yaml", help="Take the net of this job file, not the one of the run.")
-@click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Change a value of the job. Repeatable.")
+@net_option
+@set_option
 @click.option("--overwrite", is_flag=True, help="Replace --out if it exists.")
-@click.option("--quiet", is_flag=True, help="Say nothing but errors.")
+@quiet_option
 def export(
     run: str,
     out: str,
@@ -599,10 +607,10 @@ def export(
 ) -> None:
     """Write a trained net as a file for other programs.
 
-    RUN is a run directory or a step of it; with --job any checkpoint, also of SINGA. ONNX has the net as it computes in
-    a test, from records as the store has them to the probabilities of a SoftmaxLoss, with batches of any size.
-    model.py is the same net as a module of PyTorch, with model.weights.safetensors beside it. safetensors and npz
-    have all params by name. The file takes its place when all is done.
+    RUN is a run directory or a step of it; with --job any checkpoint, including SINGA's. ONNX has the test net, from
+    records as they are stored to the probabilities of a SoftmaxLoss, for batches of any size. model.py is the same net
+    as a PyTorch module, with model.weights.safetensors beside it. safetensors and npz have all params by name. The file
+    appears when it is complete.
     """
     from singa_dask.cli import job
     from singa_dask.exports.exporting import export_job, job_of_run
@@ -619,21 +627,21 @@ def export(
 
 @click.command("import")
 @click.argument("weights", metavar="WEIGHTS")
-@click.option("--job", "job_file", metavar="JOB.yaml", required=True, help="The job whose params they become.")
-@click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Change a value of the job. Repeatable.")
+@click.option("--job", "job_file", metavar="JOB.yaml", required=True, help="Job whose params the weights become.")
+@set_option
 @click.option(
     "--map",
     "map_file",
     metavar="MAP.yaml",
-    help="Which array becomes which param: a line 'array: param' for each. Without it their names are equal.",
+    help="Param of each array, as lines 'array: param'. Without it their names must be equal.",
 )
-@click.option("--partial", is_flag=True, help="Accept that params are missing; they keep the job's initial values.")
+@click.option("--partial", is_flag=True, help="Allow missing params; they keep the job's initial values.")
 @click.option("-o", "--out", metavar="URL", required=True, help="Directory for the checkpoint, for --init-from.")
 def import_(weights: str, job_file: str, sets: tuple[str, ...], map_file: str | None, partial: bool, out: str) -> None:
     """Make a checkpoint of weights from another program.
 
-    WEIGHTS is a file of safetensors or npz, or a .pt of PyTorch where that is installed. What is missing, unused or of
-    another shape is told at once, and nothing is written. Without --map the error has a map to begin with.
+    WEIGHTS is a safetensors or npz file, or a .pt file if PyTorch is installed. All missing, unused or misshapen arrays
+    are reported at once, and nothing is written. Without --map the error proposes a map.
     """
     from singa_dask.cli import job
     from singa_dask.exports.importing import import_into, read_map

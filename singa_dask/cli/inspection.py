@@ -1,4 +1,4 @@
-"""Collect what a store says of itself, and what its records show."""
+"""Collect metadata of a store, and statistics and likely problems of its records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from singa_dask.data.types import Arrays, TableColumn
 from singa_dask.errors import DataError, listed
 from singa_dask.shown import plural
 
-# a sample has about so many bytes of decoded records
+# decoded records in a sample
 SAMPLE_BYTES = 1 << 26
 MAX_BAD_BLOCKS = 3
 
@@ -36,26 +36,24 @@ MAX_BAD_BLOCKS = 3
 def inspect_store(
     store: Store, shape: Sequence[int] = (), whole: bool = False, pictures: Pictures | None = None
 ) -> dict[str, Any]:
-    """Return what is known of a store, as values of JSON.
+    """Describe a store as values of JSON.
 
     Parameters
     ----------
-    store : Store
     shape : sequence of int
-        Shape of a record, where the store has its values in a row.
+        Shape of a record, if the store has its values in a row.
     whole : bool
-        Look at all records, not at a sample.
+        Read all records, not a sample.
     pictures : Pictures, optional
-        Gets each block that is looked at.
+        Gets each block that is read.
 
     Returns
     -------
     dict
-        ``url``, ``format``, ``files``, ``record`` (the fields), ``records``, ``classes`` (their names, if there are
-        some), ``blocks``, ``block_rows``, ``bytes``, ``fingerprint``, ``manifest``; ``records_seen``: how many were
-        looked at; ``fields`` with their ranges; ``labels_seen``: of how many records labels were counted;
-        ``class_counts``; ``columns`` with mean and deviation; ``texts``: words of those of columns; ``layout``: of
-        pictures; ``trouble``: what is likely to make some.
+        ``url``, ``format``, ``files``, ``record`` (the fields), ``records``, ``classes`` (their names, if any),
+        ``blocks``, ``block_rows``, ``bytes``, ``fingerprint``, ``manifest``; ``records_seen`` and ``labels_seen``:
+        numbers of records read, and of labels counted; ``fields`` with their ranges; ``class_counts``; ``columns`` with
+        mean and deviation; ``texts``: words of text columns; ``layout`` of pictures; ``trouble``: likely problems.
 
     Raises
     ------
@@ -92,7 +90,7 @@ def inspect_store(
 
 
 def _chosen(store: Store, whole: bool) -> list[int]:
-    """Return the blocks to look at: all, or evenly spaced ones."""
+    """Return the blocks to read: all, or evenly spaced ones."""
     n_blocks = len(store.blocks)
     total = store.count * store.record_bytes
     if whole or total <= SAMPLE_BYTES:
@@ -102,12 +100,12 @@ def _chosen(store: Store, whole: bool) -> list[int]:
 
 
 def _texts(store: Store, blocks: Sequence[int]) -> dict[str, dict[str, int]]:
-    """Return by column of texts, read or not, what is known of their words."""
+    """Return the word statistics of each text column, whether features use it or not."""
     if not isinstance(store, TableStore):
         return {}
     strings = [each for each in store.table_columns if each.kind in ("string", "text") and not each.categories]
     names = [each.name for each in strings if each.field in ("", "data") and each.name]
-    # blocks that cannot be read are likely trouble, and said to be
+    # unreadable blocks are reported elsewhere
     with contextlib.suppress(DataError):
         found = TextMeasure.of_columns(store.read_texts(block, names) for block in blocks if names)
         return {name: asdict(measure) for name, measure in found.items() if measure.median >= MIN_WORDS}
@@ -115,11 +113,11 @@ def _texts(store: Store, blocks: Sequence[int]) -> dict[str, dict[str, int]]:
 
 
 def _unread_numbers(store: Store, blocks: Sequence[int]) -> list[str]:
-    """Return which columns that are not read have numbers that are written as text."""
+    """Return messages about unused columns with numbers written as text."""
     names = [each.name for each in store.table_columns if each.kind == "string" and not each.field and each.name]
     if not names or not isinstance(store, TableStore):
         return []
-    # blocks that cannot be read are said to be
+    # unreadable blocks are reported elsewhere
     with contextlib.suppress(DataError):
         found = [store.read_texts(block, names) for block in blocks]
         return [said for name in names if (said := say_forms(name, pa.concat_arrays([each[name] for each in found])))]
@@ -148,7 +146,7 @@ class _Sample:
         self.n = 0
         label = store.schema.get("label")
         self._has_classes = label is not None and len(label.shape) < 2 and label.dtype.kind in "iu"
-        # of several labels, the name of each
+        # names of several labels
         self._columns = label_columns(store) if has_several_labels(store) else [""]
         self._has_classes &= label is not None and len(self._columns) == math.prod(label.shape)
         self.labels: list[Counter[int]] = [Counter() for _ in self._columns]
@@ -200,7 +198,7 @@ class _Sample:
             counter.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
     def field(self, name: str) -> dict[str, Any]:
-        """Return the facts of a field; the statistics are None if its values are no numbers to a reader, e.g. text."""
+        """Describe a field; its statistics are None if its values are no numbers, e.g. text."""
         field = self._store.schema[name]
         facts: dict[str, Any] = {"name": name, "dtype": str(field.dtype), "shape": field.shape}
         facts |= dict.fromkeys(("min", "max", "mean", "nan"))
@@ -211,7 +209,7 @@ class _Sample:
         return facts
 
     def column(self, column: TableColumn) -> dict[str, Any]:
-        """Return a column, with mean and standard deviation if it has a value of its own, and they are known."""
+        """Describe a column, with mean and standard deviation if it has a single value and they are known."""
         known = self._statistics.get(column.field)
         has_several = bool(column.categories) or column.kind in ("vector", "text")
         if known is None or not known.by_feature or has_several or not known.counts[column.index]:
@@ -220,7 +218,7 @@ class _Sample:
         return {**asdict(column), "mean": float(mean), "std": float(np.sqrt(variance))}
 
     def classes(self) -> list[dict[str, Any]]:
-        """Return the number of records of each class that was seen, or has a name."""
+        """Return the number of records of each class that was found, or has a name."""
         classes = []
         for column, counts in zip(self._columns, self.labels, strict=True):
             names = find_label(self._store, column)[1]
@@ -230,7 +228,7 @@ class _Sample:
         return classes
 
     def findings(self, layout: PictureLayout | None) -> list[str]:
-        """Return what is likely to make trouble."""
+        """Return likely problems."""
         store = self._store
         trouble = [f"cannot be read: {text}" for text in self._bad[:MAX_BAD_BLOCKS]]
         if self._bad[MAX_BAD_BLOCKS:]:

@@ -1,4 +1,4 @@
-"""Show what was found of a store as lines of text."""
+"""Format the description of a store as lines of text."""
 
 from __future__ import annotations
 
@@ -22,10 +22,7 @@ FULL, PARTS = "█", " ▏▎▍▌▋▊▉"
 
 
 def inspection_lines(facts: Mapping[str, Any], width: int | None) -> list[str]:
-    """Return what `inspect_store` returns as lines of text.
-
-    ``width`` None: of a terminal of unknown width, nothing is left out or wrapped.
-    """
+    """Format the result of `inspect_store` as lines of text; if ``width`` is None, nothing is left out or wrapped."""
     files = f" in {facts['files']} files" if facts["files"] > 1 else ""
     seen = "all records"
     if facts["records_seen"] < facts["records"]:

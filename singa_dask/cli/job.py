@@ -1,4 +1,4 @@
-"""Job files on the command line: reading, warnings, and how a run is resumed."""
+"""Job files on the command line: read them, print warnings, and show how to resume a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from singa_dask.runtime.checkpoints.lookup import find_unverified
 
 
 def read(path: str, sets: Iterable[str], cluster_file: str | None) -> JobFile:
-    """Read a job file; every mistake in it is raised at once, with its place."""
+    """Read a job file; raises all mistakes at once, with their places."""
     _freeze()
     changes = tuple(each if each != CPU else "gpu=[]" for each in sets)
     job_file = load(path, sets=changes, cluster_file=cluster_file, registries=REGISTRIES)
@@ -35,7 +35,7 @@ def read(path: str, sets: Iterable[str], cluster_file: str | None) -> JobFile:
 
 @cache
 def _freeze() -> None:
-    """Look for no cycles among modules: that takes a tenth of a second when the program ends."""
+    """Exclude modules from garbage collection, which takes a tenth of a second when the program ends."""
     gc.freeze()
 
 
@@ -52,22 +52,16 @@ def warn(
 
     Parameters
     ----------
-    job_file : JobFile
     nets : mapping of Phase to NeuralNet, optional
-        Where the job is to be trained: its nets.
+        The job's nets, if it is going to be trained.
     strict : bool
-        Raise them instead.
+        Raise the warnings, all in one ConfigError, instead of printing them.
     quiet : bool
         Print nothing.
     embedded : bool
-        Whether this machine is to train the job alone.
+        Whether this machine trains the job alone.
     more : iterable of Problem
-        Warnings that the verb has found itself.
-
-    Raises
-    ------
-    ConfigError
-        All warnings at once, if ``strict``.
+        Further warnings of the command.
     """
     problems = warnings_on(job_file, nets, embedded, more)
     if strict and problems:
@@ -77,13 +71,13 @@ def warn(
 
 
 def command_line(ctx: click.Context, without: tuple[str, ...] = ()) -> list[str]:
-    """Return the words of a command line, for a person to repeat, without some parameters."""
+    """Return the words of the command line, to repeat it, without some parameters."""
     arguments, options = [], []
     for param in ctx.command.params:
         name = str(param.name)
         if name in without or ctx.get_parameter_source(name) != ParameterSource.COMMANDLINE:
             continue
-        # --overwrite is handed to no function
+        # --overwrite is not among ctx.params
         value = ctx.params.get(name, True)
         values = [str(each) for each in value] if isinstance(value, tuple) else [str(value)]
         if isinstance(param, click.Argument):
@@ -96,10 +90,9 @@ def command_line(ctx: click.Context, without: tuple[str, ...] = ()) -> list[str]
 
 
 def how_to_go_on(ctx: click.Context, url: str, fails_again: bool = False, still_runs: bool = False) -> str:
-    """Return the line with the step from which a run can be resumed, and the command for it.
+    """Return a line with the step and the command to resume a run.
 
-    ``fails_again``: it ended by an error of its own, and would do so again. ``still_runs``: nothing was heard of its
-    end, so its units may be writing a checkpoint.
+    With ``fails_again`` the error has to be fixed first. With ``still_runs`` units may still write a checkpoint.
     """
     if still_runs:
         from_where = "the last checkpoint of its units, once they have stopped"
@@ -109,4 +102,4 @@ def how_to_go_on(ctx: click.Context, url: str, fails_again: bool = False, still_
     here = os.path.relpath(url) if "://" not in url else url
     where = ["--run-dir", url if here.startswith("..") else here, "--resume"]
     words = command_line(ctx, without=("resume", "run_dir", "init_from", "overwrite"))
-    return f"{'once that is mended, ' if fails_again else ''}to go on from {from_where}: {shlex.join([*words, *where])}"
+    return f"{'after fixing that, ' if fails_again else ''}to go on from {from_where}: {shlex.join([*words, *where])}"

@@ -1,4 +1,4 @@
-"""The verbs for jobs on a cluster: ``attach`` and ``view`` them, ``stop`` or ``kill`` them, and the like."""
+"""Commands for jobs on a cluster: ``attach``, ``list``, ``view``, ``logs``, ``stack``, ``stop``, ``kill``, ...."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN_ENDED, SHOWN_EVENTS = 10, 10
 MAX_REASON = 60
 """Characters of a reason that ``list`` shows."""
 Row = Mapping[str, Any]
-yes_option = click.option("--yes", is_flag=True, help="Do not ask whether to end a job of somebody else.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask before ending another user's job.")
 
 
 @click.command()
@@ -30,8 +30,8 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask whether to end
 def attach(ctx: click.Context, job: str, scheduler: str | None, scheduler_file: str | None) -> None:
     """Follow a job on a cluster, as run shows it.
 
-    JOB is its id, at least 4 characters of its beginning or end, or its name. Ctrl-C ends this, and asks nothing of the
-    job. The exit code is that of the job once it has ended, see run; 0 after Ctrl-C.
+    JOB is its id, at least 4 characters of the beginning or end of it, or its name. Ctrl-C ends this command, not the
+    job. The exit code is the job's when it has ended, see run; 0 after Ctrl-C.
     """
     with jobs_of(scheduler, scheduler_file) as jobs:
         row = find_running(jobs, job) or jobs.find(job)
@@ -46,8 +46,8 @@ def attach(ctx: click.Context, job: str, scheduler: str | None, scheduler_file: 
 def checkpoint(job: str, scheduler: str | None, scheduler_file: str | None) -> None:
     """Write a checkpoint of a job on a cluster now.
 
-    JOB is its id, at least 4 characters of its beginning or end, or its name. Prints the URL of the checkpoint once it
-    is complete.
+    JOB is its id, at least 4 characters of the beginning or end of it, or its name. Prints the URL of the checkpoint
+    when it is complete.
     """
     answer: dict[str, Any] = {}
     with jobs_of(scheduler, scheduler_file) as jobs:
@@ -65,7 +65,7 @@ def checkpoint(job: str, scheduler: str | None, scheduler_file: str | None) -> N
         follower = runtime.Follower(jobs.client, row["id"], look, after=row["n_events"] - 1)
         over = follower.follow()
     if "url" not in answer:
-        why = answer.get("error") or (over and over.reason) or "the job ended before it was written."
+        why = answer.get("error") or (over and over.reason) or "the job ended before the checkpoint was written."
         raise CheckpointError(f"{row['id']}: {why}")
     echo(answer["url"])
 
@@ -76,21 +76,21 @@ def checkpoint(job: str, scheduler: str | None, scheduler_file: str | None) -> N
 def kill(job: str, scheduler: str | None, scheduler_file: str | None, yes: bool) -> None:
     """End a job on a cluster at once.
 
-    JOB is its id, at least 4 characters of its beginning or end, or its name. There is no last checkpoint; those that
-    it has stay.
+    JOB is its id, at least 4 characters of the beginning or end of it, or its name. No last checkpoint is written;
+    existing ones stay.
     """
     end_job(job, scheduler, scheduler_file, yes, runtime.RemoteJobs.kill)
 
 
 @click.command()
 @job_argument
-@click.option("--unit", metavar="UNIT", default="", help="Only this one, e.g. worker-0-0, or driver.")
-@click.option("--follow", "-f", is_flag=True, help="Print what comes until the job ends, or until Ctrl-C.")
+@click.option("--unit", metavar="UNIT", default="", help="Only lines of this unit, e.g. worker-0-0, or driver.")
+@click.option("--follow", "-f", is_flag=True, help="Print new lines until the job ends, or until Ctrl-C.")
 def logs(job: str, scheduler: str | None, scheduler_file: str | None, unit: str, follow: bool) -> None:
     """Print the log of a job on a cluster.
 
-    JOB is its id, at least 4 characters of its beginning or end, or its name. The scheduler keeps the newest events of
-    each job; all of them are in log/ in the run directory.
+    JOB is its id, at least 4 characters of the beginning or end of it, or its name. The scheduler keeps the newest
+    events of each job; log/ in the run directory has all of them.
     """
     with jobs_of(scheduler, scheduler_file) as jobs:
         row = jobs.find(job)
@@ -112,20 +112,20 @@ def logs(job: str, scheduler: str | None, scheduler_file: str | None, unit: str,
             last, n_kept = event["n"], n_kept + 1
             show(event)
     if not n_kept:
-        echo(f"{row['id']}: the scheduler has not kept its events. {files}", err=True)
+        echo(f"{row['id']}: the scheduler has no events of this job. {files}", err=True)
     elif n_kept <= last:
-        echo(f"the scheduler has kept warnings, errors and the newest other events only. {files}", err=True)
+        echo(f"the scheduler only kept warnings, errors and the newest other events. {files}", err=True)
 
 
 @click.command()
 @job_argument
-@click.option("--unit", metavar="UNIT", default="", help="Only this one, e.g. worker-0-0.")
+@click.option("--unit", metavar="UNIT", default="", help="Only this unit, e.g. worker-0-0.")
 @click.pass_context
 def stack(ctx: click.Context, job: str, scheduler: str | None, scheduler_file: str | None, unit: str) -> None:
     """Print what the units of a job are doing: their Python stacks.
 
-    JOB is its id, at least 4 characters of its beginning or end, or its name. The job does not stop for it, and units
-    that are stuck are shown too.
+    JOB is its id, at least 4 characters of the beginning or end of it, or its name. The job continues meanwhile, and
+    stuck units are shown, too.
     """
     with jobs_of(scheduler, scheduler_file) as jobs:
         row = find_running(jobs, job, with_units=True)
@@ -140,12 +140,13 @@ def stack(ctx: click.Context, job: str, scheduler: str | None, scheduler_file: s
 
 @click.command()
 @job_argument
-@click.option("--no-wait", is_flag=True, help="Do not wait until the job has ended.")
+@click.option("--no-wait", is_flag=True, help="Do not wait for the end of the job.")
 @yes_option
 def stop(job: str, scheduler: str | None, scheduler_file: str | None, no_wait: bool, yes: bool) -> None:
     """Stop a job on a cluster with a checkpoint.
 
-    JOB is its id, at least 4 characters of its beginning or end, or its name. run --resume goes on from the checkpoint.
+    JOB is its id, at least 4 characters of the beginning or end of it, or its name. run --resume continues from the
+    checkpoint.
     """
     end_job(job, scheduler, scheduler_file, yes, runtime.RemoteJobs.stop, "stops with a checkpoint.", waits=not no_wait)
 
@@ -156,7 +157,7 @@ def stop(job: str, scheduler: str | None, scheduler_file: str | None, no_wait: b
 def view(job: str, scheduler: str | None, scheduler_file: str | None, as_json: bool) -> None:
     """Describe a job on a cluster: units, hosts, steps, restarts.
 
-    JOB is its id, at least 4 characters of its beginning or end, or its name.
+    JOB is its id, at least 4 characters of the beginning or end of it, or its name.
     """
     with jobs_of(scheduler, scheduler_file) as jobs:
         facts = jobs.view(jobs.find(job)["id"])
@@ -172,18 +173,18 @@ def view(job: str, scheduler: str | None, scheduler_file: str | None, as_json: b
 @click.option(
     "--runs",
     metavar="URL",
-    help="List the run directories in this one, also of jobs whose scheduler is gone.",
+    help="List the run directories in this directory, including jobs whose scheduler is gone.",
 )
-@click.option("--all", "show_all", is_flag=True, help="Show all jobs that have ended, not only the last ten.")
-@click.option("--mine", is_flag=True, help="Show only the jobs that this user has started from this host.")
+@click.option("--all", "show_all", is_flag=True, help="Show all ended jobs, not only the last ten.")
+@click.option("--mine", is_flag=True, help="Show only jobs that this user has started on this host.")
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as one line of JSON.")
 def list_jobs(
     scheduler: str | None, scheduler_file: str | None, runs: str | None, show_all: bool, mine: bool, as_json: bool
 ) -> None:
     """List the jobs on a cluster, or in a directory of runs.
 
-    A job on the cluster is starting, running, restarting or stopping; one that has ended is done, stopped or failed.
-    A run in a directory is lost if it has no summary and nobody writes to it.
+    A job on the cluster is starting, running, restarting or stopping; an ended job is done, stopped or failed. A run in
+    a directory is lost if it has no summary and nothing writes to it.
     """
     rows = of_runs(runs, scheduler, scheduler_file) if runs else of_cluster(scheduler, scheduler_file)
     rows = [row for row in rows if not mine or row["owner"] == runtime.this_user()]
@@ -203,13 +204,7 @@ def list_jobs(
 
 
 def show(jobs: runtime.RemoteJobs, row: dict[str, Any]) -> dict[str, Any]:
-    """Show a job; return its row at the end.
-
-    Raises
-    ------
-    ClusterError
-        The scheduler is gone, or knows the job no more.
-    """
+    """Show the progress of a job, and return its last row; a ClusterError if the scheduler or the job is gone."""
     n_groups = jobs.view(row["id"])["topology"]["nworker_groups"]
     echo(f"{row['id']}: {row['state']}, step {max(row['step'], 0)} of {row['train_steps']}", err=True)
     with observe.start_progress(n_groups, row["train_steps"], run_url=row["run_url"]) as progress:
@@ -226,14 +221,14 @@ def show(jobs: runtime.RemoteJobs, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _follow(follower: runtime.Follower) -> runtime.JobEnd | None:
-    """Follow a job to its end, or until a signal comes; see `Follower.follow`."""
+    """Follow a job to its end, or until a signal; see `Follower.follow`."""
     with Signals() as signals:
         signals.hand_to(lambda name: follower.leave())
         return follower.follow()
 
 
 def tell_learning(jobs: runtime.RemoteJobs, job_id: str, on_event: Callable[[dict[str, Any]], None]) -> None:
-    """Say what a detached job has learnt, once its driver has written the summary; of others their `run` does."""
+    """Print what a detached job has learned, when its driver has written the summary; `run` prints it for others."""
     while (facts := jobs.view(job_id)).get("driver"):
         time.sleep(LOOK_S)
     if facts["detached"]:
@@ -250,38 +245,38 @@ def end_job(
     message: str = "",
     waits: bool = True,
 ) -> None:
-    """Ask for the end of a job that has not ended, wait for it unless the job was in line, and say how it came.
+    """End a job by ``ask``, wait for its end unless it was queued, and print how it ended.
 
     Raises
     ------
     ClusterError
         The scheduler is gone.
     ConfigError
-        It is somebody else's, and the user does not want that.
+        It is another user's job, and ending it is not confirmed.
     """
     with jobs_of(scheduler, scheduler_file) as jobs:
         row = find_running(jobs, job)
         if row is None:
             return
         if not (yes or row["owner"] == runtime.this_user() or _confirmed(f"{row['id']} is a job of {row['owner']}.")):
-            raise ConfigError(f"{row['id']}: it is a job of {row['owner']}, and goes on. To end it, say --yes.")
+            raise ConfigError(f"{row['id']}: it is a job of {row['owner']}, and continues. Pass --yes to end it.")
         ask(jobs, row["id"])
         if row["state"] == "queued":
-            message, waits = "leaves the line.", False
+            message, waits = "leaves the queue.", False
         if message:
             echo(f"{row['id']} {message}", err=True)
         if not waits:
             return
         follower = runtime.Follower(jobs.client, row["id"], lambda event: None, after=row["n_events"] - 1)
         over = follower.follow()
-        assert over is not None, "nobody lets it leave"
+        assert over is not None, "the follower never leaves"
         echo(end_line(row_at_end(jobs, row["id"], over)), err=True)
         if over.stuck:
             echo(f"units that do not end: {', '.join(over.stuck)}; they hold threads of Dask workers.", err=True)
 
 
 def _confirmed(what: str) -> bool:
-    """Ask whether to end a job; return whether the user has said yes. Without a terminal nobody does."""
+    """Ask whether to end a job, and return the answer; False without a terminal."""
     try:
         return click.confirm(f"{shown(what)} End it?", err=True)
     except click.Abort:
@@ -290,7 +285,7 @@ def _confirmed(what: str) -> bool:
 
 
 def _check_unit(unit: str, job_id: str, events: Iterable[Mapping[str, Any]]) -> None:
-    """Refuse a unit that the job does not have, as far as its events tell."""
+    """Raise a ConfigError if the events of a job show that it has no such unit."""
     placed = [event for event in events if event["event"] == "placed"]
     known = {str(each) for event in placed for process in event["processes"] for each in process["units"]}
     if known and unit not in known:
@@ -298,16 +293,16 @@ def _check_unit(unit: str, job_id: str, events: Iterable[Mapping[str, Any]]) -> 
 
 
 def find_running(jobs: runtime.RemoteJobs, piece: str, with_units: bool = False) -> dict[str, Any] | None:
-    """Return the row of a job; if it has ended say how, and return None.
+    """Return the row of a job; if it has ended, print how, and return None.
 
     Raises
     ------
     ConfigError
-        ``with_units``, and the job waits in line.
+        The job is queued, and the caller needs it ``with_units``.
     """
     row = jobs.find(piece)
     if with_units and row["state"] == "queued":
-        raise ConfigError(f"{row['id']}: the job waits in line, and has no units yet.")
+        raise ConfigError(f"{row['id']}: the job is queued, and has no units yet.")
     if row["ended"] is None:
         return row
     echo(f"{row['id']} has ended already.\n{end_line(row)}", err=True)
@@ -315,25 +310,19 @@ def find_running(jobs: runtime.RemoteJobs, piece: str, with_units: bool = False)
 
 
 def end_line(row: Mapping[str, Any]) -> str:
-    """Describe how a job has ended, in some lines."""
+    """Describe how a job has ended."""
     steps = plural(row["step"], "step")
     end = observe.join_if_fits(f"{row['standing']}: {steps}", f"see {observe.short_url(row['run_url'])}")
     return f"{row['reason']}\n{end}" if row["reason"] else end
 
 
 def row_at_end(jobs: runtime.RemoteJobs, job_id: str, over: runtime.JobEnd) -> dict[str, Any]:
-    """Return the row of a job after its last event, see `Follower.follow`.
-
-    Raises
-    ------
-    ClusterError
-        The scheduler is gone, or knows the job no more.
-    """
+    """Return the row of a job after its last event; a ClusterError if the scheduler or the job is gone."""
     with contextlib.suppress(SingaError):
         row = jobs.find(job_id)
         if row["ended"] is not None:
             return row
-    raise ClusterError(f"{job_id}: {over.reason or 'it is not known any more.'}")
+    raise ClusterError(f"{job_id}: {over.reason or 'the scheduler no longer knows it.'}")
 
 
 def of_cluster(scheduler: str | None, scheduler_file: str | None) -> list[dict[str, Any]]:
@@ -343,7 +332,7 @@ def of_cluster(scheduler: str | None, scheduler_file: str | None) -> list[dict[s
 
 
 def of_runs(url: str, scheduler: str | None, scheduler_file: str | None) -> list[dict[str, Any]]:
-    """Return the rows of the runs in a directory; of those that a scheduler knows, what that says."""
+    """Return the rows of the runs in a directory; from the scheduler, where it knows them."""
     from singa_dask.observe.run_list import list_runs
 
     rows = list_runs(url)
@@ -352,7 +341,7 @@ def of_runs(url: str, scheduler: str | None, scheduler_file: str | None) -> list
         try:
             known = {row["run_url"]: row for row in of_cluster(scheduler, scheduler_file)}
         except ClusterError as error:
-            echo(f"{error} States are as the files say.", err=True)
+            echo(f"{error} States are those in the files.", err=True)
     return [known.get(row["run_url"], row) for row in rows]
 
 
@@ -374,7 +363,7 @@ def columns(rows: Sequence[Row], now: float) -> list[TextColumn]:
 
 
 def _cut(reason: str) -> str:
-    """Return the first words of a reason; `view` has all of it."""
+    """Shorten a reason; `view` shows all of it."""
     return reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON].rpartition(' ')[0]} …"
 
 
@@ -384,7 +373,7 @@ def _steps(row: Row) -> str:
 
 
 def describe(job: Mapping[str, Any], width: int | None, now: float) -> Iterator[str]:
-    """Yield the lines that describe a job; see `Views.view`."""
+    """Yield lines that describe a job of `Views.view`."""
     running = job["ended"] is None
     span = f"for {ago(now - job['began'])}" if running else f"{ago(now - job['ended'])} ago"
     yield f"{job['id']}: {job['standing']} {span}, by {job['owner']}"
@@ -426,6 +415,6 @@ def units_of(job: Mapping[str, Any]) -> list[TextColumn]:
 
 
 def _step(steps: Mapping[str, int], unit: str) -> str:
-    """Return the step of a worker; nothing for a server."""
+    """Return the step of a worker; empty for a server."""
     kind, group, _ = unit.split("-")
     return str(steps[group]) if kind == "worker" and group in steps else ""

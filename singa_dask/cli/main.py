@@ -1,6 +1,6 @@
-"""The click tree; a verb's module is imported only when it is asked for, as ``dask`` loads this file on every call.
+"""The click tree, which imports a command's module on first use, as ``dask`` loads this file on every call.
 
-All errors of all verbs become plain lines and an exit code here.
+Errors of all commands become plain messages and exit codes here.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ VERBS = {
     "validate": "Check a job file and show what it makes; start nothing.",
     "view": "Describe a job on a cluster: units, hosts, steps, restarts.",
 }
-"""What each does, in the first line of its help: shown without loading it."""
+"""The first line of each command's help, shown without importing it."""
 MODULES = {
     **dict.fromkeys(("attach", "checkpoint", "kill", "list", "logs", "stack", "stop", "view"), "job_verbs"),
     **dict.fromkeys(("check", "layers", "schema"), "parts"),
@@ -76,7 +76,7 @@ MODULES = {
     **dict.fromkeys(("graph", "validate"), "nets"),
     "init": "init.command",
 }
-"""Modules of verbs that share one; others have a module with their own name."""
+"""Modules of commands, where they do not have the command's name."""
 
 HABITS = {
     "attach": "follow watch",
@@ -98,21 +98,21 @@ HABITS = {
     "test": "eval evaluate",
     "view": "status",
 }
-"""Verbs of ours, and what other programs call them."""
+"""Our commands -> their names in other programs."""
 STOPPED = "SIGINT: stopped."
 PLACES = {"CHECKPOINT", "DST", "FILE", "JOB.yaml", "RUN", "RUN...", "SRC...", "URL", "[CHECKPOINT]", "[URL]"}
-"""What the help calls arguments and options that are paths or URLs."""
+"""Metavars of arguments and options that are paths or URLs."""
 
 
 class Verbs(click.Group):
-    """A group of commands, one a module of this package."""
+    """A group of commands that are imported on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all verbs."""
+        """Return the names of all commands."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of a verb, and find its command there."""
+        """Import the module of a command, and return the command."""
         if cmd_name not in VERBS:
             return None
         module = importlib.import_module(f"singa_dask.cli.{MODULES.get(cmd_name, cmd_name)}")
@@ -122,7 +122,7 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a verb; suggest one for an unknown name."""
+        """Find a command; suggest one for an unknown name."""
         name = args[0]
         if name.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, name):
             return super().resolve_command(ctx, args)
@@ -132,15 +132,15 @@ class Verbs(click.Group):
         raise click.UsageError(f"No such command {name!r}. {hint}Known: {', '.join(VERBS)}.", ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List all verbs with their summaries."""
+        """List all commands with their summaries."""
         with formatter.section("Commands"):
             formatter.write_dl(list(VERBS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a verb; print its errors in plain words and exit with their codes."""
+        """Run a command; print its errors as plain messages and exit with their codes."""
         before = gc.get_threshold()
-        gc.set_threshold(10_000)  # modules allocate much when they are imported, and free little
-        if sys.stderr is None:  # else a file of ours would be the stderr of libraries
+        gc.set_threshold(10_000)  # importing allocates much and frees little
+        if sys.stderr is None:  # else one of our files would become the stderr of libraries
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         try:
             with _no_lost_ctrl_c():
@@ -195,7 +195,7 @@ class PathParam(click.types.StringParamType):
 
 
 def _with_places(command: click.Command) -> click.Command:
-    """Expand the path arguments of a command, or of those in its group."""
+    """Make a command, or those in its group, expand their path arguments."""
     for param in command.params:
         if param.type is click.STRING and param.make_metavar(click.Context(command)) in PLACES:
             param.type = PathParam()
@@ -206,10 +206,10 @@ def _with_places(command: click.Command) -> click.Command:
 
 @contextlib.contextmanager
 def _no_lost_ctrl_c() -> Iterator[None]:
-    """End the process at once at a Ctrl-C that comes while a module is imported.
+    """End the process at once if Ctrl-C comes during an import.
 
-    A KeyboardInterrupt may be raised where Python holds the lock of imports, is lost there, and leaves it locked: the
-    program would hang later, in whatever thread imports next.
+    A KeyboardInterrupt may be lost where Python holds the import lock and leave it locked; the program would hang later
+    in the next thread that imports.
     """
 
     def on_ctrl_c(number: int, frame: FrameType | None) -> None:
@@ -238,7 +238,7 @@ def _interrupted(ctx: click.Context) -> NoReturn:
 
 
 def _comes_of_ctrl_c(error: BaseException | None) -> bool:
-    """Tell whether an error was caused by a KeyboardInterrupt, which modules may replace while they are imported."""
+    """Return whether a KeyboardInterrupt caused an error, as modules may replace it during their import."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True

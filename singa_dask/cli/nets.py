@@ -1,4 +1,4 @@
-"""The verbs that look at a job file, and start nothing: ``graph`` and ``validate``."""
+"""Commands that check or draw a job file without running it: ``graph`` and ``validate``."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ INSTEAD = "-o FILE.dot needs neither."
 
 @click.command()
 @job_options
-@click.option("--partitioned", is_flag=True, help="Draw the parts of all workers of a group, and what goes over.")
+@click.option("--partitioned", is_flag=True, help="Draw the parts of all workers of a group, and their transfers.")
 @click.option(
-    "--phase", type=click.Choice(["train", "val", "test"]), default="train", show_default=True, help="Of which net."
+    "--phase", type=click.Choice(["train", "val", "test"]), default="train", show_default=True, help="Net to draw."
 )
 @overwrite_option
 @output_option(
     "-o",
     "--output",
     metavar="FILE",
-    help="A file that ends in .dot, .svg, .png, or .json for SINGA's form. Without it, DOT on stdout. .svg and .png "
-    "need pip install 'singa-dask[graph]' and the program dot of Graphviz.",
+    help="File in .dot, .svg, .png, or .json for SINGA's format; by default DOT on stdout. .svg and .png need pip "
+    "install 'singa-dask[graph]' and the program dot of Graphviz.",
 )
 def graph(
     job_file: str,
@@ -54,8 +54,8 @@ def graph(
 ) -> None:
     """Draw the net of a job file: layers, shapes, parts, bridges.
 
-    Without --partitioned it is the whole net, as one worker alone would have it. On edges between workers stand the
-    bytes of one step: data forward and gradients back.
+    Without --partitioned the net is drawn as for one worker. Edges between workers show the bytes of a step: data
+    forward and gradients back.
     """
     from singa_dask import fs
     from singa_dask.cli import job
@@ -87,13 +87,12 @@ def graph(
 
 @click.command()
 @job_options
-@click.option("--expand", is_flag=True, help="Print the job with the layers of its blocks, and nothing else.")
+@click.option("--expand", is_flag=True, help="Only print the job, with its blocks expanded to layers.")
 def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, strict: bool, expand: bool) -> None:
     """Check a job file and show what it makes; start nothing.
 
-    All mistakes are printed, each as FILE:LINE:COLUMN: KEY: WHAT, and the exit code is 2. What is allowed but likely a
-    mistake is a warning; with --strict it is an error. So is a file of records that is not there: shapes are what the
-    job says they are.
+    All mistakes are printed as FILE:LINE:COLUMN: KEY: WHAT, with exit code 2. Likely mistakes are warnings; with
+    --strict they are errors. A missing file of records is a warning, too: shapes are then those in the job.
     """
     from singa_dask.cli import job
     from singa_dask.jobs.datasets.binding import readers
@@ -121,13 +120,7 @@ def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, str
 
 
 def _draw(text: str, suffix: str, output: str) -> bytes:
-    """Draw a picture by Graphviz.
-
-    Raises
-    ------
-    ConfigError, click.ClickException
-        It is not installed, or fails.
-    """
+    """Draw a picture with Graphviz; raises a ConfigError or ClickException if it is not installed, or fails."""
     graphviz = require("graphviz", "graph", f"-o {output}: a picture", INSTEAD)
     try:
         drawn: bytes = graphviz.Source(text).pipe(format=suffix.removeprefix("."))
@@ -141,7 +134,7 @@ def _draw(text: str, suffix: str, output: str) -> bytes:
 
 
 def _show_units(job: JobConf, units: Sequence[Address]) -> list[str]:
-    """Return the units of a process, the workers with the GPUs that the job gives them."""
+    """Return the units of a process; workers with their GPUs."""
     from singa_dask.runtime.planning.devices import device_names, n_on_gpus
 
     workers = [unit for unit in units if unit.kind == "worker"]

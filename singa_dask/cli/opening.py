@@ -1,4 +1,4 @@
-"""Opens the store that a command line describes."""
+"""Open the store that a command line describes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,7 @@ from singa_dask.registry import suggest
 
 
 def described(url: str, reading: Reading) -> Store:
-    """Open a store; a file of columns that do not fit our formats as a table with named columns.
-
-    Raises
-    ------
-    ConfigError, DataError
-        As `opened`.
-    """
+    """Open a store as `opened` does; if its columns do not fit the format, as a table with named columns."""
     try:
         store = opened(url, reading)
         store.read_block(0)
@@ -47,7 +41,7 @@ def described(url: str, reading: Reading) -> Store:
 
 
 def _table(url: str, reading: Reading) -> Store:
-    """Open a table; of one without numbers the texts; if what is called like a label are no classes, without labels."""
+    """Open a table; if that fails, without labels, and if it has no numbers, with its texts as features."""
     try:
         store = opened(url, reading)
         store.read_block(0)
@@ -72,7 +66,7 @@ def opened(url: str, reading: Reading) -> Store:
     ConfigError
         Its format does not take one of the options.
     DataError
-        It cannot be opened, or its records cannot have the given shape.
+        It cannot be opened, or its records do not fit the given shape.
     """
     backend, options = store_format(url, reading)
     try:
@@ -96,7 +90,7 @@ def opened(url: str, reading: Reading) -> Store:
 
 
 def store_format(url: str, reading: Reading) -> tuple[str | None, dict[str, Any]]:
-    """Return the format of a store, None if unknown, and its options, with the shape if the format takes one.
+    """Return the format of a store, None if unknown, and its options, including the shape if the format takes it.
 
     Raises
     ------
@@ -117,20 +111,20 @@ def store_format(url: str, reading: Reading) -> tuple[str | None, dict[str, Any]
 
 
 def by_columns(kind: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return format and options of records; if options name columns, those of a table."""
+    """Return format and options of records: those of a table, if options name columns."""
     store = STORES.get(kind)
     if store and store.is_named(options.keys() & {*NAMING, "encoding"}):
         return "table", {**_several(options), "format": store.table_format}
     if kind == "table":
         return kind, _several(options)
     if len(options.get("features", ())) == 1:
-        # one key, which may have all values
+        # a single key may have all values
         return kind, {**options, "features": options["features"][0]}
     return kind, options
 
 
 def _several(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options of a table with a list of the labels, which a comma separates in ``--label``."""
+    """Return options of a table, with ``label`` split at commas."""
     label = options.get("label")
     return {**options, "label": label.split(",")} if isinstance(label, str) and "," in label else options
 

@@ -1,4 +1,4 @@
-"""Options that several verbs share."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -13,23 +13,27 @@ CPU = "--cpu"
 AUTO = "auto"
 """Value of ``--cluster`` of run for a cluster block that is planned."""
 MEASURING = "measuring what the job costs on this machine, and simulating it ..."
-"""What is said before a plan, which may take a minute."""
+"""Message before a plan, which may take a minute."""
 LATEST = "latest"
 """Value of ``--resume`` without an argument."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the summary as the last line of stdout.")
+quiet_option = click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+cpu_option = click.option("--cpu", is_flag=True, help="Compute on the CPU even if the job says gpu or cuDNN.")
+set_option = click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Change a job's value. Repeatable.")
+net_option = click.option("--job", "job_file", metavar="JOB.yaml", help="Use the net of this job file, not the run's.")
 
 
 Command = Callable[..., Any]
 
 
 def with_options(command: Command, *decorators: Callable[[Command], Command]) -> Command:
-    """Decorate a command; the last one is that which help shows first."""
+    """Decorate a command; help shows the last option first."""
     return functools.reduce(lambda decorated, decorate: decorate(decorated), decorators, command)
 
 
 def job_options(command: Command) -> Command:
-    """Give a command the job file, the options that change what it says, and ``--strict``."""
+    """Add the job file, the options that change it, and ``--strict``."""
 
     @functools.wraps(command)
     def with_cpu(*, sets: tuple[str, ...], cpu: bool, **others: Any) -> Any:
@@ -37,16 +41,14 @@ def job_options(command: Command) -> Command:
 
     return with_options(
         with_cpu,
-        click.option(
-            "--cpu", is_flag=True, help="Compute on the CPU whatever the job says; for one with gpu or cuDNN."
-        ),
+        cpu_option,
         click.option("--strict", is_flag=True, help="Treat warnings on the job file as errors."),
         click.option(
             "--cluster",
             "cluster_file",
             metavar="FILE",
-            help="Take the cluster block from this file, or from one that is built in: allreduce, downpour, hogwild, "
-            "hybrid, sandblaster, single. For run also auto: the fastest one by plan.",
+            help="Use the cluster block of this file, or a built-in one: allreduce, downpour, hogwild, hybrid, "
+            "sandblaster, single. For run also auto: the fastest one by plan.",
         ),
         click.option(
             "--set",
@@ -61,31 +63,31 @@ def job_options(command: Command) -> Command:
 
 
 def init_from_option(use: str) -> Callable[[Command], Command]:
-    """Add ``--init-from``; ``use`` says what becomes of the values."""
+    """Add ``--init-from``; ``use`` is the verb of its help."""
     return click.option(
         "--init-from",
         metavar="URL",
         multiple=True,
         help=f"{use} the values of this checkpoint, by name of param, instead of the job's checkpoint_path: a run "
-        "directory, a step of it, or a file or workspace of SINGA's. Repeatable; later ones win.",
+        "directory, a step of it, or a SINGA file or workspace. Repeatable; later ones win.",
     )
 
 
 def scheduler_options(use: str) -> Callable[[Command], Command]:
-    """Add ``--scheduler``, ``--scheduler-file`` and ``--wait``; ``use`` says what the cluster is for."""
+    """Add ``--scheduler``, ``--scheduler-file`` and ``--wait``; ``use`` is the help of ``--scheduler``."""
     wait = click.option(
         "--wait",
         metavar="SECONDS",
         type=click.FloatRange(min=0),
         default=0.0,
-        help="Wait so long for the scheduler, and for as many workers and free threads as are needed.",
+        help="How long to wait for the scheduler, workers and free threads.",
     )
     return lambda command: cluster_options(use)(wait(command))
 
 
 def cluster_options(use: str) -> Callable[[Command], Command]:
-    """Add ``--scheduler`` and ``--scheduler-file``; ``use`` says what the cluster is for."""
-    by_file = click.option("--scheduler-file", metavar="FILE", help="Find the scheduler by the file it has written.")
+    """Add ``--scheduler`` and ``--scheduler-file``; ``use`` is the help of ``--scheduler``."""
+    by_file = click.option("--scheduler-file", metavar="FILE", help="Scheduler file of the cluster.")
     by_address = click.option(
         "--scheduler", metavar="ADDRESS", envvar="DASK_SCHEDULER_ADDRESS", show_envvar=True, help=use
     )
@@ -93,6 +95,6 @@ def cluster_options(use: str) -> Callable[[Command], Command]:
 
 
 def job_argument(command: Command) -> Command:
-    """Give a command a job on a cluster, and the options that say which cluster."""
+    """Add a job on a cluster, and the options for the cluster."""
     argument = click.argument("job", metavar="JOB")
-    return argument(cluster_options("Address of the scheduler that the job is on.")(command))
+    return argument(cluster_options("Address of the job's scheduler.")(command))

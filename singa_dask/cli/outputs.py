@@ -1,23 +1,31 @@
-"""Options for files to write: one that exists is refused before any work, unless ``--overwrite`` is given."""
+"""Options for files to write, checked before any work: an existing file needs ``--overwrite``."""
 
 from __future__ import annotations
 
 import functools
+import os
+import shlex
 
 import click
 
+from singa_dask.errors import ConfigError
+
 
 def _check_output(context: click.Context, _: click.Parameter, value: str | None) -> str | None:
-    """Refuse a file to write that exists, before any work."""
+    """Raise a ConfigError if the file exists, or its local directory does not."""
     if value and not context.resilient_parsing:
+        from singa_dask import fs
         from singa_dask.fs.outputs import check_output
 
-        check_output(value, overwrite=context.meta.get("overwrite", False), by="--overwrite")
+        place = check_output(value, overwrite=context.meta.get("overwrite", False), by="--overwrite")
+        path = fs.local_path(place)
+        if path and not os.path.isdir(folder := os.path.dirname(path)):
+            raise ConfigError(f"{value}: no directory {folder}. Create it first: mkdir -p {shlex.quote(folder)}.")
     return value
 
 
 output_option = functools.partial(click.option, callback=_check_output)
-"""Adds an option for a file to write; the command has `overwrite_option`, too."""
+"""Add an option for a file to write, to a command that also has `overwrite_option`."""
 overwrite_option = click.option(
     "--overwrite",
     is_flag=True,

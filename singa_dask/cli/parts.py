@@ -1,4 +1,4 @@
-"""The verbs for parts that a job can name: ``check``, ``layers``, ``schema``."""
+"""Commands for layers, updaters, stores and other parts of jobs: ``check``, ``layers``, ``schema``."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 _module_option = click.option(
-    "--module", "paths", metavar="FILE", multiple=True, help="Know what this module of yours registers. Repeatable."
+    "--module", "paths", metavar="FILE", multiple=True, help="Include the parts that this module registers. Repeatable."
 )
 KINDS = ("layer", "updater", "schedule", "initialiser", "algorithm", "store")
 
 
 @click.command()
 @click.argument("name", metavar="[NAME]", required=False)
-@click.option("--kind", type=click.Choice(KINDS), help="List, or look for, parts of this kind.  [default: layer]")
+@click.option("--kind", type=click.Choice(KINDS), help="Kind of parts to list or describe.  [default: layer]")
 @_module_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def layers(name: str | None, kind: str | None, paths: Sequence[str], as_json: bool) -> None:
     """List the layers and other parts of jobs, or describe one.
 
-    NAME is that of any part, as a job has it: InnerProduct, Adam, Cosine, Gaussian, CD, lmdb. Its formula, its sources
-    and params, and the keys of its block are shown.
+    NAME is the name of any part in a job: InnerProduct, Adam, Cosine, Gaussian, CD, lmdb. Shows its formula, sources,
+    params, and the keys of its block.
     """
     from singa_dask import modules
     from singa_dask.api import REGISTRIES
@@ -66,10 +66,10 @@ def layers(name: str | None, kind: str | None, paths: Sequence[str], as_json: bo
 )
 @click.option("--conf", metavar="JSON", help='Keys of the layer, updater or store: {"scale_conf": {"factor": 2}}.')
 @click.option("--classes", type=click.IntRange(1), help="Classes of labels.  [default: columns of the first source]")
-@click.option("--fixed", type=click.IntRange(0), help="How many sources, the last ones, never have a gradient.")
+@click.option("--fixed", type=click.IntRange(0), help="Number of sources, the last ones, without a gradient.")
 @click.option("--steps", "n_steps", type=click.IntRange(1), default=1, help="Time steps in the rows of the sources.")
-@click.option("--learning-rate", type=float, default=0.05, show_default=True, help="Of an updater.")
-@click.option("--data", "url", metavar="URL", help="Records that a store reads.")
+@click.option("--learning-rate", type=float, default=0.05, show_default=True, help="Learning rate of an updater.")
+@click.option("--data", "url", metavar="URL", help="Records for a store to read.")
 def check(
     name: str, paths: Sequence[str], conf: str | None, learning_rate: float, url: str | None, **of_layer: Any
 ) -> None:
@@ -78,14 +78,14 @@ def check(
     A layer: its gradients against central differences, devices, partition, time steps, bfloat16, and what it may write.
     An updater: slices of params, its state, and whether it learns. A store: its blocks, and how they are read.
 
-    Exit codes: 0 it passes, 1 what is wrong is printed with what to do.
+    Exit codes: 0 it passes, 1 it fails; the mistakes are printed with what to do.
     """
     from singa_dask import modules
     from singa_dask.api import REGISTRIES
     from singa_dask.testing import check_layer, check_store, check_updater
 
     if name.endswith((".yaml", ".yml")):
-        raise ConfigError(f"{name}: expected a class, MODULE.CLASS. Of a job file say: singa-dask validate {name}.")
+        raise ConfigError(f"{name}: expected a class, MODULE.CLASS. To check a job file: singa-dask validate {name}.")
     beside = f"{name.partition('.')[0]}.py"
     modules.load(modules.read(paths or [beside] * Path(beside).is_file()), REGISTRIES.values())
     kind, part = named_parts(name, ["layer", "updater", "store"])[0]
@@ -95,7 +95,7 @@ def check(
     elif kind == "updater":
         left_out = check_updater(name, keys, learning_rate=learning_rate)
     elif url is None:
-        raise ConfigError(f"{name}: a store is examined on records that it reads. Say --data URL.")
+        raise ConfigError(f"{name}: a store needs records to read. Pass --data URL.")
     else:
         left_out = check_store(name, url, **keys)
     echo(f"{name} passes.")
@@ -121,23 +121,17 @@ def schema(paths: tuple[str, ...], as_stub: bool) -> None:
 
 
 INDENT = "  "
-# columns of text beyond which lines are hard to read
+# widest readable line
 MAX_COLUMNS = 120
 
 
 def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, RegisteredPart]]:
-    """Return the parts of a name with their kinds; rarely there are several.
-
-    Raises
-    ------
-    ConfigError
-        There is none.
-    """
+    """Return the parts of a name with their kinds, rarely several; raises a ConfigError if there is none."""
     from singa_dask.api import REGISTRIES
     from singa_dask.conf.describe import RegisteredPart, parts_of
     from singa_dask.conf.names import suggest_part
 
-    if "." in name:  # module.Class; the last kind refuses what is of none
+    if "." in name:  # module.Class; the last kind raises the error
         for kind in kinds[:-1]:
             with contextlib.suppress(ConfigError):
                 return [(kind, RegisteredPart(name, [], REGISTRIES[kind].find(name)))]
@@ -153,7 +147,7 @@ def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, RegisteredPa
 
 
 def _described(kind: str, part: RegisteredPart) -> dict[str, Any]:
-    """Return all that is known of a part."""
+    """Describe a part as values of JSON."""
     from singa_dask.conf.describe import docs_of, keys_of
     from singa_dask.data.stores import Store
     from singa_dask.layers import Layer
@@ -187,7 +181,7 @@ def _wiring(cls: type[Layer]) -> dict[str, Any]:
 
 
 def _table(described: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield a line for each part: name, family, summary; cut to the terminal."""
+    """Yield a line for each part, cut to the terminal: name, family, summary."""
     widths = [max(len(each[key]) for each in described) for key in ("name", "family")]
     columns = shutil.get_terminal_size((MAX_COLUMNS, 0)).columns
     for each in described:
@@ -221,7 +215,7 @@ def _page(part: dict[str, Any]) -> Iterator[str]:
 
 
 def _facts(part: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield title and text of what is not in the docstring."""
+    """Yield title and text of facts that are not in the docstring."""
     if part["also"]:
         yield "Also called", ", ".join(part["also"])
     if "sources" in part:
@@ -249,7 +243,7 @@ def _parsed(conf: str | None) -> dict[str, Any]:
 def _layer_options(
     cls: type[Layer], shapes: Sequence[str], classes: int | None, fixed: int | None, n_steps: int
 ) -> dict[str, Any]:
-    """Return the options of `check_layer`; what is not given follows from the traits."""
+    """Return the options of `check_layer`, with defaults from the traits."""
     try:
         sizes = [tuple(int(n) for n in shape.split("x")) for shape in shapes]
     except ValueError:

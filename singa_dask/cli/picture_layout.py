@@ -1,4 +1,4 @@
-"""How the values of a record make a picture."""
+"""PictureLayout: how the values of a record form a picture."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ MIN_SIDE = 8
 
 @dataclass(frozen=True)
 class PictureLayout:
-    """How the values of a field make a picture.
+    """How the values of a field form a picture.
 
     Attributes
     ----------
-    field : str
     order : {"NCHW", "NHWC", "NHW"}
     shape : tuple of int
         Shape of a record.
     text : str
-        The same in words, and what to do to train with such pictures.
+        The layout in words, and how to train with such pictures.
     is_guess : bool
         Whether the values are in a row, so that other shapes are possible.
     """
@@ -53,7 +52,6 @@ def guess_layout(schema: Mapping[str, Field], shape: Sequence[int] = ()) -> Pict
 
     Parameters
     ----------
-    schema : mapping of str to Field
     shape : sequence of int
         Shape of a record, if values in a row are to be seen so.
     """

@@ -1,4 +1,4 @@
-"""Draw a sheet of pictures of records, a row for each class."""
+"""Draw a sheet of pictures, a row for each class."""
 
 from __future__ import annotations
 
@@ -21,24 +21,15 @@ except ImportError:
     Image = None  # type: ignore[assignment]
 
 PER_CLASS, MAX_ROWS = 12, 40
-# small pictures are scaled up by a whole number to about this side, large ones down to it
+# small pictures are scaled up by a whole number to about SIDE, large ones down to MAX_SIDE
 SIDE, MAX_SIDE = 56, 128
 GAP, FONT, NAME = 6, 15, 24
 
 
 class Pictures:
-    """The first pictures of each class among the records that were looked at.
+    """The first pictures of each class; ``shape`` is the shape of a record whose values are stored in a row.
 
-    Parameters
-    ----------
-    store : Store
-    shape : sequence of int
-        Shape of a record, if it has its values in a row.
-
-    Raises
-    ------
-    DataError
-        The records are no pictures, or Pillow is not installed.
+    Raises a DataError if the records are no pictures, or Pillow is not installed.
     """
 
     def __init__(self, store: Store, shape: Sequence[int] = ()) -> None:
@@ -50,7 +41,7 @@ class Pictures:
             fields = ", ".join(f"{name} {field.shape}" for name, field in store.schema.items())
             raise DataError(
                 f"{store.url}: no pictures: {fields}. Expected (channels, height, width), (height, width, channels) or "
-                "(height, width). Give --shape if values in a row are pictures."
+                "(height, width). Pass --shape if values in a row are pictures."
             )
         self.layout = layout
         self.by_class: dict[int | None, list[np.ndarray]] = defaultdict(list)
@@ -69,7 +60,7 @@ class Pictures:
 
     @property
     def described(self) -> str:
-        """What the sheet shows, in words."""
+        """Number and shape of the pictures in words."""
         n = sum(map(len, self.by_class.values()))
         shape = by_shape(self.layout.shape)
         guess = " (a guess; --shape says otherwise)" if self.layout.is_guess else ""
@@ -77,7 +68,7 @@ class Pictures:
 
 
 def draw_sheet(pictures: Pictures, facts: Mapping[str, Any]) -> bytes:
-    """Return a PNG: a row of pictures for each class, its label, name and number of records before them."""
+    """Return a PNG with a row of pictures for each class, after its label, name and number of records."""
     rows = _rows(pictures, facts)
     images = [[_image(picture, facts, pictures.layout.field) for picture in row] for _, row in rows]
     width, height = images[0][0].size
@@ -115,7 +106,7 @@ def _rows(pictures: Pictures, facts: Mapping[str, Any]) -> list[tuple[str, list[
 
 
 def _image(values: np.ndarray, facts: Mapping[str, Any], field: str) -> Image.Image:
-    """Return one picture; numbers from the least to the largest of the field become black to white."""
+    """Return a picture; numbers are scaled from black, the field's minimum, to white, its maximum."""
     if values.dtype != np.uint8:
         known = next(each for each in facts["fields"] if each["name"] == field)
         low, high = known["min"] or 0.0, known["max"] or 0.0

@@ -11,20 +11,20 @@ from singa_dask.cli.printing import TextColumn, echo, table, terminal_width
 from singa_dask.redaction import redact
 
 RANKS = {"efficiency": 1, "MiB a process": 2, "threads": 3, "staleness": 4}
-"""Columns that are left out where the terminal is narrow, the highest number first."""
+"""Columns left out on a narrow terminal, the highest rank first."""
 TEXTS = ("topology", "partition", "limited by")
 
 
 @click.command()
 @job_options
-@cluster_options("Plan for the Dask cluster of this scheduler: its hosts and its network are measured.")
+@cluster_options("Plan for the Dask cluster of this scheduler, whose hosts and network are measured.")
 @click.option(
     "--what-if",
     metavar="KEY=VALUE,...",
     default="",
-    help="Plan for a cluster that might be, e.g. hosts=64,link=25Gbit,latency=30us,cores=32; also memory=64GiB of each "
-    "host, speed=1.2 of a core beside one of this machine, read=200MB that a host reads of records in a second, and "
-    "life=10000h, the mean life of a process.",
+    help="Plan for a hypothetical cluster, e.g. hosts=64,link=25Gbit,latency=30us,cores=32; also memory=64GiB of each "
+    "host, speed=1.2 of a core relative to this machine's, read=200MB of records per host and second, and life=10000h, "
+    "the mean time to failure of a process.",
 )
 @overwrite_option
 @output_option("-o", "--output", metavar="FILE", help="Write the job with the best plan, for run.")
@@ -33,11 +33,11 @@ TEXTS = ("topology", "partition", "limited by")
     metavar="FILE",
     help="Write a page with the plans, curves over the number of processes, and a simulated step.",
 )
-@click.option("--beside", metavar="TRACE", help="Draw a measured step in that page, too: trace.json of run --profile.")
+@click.option("--beside", metavar="TRACE", help="Also draw a measured step in that page: trace.json of run --profile.")
 @output_option(
-    "--trace", metavar="FILE", help="Write a simulated step of the best plan, as trace.json of run --profile."
+    "--trace", metavar="FILE", help="Write a simulated step of the best plan, like trace.json of run --profile."
 )
-@click.option("--price", type=click.FloatRange(min=0), default=0.0, help="Price of a machine for an hour, for costs.")
+@click.option("--price", type=click.FloatRange(min=0), default=0.0, help="Price of a machine per hour, for costs.")
 @json_option
 def plan(
     job_file: str,
@@ -56,10 +56,9 @@ def plan(
 ) -> None:
     """Find the fastest topology of a job before anything runs.
 
-    What layers, updates and messages cost is measured on this machine, in some seconds, and kept for the next plan.
-    Steps of the job on the cluster are then simulated. Synchronous plans have the batch that the job says; plans with
-    several worker groups, whose gradients are stale, are listed by themselves. Without a cluster the plan is for this
-    machine.
+    The costs of layers, updates and messages are measured on this machine in some seconds, and cached. Then steps of
+    the job on the cluster are simulated. Synchronous plans keep the job's batch size; plans with several worker groups,
+    whose gradients are stale, are listed separately. Without a cluster the plan is for this machine.
     """
     from singa_dask import fs
     from singa_dask.cli import job
@@ -69,7 +68,7 @@ def plan(
     from singa_dask.planner.report import KINDS
 
     if beside and not html:
-        raise click.UsageError("--beside is drawn in the page of --html. Say --html FILE.")
+        raise click.UsageError("--beside is drawn in the page of --html. Pass --html FILE.")
     measured = read_trace(beside) if beside else ()
     read = job.read(job_file, sets, cluster_file)
     job.warn(read, strict=strict, more=runtime.absent_records(read.job).values())

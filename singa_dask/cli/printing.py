@@ -18,9 +18,9 @@ UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
 
 
 def echo(message: object = "", *, err: bool = False, color: bool | None = None, nl: bool = True) -> None:
-    """Print a message as it may be `shown`, see `click.echo`; where stderr cannot be written, nothing.
+    """Print a message as `shown`, like `click.echo`; ignore a stderr that cannot be written.
 
-    Without ``nl`` it is data: where stdout is no terminal it stays as it is, but for secrets.
+    Without ``nl`` the message is data: unless stdout is a terminal, only secrets are removed.
     """
     text = str(message)
     is_data = not nl and not (sys.stdout and sys.stdout.isatty())
@@ -34,10 +34,8 @@ class TextColumn:
 
     Attributes
     ----------
-    name : str
-    cells : sequence of str
     rank : int
-        Where there is no room for all columns, that of the highest rank is left out first, one of rank 0 never.
+        On a narrow terminal columns of the highest rank are left out first; rank 0 never.
     right : bool
         Whether it is aligned to the right.
     """
@@ -56,7 +54,7 @@ class TextColumn:
 
 
 def table(columns: Sequence[TextColumn], width: int | None) -> list[str]:
-    """Return the lines of a table, without columns that are empty, or for which there is no room; None: no limit."""
+    """Return the lines of a table without empty columns, and without those that do not fit in ``width`` (None: any)."""
     kept = [column for column in columns if any(column.cells)]
     while width is not None and sum(each.width + len(GAP) for each in kept) - len(GAP) > width:
         highest = max(column.rank for column in kept)
@@ -68,7 +66,7 @@ def table(columns: Sequence[TextColumn], width: int | None) -> list[str]:
 
 
 def align(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: str = "") -> list[str]:
-    """Return rows as lines of aligned columns, those with an index in ``right`` aligned to the right."""
+    """Return rows as lines with aligned columns; ``right`` has the indices of right-aligned ones."""
     from rich.cells import cell_len
 
     cells = [[shown(text, one_line=True) for text in row] for row in rows]
@@ -83,12 +81,12 @@ def align(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: str 
 
 
 def terminal_width() -> int | None:
-    """Return the width of the terminal that stdout is; None if it is none."""
+    """Return the width of the terminal; None if stdout is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def ago(seconds: float) -> str:
-    """Return a time span in its largest unit, e.g. ``"3 min"``."""
+    """Format a time span in its largest unit, e.g. ``"3 min"``."""
     for name, length in UNITS:
         if seconds >= length:
             return f"{seconds / length:.0f} {name}"

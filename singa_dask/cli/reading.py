@@ -1,4 +1,4 @@
-"""Options of commands that read records."""
+"""Reading: how to open a store, and the options of commands that read records."""
 
 from __future__ import annotations
 
@@ -14,17 +14,7 @@ from singa_dask.cli.options import Command, with_options
 
 @dataclass(frozen=True)
 class Reading:
-    """How to open a store.
-
-    Attributes
-    ----------
-    backend : str or None
-    shape : tuple of int
-        Empty if not given.
-    options : dict
-        Other options of the format, by the names of its parameters.
-    storage_options : dict
-    """
+    """How to open a store: ``options`` are those of the format by name; ``shape`` is empty if not given."""
 
     backend: str | None = None
     shape: tuple[int, ...] = ()
@@ -33,7 +23,7 @@ class Reading:
 
 
 def reading_options(command: Command) -> Command:
-    """Give a command the options of `Reading` except its backend, as the argument ``reading``."""
+    """Add the options of `Reading`, except its backend, as the argument ``reading``."""
 
     @functools.wraps(command)
     def with_reading(
@@ -76,14 +66,14 @@ def reading_options(command: Command) -> Command:
             "storage_options",
             metavar="KEY=VALUE",
             multiple=True,
-            help="Option of the file system, as in storage_options of a job file, e.g. client=webhdfs. Repeatable.",
+            help="Option of the filesystem, as in storage_options of a job file, e.g. client=webhdfs. Repeatable.",
         ),
         click.option(
             "--option",
             "options",
             metavar="KEY=VALUE",
             multiple=True,
-            help="Any other option of the format, as in user_conf of a job file, e.g. block_bytes=65536. Repeatable.",
+            help="Other option of the format, as in user_conf of a job file, e.g. block_bytes=65536. Repeatable.",
         ),
         click.option(
             "--label",
@@ -98,9 +88,9 @@ def reading_options(command: Command) -> Command:
         ),
         click.option("--no-label", is_flag=True, help="csv: lines do not begin with a label."),
         click.option(
-            "--header/--no-header", default=None, help="csv: the first line has names of columns; told if not given."
+            "--header/--no-header", default=None, help="csv: the first line has names of columns; by default detected."
         ),
-        click.option("--separator", metavar="CHARS", help="csv: what parts the values; a comma if not given."),
+        click.option("--separator", metavar="CHARS", help="csv: separator of values; by default a comma."),
         click.option("--channels", metavar="N", type=int, help="Images: 3 for colour (the default), 1 for grey."),
         click.option("--resize", metavar="HxW", help="Images: scale and crop at the centre."),
         click.option("--shape", metavar="N,N,...", help="Shape of one record, where the format does not store it."),

@@ -1,4 +1,4 @@
-"""Measure how fast the records of a store are read, from memory as well as by the loader."""
+"""Measure how fast the loader reads records of a store, compared to memory."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from singa_dask.data.stores import Store
 
 
-# of a benchmark; the second one begins inside a block
+# epochs of a measurement; the second one begins inside a block
 EPOCHS = 2
 MAX_BYTES = 1 << 30
 SCALE = 255.0
 
 
 def values_of(store: Store) -> str:
-    """Return the name of what a net reads, or its parser."""
+    """Return the name of the field with the values of a record."""
     known = ("data", "pixel", *(name for name in store.schema if name != "label"), "label")
     return next(name for name in known if name in store.schema)
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Records per second of one kind of batches: in memory, by the loader, their ratio, and in its first epoch."""
+    """Records per second of one kind of batches: from memory, by the loader, their ratio, and in its first epoch."""
 
     batches: str
     memory: float
@@ -44,23 +44,10 @@ class Rate:
 
 
 def measure(store: Store, batch_size: int = 256, shuffle: Shuffle = "none", rounds: int = 3) -> list[Rate]:
-    """Measure batches as they are stored, and scaled to float32, beside copies of the same records in memory.
+    """Measure batches as stored and scaled to float32, in turns with copies of the same records in memory.
 
-    A batch counts once its values are in the reader's own memory: a batch that is a view of the file is copied, just as
-    in memory each batch is copied once to the same buffer.
-
-    Parameters
-    ----------
-    store : Store
-    batch_size : int
-    shuffle : {"none", "block", "full"}
-    rounds : int
-        Memory and loader take turns; the medians are returned.
-
-    Raises
-    ------
-    DataError
-        There are fewer records than one batch, or more than 1 GiB.
+    A batch counts when its values are in the reader's own memory, so views of the file are copied. The medians of
+    ``rounds`` are returned. Raises a DataError if there are fewer records than a batch, or more than 1 GiB.
     """
     import numpy as np
 
@@ -83,7 +70,7 @@ def measure(store: Store, batch_size: int = 256, shuffle: Shuffle = "none", roun
     scaled, ops = np.zeros(copies.shape, np.float32), get_ops("numpy")
 
     def copy(values: np.ndarray) -> None:
-        # the loader marks what it has not copied
+        # the loader's views are read-only
         if not values.flags.writeable:
             np.copyto(copies, values)
 
@@ -118,6 +105,6 @@ def _run_loader(loader: Loader, name: str, use: Callable[[np.ndarray], None], n_
     for _ in range(steps):
         use(loader.next().arrays[name])
     seconds = time.perf_counter() - started
-    # nothing is read ahead while the other side is measured
+    # do not read ahead while memory is measured
     loader.rewind()
     return steps * batch_size / seconds

@@ -1,4 +1,4 @@
-"""``run``: train a net on a cluster that is there or started for it; and ``find-rate``, a short run for a rate."""
+"""``run``: train a net, on a given cluster or one started for the job; ``find-rate``: propose a learning rate."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from singa_dask.cli.options import (
     init_from_option,
     job_options,
     json_option,
+    quiet_option,
     scheduler_options,
 )
 from singa_dask.cli.outputs import output_option, overwrite_option
@@ -35,25 +36,25 @@ if TYPE_CHECKING:
 @click.command()
 @job_options
 @scheduler_options(
-    "Run on the Dask cluster of this scheduler. Without one, a cluster of the job's size is started for it."
+    "Run on the Dask cluster of this scheduler. By default a cluster of the job's size is started for it."
 )
 @click.option(
     "--listen",
     metavar="INTERFACE[:PORTS]",
-    help="Where the processes of the job take connections from each other, e.g. eth1:9000-9100, eth1 or "
-    ":9000-9100; same as cluster.listen.interface and cluster.listen.ports.",
+    help="Network interface and ports between the processes of the job, e.g. eth1:9000-9100, eth1 or :9000-9100; same "
+    "as cluster.listen.interface and cluster.listen.ports.",
 )
 @click.option(
     "--run-dir",
     metavar="URL",
-    help="Directory of this run. Without it, a new one in the job's cluster.workspace, or in runs/.",
+    help="Directory of this run; by default a new one in the job's cluster.workspace, or in runs/.",
 )
 @click.option(
     "--resume",
     is_flag=False,
     flag_value=LATEST,
     metavar="[URL]",
-    help="Go on from a checkpoint: of the run or step at URL, or of the run in --run-dir, or of the newest run of "
+    help="Continue from a checkpoint: of the run or step at URL, or of the run in --run-dir, or of the newest run of "
     "this job. A run that ended before its first checkpoint starts over. Write it after JOB.yaml.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace the run that is in --run-dir: its files are deleted.")
@@ -61,13 +62,13 @@ if TYPE_CHECKING:
 @click.option(
     "--detach",
     is_flag=True,
-    help="Leave the job to the cluster of --scheduler once it has started, and print its id: it goes on without this "
-    "program, and writes its run directory itself.",
+    help="Leave the job to the cluster of --scheduler when it has started, and print its id. It continues without this "
+    "program, and writes its own run directory.",
 )
 @click.option(
     "--queue",
     is_flag=True,
-    help="Wait in line if there is no room on the cluster of --scheduler: first come, first served. Without it such a "
+    help="Queue the job if there is no room on the cluster of --scheduler: first come, first served. Without it such a "
     "job is refused.",
 )
 @click.option(
@@ -76,27 +77,27 @@ if TYPE_CHECKING:
     type=int,
     default=0,
     show_default=True,
-    help="Jobs of higher priority go before others in line.",
+    help="Jobs of higher priority are first in the queue.",
 )
 @click.option(
     "--profile",
     is_flag=True,
-    help="Record what each unit does in a few steps, as trace.json in the run directory, and the time of each layer.",
+    help="Record a few steps of each unit as trace.json in the run directory, and the time of each layer.",
 )
 @click.option(
     "--tensorboard",
     is_flag=True,
-    help="Write event files of TensorBoard to tensorboard/ in the run directory, as tensorboard: true in the "
-    "job does. Needs pip install 'singa-dask[tensorboard]'.",
+    help="Write TensorBoard event files to tensorboard/ in the run directory; same as tensorboard: true in the job. "
+    "Needs pip install 'singa-dask[tensorboard]'.",
 )
 @click.option(
     "--mlflow",
     metavar="URI",
-    help="Send params, metrics and files of the run to this MLflow server, as mlflow: URI in the job does. "
-    "Needs pip install 'singa-dask[mlflow]'.",
+    help="Send params, metrics and files of the run to this MLflow server; same as mlflow: URI in the job. Needs pip "
+    "install 'singa-dask[mlflow]'.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as the last line of stdout.")
-@click.option("--quiet", is_flag=True, help="Say nothing but errors.")
+@json_option
+@quiet_option
 @click.pass_context
 def run(
     ctx: click.Context,
@@ -123,8 +124,8 @@ def run(
 ) -> None:
     """Train a net as a job file says.
 
-    Exit codes: 0 done, 1 the job failed, 2 usage or job file, 3 no cluster, too small or without this package,
-    4 processes lost, 5 a loss is not finite, 128 + n stopped by signal n.
+    Exit codes: 0 done, 1 the job failed, 2 usage or job file, 3 no cluster, or one that is too small or lacks this
+    package, 4 processes lost, 5 a loss is not finite, 128 + n stopped by signal n.
     """
     from singa_dask.cli import job
     from singa_dask.jobs.cluster import cluster_of
@@ -133,7 +134,7 @@ def run(
     from singa_dask.runtime.checkpoints.lookup import find_values
 
     if resume and init_from:
-        raise click.UsageError("--resume takes all from one checkpoint, and --init-from only values. Give one of them.")
+        raise click.UsageError("--resume restores a whole checkpoint, --init-from only values. Pass one of them.")
     sets = (*sets, *sets_of_listen(listen))
     if tensorboard:
         sets = (*sets, "tensorboard=true")
@@ -142,15 +143,15 @@ def run(
     is_auto = cluster_file == AUTO
     cluster_file = None if is_auto else cluster_file
     read = job.read(job_file, sets, cluster_file)
-    if profile and read.job.profile is None:  # else the job says which steps
+    if profile and read.job.profile is None:  # else the job sets the steps
         read = job.read(job_file, (*sets, "profile=true"), cluster_file)
     if is_auto:
         read = planned(read, scheduler, scheduler_file, quiet)
     if overwrite and (resume or not run_dir):
-        raise click.UsageError("--overwrite replaces the run in --run-dir. Give that, and no --resume.")
+        raise click.UsageError("--overwrite replaces the run in --run-dir. Pass that, and no --resume.")
     elsewhere = bool(scheduler or scheduler_file)
     for option in ("--detach",) * detach + ("--queue",) * queue if not elsewhere else ():
-        message = f"{option} needs a cluster that is there without this program. Give its --scheduler, or set"
+        message = f"{option} needs a cluster that outlives this program. Pass its --scheduler, or set"
         raise click.UsageError(f"{message} DASK_SCHEDULER_ADDRESS.")
     prepared = prepare_run(
         read,
@@ -192,7 +193,7 @@ def run(
 
         result, summary = job_run.carry_out(client, directory, observers, progress.on_event, take_driver)
     tell_end(result, place.url, quiet)
-    # what is wrong with the job would end it again
+    # a mistake in the job would end it again
     if result.state != "done" and result.exit_code != ConfigError.exit_code and not quiet:
         fails_again = result.exit_code in (1, NumericError.exit_code)
         still_runs = result.exit_code in (ClusterError.exit_code, LostUnitError.exit_code) and not result.devices
@@ -203,7 +204,7 @@ def run(
 
 
 def planned(read: JobFile, scheduler: str | None, scheduler_file: str | None, quiet: bool) -> JobFile:
-    """Return a job with the fastest synchronous topology on a cluster, or on this machine; say which, and why."""
+    """Return a job with the fastest synchronous topology on a cluster, or on this machine; print which, and why."""
     from singa_dask.api import REGISTRIES
     from singa_dask.conf import loads
     from singa_dask.jobs.job import Job
@@ -218,7 +219,7 @@ def planned(read: JobFile, scheduler: str | None, scheduler_file: str | None, qu
 
 
 def sets_of_listen(listen: str | None) -> tuple[str, ...]:
-    """Return the values of ``--listen`` as those of ``--set``."""
+    """Return the values of ``--listen`` as values of ``--set``."""
     if listen is None:
         return ()
     match = re.fullmatch(r"(?:\[(.+)\]|([^:]*))(?::([^:]*))?", listen)
@@ -244,7 +245,7 @@ def tell_end(result: runtime.Result, url: str, quiet: bool) -> None:
         echo(observe.join_if_fits(end, f"see {observe.short_url(url)}"), err=True)
         run = shlex.quote(observe.short_url(url))
         show = f"look further: singa-dask show {run}"
-        # plot draws with packages of an extra
+        # plot needs packages of an extra
         can_plot = find_spec("plotille") is not None
         echo(observe.join_if_fits(show, f"singa-dask plot {run}") if can_plot else show, err=True)
 
@@ -261,7 +262,7 @@ def detach_run(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Hand a run over to a cluster; return when it has started there, and end the program when it is refused."""
+    """Leave a run to a cluster; return when it has started there, and end the program if it is refused."""
     from singa_dask.jobs.datasets.hosts import placed
 
     with Signals(), runtime.connect(scheduler, scheduler_file, patience=patience) as client:
@@ -269,7 +270,7 @@ def detach_run(
             runtime.wait_for_room(client, runtime.plan_processes(run.conf.cluster), patience)
         if (hosts := runtime.remote_hosts(client, run.run_url)) and not quiet:
             message = f"warning: the run directory {run.run_url} is a local path, and there are Dask workers "
-            message += f"on other hosts: {', '.join(hosts)}. If it is not the same disk there, give a URL by --run-dir."
+            message += f"on other hosts: {', '.join(hosts)}. If they do not share the disk, pass a URL as --run-dir."
             echo(message, err=True)
         with placed(run, client, leave=True) as run:
             answer = runtime.detach(client, run)
@@ -282,7 +283,7 @@ def detach_run(
     if not quiet:
         if answer["state"] == "queued":
             why = f": {answer['reason']}" if answer["reason"] else ""
-            echo(f"in line, place {answer['place']}{why}", err=True)
+            echo(f"queued, place {answer['place']}{why}", err=True)
         echo(f"run directory: {observe.short_url(run.run_url)}", err=True)
         echo(f"progress: singa-dask attach {run.job_id}", err=True)
         echo(f"to end it with a checkpoint: singa-dask stop {run.job_id}", err=True)
@@ -310,8 +311,8 @@ def find_rate(
 ) -> None:
     """Propose a learning rate, from a short run in which it rises.
 
-    One worker trains in this process, whatever the cluster of the job. The proposal is a quarter of the rate at which
-    the smoothed loss is least (the range test of Smith, 2017). The same job gives the same proposal.
+    One worker trains in this process, whatever the job's cluster. The proposal is a quarter of the rate with the lowest
+    smoothed loss (the range test of Smith, 2017). The same job gives the same proposal.
     """
     from singa_dask import fs
     from singa_dask.cli import job

@@ -1,4 +1,4 @@
-"""The verbs for run directories and what lies in them: ``ckpt``, ``diff``, ``plot``, ``show``."""
+"""Commands for run directories and checkpoints: ``ckpt``, ``diff``, ``plot``, ``show``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def diff(first: str, second: str, as_json: bool) -> None:
     """Show how the jobs and the results of two runs differ.
 
-    Keys of jobs are compared with every default filled in, and named as --set takes them.
+    Jobs are compared with all defaults; keys are named as for --set.
     """
     from singa_dask.observe.job_values import differences, flatten, shown_pair
     from singa_dask.observe.stored_run import StoredRun, short_names
@@ -63,8 +63,8 @@ def diff(first: str, second: str, as_json: bool) -> None:
     "-o",
     "--output",
     metavar="FILE",
-    help="A file that ends in .png, .svg, or .html for a page with the results of the runs. Without it, a window, or "
-    "a picture in the terminal where there is no display or the output is piped. Needs pip install 'singa-dask[plot]'.",
+    help="File in .png, .svg, or .html for a page with the results of the runs. By default a window, or a picture in "
+    "the terminal if there is no display or the output is piped. Needs pip install 'singa-dask[plot]'.",
 )
 @click.option(
     "--over",
@@ -72,14 +72,14 @@ def diff(first: str, second: str, as_json: bool) -> None:
     type=click.Choice(["step", "epoch", "time"]),
     default="step",
     show_default=True,
-    help="What curves are drawn over.",
+    help="Horizontal axis of the curves.",
 )
-@click.option("--terminal", is_flag=True, help="Draw in the terminal also where there is a display.")
+@click.option("--terminal", is_flag=True, help="Draw in the terminal even if there is a display.")
 def plot(runs: tuple[str, ...], output: str | None, axis: str, terminal: bool) -> None:
     """Draw the curves of runs: metrics, learning rate, speed, waits.
 
-    RUN is the directory of a run, also of one that is still running, at any URL. With several runs each has a colour
-    of its own. Of several worker groups the mean is drawn, and each group as a thin line.
+    RUN is the URL of a run directory, also of a running job. Each run has its own colour. With several worker groups
+    their mean is drawn, and each group as a thin line.
     """
     from singa_dask.observe.curves import panels_of
     from singa_dask.observe.figure import show_window
@@ -90,7 +90,7 @@ def plot(runs: tuple[str, ...], output: str | None, axis: str, terminal: bool) -
     if output and suffix not in SUFFIXES:
         raise click.UsageError(f"-o {output}: the name must end in {', '.join(SUFFIXES)}.")
     if output and terminal:
-        raise click.UsageError("-o writes a file, and --terminal draws in the terminal. Give one of them.")
+        raise click.UsageError("-o writes a file, and --terminal draws in the terminal. Pass one of them.")
     stored = [StoredRun(url) for url in dict.fromkeys(runs)]
     names = short_names(stored)
     panels = panels_of(stored, axis)
@@ -107,18 +107,18 @@ def plot(runs: tuple[str, ...], output: str | None, axis: str, terminal: bool) -
 @click.command()
 @click.argument("url", metavar="RUN")
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print its metrics as CSV, a line for each event, instead.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print only its metrics, as CSV with a line for each event.")
 def show(url: str, as_json: bool, as_csv: bool) -> None:
     """Describe a run: job, result, metrics, time, checkpoints.
 
-    RUN is the directory of a run, also of one that is still running, at any URL.
+    RUN is the URL of a run directory, also of a running job.
     """
     from singa_dask.observe.run_facts import facts_of
     from singa_dask.observe.stored_run import StoredRun
     from singa_dask.runtime.checkpoints.lookup import find_steps
 
     if as_json and as_csv:
-        raise click.UsageError("--json describes the run, and --csv prints its metrics. Give one of them.")
+        raise click.UsageError("--json describes the run, and --csv prints its metrics. Pass one of them.")
     run = StoredRun(url)
     if as_csv:
         names, rows = run.metrics_table()
@@ -160,7 +160,7 @@ def _write(output: str, suffix: str, runs: list[StoredRun], names: list[str], pa
 
 
 def _row(run: StoredRun, name: str) -> dict[str, str]:
-    """Return the row of a run in the table of results."""
+    """Return the row of a run for the table of results."""
     from singa_dask.observe.run_facts import best_metric, result_of
 
     result, best = result_of(run), best_metric(run)
@@ -179,7 +179,7 @@ MAX_DEVICES = 8
 
 def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of the description."""
-    why = ": it has no summary, so it was killed, or runs on another machine" if facts["state"] == "unknown" else ""
+    why = ": no summary; it was killed, or runs on another machine" if facts["state"] == "unknown" else ""
     yield f"{facts['id']}: {facts['state']}{why}"
     if facts.get("reason"):
         yield f"  {facts['reason']}"
@@ -257,7 +257,7 @@ def describe_topology(topology: Mapping[str, Any]) -> str:
 
 
 def _checkpoints(urls: Mapping[int, str]) -> str:
-    """Return the steps of the checkpoints, of many the first and the last ones."""
+    """Return the steps of the checkpoints; if there are many, only the first and last ones."""
     steps = [str(step) for step in sorted(urls)]
     shown = steps if len(steps) <= 8 else [*steps[:2], "...", *steps[-4:]]
     return f"steps {', '.join(shown)}" if len(steps) != 1 else f"step {steps[0]}"
@@ -275,9 +275,9 @@ def _number(value: float | None) -> str:
 def ckpt(ctx: click.Context, url: str, other: str | None, as_json: bool) -> None:
     """List and check the params of a checkpoint, or compare two.
 
-    CHECKPOINT is a run directory, a step of it, or a file or workspace of SINGA's. Of a run all checkpoints are
-    checked, and the params of the newest good one are listed. With a second checkpoint, the largest absolute difference
-    of each param.
+    CHECKPOINT is a run directory, a step of it, or a SINGA file or workspace. For a run all checkpoints are checked,
+    and the params of the newest good one are listed. With a second checkpoint the largest absolute difference of each
+    param is shown.
 
     Exit codes: 0 all is well, 1 something is damaged, missing or not finite.
     """
@@ -295,7 +295,7 @@ def ckpt(ctx: click.Context, url: str, other: str | None, as_json: bool) -> None
 
 
 def _describe(url: str) -> dict[str, Any]:
-    """Return what is in the newest good checkpoint at a URL, and what is wrong with it and the others."""
+    """Describe the newest good checkpoint at a URL, and the problems of all checkpoints there."""
     from singa_dask import fs
     from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
     from singa_dask.runtime.checkpoints.lookup import find_steps
@@ -330,7 +330,7 @@ def _describe(url: str) -> dict[str, Any]:
 
 
 def _describe_values(url: str) -> dict[str, Any]:
-    """Return what is in a file or workspace of SINGA's, which has no checksums."""
+    """Describe a SINGA file or workspace, which has no checksums."""
     from singa_dask.runtime.checkpoints.lookup import find_values, load_values
     from singa_dask.runtime.checkpoints.singa_checkpoint import parse
 
@@ -342,7 +342,7 @@ def _describe_values(url: str) -> dict[str, Any]:
 
 
 def _facts(values: np.ndarray, version: int) -> dict[str, Any]:
-    """Return shape, dtype, version, and statistics of the finite values of a param."""
+    """Describe a param: shape, dtype, version, and statistics of its finite values."""
     import numpy as np
 
     finite = values[np.isfinite(values)].astype(np.float64)
@@ -387,7 +387,7 @@ def _shape(shape: list[int]) -> str:
 
 
 def _compare(url: str, other: str) -> dict[str, Any]:
-    """Return the largest absolute difference of each param of two checkpoints, and their params that do not match."""
+    """Compare two checkpoints: largest absolute difference of each param, and params that do not match."""
     import numpy as np
 
     from singa_dask.runtime.checkpoints.lookup import find_values, load_values

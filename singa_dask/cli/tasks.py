@@ -1,4 +1,4 @@
-"""Tasks of a conversion or an inference, run here or on Dask, with progress."""
+"""Progress of the tasks of a conversion or an inference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from singa_dask.observe.event_texts import duration
 from singa_dask.shown import STDERR
 from singa_dask.shown import shown as as_shown
 
-# what becomes of the records in the steps of a conversion, or in an inference
+# step of a conversion or inference -> what progress calls it
 DONE = {
     "inference": "computed",
     "labels": "labels read",
@@ -26,9 +26,9 @@ DONE = {
     "verify": "verified",
 }
 LINE_S = 5.0
-"""Seconds from a line to the next, at least."""
+"""Least number of seconds between lines."""
 MANY_LINES = 50
-"""After so many lines a pause lasts this fraction of the time so far."""
+"""A pause between lines lasts at least this fraction of the time so far."""
 
 
 R = TypeVar("R")
@@ -40,20 +40,10 @@ def shown(
     quiet: bool = False,
     console: Console | None = None,
 ) -> Callable[[Sequence[Any]], Iterable[R]]:
-    """Return a runner of tasks that shows progress: a bar on a terminal, else a line every few seconds.
+    """Return a runner of tasks that shows progress on ``console``, by default stderr, unless ``quiet``.
 
-    Both show records done and the time left. A task has its ``step``, a key of `DONE`, its ``index`` among the tasks of
-    that, and ``n_records``.
-
-    Parameters
-    ----------
-    run : function
-    index_of : function
-        Returns the index of the task that has returned something.
-    quiet : bool
-        Show nothing.
-    console : Console, optional
-        Where to; stderr if it is not given.
+    Tasks have a ``step``, a key of `DONE`, an ``index`` among the tasks of the step, and ``n_records``. ``index_of``
+    returns the index of the task that has returned a result.
     """
     if quiet:
         return run
@@ -75,7 +65,7 @@ def shown(
 
 @contextlib.contextmanager
 def reported(text: str, total: int, quiet: bool = False) -> Iterator[None]:
-    """Show how many of ``total`` records are done, from what this thread reports."""
+    """Show how many of ``total`` records are done, as this thread reports them."""
     if quiet:
         yield
         return
@@ -84,7 +74,7 @@ def reported(text: str, total: int, quiet: bool = False) -> Iterator[None]:
 
 
 class RecordCounter:
-    """Shows how many of ``total`` records are done, a context: on a terminal by a bar, else by a line now and then."""
+    """Context manager that shows how many of ``total`` records are done: a bar on a terminal, else occasional lines."""
 
     def __init__(self, text: str, total: int, console: Console | None = None) -> None:
         self._text, self._total, self._console = text, total, console or Console(file=STDERR, highlight=False)
@@ -103,7 +93,7 @@ class RecordCounter:
             return
         now = time.monotonic()
         took = now - self._start
-        # rarer the longer it takes
+        # less often the longer it takes
         if not n or now - self._last < max(LINE_S, took / MANY_LINES):
             return
         self._last = now

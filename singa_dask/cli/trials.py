@@ -1,4 +1,4 @@
-"""The runs of a comparison: a job under one topology with one seed each, how each is run, and what they come to."""
+"""The runs of ``compare``, one for each topology and seed, and their results."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ RESULT = "compare.json"
 BUILT_IN = ("single", "sandblaster", "allreduce", "downpour", "hogwild", "hybrid")
 COUNTED_IN_STEPS = ("train_steps", "disp_freq", "test_freq", "validate_freq", "checkpoint_freq")
 N_SHOWN = 50
-"""Points of the curves of training, if the job shows none."""
+"""Points of a training curve, if the job sets no disp_freq."""
 
 
 class Ends(NamedTuple):
-    """When a run ends before its last step: at a target, or after a time of training."""
+    """Conditions that end a run before its last step: a target, or a training time."""
 
     target: Target | None
     seconds: float | None
@@ -63,14 +63,14 @@ class Ends(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """One run: its seed, its run directory, and the job, checked."""
+    """A run: its seed, run directory and checked job."""
 
     seed: int
     url: str
     prepared: Prepared
 
     def what(self, ends: Ends) -> dict[str, str]:
-        """Return what makes a run the one of this comparison."""
+        """Return the identity of a run in this comparison."""
         return {"given": self.prepared.job_file.given(), "ends": str(ends)}
 
 
@@ -80,11 +80,8 @@ class Topology:
 
     Attributes
     ----------
-    name : str
-    trials : list of Trial
-    layout : Layout or None
     batch : int
-        Samples of one step of a worker group.
+        Samples in a step of a worker group.
     reason : str
         Why there are no trials.
     """
@@ -100,14 +97,12 @@ class Topology:
 
 
 def cluster_files(named: Sequence[str]) -> list[str]:
-    """Return the cluster files, or names of built-in ones, each with a name of its own.
+    """Return the cluster files, or names of built-in clusters; by default all built-in ones.
 
     Raises
     ------
     UsageError
         Two have the same name, or there is no such file.
-    ConfigError
-        There is neither a file nor a built-in cluster of a name.
     """
     files = list(named or BUILT_IN)
     for file in files:
@@ -115,18 +110,12 @@ def cluster_files(named: Sequence[str]) -> list[str]:
             raise click.UsageError(f"--clusters {file}: no such file. Write JOB.yaml first, then --clusters.")
     twice = [name for name, n in Counter(Path(file).stem for file in files).items() if n > 1]
     if twice:
-        raise click.UsageError(f"--clusters: two topologies are called {twice[0]!r}. Give each file a name of its own.")
+        raise click.UsageError(f"--clusters: two topologies are called {twice[0]!r}. Give each file a different name.")
     return files
 
 
 def read_target(text: str, conf: JobConf) -> Target:
-    """Read ``--until``.
-
-    Raises
-    ------
-    UsageError
-        It cannot be read, or the job never measures it.
-    """
+    """Parse ``--until``; raises a UsageError if it cannot be parsed, or the job never measures it."""
     metric, _, number = text.partition("=")
     phases = {phase: all(getattr(conf, key) != 0 for key in FREQUENCIES[phase]) for phase in ("test", "validation")}
     phases["train"] = True
@@ -151,7 +140,7 @@ def read_target(text: str, conf: JobConf) -> Target:
 def choose_cluster(
     topologies: Sequence[Topology], scheduler: str | None, scheduler_file: str | None, patience: Patience
 ) -> Iterator[tuple[Client, str]]:
-    """Use the named cluster, or start one that has room for the largest topology; describe it, too."""
+    """Provide the named cluster, or one for the largest topology, with its description."""
     with contextlib.ExitStack() as stack:
         if scheduler or scheduler_file:
             client = stack.enter_context(find_cluster(scheduler, scheduler_file, patience))
@@ -169,9 +158,9 @@ def choose_cluster(
 
 
 def last_cluster(run_dir: str) -> str:
-    """Return what the last comparison in a directory says of its cluster."""
+    """Return the description of the cluster of the last comparison in a directory."""
     file = fs.join(run_dir, RESULT)
-    return str(json.loads(fs.read_bytes(file))["cluster"]) if fs.exists(file) else "a cluster that is not known"
+    return str(json.loads(fs.read_bytes(file))["cluster"]) if fs.exists(file) else "an unknown cluster"
 
 
 # -- the runs ------------------------------------------------------------------------------------------
@@ -180,7 +169,7 @@ def last_cluster(run_dir: str) -> str:
 def plan_topology(
     file: str, job_file: str, sets: Sequence[str], n_seeds: int, run_dir: str, elsewhere: bool
 ) -> Topology:
-    """Read and check the job under one topology; what is wrong with both together is the reason of the topology."""
+    """Read and check the job under a topology; an error becomes the ``reason`` of the topology."""
     topology = Topology(PurePosixPath(file).stem)
     try:
         read = job.read(job_file, sets, file)
@@ -200,17 +189,14 @@ def plan_topology(
 
 
 def _n_steps(read: JobFile) -> int:
-    """Return the steps that one worker group would do alone."""
+    """Return the steps that one worker group alone would run."""
     if read.job.epochs is None:
         return read.job.train_steps
     return count_steps(read, build_nets(read.job)).job.train_steps * read.job.cluster.nworker_groups
 
 
 def _as_many_samples(conf: JobConf, n_steps: int) -> Iterator[str]:
-    """Yield the changes by which worker groups train together on as many samples as one would alone.
-
-    An epoch is as many for any number of groups.
-    """
+    """Yield changes by which all worker groups together train on as many samples as one group alone."""
     if conf.disp_freq == 0:
         conf = conf.model_copy(update={"disp_freq": max(n_steps // N_SHOWN, 1)})
     for key in COUNTED_IN_STEPS:
@@ -219,13 +205,7 @@ def _as_many_samples(conf: JobConf, n_steps: int) -> Iterator[str]:
 
 
 def is_done(trial: Trial, ends: Ends) -> bool:
-    """Return whether a run was done before.
-
-    Raises
-    ------
-    ConfigError
-        It was another one.
-    """
+    """Return whether a run is done already; raises a ConfigError if it belongs to another comparison."""
     if read_summary(trial.url).get("state") != "done":
         return False
     command = first_command(trial.url)
@@ -242,39 +222,27 @@ class UnmeasuredError(ConfigError):
 
 
 class Stops:
-    """Passes signals on to the run that goes on, and remembers the first one.
-
-    Attributes
-    ----------
-    signal_name : str
-        Empty if there was none.
-    """
+    """Passes signals to the current run, and keeps ``signal_name``, the first one, empty if there was none."""
 
     def __init__(self) -> None:
         self.signal_name = ""
         self._driver: Driver | None = None
 
     def stop(self, signal_name: str) -> None:
-        """End the comparison; if called again, end its run at once. Safe in a signal handler."""
+        """End the comparison; at a second call end its run at once. Safe in a signal handler."""
         self.signal_name = self.signal_name or signal_name
         if self._driver is not None:
             self._driver.stop(signal_name)
 
     def follow(self, driver: Driver) -> None:
-        """Pass signals on to a driver from now on."""
+        """Pass signals to a driver from now on."""
         self._driver = driver
         if self.signal_name:
             driver.stop(self.signal_name)
 
 
 class _Watch:
-    """Ends one run when it has reached its target or its time is over.
-
-    Attributes
-    ----------
-    reason : str
-        Why it has ended the run; empty if it has not.
-    """
+    """Ends a run when it reaches its target or time limit; ``reason`` is why, empty if it did not end it."""
 
     def __init__(self, ends: Ends) -> None:
         self.reason = ""
@@ -284,7 +252,7 @@ class _Watch:
         self._timer: threading.Timer | None = None
 
     def on_event(self, event: dict[str, Any]) -> None:
-        """Look at the metrics of the first worker group; begin to measure the time."""
+        """Check the metrics of the first worker group; start the timer at the first event."""
         if event["event"] not in ("metrics", "steps"):
             return
         if self._timer is None and self._ends.seconds is not None:
@@ -314,7 +282,7 @@ class _Watch:
 
 
 class _Bars(BarProgress):
-    """Bars of the worker groups of one run, which vanish when it ends."""
+    """Progress bars of a run's worker groups, removed at its end."""
 
     def __init__(self, console: Console, conf: JobConf) -> None:
         super().__init__(console, conf.cluster.nworker_groups, conf.train_steps)
@@ -328,12 +296,12 @@ class _Bars(BarProgress):
 def run_trial(
     trial: Trial, client: Client, ends: Ends, stops: Stops, arguments: Sequence[str], console: Console
 ) -> None:
-    """Run a trial to its end, and write its run directory; on a terminal with bars meanwhile.
+    """Run a trial, and write its run directory, with progress bars on a terminal.
 
     Raises
     ------
     SingaError
-        The job does not fit the cluster, a dataset is not there, or the job could not be started.
+        The job does not fit the cluster, a dataset is missing, or the job could not be started.
     """
     run, conf = trial.prepared.job_run(arguments), trial.prepared.job_file.job
     recording = {**run.recording, "command": {**run.recording["command"], **trial.what(ends)}}
@@ -349,7 +317,7 @@ def run_trial(
         stops.follow(driver)
 
     def judge(result: Result) -> Result:
-        """Call a run that has reached its target, or used its time, done."""
+        """Count a run that has reached its target or time limit as done."""
         if watch.reason and result.state == "stopped" and not stops.signal_name:
             return replace(result, state="done", exit_code=0, reason=watch.reason)
         return result
@@ -372,10 +340,10 @@ def run_all(
     arguments: Sequence[str],
     console: Console,
 ) -> dict[str, str]:
-    """Run what is missing; return, by run directory, why a run has no result."""
+    """Run the missing trials; return, by run directory, why a run has no result."""
     reasons: dict[str, str] = {}
     unfit: dict[str, str] = {}
-    # seed by seed: what else the machine does meanwhile meets all topologies
+    # seed by seed, so that other load on the machine affects all topologies alike
     trials = [(trial.seed, i, topology, trial) for i, topology in enumerate(topologies) for trial in topology.trials]
     ordered = [each[2:] for each in sorted(trials, key=lambda each: each[:2]) if each[3].url in missing]
     for number, (topology, trial) in enumerate(ordered, 1):
@@ -385,7 +353,7 @@ def run_all(
         what = f"{number} of {len(ordered)}: {topology.name}, seed {trial.seed} ..."
         console.print(what, end="\n" if console.is_interactive else " ", markup=False, soft_wrap=True)
         try:
-            # before datasets are written for it, too
+            # before datasets are written for it
             if (patience.seconds or readers(trial.prepared.job_file.job)) and topology.layout is not None:
                 wait_for_room(client, topology.layout, patience)
             run_trial(trial, client, ends, stops, arguments, console)
@@ -401,7 +369,7 @@ def run_all(
 
 
 def outcome(topology: Topology, trial: Trial, ends: Ends, reason: str) -> str:
-    """Describe in a line how a run has ended."""
+    """Describe how a run has ended, in a line."""
     if reason:
         return reason.partition(". ")[0]  # all of it is shown at the end
     run = measure(trial.url, topology.batch, ends.target)
@@ -412,7 +380,7 @@ def outcome(topology: Topology, trial: Trial, ends: Ends, reason: str) -> str:
     return f"{run['seconds']:.1f} s, {', '.join(metrics[:2])}{missed}"
 
 
-# -- what it comes to ----------------------------------------------------------------------------------
+# -- results ----------------------------------------------------------------------------------
 
 
 def describe(
@@ -423,7 +391,7 @@ def describe(
     where: str,
     run_dir: str,
 ) -> dict[str, Any]:
-    """Return the whole comparison, for the report and ``compare.json``."""
+    """Return the comparison for the report and ``compare.json``."""
     target = ends.target
     seeds = sorted({trial.seed for each in topologies for trial in each.trials})
     return {
@@ -462,7 +430,7 @@ def _describe_topology(topology: Topology, ends: Ends, reasons: dict[str, str], 
 
 
 def table_lines(comparison: Mapping[str, Any], width: int) -> Iterator[str]:
-    """Yield a table of the medians, with as many columns as fit, and why runs are missing."""
+    """Yield a table of the medians, with as many columns as fit, and the reasons of missing runs."""
     cells = rows(comparison)
     columns = [
         TextColumn(title, [row[title].partition(" (")[0] for row in cells], rank, right=rank > 0)

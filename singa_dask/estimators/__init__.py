@@ -1,10 +1,10 @@
-"""Estimators with the contract of scikit-learn: nets that are fitted to arrays.
+"""Estimators with the interface of scikit-learn: nets that are fitted to arrays.
 
-Names are imported on first use, as scikit-learn (extra ``sklearn``) is needed for them.
+Names are imported on first use, as they need scikit-learn (extra ``sklearn``).
 
-`estimator`: the estimators. `arguments`: their parameters, and jobs made of these. `local_fit`: fits in this process.
-`fit_records`: features and targets, checked. `fit_facts`: what is learned of these. `sparse`: sparse matrices.
-`categories`: columns of names. `not_numbers`: errors that name texts and dates among numbers.
+`estimator` has the estimators, `arguments` their parameters and the jobs made from them. `fit_records` checks features
+and targets, `fit_facts` computes their statistics, and `local_fit` fits in this process. `sparse` handles sparse
+matrices, `categories` columns of texts, and `not_numbers` errors about texts and dates among numbers.
 """
 
 from __future__ import annotations

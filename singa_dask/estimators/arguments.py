@@ -1,4 +1,4 @@
-"""Parameters of estimators, and the jobs that these make."""
+"""Parameters of estimators, and the jobs made from them."""
 
 from __future__ import annotations
 
@@ -36,55 +36,52 @@ PARAMETERS = """
     activation : {"identity", "logistic", "tanh", "relu"}
         Activation of its hidden layers.
     job : Job or path, optional
-        Job, or job file, to train in place of the default one. Its input layers read X and y, whatever their ``path``.
-        X is given to it as it is: scaling is the job's, e.g. by ``std_value`` or a BatchNorm layer. It is not tested
-        while it trains.
+        Job, or job file, to train instead of the default one. Its input layers read X and y, whatever their ``path``.
+        X is not scaled: the job does that, e.g. by ``std_value`` or a BatchNorm layer. No tests run during training.
     solver : {"adam", "sgd"}, optional
         Adam, or SGD with Nesterov's momentum. Default: Adam, or the updater of the job.
     momentum : float
         Of the solver ``"sgd"``.
     updater : str or mapping, optional
-        Type of the updater, or its block of a job file with all that there is, in place of ``solver``: other rates of
-        decay than Adam's 0.9 and 0.999, or a learning rate that changes.
+        Type of the updater, or its block as in a job file, instead of ``solver``; e.g. for other decay rates than
+        Adam's 0.9 and 0.999, or for a learning rate schedule.
     learning_rate_init : float, optional
         ``base_lr`` of the learning rate. Default: 0.001, or the job's.
     alpha : float, optional
         L2 penalty of weights, not of biases, divided by the records of a batch. Default: 0. Not with a ``job``.
     weight_decay : float, optional
-        Of the updater, in place of ``alpha``: of biases too, and not divided. Default: 0, or the job's.
+        Weight decay of the updater, instead of ``alpha``: also of biases, and not divided. Default: 0, or the job's.
     batch_size : int, optional
-        Records of a step, of all workers of a group together. Default: 200, or all if there are fewer; or the job's.
+        Records in a step, over all workers of a group. Default: 200, or all if there are fewer; or the job's.
     max_iter : int, optional
         Largest number of epochs, of ``ceil(n / batch_size)`` steps. Default: 200, or the ``train_steps`` of the job.
     tol, n_iter_no_change : float, int
-        The fit ends once more than ``n_iter_no_change`` epochs in a row were not better than the best one by ``tol``:
-        by the mean loss of training, or by the score of ``early_stopping``. With ``job``, ``cluster``, ``client``,
-        ``run_dir`` or ``init_from`` only by that score: without it the fit takes all epochs, and refuses other values
-        than the defaults that could end it earlier.
+        The fit ends after more than ``n_iter_no_change`` epochs in a row that did not improve on the best one by
+        ``tol``: by the mean training loss, or by the score of ``early_stopping``. With ``job``, ``cluster``,
+        ``client``, ``run_dir`` or ``init_from`` only that score ends a fit; without it both must have their defaults.
     early_stopping : bool
-        Hold out ``validation_fraction`` of the records, and keep the values of the epoch with the best score of these:
-        accuracy, or R2. In memory each class has the same share of them; of Dask all records are drawn alike. Workers
-        compute the score of data of Dask, and of a ``job``, ``cluster``, ``client``, ``run_dir`` or ``init_from``:
-        in one group, without ``sample_weight``, of one class a record.
+        Hold out ``validation_fraction`` of the records, and keep the values of the epoch with their best score:
+        accuracy, or R2. In memory the split is stratified by class; of Dask all records are drawn alike. With Dask
+        data, ``job``, ``cluster``, ``client``, ``run_dir`` or ``init_from`` workers compute the score, which needs one
+        worker group, no ``sample_weight`` and one class a record.
     validation_fraction : float
     handle_unknown : {"error", "ignore"}
-        What `predict` does with categories that the fit has not seen: ignored, a record has none of the known ones.
+        Whether `predict` refuses unknown categories or encodes them as zeros.
     n_jobs : int, optional
-        Threads of a worker. Default: all of its share of the cores.
+        Threads of a worker. Default: its share of the cores.
     random_state : int, RandomState or None
-        Where the seed of the job comes from. Default: another one in each fit, or the job's.
+        Source of the job's seed. Default: a new seed in each fit, or the job's.
     warm_start : bool
-        Let `fit` start from the fitted values, if there are any, as `partial_fit` does.
+        Start `fit` from the fitted values, if there are any, as `partial_fit` does.
     init_from : str or sequence of str
-        Runs or checkpoints to start with the values of; fitted values go before them.
+        Runs or checkpoints with initial values; fitted values take precedence.
     cluster : str, path or mapping, optional
         Topology: a name such as ``"allreduce"``, a file, or a block of a job file. Default: one worker, or the job's.
     client : distributed.Client or str, optional
-        Cluster to train and compute collections of Dask on, or the address of its scheduler; give the address to clone
-        or pickle the estimator. Default: this process, or processes that are started for one fit, and collections of
-        Dask are computed as Dask is configured.
+        Cluster to train and compute Dask collections on, or the address of its scheduler; pass the address to clone or
+        pickle the estimator. Default: this process or processes started for a fit, and Dask as it is configured.
     run_dir : str, optional
-        URL to keep the run at, another one for each fit. Default: a temporary directory that is deleted after the fit.
+        URL for the run, a different one for each fit. Default: a temporary directory, deleted after the fit.
     verbose : bool
         Show progress on stderr.
 
@@ -94,18 +91,18 @@ PARAMETERS = """
     feature_names_in_ : (n_features_in_,) ndarray of str
         If the columns of X have names.
     n_iter_ : int
-        Epochs, begun ones counted, of all fits that the values come from.
+        Epochs, including started ones, of all fits that led to the values.
     loss_curve_ : list of float
-        Mean loss of training: of the first step of a fit, then of the steps since, once an epoch.
+        Mean training loss: of the first step of a fit, then of the steps since, once an epoch.
     best_loss_ : float
-        Smallest mean loss of an epoch of the last fit, with the L2 penalty; None with ``early_stopping``.
+        Smallest mean loss of an epoch in the last fit, with the L2 penalty; None with ``early_stopping``.
     validation_scores_, best_validation_score_ : list of float, float
-        Of each epoch of the last fit with ``early_stopping``, and the best one; else None.
+        Score of each epoch of the last fit with ``early_stopping``, and the best score; else None.
 """
 
 
 def documented(cls: C) -> C:
-    """Add what the estimators share to the docstring of one, and to the signature of its own ``__init__``."""
+    """Add the shared parameters to an estimator's docstring, and to the signature of its ``__init__``."""
     cls.__doc__ = f"{cls.__doc__}{PARAMETERS}"
     if "__init__" in vars(cls):
         typed: Any = cls
@@ -123,11 +120,11 @@ MEANT = {
     "patience": "n_iter_no_change",
     "seed": "random_state",
 }
-"""Names of other packages, and what they are called here."""
+"""Names in other packages -> ours."""
 
 
 def _name_unknown(cls: Any) -> None:
-    """Have the ``__init__`` of a class suggest what an unknown argument may mean."""
+    """Make the ``__init__`` of a class suggest a name for an unknown argument."""
     make, known = cls.__init__, [name for name in signature(cls).parameters if name != "self"]
 
     @wraps(make)
@@ -141,12 +138,12 @@ def _name_unknown(cls: Any) -> None:
 
 
 def is_distributed(estimator: Any) -> bool:
-    """Return whether workers and servers train it, and not this thread."""
+    """Return whether workers and servers train an estimator, not this thread."""
     return any(getattr(estimator, name) for name in ("job", "cluster", "client", "run_dir", "init_from"))
 
 
 def check_parameters(estimator: Any, max_iter: int | None, partial: bool) -> None:
-    """Check parameters that no job checks; ConfigError if one is wrong or excludes others."""
+    """Raise a ConfigError for parameters that no job checks, if one is wrong or excludes others."""
     counts = {name: getattr(estimator, name) for name in ("batch_size", "n_jobs", "n_iter_no_change")}
     for name, value in {**counts, "max_iter": max_iter}.items():
         if value is not None and (isinstance(value, str) or value < 1) and not (name == "n_jobs" and value == -1):
@@ -158,8 +155,8 @@ def check_parameters(estimator: Any, max_iter: int | None, partial: bool) -> Non
     solver = estimator.solver
     if solver == "lbfgs":
         raise ConfigError(
-            "solver: 'lbfgs' is none of these nets. Expected 'adam' or 'sgd'; for few records take smaller batches or "
-            "more epochs, or MLPClassifier and MLPRegressor of scikit-learn."
+            "solver='lbfgs' is not supported. Expected 'adam' or 'sgd'. For few records use smaller batches or more "
+            "epochs, or scikit-learn's MLPClassifier and MLPRegressor."
         )
     if solver is not None and solver not in SOLVERS:
         raise ConfigError(f"solver: unknown {solver!r}. {suggest(str(solver), SOLVERS)}")
@@ -172,8 +169,8 @@ def check_parameters(estimator: Any, max_iter: int | None, partial: bool) -> Non
     if is_distributed(estimator) and not estimator.early_stopping and estimator.n_iter_no_change < epochs:
         if (estimator.tol, estimator.n_iter_no_change) != (TOL, PATIENCE):
             raise ConfigError(
-                "tol, n_iter_no_change: with job, cluster, client, run_dir and init_from no fit ends by its loss. "
-                f"Expected early_stopping=True, or the defaults, {TOL} and {PATIENCE}, with which it takes all epochs."
+                "tol, n_iter_no_change: with job, cluster, client, run_dir or init_from the loss does not end a fit. "
+                f"Expected early_stopping=True, or the defaults, {TOL} and {PATIENCE}, to train all epochs."
             )
     if estimator.early_stopping and not 0 < estimator.validation_fraction < 1:
         raise ConfigError(f"validation_fraction: {estimator.validation_fraction}. Expected a number between 0 and 1.")
@@ -182,7 +179,7 @@ def check_parameters(estimator: Any, max_iter: int | None, partial: bool) -> Non
 ACTIVATIONS = {"identity": "", "logistic": "Sigmoid", "tanh": "Tanh", "relu": "ReLU"}
 """Names of scikit-learn -> types of layers."""
 SMALL = 1 << 24
-"""Products in the forward pass of a batch, below which NumPy is faster: a call of oneDNN costs more than it saves."""
+"""Multiplications in a forward pass below which NumPy is faster than oneDNN."""
 DATA, HELD_OUT = "train", "held_out"
 """Names of the records among the data of the job."""
 
@@ -198,22 +195,8 @@ def default_job(
 ) -> Job:
     """Return the job of a multi-layer perceptron with the parameters of an estimator.
 
-    Parameters
-    ----------
-    estimator : SingaEstimator
-    shape : (int, int)
-        Records and features.
-    n_outputs, max_iter, seed : int
-        ``max_iter`` is a number of epochs. None is the default.
-    loss : str
-        Type of the loss layer.
-    is_weighted : bool
-        Whether the loss reads weights of records.
-
-    Raises
-    ------
-    ConfigError
-        A parameter is wrong.
+    ``shape`` is (records, features), ``loss`` the type of the loss layer, ``max_iter`` a number of epochs. Raises a
+    ConfigError if a parameter is wrong.
     """
     activation, alpha, sizes = estimator.activation, estimator.alpha, estimator.hidden_layer_sizes
     if activation not in ACTIVATIONS:
@@ -242,7 +225,7 @@ def default_job(
     n_losses = n_outputs if loss == "SigmoidCrossEntropyLoss" else 1
     weight_decay = estimator.weight_decay if alpha is None else alpha / batch_size / n_losses
     adam = {"type": "Adam", "learning_rate": {"type": "Fixed", "base_lr": 0.001}}
-    # built once, as that takes longer than an epoch of a small net
+    # build once: it takes longer than an epoch of a small net
     job = Job(
         Net(layers),
         name="regressor" if loss == "EuclideanLoss" else "classifier",
@@ -255,7 +238,7 @@ def default_job(
 
 
 def _group_size(cluster: str | os.PathLike[str] | Mapping[str, Any] | None) -> int:
-    """Return how many workers share a batch."""
+    """Return the number of workers that share a batch."""
     if cluster is None:
         return 1
     changes, name = ({"cluster": cluster}, None) if isinstance(cluster, Mapping) else ({}, cluster)
@@ -263,22 +246,22 @@ def _group_size(cluster: str | os.PathLike[str] | Mapping[str, Any] | None) -> i
 
 
 def _size(sizes: Sequence[Any]) -> int:
-    """Return the number of weights; 0 if a size is none."""
+    """Return the number of weights; 0 if a size is not an integer."""
     known = all(isinstance(size, int | np.integer) for size in sizes)
     return sum(n_in * n_out for n_in, n_out in pairwise(sizes)) if known else 0
 
 
 def given_job(estimator: Any, n: int, max_iter: int | None, seed: int | None) -> Job:
-    """Return the user's job with all input layers reading the ``n`` records of the estimator; see `default_job`."""
+    """Return the user's job, whose input layers read the ``n`` records of the estimator; see `default_job`."""
     job = as_job(estimator.job)
     names = _stores(job)
     if not names or not job.conf.trains:
         raise ConfigError(f"job {job.name!r}: expected a job to train, with an input layer that has a store_conf.")
-    # there are no records but those to train with
+    # there are only training records
     changes: dict[str, Any] = {"test_freq": 0, "validate_freq": 0}
     types = {each.name: each.type for each in job.conf.neuralnet.layer}
     for name in names:
-        if types[name] == "CSVInput":  # the data are no file, and have no columns of such names
+        if types[name] == "CSVInput":  # the records are arrays
             changes[f"neuralnet.layer[{name}].type"] = "RecordInput"
         changes |= {f"neuralnet.layer[{name}].store_conf.{key}": [] for key in ("features", "label", "target")}
         changes[f"neuralnet.layer[{name}].store_conf.path"] = f"dask://{DATA}"
@@ -296,16 +279,16 @@ def given_job(estimator: Any, n: int, max_iter: int | None, seed: int | None) ->
 
 
 def tested_job(job: Job, estimator: Any, loss: str, is_weighted: bool) -> Job:
-    """Return a job that ends by the score of records held out after each epoch, as `Stopping` does; see `default_job`.
+    """Return a job that tests the held-out records after each epoch, and stops like `Stopping`.
 
-    Input layers of its test net read these. Its run keeps the newest checkpoint, and the one with the best score.
+    Its run keeps the newest checkpoint, and the one with the best score.
     """
     metric = {"SoftmaxLoss": "top_1_accuracy", "EuclideanLoss": "r2"}.get(loss, "")
     # several groups change values between a test and its checkpoint
     reasons = {"several labels": not metric, "sample_weight": is_weighted}
     reasons["several worker groups"] = job.conf.cluster.nworker_groups > 1
     if wrong := [reason for reason, holds in reasons.items() if holds]:
-        raise ConfigError(f"early_stopping: workers compute no score with {wrong[0]}. Leave one of the two out.")
+        raise ConfigError(f"early_stopping: workers cannot compute a score with {wrong[0]}. Leave one of the two out.")
     layers: list[dict[str, Any]] = []
     for each in job.conf.neuralnet.layer:
         block = each.model_dump(exclude_unset=True)
@@ -324,19 +307,19 @@ def tested_job(job: Job, estimator: Any, loss: str, is_weighted: bool) -> Job:
 
 
 def record_shape(job: Job, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of a record for a job: that of its first input layer, if flat records have as many values."""
+    """Return the shape of a record for a job: its first input layer's, if flat records have as many values."""
     (first, *_) = (stored_shape(store) for store in _stores(job).values())
     return first if len(shape) == 1 and math.prod(first) == shape[0] else shape
 
 
 def _stores(job: Job) -> dict[str, StoreConf]:
-    """Return what the input layers of a job read, by their names."""
+    """Return the store blocks of a job's input layers by name."""
     layers = [each for each in job.conf.neuralnet.layer if issubclass(LAYERS.find(each.type), StoreInput)]
     return {each.name: each.block(StoreConf) for each in layers}
 
 
 def _updater(estimator: Any, block: Mapping[str, Any], weight_decay: float | None) -> dict[str, Any]:
-    """Return the block of an updater with the parameters of an estimator."""
+    """Return an updater block with the parameters of an estimator."""
     changed, chosen = dict(block), estimator.updater or ("Adam" if estimator.solver else None)
     if estimator.solver == "sgd":
         chosen = {"type": "Nesterov", "momentum": estimator.momentum}
@@ -348,7 +331,7 @@ def _updater(estimator: Any, block: Mapping[str, Any], weight_decay: float | Non
 
 
 def _changes(estimator: Any, n: int, batch_size: int, max_iter: int | None, seed: int | None) -> dict[str, Any]:
-    """Return the other keys of a job that differ, so that it tells its loss once an epoch."""
+    """Return the other changes of a job, which reports its loss once an epoch."""
     epoch = math.ceil(n / batch_size)
     changes = {
         "disp_freq": epoch,

@@ -1,4 +1,4 @@
-"""Columns of texts and categories in frames of pandas and Dask: a number for each category, 1 where a record has it."""
+"""One-hot encode columns of texts and categories in pandas and Dask frames."""
 
 from __future__ import annotations
 
@@ -21,23 +21,20 @@ from singa_dask.jobs.datasets.lazy_parts import map_parts, parts_of
 from singa_dask.registry import suggest
 
 UNKNOWN = ("error", "ignore")
-# texts such as 22.1%, $1,200 or (5.00); so many different ones are hardly names
+# texts such as 22.1%, $1,200 or (5.00); more different ones than MANY_NUMBERS are hardly names
 NUMBER = re.compile(r"[-+(]?\W{0,3}\d[\d.,'\s]*\W{0,3}")
 MANY_NUMBERS = 20
 
 
 def categories_of(x: Any, handle_unknown: str) -> Categories | None:
-    """Return the categories of a frame of pandas; None if it has none, or is no frame."""
+    """Return the categories of a pandas frame; None if it has none, or is no frame."""
     columns = category_columns(x)
     return Categories([values_of(x, columns)], handle_unknown) if columns else None
 
 
 def categories_of_parts(x: Any, meta: Any, estimator: Any) -> Categories | None:
-    """Return the categories of a frame of Dask, if it has any, from a pass over such columns.
-
-    ``meta`` is the frame without records.
-    """
-    # whether objects are texts is known of their values alone
+    """Return the categories of a Dask frame with this ``meta``, if it has any, from a pass over such columns."""
+    # only the values tell whether objects are texts
     objects = [name for name, dtype in meta.dtypes.items() if dtype == "object"] if hasattr(meta, "iloc") else []
     columns = [*dict.fromkeys([*category_columns(meta), *objects])]
     if not columns:
@@ -50,7 +47,7 @@ def categories_of_parts(x: Any, meta: Any, estimator: Any) -> Categories | None:
 
 
 def category_columns(x: Any) -> list[str]:
-    """Return the columns of a frame of pandas, or of the meta of one of Dask, that have texts or categories."""
+    """Return the columns of a pandas frame, or of a Dask meta frame, that have texts or categories."""
     if not hasattr(x, "iloc") or getattr(x, "ndim", 0) != 2 or not x.columns.is_unique:
         return []
     return [name for name, dtype in x.dtypes.items() if _is_category(str(dtype), x[name])]
@@ -64,7 +61,7 @@ def _is_category(dtype: str, column: Any) -> bool:
 
 
 class Values(NamedTuple):
-    """The different values of a column, whether one is missing, and of how many texts they are, 0 of categories."""
+    """The distinct values of a column, whether values are missing, and the number of texts (0 for categories)."""
 
     values: list[Any]
     has_missing: bool
@@ -72,7 +69,7 @@ class Values(NamedTuple):
 
 
 def values_of(frame: Any, columns: Sequence[str]) -> dict[str, Values]:
-    """Return the values of columns of pandas; those of the type category have the values of the type."""
+    """Return the distinct values of pandas columns; for the type category, the values of the type."""
     found = {}
     for name in columns:
         column = frame[name]
@@ -83,34 +80,23 @@ def values_of(frame: Any, columns: Sequence[str]) -> dict[str, Values]:
 
 
 def refuse_missing(x: Any, categories: Collection[str]) -> None:
-    """Raise a ValueError that names the columns of a frame of pandas in which numbers are missing."""
+    """Raise a ValueError that names the columns of a pandas frame with missing numbers."""
     if not hasattr(x, "iloc") or getattr(x, "ndim", 0) != 2 or not x.columns.is_unique:
         return
     counts = {name: int(n) for name, n in x.isna().sum().items() if n and name not in categories}
     if counts:
         named = listed([f"{name!r} ({n} of {len(x)})" for name, n in counts.items()])
         raise ValueError(
-            f"Input X contains NaN in the columns {named}. Expected finite numbers: fill them in, e.g. by "
+            f"Input X contains NaN in the columns {named}. Expected finite numbers. Fill them in, e.g. by "
             "X.fillna(X.mean()), or leave these records out of X and y."
         )
 
 
 class Categories:
-    """One-hot codes of some columns of frames like one.
+    """One-hot encoder of some columns of frames, from `values_of` the partitions of one.
 
-    A missing value is a category of its own, if there is any. What is no category is refused, or if ``handle_unknown``
-    is ``"ignore"`` all its codes are 0.
-
-    Parameters
-    ----------
-    found : sequence of mapping
-        `values_of` each partition.
-    handle_unknown : str
-
-    Attributes
-    ----------
-    columns : list of str
-        Names of the columns.
+    Missing values are a category of their own. Unknown categories are errors, or all zeros if ``handle_unknown`` is
+    ``"ignore"``. ``columns`` are the names of the columns.
     """
 
     def __init__(self, found: Sequence[Mapping[str, Values]], handle_unknown: str) -> None:
@@ -142,7 +128,7 @@ class Categories:
         return np.array([*sorted(values), *([None] if any(each.has_missing for each in found) else [])], object)
 
     def encode(self, frame: Any) -> Array:
-        """Return the numbers of a frame, (n, codes and other columns) float: the codes come first."""
+        """Return a frame as numbers, (n, codes and other columns) float64, codes first."""
         columns = []
         for name, known in self._known.items():
             values: Any = np.where(frame[name].isna(), None, frame[name].to_numpy(object))
@@ -153,7 +139,7 @@ class Categories:
             if unknown and self._refuses:
                 raise ValueError(
                     f"column {name!r} of X has unknown categories: {listed(unknown)}. Known: "
-                    f"{listed(list(map(str, known)))}. Set handle_unknown='ignore' to take them for none of these."
+                    f"{listed(list(map(str, known)))}. Set handle_unknown='ignore' to encode them as zeros."
                 )
             columns += [values == category for category in known]
         others = frame.drop(columns=list(self._known))

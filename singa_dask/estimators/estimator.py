@@ -1,4 +1,4 @@
-"""SingaClassifier and SingaRegressor: nets that are fitted to arrays, with the contract of scikit-learn."""
+"""SingaClassifier and SingaRegressor: nets with the interface of scikit-learn."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         run_dir: str | None = None,
         verbose: bool = False,
     ) -> None:
-        # scikit-learn wants each parameter as an attribute of its name, as it was given
+        # scikit-learn needs each parameter unchanged as an attribute of its name
         values = locals()
         self.__dict__ |= {name: values[name] for name in SingaEstimator._get_param_names()}
 
@@ -91,20 +91,20 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : (n, features) array or frame
-            Of NumPy, pandas or Dask, or a sparse matrix of SciPy; with ``job`` also of several axes, (n, ...). Columns
-            of frames with texts or categories are one-hot encoded.
+            NumPy, pandas or Dask, or a SciPy sparse matrix; with ``job`` records may have several axes, (n, ...).
+            Columns of texts or categories are one-hot encoded.
         y : (n,), (n, labels) or (n, targets) array, series or frame
             The class of each record, 0 or 1 for each label, or the numbers to predict.
         sample_weight : (n,) array or series, optional
-            Weight of each record in the loss, from 0 on; by default 1. Records of weight 0 are left out. With X of Dask
-            of the same partitions. A ``job`` needs a WeightInput for it.
+            Weight of each record in the loss, from 0 on; by default 1. Records of weight 0 are left out. For Dask, with
+            the partitions of X. A ``job`` needs a WeightInput for it.
         on_epoch : callable, optional
-            Takes the number of each epoch, from 1, and its loss. An error of it ends the training, and is raised.
+            Called with the number of each epoch, from 1, and its loss. An exception ends the training and is raised.
 
         Returns
         -------
         SingaEstimator
-            This one.
+            The estimator itself.
 
         Raises
         ------
@@ -119,7 +119,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Any:
         """Predict the class of each record, (n,), its labels, (n, labels), or its targets, (n,) or (n, targets).
 
-        For collections of Dask these are an array of Dask with the same partitions.
+        For Dask collections the result is a Dask array with the same partitions.
 
         Parameters
         ----------
@@ -144,10 +144,10 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         partial: bool = False,
         on_epoch: Callable[[int, float], Any] | None = None,
     ) -> E:
-        """Train a net for some epochs: the fitted one, or a new one, of these classes if they are given."""
+        """Train the fitted net, or a new one, for some epochs."""
         arguments.check_parameters(self, max_iter, partial)
         if not goes_on:
-            # no values of before with the scaling of a fit that fails
+            # if this fit fails, old values must not meet a new scaling
             self.__dict__.pop("_net", None)
         has_job = self.job is not None
         records = fit_records.checked_records(
@@ -205,7 +205,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         stopping: Stopping,
         on_epoch: Callable[[int, float], Any] | None,
     ) -> tuple[list[float], int]:
-        """Train by workers and servers; return the losses and the number of epochs. ``stopping`` takes the scores."""
+        """Train with workers and servers; return losses and number of epochs, and store scores in ``stopping``."""
         losses: dict[int, float] = {}
         scores: dict[int, float] = {}
 
@@ -240,12 +240,12 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         return curve, len(scores) or math.ceil(job.conf.train_steps / job.conf.disp_freq)
 
     def _split(self, records: fit_records.FitRecords, n_held_out: int) -> tuple[Any, Any]:
-        """Return the records to train with, and those to hold out: row numbers, or which they are by arrays of Dask."""
+        """Return the records to train with and to hold out: row numbers, or masks of Dask."""
         n = len(records.y)
         if not 2 <= n_held_out < n:
             raise ValueError(
                 f"validation_fraction: {self.validation_fraction} of {n} records are {n_held_out}. "
-                "Expected two at least, and others to train with: set another one, or early_stopping=False."
+                "Expected at least two, and others to train with. Set another one, or early_stopping=False."
             )
         if is_dask_collection(records.x):
             is_held_out = fit_records.drawn(
@@ -261,7 +261,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         return np.sort(train_rows), np.sort(held_out)
 
     def _scorer(self, fit: LocalFit, x: Any, records: fit_records.FitRecords, rows: Array) -> Callable[[], float]:
-        """Return a function that computes the score of a fit on some records."""
+        """Return a function that scores a fit on some records."""
         x, y = x[rows], records.y[rows]
         weights = None if records.weights is None else records.weights[rows]
         return lambda: self._score(y, self._decoded(fit.net.outputs(x), False), weights)
@@ -276,11 +276,11 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
 
     @property
     def _has_classes(self) -> bool:
-        """Whether a record has one of some classes."""
+        """Whether each record has exactly one class."""
         return self._loss == "SoftmaxLoss"
 
     def _weights(self, weights: Any, targets: Any) -> Any:
-        """Return the weights of records, given those of `fit`."""
+        """Return the weights of records, from those that `fit` was given."""
         return weights
 
     def _score(self, y: Any, found: Any, weights: Any) -> float:
@@ -293,17 +293,17 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X, y, sample_weight
-            As in `fit`; of Dask they are predicted a partition at a time.
+            As in `fit`; Dask data are predicted partition by partition.
         """
         return self._score(*(compute_on(self.client, each)[0] for each in (y, self.predict(X), sample_weight)))
 
     def _targets(self, records: fit_records.FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
-        """Return what the net learns, labels (N,) int32 or targets (N, K) float32, and the number of its outputs."""
+        """Return labels (N,) int32 or targets (N, K) float32 to learn, and the number of outputs of the net."""
         raise NotImplementedError
 
     @contextlib.contextmanager
     def _places(self, job: Job, goes_on: bool) -> Iterator[tuple[str, str | Sequence[str]]]:
-        """Yield the URLs of the run and of what it starts from: fitted values are a checkpoint beside it, meanwhile."""
+        """Provide the URLs of the run and of its initial values; fitted values become a temporary checkpoint."""
         with tempfile.TemporaryDirectory(prefix="singa-dask-") as directory:
             run_dir = self.run_dir or os.path.join(directory, "run")
             if not goes_on:
@@ -329,14 +329,14 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         return arguments.default_job(self, shape, n_outputs, self._loss, max_iter, seed, is_weighted)
 
     def _records(self, x: Any) -> Any:
-        """Return features as the net reads them; rows of a sparse matrix once they are asked for."""
+        """Return features as the net reads them; rows of a sparse matrix are converted on access."""
         if sparse.is_sparse(x):
             return sparse.SparseRecords(x, self._scaling, self._records)
         scaled = x if self._scaling is None else self._scaling.scale(x)
         return scaled if scaled.shape[1:] == self._record_shape else scaled.reshape(len(x), *self._record_shape)
 
     def _predict(self, x: Any, proba: bool = False) -> Any:
-        """Predict records in memory, or those of a collection of Dask, which stays one."""
+        """Predict records in memory, or lazily those of a Dask collection."""
         check_is_fitted(self)
         x = fit_records.checked_features(self, x, several_axes=self.job is not None)
         if not is_dask_collection(x):
@@ -352,13 +352,13 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             return self._predicted(x, proba)
 
     def _predicted(self, x: Any, proba: bool) -> Array:
-        """Return what is predicted for an array in memory, or a sparse matrix."""
+        """Predict an array in memory, or a sparse matrix."""
         records = self._records(x)
         blocks = records.slices() if sparse.is_sparse(x) else [slice(None)]
         return self._decoded(np.concatenate([self._net.outputs(records[rows]) for rows in blocks]), proba)
 
     def _decoded(self, outputs: Array, proba: bool) -> Array:
-        """Return what is predicted from the outputs of the net."""
+        """Return the predictions for outputs of the net."""
         raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
@@ -371,16 +371,14 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
 class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
     """Classifier: by default a multi-layer perceptron with a SoftmaxLoss, else the net of a job.
 
-    The default net reads features with mean 0 and variance 1: mean and standard deviation of each column of X in `fit`
-    are kept, and applied in `predict`; of sparse X the deviation only. The classes are the values in y, in sorted
-    order: numbers or strings. ``classes_`` has them after the fit.
+    The default net standardises features with the mean and standard deviation of each column of X in `fit`; sparse X
+    only with the deviation. The classes are the sorted values of y, numbers or strings, in ``classes_``.
 
-    If y has several columns, of 0 and 1, each of them is a label that a record has or has not: the default net has a
-    SigmoidCrossEntropyLoss, whose loss is the mean over labels; `predict` returns such columns, and `predict_proba` the
-    probability of each label.
+    If y has several columns of 0 and 1, each is a label. The default net then has a SigmoidCrossEntropyLoss, the mean
+    over labels; `predict` returns such columns, and `predict_proba` the probability of each label.
 
-    Beside the parameters below it has ``class_weight``, a dict of weights by class, others being 1, or ``"balanced"``,
-    inversely proportional to the number of records of a class; they multiply ``sample_weight``.
+    In addition to the parameters below, ``class_weight`` is a dict of weights by class, 1 for others, or
+    ``"balanced"``, inversely proportional to the number of records of a class. They multiply ``sample_weight``.
     """
 
     classes_: Any
@@ -399,18 +397,18 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
         self.class_weight = class_weight
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> SingaClassifier:
-        """Train for one epoch of these records, from the fitted values; see `fit`. The updater begins anew.
+        """Train for one epoch of these records, from the fitted values but a new updater state; see `fit`.
 
         Parameters
         ----------
         X, y, sample_weight
-            As in `fit`. The default net goes on with mean and standard deviation of the first call.
+            As in `fit`. The default net keeps mean and standard deviation of the first call.
         classes : (classes,) array, optional
-            All classes that y of any call has. Needed in the first call, unless y has several columns.
+            All classes in y of any call. Needed in the first call, unless y has several columns.
         """
         goes_on = self.__sklearn_is_fitted__()
         if classes is None and not goes_on and np.ndim(y) < 2:
-            raise ValueError("classes: none are given. Expected those of all calls in the first call of partial_fit.")
+            raise ValueError("classes: missing. Expected the classes of all calls in the first call of partial_fit.")
         if goes_on and classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(f"classes: {_shown(classes)}. Expected those of the first fit: {_shown(self.classes_)}.")
         if isinstance(self.class_weight, str):
@@ -500,20 +498,19 @@ def _shown(classes: Iterable[Any]) -> str:
 class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
     """Regressor: by default a multi-layer perceptron with a EuclideanLoss, else the net of a job.
 
-    The default net reads features and learns targets with mean 0 and variance 1: mean and standard deviation of each
-    column of X and y in `fit` are kept; of sparse X the deviation only. `predict` applies those of X, and undoes those
-    of y.
+    The default net standardises features and targets with the mean and standard deviation of each column of X and y in
+    `fit`; sparse X only with the deviation. `predict` returns targets on their own scale.
     """
 
     _checks: ClassVar[Mapping[str, bool]] = {"multi_output": True, "y_numeric": True}
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> SingaRegressor:
-        """Train for one epoch of these records, from the fitted values; see `fit`. The updater begins anew.
+        """Train for one epoch of these records, from the fitted values but a new updater state; see `fit`.
 
         Parameters
         ----------
         X, y, sample_weight
-            As in `fit`. The default net goes on with means and standard deviations of the first call.
+            As in `fit`. The default net keeps means and standard deviations of the first call.
         """
         return self._fit(X, y, sample_weight, 1, self.__sklearn_is_fitted__(), partial=True)
 

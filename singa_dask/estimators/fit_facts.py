@@ -1,4 +1,4 @@
-"""ArrayFacts: what a fit needs to know before it trains, from one pass over features and targets."""
+"""ArrayFacts: statistics that a fit needs before training, from one pass over features and targets."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from singa_dask.jobs.datasets.lazy_parts import map_parts
 
 
 class ArrayFacts(NamedTuple):
-    """What is known of an array: moments of columns and distinct values, sorted, if they were asked for.
+    """Statistics of an array: moments of columns, and sorted distinct values, if requested.
 
-    ``lengths`` are the numbers of records of its partitions. If it has NaN or infinity, nothing else is known.
+    ``lengths`` are the numbers of records in its partitions. Arrays with NaN or infinity have no other statistics.
     """
 
     lengths: tuple[int, ...]
@@ -27,7 +27,7 @@ class ArrayFacts(NamedTuple):
     distinct: Any = None
 
     def merged(self, other: ArrayFacts) -> ArrayFacts:
-        """Return those of both together."""
+        """Return the statistics of both arrays together."""
         lengths = self.lengths + other.lengths
         if not (self.is_finite and other.is_finite):
             return ArrayFacts(lengths, False)
@@ -40,16 +40,16 @@ class ArrayFacts(NamedTuple):
 
 
 def facts_of_both(x: Any, y: Any, moments: bool, distinct: bool) -> tuple[ArrayFacts, ArrayFacts]:
-    """Return the facts of features and targets in memory; see `facts_of_parts`."""
+    """Return the statistics of features and targets in memory; see `facts_of_parts`."""
     return _facts_of(x, "X", moments, False), _facts_of(y, "y", not distinct, distinct)
 
 
 def facts_of_parts(
     x: list[Any], y: list[Any], moments: bool, distinct: bool, client: Client | str | None = None
 ) -> tuple[ArrayFacts, ArrayFacts]:
-    """Return the facts of features and targets of Dask, whose partitions are computed once, in any order.
+    """Return the statistics of features and targets of Dask, whose partitions are computed once, in any order.
 
-    ``moments`` are those of the features, ``distinct`` the values of the targets, of which else the moments are known.
+    ``moments`` requests the moments of the features, ``distinct`` the values of the targets instead of their moments.
     """
     x_facts, y_facts = compute_on(
         client,
@@ -76,12 +76,12 @@ def _distinct(values: Array) -> Array:
         return np.unique(values)
     except TypeError as error:
         raise ValueError(
-            "y has missing values, or values of several types. Expected numbers or texts: leave out or fill in others."
+            "y has missing values, or values of several types. Expected numbers or texts. Leave out or fill in others."
         ) from error
 
 
 def _reduced(parts: list[Any]) -> Any:
-    """Return facts together, merged two by two in a fixed order."""
+    """Merge facts pairwise in a fixed order."""
     while len(parts) > 1:
         parts = map_parts(ArrayFacts.merged, parts[::2], parts[1::2]) + parts[len(parts) // 2 * 2 :]
     return parts[0]

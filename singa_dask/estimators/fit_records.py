@@ -1,4 +1,4 @@
-"""Features, targets and weights that estimators are given, checked."""
+"""Check the features, targets and weights that estimators are given."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ FLOATS = (np.float64, np.float32)
 
 
 class FitRecords(NamedTuple):
-    """Features and targets to fit to, and what is known of them.
+    """Features and targets to fit to, with their statistics.
 
     Attributes
     ----------
     x, y : (N, ...) array
-        Of NumPy, or of Dask with the same chunks of records; ``x`` may be a sparse matrix, in CSR format.
+        NumPy arrays, or Dask arrays with the same chunks of records; ``x`` may be a CSR matrix.
     weights : (N,) array or None
     x_facts, y_facts : ArrayFacts
-        With the moments of dense features (N, D) of a new net without a job, the classes of a classifier, and the
-        moments of the targets of a regressor.
+        Moments of dense features (N, D) of a new net without a job; the classes of a classifier, or the moments of the
+        targets of a regressor.
     """
 
     x: Any
@@ -52,18 +52,18 @@ class FitRecords(NamedTuple):
 def checked_records(
     estimator: BaseEstimator, x: Any, y: Any, weights: Any, several_axes: bool, reset: bool = True, **given: Any
 ) -> FitRecords:
-    """Return features and targets to fit to, of records whose weight is not 0; partitions of Dask are computed once.
+    """Return features and targets to fit to, without records of weight 0; Dask partitions are computed once.
 
-    The estimator gets ``n_features_in_`` and ``feature_names_in_``.
+    Sets ``n_features_in_`` and ``feature_names_in_`` of the estimator.
 
     Parameters
     ----------
     x, y, weights
         As in `SingaEstimator.fit`.
     several_axes : bool
-        Whether a record may have several axes, and its values may be uint8.
+        Whether records may have several axes and uint8 values.
     reset : bool
-        Whether the names and the number of features may be others than in the fit before.
+        Whether the features may differ from the previous fit.
     **given
         Options of `sklearn.utils.validation.validate_data`.
     """
@@ -78,7 +78,7 @@ def checked_records(
         if weights is not None:
             x, y, weights = _weighted(x, y, weights)
         if is_sparse(x):
-            # its values are finite, and no other facts of it are needed
+            # sparse values are finite, and need no other statistics
             return FitRecords(x, y, weights, ArrayFacts((len(y),), True), facts_of_both(y, y, False, wanted[1])[1])
         return FitRecords(x, y, weights, *facts_of_both(x, y, *wanted))
     x = _checked_meta(estimator, x, several_axes, reset=reset)
@@ -96,7 +96,7 @@ def checked_records(
     for name, each in zip("Xy", facts, strict=True):
         if not each.is_finite:
             raise ValueError(
-                f"Input {name} contains NaN or infinity. Expected finite numbers: leave out or fill in others."
+                f"Input {name} contains NaN or infinity. Expected finite numbers. Leave out or fill in others."
             )
     n, n_targets = (sum(each.lengths) for each in facts)
     if n != n_targets:
@@ -112,7 +112,7 @@ def checked_records(
 
 
 def _weighted(x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
-    """Return the records in memory whose weight is not 0, and their weights."""
+    """Return the records in memory with positive weights, and these."""
     with naming_values(sample_weight=weights):
         weights = _check_sample_weight(weights, x, dtype=np.float64, ensure_non_negative=True)
     kept = weights > 0
@@ -122,10 +122,10 @@ def _weighted(x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
 
 
 def _with_weights(x: Any, x_parts: Parts, y_parts: Parts, weights: Any) -> tuple[tuple[Parts, Parts], Parts]:
-    """Return the partitions of features, targets and weights of the records whose weight is not 0.
+    """Return the partitions of features, targets and weights, without records of weight 0.
 
-    Weights have the partitions of X, or are any array if X is an array of known chunks. A ValueError says that they
-    differ; to compute a partition raises it if there are more or fewer weights than records, or a wrong one.
+    Weights need the partitions of X, unless X is an array with known chunks. Raises a ValueError if they differ; so
+    does computing a partition whose weights are wrong, or not as many as its records.
     """
     chunks = x.chunks[0] if hasattr(x, "chunks") else (np.nan,)
     is_known = not np.isnan(chunks).any()
@@ -148,7 +148,7 @@ def _with_weights(x: Any, x_parts: Parts, y_parts: Parts, weights: Any) -> tuple
 
 
 def _kept(part: Any, weights: Any) -> Array:
-    """Return the records of a partition whose weight is not 0."""
+    """Return the records of a partition with positive weights."""
     with naming_values(sample_weight=weights):
         values, factors = np.asarray(part), np.asarray(weights, np.float64).reshape(-1)
     if len(values) != len(factors):
@@ -160,12 +160,12 @@ def _kept(part: Any, weights: Any) -> Array:
 
 
 def _meta_of(collection: Any) -> Any:
-    """Return a collection without records."""
+    """Return an empty array or frame like a collection."""
     return np.empty((0, *collection.shape[1:]), collection.dtype) if hasattr(collection, "chunks") else collection._meta
 
 
 def checked_features(estimator: BaseEstimator, x: Any, several_axes: bool) -> Any:
-    """Return features to predict from, of those that the estimator was fitted to; collections of Dask stay ones."""
+    """Return checked features to predict from; Dask collections stay lazy."""
     _refuse_masked(X=x)
     if is_dask_collection(x):
         return _checked_meta(estimator, x, several_axes, reset=False)
@@ -173,16 +173,16 @@ def checked_features(estimator: BaseEstimator, x: Any, several_axes: bool) -> An
 
 
 def _refuse_masked(**arrays: Any) -> None:
-    """Raise a ValueError for masked values, which scikit-learn takes for valid ones; of Dask for arrays with masks."""
+    """Raise a ValueError for masked values, which scikit-learn treats as valid; for Dask, for any masked array."""
     for name, values in arrays.items():
         is_lazy = is_dask_collection(values)
         sample = getattr(values, "_meta", None) if is_lazy else values
         if isinstance(sample, np.ma.MaskedArray) and (is_lazy or np.ma.is_masked(sample)):
-            raise ValueError(f"{name} has masked values. Expected a value everywhere: fill them, e.g. by filled(0).")
+            raise ValueError(f"{name} has masked values. Expected a value everywhere. Fill them, e.g. by filled(0).")
 
 
 def _checked(estimator: Any, several_axes: bool, reset: bool, x: Any, *y: Any, **given: Any) -> Any:
-    """Check values in memory; return features, or features and targets, with the codes of categories."""
+    """Return checked features, or features and targets, in memory, with categories encoded."""
     kinds = (*FLOATS, np.uint8) if several_axes else FLOATS
     options = {"dtype": kinds, "allow_nd": several_axes, "accept_sparse": "csr", **given}
     refuse_times(x)
@@ -203,10 +203,7 @@ def _checked(estimator: Any, several_axes: bool, reset: bool, x: Any, *y: Any, *
 
 
 def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: bool) -> Any:
-    """Check names, number and types of the features of a collection.
-
-    Return it with one type of NumPy; a frame with texts or categories as an array with their codes.
-    """
+    """Check names, number and types of a collection's features; return it as NumPy numbers, categories encoded."""
     options = {"dtype": "numeric", "allow_nd": several_axes, "ensure_min_samples": 0, "reset": reset}
     meta = _meta_of(x)
     refuse_times(meta)
@@ -223,7 +220,7 @@ def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: b
 
 
 def _refuse_missing_labels(y: Any) -> None:
-    """Raise a ValueError if a pandas object or an array of objects lacks labels."""
+    """Raise a ValueError if labels of pandas, or in an array of objects, are missing."""
     if hasattr(y, "isna"):
         missing = np.asarray(y.isna())
     elif isinstance(y, np.ndarray) and y.dtype.kind == "O":
@@ -243,9 +240,9 @@ def _check_named(x: Any) -> None:
 
 
 def _of_one_type(x: Any, name: str) -> Any:
-    """Return a collection; the numbers of a frame as floats, if NumPy would make objects of them.
+    """Return a collection, a frame as floats if NumPy would convert its numbers to objects.
 
-    It does so of bool beside numbers, and of the types of pandas, such as Int64 and Sparse. Objects are numbers here.
+    That happens to bool beside numbers, and to pandas types such as Int64 and Sparse. Objects must be numbers.
     """
     types = set(_meta_of(x).dtypes) if hasattr(x, "to_dask_array") and x.ndim == 2 else set()
     is_plain = len(types) < 2 and all(isinstance(each, np.dtype) for each in types)
@@ -260,7 +257,7 @@ def _as_floats(name: str, part: Any) -> Any:
 
 
 def classes_of(facts: ArrayFacts) -> Any:
-    """Return the classes among labels, sorted; ValueError if they are dates, or numbers of a continuous scale."""
+    """Return the sorted classes among labels; raises a ValueError for dates and continuous numbers."""
     classes = facts.distinct
     refuse_dates(classes)
     # scikit-learn warns where more than half of the labels differ
@@ -269,14 +266,14 @@ def classes_of(facts: ArrayFacts) -> Any:
 
 
 def labels_of(y: Any, classes: Any) -> Any:
-    """Return the indices of the classes of labels, (N,) int32."""
+    """Return the class index of each label, (N,) int32."""
     if is_dask_collection(y):
         return y.map_blocks(Guarded(labels_of), classes, dtype=np.int32)
     return np.searchsorted(classes, y).astype(np.int32)
 
 
 def drawn(lengths: Sequence[int], n: int, seed: int) -> Any:
-    """Return which of the records of chunks of Dask are among ``n`` drawn at random: (N,) bool of Dask."""
+    """Draw ``n`` records of Dask chunks at random; return a lazy mask, (N,) bool."""
     counts = np.random.default_rng(seed).multivariate_hypergeometric(lengths, n, method="marginals")
     sizes: Any = da.from_array(np.stack([lengths, counts], axis=1), chunks=(1, 2))  # type: ignore[no-untyped-call]
     options: dict[str, Any] = {"dtype": bool, "meta": np.empty(0, bool)}

@@ -1,4 +1,4 @@
-"""LocalFit: a fit in this thread; FittedNet: a trained net as a value, which computes outputs in this process."""
+"""LocalFit: training in this thread; FittedNet: the trained net, which computes outputs in this process."""
 
 from __future__ import annotations
 
@@ -42,26 +42,25 @@ from singa_dask.runtime.planning.nets import build_net, find_ops
 from singa_dask.training import ALGORITHMS, UPDATERS, Algorithm, initial_values
 
 MAX_BATCHES, MAX_VALUES = 10, 1 << 20
-"""Batches of flat records that are computed together, and their values."""
+"""Largest number of batches of flat records that are computed together, and of their values."""
 
 
 class FittedNet:
-    """The net of a job with the values of a run of it, which are pickled with it. Threads may share it.
+    """The net of a job with the values of a run, which are pickled with it. Threads may share it.
 
     Parameters
     ----------
-    job : JobConf
     sources : sequence of Source
         The user's own modules.
     has_classes : bool
-        Whether the outputs are probabilities of classes.
+        Whether the outputs are class probabilities.
     values : mapping of str to Stored
         Values of its params.
     learned : Learned, optional
-        Of the training data, such as the scalings of input layers that standardise.
+        What was learned from the training data, such as scalings.
     is_shared : bool
-        Whether ``values`` have the shapes and the type of the params. The net computes with these arrays, and sees when
-        they change.
+        Whether the net computes with the arrays in ``values`` themselves, and so sees later changes. They must have the
+        params' shapes and dtype.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class FittedNet:
 
     @classmethod
     def of(cls, job: Job, url: str, has_classes: bool) -> FittedNet:
-        """Return the net of a run directory, which is not needed any more afterwards; see the class."""
+        """Return the net of a run directory, which may be deleted afterwards."""
         stored = load_values(url, job.conf.updater.ema_decay > 0)
         values = {name: Stored(np.array(each.values), each.version) for name, each in stored.items()}
         sources = modules.read(job.conf.modules)
@@ -95,7 +94,7 @@ class FittedNet:
         return _read, (self._job.to_json(), *state)
 
     def outputs(self, x: Array) -> Array:
-        """Return the probabilities of classes for records (N, ...), or else the predicted values: (N, outputs)."""
+        """Return the class probabilities of records (N, ...), or their predicted values: (N, outputs)."""
         with self._lock:
             batches = list(self._outputs(x))
         return np.concatenate(batches).reshape(len(x), -1)
@@ -125,30 +124,30 @@ class FittedNet:
 
 
 def _batches(n: int, size: int, n_features: int) -> Iterator[slice]:
-    """Yield the flat records of each batch: of several, as what is around a batch takes longer than a small net."""
+    """Yield the rows of several batches at a time, as the overhead of a batch is larger than a small net."""
     size *= min(MAX_BATCHES, max(1, MAX_VALUES // (size * n_features)))
     return (slice(first, min(first + size, n)) for first in range(0, n, size))
 
 
 def _read(text: str, *state: Any) -> FittedNet:
-    """Return a net with its job as JSON."""
+    """Unpickle a net, whose job is JSON."""
     sources = state[0]
     load_modules(sources)
     return FittedNet(JobConf.from_json(text, REGISTRIES), *state)
 
 
 OTHER_NET = (
-    "the fitted values are those of another net. Expected the layers of the fit before. Call fit with "
-    "warm_start=False for a new net."
+    "the fitted values belong to another net. Expected the layers of the previous fit. Call fit with warm_start=False "
+    "for a new net."
 )
 
 
 @dataclass
 class Stopping:
-    """When a fit ends before its last epoch, as scikit-learn's MLPClassifier does.
+    """Decides when a fit ends before its last epoch, like scikit-learn's MLPClassifier.
 
-    It ends once more than ``patience`` epochs in a row were not better than the best one by ``tol``: by the mean loss
-    of all records with the L2 penalty, or by what ``score`` returns for the values that there are.
+    It ends after more than ``patience`` epochs in a row that did not improve on the best one by ``tol``: by the mean
+    loss with the L2 penalty, or by ``score`` of the current values.
     """
 
     tol: float
@@ -160,7 +159,7 @@ class Stopping:
     _n_worse: int = 0
 
     def take(self, loss: float) -> tuple[bool, bool]:
-        """Take the loss of an epoch; return whether its values are to be kept as the best, and whether to end."""
+        """Add the loss of an epoch; return whether to keep its values as the best, and whether to end."""
         keeps, improves = False, loss <= self.best_loss - self.tol
         self.best_loss = min(loss, self.best_loss)
         if self.score is not None:
@@ -173,7 +172,7 @@ class Stopping:
 
 
 class _Group(NamedTuple):
-    """Params with the same factors of learning rate and weight decay: one array, so that one update is enough."""
+    """Params with the same factors of learning rate and weight decay, in one array for one update."""
 
     values: Array
     grads: Array
@@ -182,26 +181,21 @@ class _Group(NamedTuple):
 
 
 class LocalFit:
-    """A fit of the training net of a job.
+    """Training of a job's net in this thread.
 
     Parameters
     ----------
     job : Job
-        Of one worker, without running statistics.
+        With one worker, and without running statistics.
     data : tuple of array
-        Features, targets, and weights if there are any: of NumPy, or all of Dask. Features in memory may also be
+        Features, targets, and optionally weights: all of NumPy or all of Dask. Features in memory may be
         `SparseRecords`.
     rows : (n,) ndarray of int, optional
-        The records in memory to train with; by default all.
+        Records in memory to train with; by default all.
     initial : mapping of str to ndarray
-        Values of all params to start from, or of none.
+        Initial values of all params, or of none.
     has_classes : bool
         See `FittedNet`.
-
-    Attributes
-    ----------
-    net : FittedNet
-        With the values that there are, also while it runs.
     """
 
     def __init__(
@@ -215,7 +209,7 @@ class LocalFit:
         if used := [
             key for key in ("clip_norm", "accumulate", "scales", "ema_decay") if key in updater.model_fields_set
         ]:
-            raise ConfigError(Problem(("updater", used[0]), "servers apply it, and this thread trains. Give a client."))
+            raise ConfigError(Problem(("updater", used[0]), "needs servers, but this thread trains. Pass a client."))
         self._updater = UPDATERS.find(self._job.updater.type)(self._job.updater)
         self._updater.ops = self._ops
         self._has_classes = has_classes
@@ -224,18 +218,18 @@ class LocalFit:
 
     @cached_property
     def net(self) -> FittedNet:
-        """The net with the values that there are, also while it runs."""
+        """The net with the current values, also during training."""
         return FittedNet(self._job, (), self._has_classes, self._values, is_shared=True)
 
     def run(self, n_steps: int, stopping: Stopping, on_epoch: Callable[[int, float], None]) -> tuple[list[float], int]:
-        """Train to the end of the job, or until ``stopping`` says so; with a score the best values are left.
+        """Train to the end of the job, or until ``stopping`` ends it; with a score, restore the best values.
 
-        An epoch has ``n_steps``; ``on_epoch`` takes its number, from 1, and its loss.
+        An epoch has ``n_steps``. ``on_epoch`` is called with its number, from 1, and its loss.
 
         Returns
         -------
         list of float
-            Mean loss of the first step, then of the steps since, once an epoch, as a job reports it.
+            Mean loss of the first step, then of the steps since then, once an epoch, as a job reports it.
         int
             Number of epochs.
         """
@@ -278,7 +272,7 @@ class LocalFit:
         return curve, epoch
 
     def _train(self, algorithm: Algorithm, batch: Mapping[str, Array] | None) -> None:
-        """Take a step."""
+        """Run a step."""
         if batch is not None:
             for layer in algorithm.net.layers:
                 if isinstance(layer, StoreInput):
@@ -286,15 +280,15 @@ class LocalFit:
         try:
             algorithm.train_one_batch(self._step)
         except NumericError as error:
-            message = f"step {self._step}: {error} learning_rate_init is that of an estimator."
+            message = f"step {self._step}: {error} An estimator sets it by learning_rate_init."
             raise NumericError(message) from None
         for values, grads, state, (lr_scale, wd_scale) in self._groups:
             self._updater.update(self._step, self._step, values, grads, state, lr_scale=lr_scale, wd_scale=wd_scale)
         self._step += 1
 
     def _penalty(self) -> float:
-        """Return the L2 penalty of the values, as much as the loss counts."""
-        # the gradient of a EuclideanLoss is that of half of it
+        """Return the L2 penalty of the values, on the scale of the loss."""
+        # a EuclideanLoss has the gradient of half its value
         factor = self._job.updater.weight_decay * (1 if self._job.name == "regressor" else 0.5)
         return factor and sum(
             factor * scales[1] * float(np.dot(values, values)) for values, _, _, scales in self._groups
@@ -302,7 +296,7 @@ class LocalFit:
 
     @contextmanager
     def _net_and_batches(self, n_steps: int) -> Iterator[tuple[NeuralNet, Iterator[Mapping[str, Array] | None]]]:
-        """Yield the net, and the records of each step; None if the net reads them itself."""
+        """Provide the net and the records of each step; None if the net reads them itself."""
         if not is_dask_collection(self._data[0]):
             net = self._built(self._job)
             yield net, self._batches(net, n_steps)
@@ -341,7 +335,7 @@ class LocalFit:
         return net
 
     def _grouped(self, owners: list[Param], scales: tuple[float, float]) -> _Group:
-        """Give params memory beside each other, and their initial values."""
+        """Allocate params next to each other, with their initial values."""
         shape = (sum(owner.size for owner in owners),)
         values, grads = (self._ops.zeros(shape, owners[0].dtype) for _ in range(2))
         start = 0

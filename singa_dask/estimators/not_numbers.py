@@ -1,4 +1,4 @@
-"""Errors that name the column and the first value, where estimators expect numbers and get texts or dates."""
+"""Errors that name the column and the first value where estimators expect numbers and get texts or dates."""
 
 from __future__ import annotations
 
@@ -16,21 +16,17 @@ DATES = (datetime.date, np.datetime64)
 
 @contextlib.contextmanager
 def naming_values(names: Any = None, **arrays: Any) -> Iterator[None]:
-    """Name the first value that is not a number, where the body fails to convert arrays to numbers.
+    """If the body fails to convert ``arrays`` to numbers, raise an error that names the first value that is none.
 
-    Parameters
-    ----------
-    names : sequence of str, optional
-        Columns of arrays that have lost their names.
-    **arrays
-        Arrays, frames or series by the name of the argument: X, y or sample_weight.
+    ``arrays`` are given by the name of the argument: X, y or sample_weight. ``names`` are the columns of arrays without
+    names.
 
     Raises
     ------
     ValueError
-        The body has failed, and an array has a text or a date: the message has its column, and what to do.
+        The value is a text or a date; the message has its column, and what to do.
     TypeError
-        It has failed, and an array has another object.
+        The value is another object.
     """
     try:
         yield
@@ -47,14 +43,14 @@ def naming_values(names: Any = None, **arrays: Any) -> Iterator[None]:
 
 
 def refuse_times(x: Any) -> None:
-    """Raise a ValueError that names a column of a frame that has dates, times or durations."""
+    """Raise a ValueError for a frame with a column of dates, times or durations."""
     if hasattr(x, "dtypes") and getattr(x, "ndim", 0) == 2:
         for name, dtype in zip(x.columns, x.dtypes, strict=True):
             if getattr(dtype, "kind", "") in "mM":
                 number = "month" if dtype.kind == "M" else "total_seconds()"
                 raise ValueError(
                     f"column {name!r} of X has values of type {dtype}. Expected numbers, texts or categories: drop it, "
-                    f"or give numbers of it, e.g. X[{name!r}].dt.{number}."
+                    f"or convert it to numbers, e.g. X[{name!r}].dt.{number}."
                 )
 
 
@@ -65,7 +61,7 @@ def refuse_dates(classes: Array) -> None:
 
 
 def _columns(values: Any, names: Any) -> Iterator[tuple[Any, Array]]:
-    """Yield the columns with their names or numbers; None is the name of the only one of a vector."""
+    """Yield the columns with their names or numbers; the name is None for a vector."""
     if hasattr(values, "iloc") and values.ndim == 2:
         yield from ((name, values.iloc[:, i].to_numpy()) for i, name in enumerate(values.columns))
         return
@@ -94,7 +90,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _text(argument: str, column: Any, value: Any) -> str:
-    """Return what is wrong with a value of an argument, and what to do."""
+    """Return the message about a value of an argument."""
     where = argument if column is None else f"column {column!r} of {argument}"
     code = f"{argument}[{column!r}]" if isinstance(column, str) else argument
     if argument == "X" and isinstance(value, DATES):

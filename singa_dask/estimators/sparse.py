@@ -1,4 +1,4 @@
-"""Rows of sparse matrices as records, and the scaling of their columns."""
+"""Sparse matrices: rows as records, and the scaling of columns."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ROWS = 200
 
 
 def is_sparse(x: Any) -> bool:
-    """Return whether an array is a sparse matrix."""
+    """Return whether ``x`` is a sparse matrix."""
     return hasattr(x, "toarray")
 
 
 def scaling_of_sparse(x: Any) -> Scaling:
-    """Return the scaling of the columns of a sparse matrix, which leaves zeros what they are: nothing is subtracted."""
+    """Return the scaling of the columns of a sparse matrix: only divided by the deviation, so that zeros stay zeros."""
     mean, variance = mean_variance_axis(x.astype(np.float64), axis=0)
     low, high = min_max_axis(x, axis=0)
     moments = Moments(x.shape[0], mean, variance * x.shape[0], low, high, count_nonzero(x, axis=0))
@@ -34,13 +34,13 @@ def scaling_of_sparse(x: Any) -> Scaling:
 
 
 class SparseRecords:
-    """The rows of a sparse matrix (n, features), CSR, scaled; ``records`` makes of dense rows what the net reads."""
+    """The scaled rows of a CSR matrix (n, features); ``records`` converts dense rows to the net's records."""
 
     def __init__(self, x: Any, scaling: Scaling | None, records: Callable[[Array], Array]) -> None:
         self.shape = x.shape
         self._x, self._records = x, records
         if scaling is not None and not scaling.mean.any():
-            # only what is not 0 has to be scaled
+            # only nonzero values need scaling
             self._x = x.astype(np.float32)
             self._x.data[...] = x.data / scaling.divisor[x.indices]
             self._records = np.asarray
@@ -54,7 +54,7 @@ class SparseRecords:
         return [slice(first, min(first + n, self.shape[0])) for first in range(0, self.shape[0], n)]
 
     def to_dask(self) -> Any:
-        """Return an array of Dask of its blocks."""
+        """Return a Dask array with a chunk for each block."""
         first, rows = self[:1], delayed(Guarded(self.__getitem__))
         return da.concatenate(  # type: ignore[no-untyped-call]
             [da.from_delayed(rows(of), (of.stop - of.start, *first.shape[1:]), first.dtype) for of in self.slices()]  # type: ignore[no-untyped-call]

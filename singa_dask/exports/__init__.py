@@ -1,9 +1,9 @@
-"""Models that leave and come: export to ONNX, PyTorch, safetensors and NumPy, and import of weights.
+"""Export of trained nets to ONNX, PyTorch, safetensors and NumPy, and import of weights.
 
-Names are imported on first use, so that a module with layers of a user's own can import the converters cheaply.
+Names are imported on first use, so that a user's module with layers can import the converters cheaply.
 
-`exporting` writes an `exported_net` by the `converters` of its layers, which are in `onnx_layers` and `torch_layers`.
-`importing` reads weights; `weights` are files of them.
+`exporting` writes an `exported_net` with the `converters` of its layers, in `onnx_layers` and `torch_layers`.
+`importing` imports weights; `weights` reads and writes their files.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
-"""Converters: a function for each type of layer and each format, which adds a layer to an exported model.
+"""Converters: for each type of layer and each format, a function that adds a layer to an exported model.
 
 A converter is called as ``converter(graph, layer, *inputs)``. ``graph`` is an `OnnxGraph` or a `TorchModule`, ``layer``
-the layer with its params, and ``inputs`` what its sources have been converted to. It returns what the layer gives: one
-value, or a list with one for each output. It raises `ConfigError` with the reason if the format has no such layer.
+the layer with its params, and ``inputs`` are the converted outputs of its sources. It returns the layer's converted
+output, or a list of several, and raises `ConfigError` with the reason if the format has no such layer.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from singa_dask.layers.recurrent import LSTM
 Converter: TypeAlias = Callable[..., Any]
 C = TypeVar("C", bound=Converter)
 
-# What the types of layers compute that have no ``activation_conf``.
+# types of layers without ``activation_conf`` -> its type
 ACTIVATIONS = {ReLU: "RELU", LeakyReLU: "RELU", Sigmoid: "SIGMOID", Tanh: "TANH", STanh: "STANH"}
-# STanh is SCALE tanh(SLOPE x).
+# STanh is SCALE tanh(SLOPE x)
 SCALE, SLOPE = 1.7159047, 0.66666667
-# What a subclass may override without changing what the layer computes in a test.
+# methods that a subclass may override without changing the output in a test
 OF_TRAINING = ("backward", "compute_gradient")
 
 
@@ -45,7 +45,7 @@ class Converters:
 
     Examples
     --------
-    In the module of a layer of one's own::
+    In the module of your own layer::
 
         from singa_dask.exports import ONNX_CONVERTERS
 
@@ -70,7 +70,7 @@ class Converters:
         return decorate
 
     def find(self, layer: Layer) -> Converter:
-        """Return the converter of a layer: that of its class, or of a base whose test it computes unchanged.
+        """Return the converter of a layer's class, or of a base class with the same output in a test.
 
         Raises
         ------
@@ -85,7 +85,7 @@ class Converters:
             if any(name not in OF_TRAINING for name in own):
                 break
         if type(layer).__module__.startswith("singa_dask."):
-            raise ConfigError(f"{self.format} has nothing that computes it. Export another layer.")
+            raise ConfigError(f"{self.format} has no such operation. Export another layer.")
         place = f"{type(layer).__module__}.{type(layer).__qualname__}"
         raise ConfigError(
             f"{place} has no converter. Write one in its module: "
@@ -93,7 +93,7 @@ class Converters:
         )
 
     def forget(self, cls: type[Layer]) -> None:
-        """Forget the converter of a class."""
+        """Remove the converter of a class."""
         del self._by_class[cls]
 
     def classes(self) -> set[type[Layer]]:
@@ -106,31 +106,26 @@ TORCH_CONVERTERS = Converters("PyTorch", "TORCH_CONVERTERS")
 
 
 def activation_of(layer: Activation) -> tuple[str, float]:
-    """Return what an activation computes, as ``activation_conf.type`` names it, and its slope below zero."""
+    """Return the type of an activation, as in ``activation_conf.type``, and its slope below zero."""
     block: Any = layer.conf.block(layer.block) if layer.block else None
     kind = next((kind for cls, kind in ACTIVATIONS.items() if isinstance(layer, cls)), "")
     return kind or block.type, getattr(block, "negative_slope", 0.0)
 
 
 def _refuse(layer: Layer) -> None:
-    """Refuse what no format can say, as an exported model has batches of any length, and no state from batch to batch.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Raise a ConfigError for a layer that no format can express: exported batches have any length, and no state."""
     if isinstance(layer, MultiHeadAttention | PositionalEmbedding) and layer.carries:
-        raise ConfigError("its time steps go on from batch to batch. Say carry_state: false.")
+        raise ConfigError("its time steps continue from batch to batch. Set carry_state: false.")
     if isinstance(layer, Slice) and len(layer.spans) > 1 and not layer.axis:
         # unless each piece is a time step
         if not (layer.steps == 1 and layer.sources[0].n_steps == len(layer.spans)):
-            raise ConfigError("it cuts the batch, whose length an exported model leaves open. Say slice_dim: 1.")
+            raise ConfigError("it cuts the batch, whose length an exported model leaves open. Set slice_dim: 1.")
     if isinstance(layer, LSTM) and layer.site.prototype is not None:
-        raise ConfigError("its time steps are computed one by one, and hand on the cell.")
+        raise ConfigError("its time steps are computed one by one, and pass on the cell.")
 
 
 def unique_name(name: str, names: set[str]) -> str:
-    """Return a name that is not taken, with a number if need be, and add it to those that are."""
+    """Return a name that is not among ``names``, numbered if necessary, and add it to them."""
     free_name, number = name, 1
     while free_name in names:
         number += 1
@@ -140,6 +135,6 @@ def unique_name(name: str, names: set[str]) -> str:
 
 
 def input_dtype(layer: StoreInput) -> np.dtype[Any]:
-    """Return the type of the values that an exported net takes: 64-bit floats where a scaling needs their digits."""
+    """Return the dtype of an exported net's input: float64 if a scaling needs the digits, else float32."""
     scaling = layer.context.class_names.scaling_of(layer.conf_name) if layer.store_conf.standardise else None
     return np.dtype(np.float64 if scaling is not None and scaling.needs_digits.any() else np.float32)

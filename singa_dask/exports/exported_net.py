@@ -1,4 +1,4 @@
-"""ExportedNet: the part of a test net that an exported model consists of, with its params."""
+"""ExportedNet: the layers of a test net to export, with their params."""
 
 from __future__ import annotations
 
@@ -30,16 +30,15 @@ class ExportedNet:
     Attributes
     ----------
     where : str
-        What the job is called in messages.
-    job : JobConf
+        Name of the job in messages.
     net : NeuralNet
-        Of these layers only, in float32.
+        Only these layers, in float32.
     outputs : dict of str to list of Layer
         By name in the job: the layer, or its copies in the order of time steps.
     class_names : dict of str to tuple of str
-        By output: names of its classes, if they are known.
+        By output: its class names, if known.
     tables : dict of str to TableFacts
-        By input layer: what the values of a record mean, if it reads named columns.
+        By input layer: the meaning of a record's values, if it reads named columns.
     """
 
     where: str
@@ -58,19 +57,19 @@ class ExportedNet:
         where, job
             See `ExportedNet`.
         layers : sequence of str
-            Outputs; by default those that the losses compare with labels or targets, or else the last layers.
+            Outputs; by default the layers that losses compare with labels or targets, or else the last layers.
         give : callable
-            Gives its params their values.
+            Sets the values of the net's params.
 
         Raises
         ------
         ConfigError
-            It cannot be built, or has no such layer.
+            The net cannot be built, or has no such layer.
         """
         phase = _phase_of(job, Phase.TEST, Phase.TRAIN)
         names = list(dict.fromkeys(layers)) or output_layers(job, phase)
         if not names:
-            raise ConfigError(f"{where}: no layer is an output. Say which layer is to be one.")
+            raise ConfigError(f"{where}: no layer is an output. Specify the output layers.")
         exact = job.model_copy(update={"precision": "float32", "gpu": [], "ops": "numpy"})
         part = inference_job(exact, phase, in_order=True, exposed=True)
         try:
@@ -86,12 +85,7 @@ class ExportedNet:
 
     @classmethod
     def of_checkpoint(cls, where: str, job: JobConf, layers: Sequence[str], urls: Sequence[str]) -> ExportedNet:
-        """Build the net of a job with the values of checkpoints; see `of`.
-
-        Raises
-        ------
-        ConfigError, CheckpointError
-        """
+        """Build the net of a job with the values of checkpoints; see `of`."""
         initial = InitialValues(job, urls, averaged=True)
         exported = cls.of(where, job, layers, lambda net: fill(net, initial))
         learned, phase = initial.learned(), _phase_of(job, Phase.TEST, Phase.TRAIN)
@@ -102,7 +96,7 @@ class ExportedNet:
         return exported
 
     def notes(self, format: str) -> list[str]:
-        """Return what a user has to know of a model: how states get from batch to batch, or that they do not."""
+        """Return notes for users of the model about states that are carried from batch to batch."""
         carrying = [layer.conf_name for layer in self.net.layers if getattr(layer, "carries", False)]
         names = list(dict.fromkeys(carrying))
         if format == "onnx":
@@ -117,14 +111,7 @@ class ExportedNet:
 
 
 def input_facts(net: NeuralNet, tables: Mapping[str, TableFacts]) -> dict[str, dict[str, Any]]:
-    """Return what each input layer of a net takes, as values of JSON.
-
-    Parameters
-    ----------
-    net : NeuralNet
-    tables : mapping of str to TableFacts
-        By input layer, if it reads named columns.
-    """
+    """Describe the inputs of a net as values of JSON; ``tables`` by input layer, if it reads named columns."""
     facts: dict[str, dict[str, Any]] = {}
     for layer in net.inputs:
         facts[layer.conf_name] = {"shape": ["N", *layer.features[0].shape[1:]]}
@@ -136,17 +123,17 @@ def input_facts(net: NeuralNet, tables: Mapping[str, TableFacts]) -> dict[str, d
             table = tables[layer.conf_name]
             facts[layer.conf_name]["columns"] = list(table.names)
             if table.texts:
-                # without the vocabulary nobody can make the numbers of a text
+                # a text cannot be encoded without the vocabulary
                 facts[layer.conf_name]["texts"] = {name: asdict(text) for name, text in table.texts.items()}
     return facts
 
 
 def net_of_params(job: JobConf) -> NeuralNet:
-    """Build the net with all params of a job: that of training, or where no records enter there, of tests."""
+    """Build the net with all params of a job: the training net, or the test net if that reads no records."""
     return build_net(job, _phase_of(job, Phase.TRAIN, Phase.TEST))
 
 
 def _phase_of(job: JobConf, phase: Phase, otherwise: Phase) -> Phase:
-    """Return the phase if records enter its net, or else the other one."""
+    """Return the phase if its net reads records, or else the other one."""
     inputs = [layer for layer in job.neuralnet.layer if LAYERS.find(layer.type).traits.role == "input"]
     return phase if any(layer.in_phase(phase) for layer in inputs) else otherwise

@@ -1,4 +1,4 @@
-"""Export of trained nets: ONNX, a module of PyTorch, and weights by name."""
+"""Export trained nets as ONNX, as a PyTorch module, or as weights by name."""
 
 from __future__ import annotations
 
@@ -29,17 +29,11 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.version import __version__
 
 Graph = OnnxGraph | TorchModule
-"""A model that is being written, in some format."""
+"""A model under construction."""
 
 
 def convert(exported: ExportedNet, converters: Converters, graph: Graph) -> None:
-    """Add all layers of a net to a graph.
-
-    Raises
-    ------
-    ConfigError
-        All layers that the format cannot say.
-    """
+    """Add all layers of a net to a graph; raises a ConfigError with all layers that the format cannot express."""
     values: dict[Feature, Any] = {}
     failed: set[Feature] = set()
     problems: dict[str, str] = {}
@@ -63,27 +57,19 @@ def convert(exported: ExportedNet, converters: Converters, graph: Graph) -> None
 
 def _converted(converter: Converter, graph: Graph, layer: Layer, values: dict[Feature, Any]) -> list[Any]:
     if any(source not in values for source in layer.sources):
-        raise ConfigError("it reads what a later layer gives, in a cycle.")
+        raise ConfigError("it reads the output of a later layer, in a cycle.")
     outputs = converter(graph, layer, *(values[source] for source in layer.sources))
     return graph.finish(outputs if isinstance(outputs, list) else [outputs])
 
 
-# Modules whose functions convert the layers.
+# modules with the converters of layers
 CONVERTERS = (onnx_layers, torch_layers)
 SUFFIXES = {".npz": "npz", ".onnx": "onnx", ".py": "torch", ".safetensors": "safetensors"}
 FORMATS = tuple(SUFFIXES.values())
 
 
 class Exported(NamedTuple):
-    """What has been written.
-
-    Attributes
-    ----------
-    urls : tuple of str
-        The files.
-    notes : tuple of str
-        What to know when using them.
-    """
+    """URLs of the written files, and notes for their users."""
 
     urls: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -103,18 +89,18 @@ def export(
     Parameters
     ----------
     run : Run or str
-        A run, or the URL of its directory or of a step of it. With ``job`` any checkpoint, also of SINGA.
+        A run, or the URL of its directory or of a step of it. With ``job`` any checkpoint, including SINGA's.
     path : path
         File or URL to write to, atomically; for PyTorch the module, ``model.py``, with
         ``model.weights.safetensors`` beside it.
     format : {"onnx", "torch", "safetensors", "npz"}, optional
-        Told by the suffix of ``path`` if not given.
+        By default chosen by the suffix of ``path``.
     layers : sequence of str
-        Outputs of the model; by default what the losses compare with labels or targets.
+        Outputs of the model; by default the layers that losses compare with labels or targets.
     job : Job, optional
-        Whose net it is, in place of the job of the run.
+        Job with the net, instead of the run's job.
     overwrite : bool
-        Replace what is there.
+        Replace existing files.
 
     Returns
     -------
@@ -123,7 +109,7 @@ def export(
     Raises
     ------
     ConfigError
-        The format cannot say a layer, a package is missing, or there is no such run, layer or format. Nothing is
+        The format cannot express a layer, a package is missing, or there is no such run, layer or format. Nothing is
         written.
     CheckpointError
         There are no values, or they do not fit.
@@ -141,7 +127,7 @@ def export_job(
     overwrite: bool = False,
     by: str = "overwrite=True",
 ) -> Exported:
-    """Write the net of a job with the values of a checkpoint; see `export`. ``by`` is how one says ``overwrite``."""
+    """Write the net of a job with the values of a checkpoint; see `export`. ``by`` names ``overwrite`` in errors."""
     kind = _format_of(target, format)
     place = lookup.find_values(checkpoint)
     if kind in ("npz", "safetensors"):
@@ -160,20 +146,7 @@ def export_job(
 
 
 def job_of_run(url: str, sets: Iterable[str] = ()) -> JobConf:
-    """Return the job of a run.
-
-    Parameters
-    ----------
-    url : str
-        Of a run directory, or a step of it.
-    sets : iterable of str
-        Changes, ``KEY=VALUE``.
-
-    Raises
-    ------
-    ConfigError
-        There is none, or it can no longer be read.
-    """
+    """Return the job of a run, given its URL or the URL of a step, with changes ``KEY=VALUE``."""
     file = fs.join(run_of(fs.absolute(url).rstrip("/")), "resolved.yaml")
     return loads(decode_text(file), file, sets, registries=REGISTRIES).job
 
@@ -183,10 +156,10 @@ def _format_of(target: str, format: str | None) -> str:
     known = ", ".join(f"{name} ({ending})" for ending, name in SUFFIXES.items())
     if suffix in (".pt", ".pth"):
         stem = target.removesuffix(suffix)
-        raise ConfigError(f"{target}: PyTorch gets a module, with its state dict in safetensors. Say -o {stem}.py.")
+        raise ConfigError(f"{target}: PyTorch needs a module, with its state dict in safetensors. Use {stem}.py.")
     if format is None:
         if suffix not in SUFFIXES:
-            raise ConfigError(f"{target}: the suffix {suffix!r} names no format. Known: {known}. Or say --format.")
+            raise ConfigError(f"{target}: the suffix {suffix!r} names no format. Known: {known}. Or pass --format.")
         return SUFFIXES[suffix]
     if format not in FORMATS:
         raise ConfigError(f"{target}: unknown format {format!r}. Known: {known}.")
@@ -196,14 +169,14 @@ def _format_of(target: str, format: str | None) -> str:
 
 
 def _about(job: JobConf, place: str) -> dict[str, Any]:
-    """Return metadata that every format has."""
+    """Return metadata for every format."""
     singa = singa_checkpoint.parse(place)
     step = singa[1] if singa else Checkpoint(place).step
     return {"producer": f"singa-dask {__version__}", "job": job.name, "step": str(step)}
 
 
 def _params(job: JobConf, place: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the params in a checkpoint in the shapes of a job's net, and metadata."""
+    """Return the params of a checkpoint in the shapes of a job's net, and metadata."""
     stored = lookup.load_values(place, job.updater.ema_decay > 0)
     net = net_of_params(job)
     shapes = {name: kept.owner.whole_shape for name, kept in net.logical.items()}
@@ -237,19 +210,12 @@ def _model_facts(exported: ExportedNet, about: Mapping[str, Any]) -> dict[str, A
 
 
 def encode_onnx(exported: ExportedNet, target: str, about: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return a net as a file of ONNX: URL -> content.
-
-    Parameters
-    ----------
-    exported : ExportedNet
-    target : str
-    about : mapping
-        Metadata beside what the net knows.
+    """Encode a net as an ONNX file, URL -> content, with further metadata ``about`` it.
 
     Raises
     ------
     ConfigError
-        All layers that ONNX does not have; or it is not installed.
+        ONNX lacks some layers, all of which are named; or it is not installed.
     """
     graph = OnnxGraph()
     graph.reserve([*exported.outputs, *(layer.conf_name for layer in exported.net.inputs)])
@@ -258,7 +224,7 @@ def encode_onnx(exported: ExportedNet, target: str, about: Mapping[str, Any]) ->
 
 
 def encode_torch(exported: ExportedNet, target: str, about: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return a net as a module of PyTorch and a file of safetensors; see `encode_onnx`."""
+    """Encode a net as a PyTorch module and a safetensors file; see `encode_onnx`."""
     module = TorchModule()
     convert(exported, TORCH_CONVERTERS, module)
     return module.encode(target, _model_facts(exported, about))

@@ -1,4 +1,4 @@
-"""Import of weights: arrays of other programs as a checkpoint that jobs start from."""
+"""Import weights: write arrays of other programs as a checkpoint that jobs start from."""
 
 from __future__ import annotations
 
@@ -30,17 +30,16 @@ KEYS = ("param", "rows", "transpose")
 
 
 class MapEntry(NamedTuple):
-    """What becomes of an array.
+    """The param that an array, or some of its rows, becomes.
 
     Attributes
     ----------
     name : str
-        Of the array.
-    param : str
+        Name of the array.
     transpose : bool or sequence of int
-        Whether axes are reversed, or their new order.
+        Whether to reverse the axes, or their new order.
     rows : sequence of int
-        The first row that is taken, and the first that is not; all if empty.
+        Range of rows, first and stop; all if empty.
     """
 
     name: str
@@ -49,7 +48,7 @@ class MapEntry(NamedTuple):
     rows: Sequence[int] = ()
 
     def values(self, array: np.ndarray) -> np.ndarray:
-        """Return what is taken of the array."""
+        """Return the values for the param."""
         rows = array[slice(*self.rows)] if self.rows else array
         return rows.T if self.transpose is True else np.transpose(rows, self.transpose) if self.transpose else rows
 
@@ -67,16 +66,16 @@ def import_weights(
     Parameters
     ----------
     weights : path or mapping of str to array
-        File or URL: safetensors, npz, or ``.pt`` where PyTorch is installed; or the arrays by name.
+        File or URL: safetensors, npz, or ``.pt`` if PyTorch is installed; or the arrays by name.
     job : Job
-        Whose params they become.
+        Job whose params the arrays become.
     path : path
         Directory or URL of the checkpoint.
     map : mapping or path, optional
         Name in the file -> name of a param, or a mapping with ``param``, ``transpose`` and ``rows``, a list of these,
-        or None to leave the array out; or a YAML file of it. Without it all names must be equal.
+        or None to leave the array out; or a YAML file of such a mapping. Without it all names must be equal.
     partial : bool
-        Accept that params are missing: a job that starts from the checkpoint draws their initial values.
+        Allow missing params: a job that starts from the checkpoint initialises them.
 
     Returns
     -------
@@ -86,8 +85,8 @@ def import_weights(
     Raises
     ------
     ConfigError
-        What is missing, unused, unknown or of another shape, all at once; without ``map`` with a proposal of one.
-        Nothing is written.
+        Arrays or params are missing, unused, unknown or misshapen; the message has all of them, and a proposal of
+        ``map`` if it is not given. Nothing is written.
     DataError
         The file cannot be read.
     """
@@ -132,7 +131,7 @@ def import_into(
 
 
 def read_map(map: Mapping[str, Any] | str | os.PathLike[str] | None) -> Mapping[str, Any] | None:
-    """Return a map, which may be in a YAML file."""
+    """Return a map, read from a YAML file if necessary."""
     if map is None or isinstance(map, Mapping):
         return map
     file = os.fspath(map)
@@ -145,7 +144,7 @@ def read_map(map: Mapping[str, Any] | str | os.PathLike[str] | None) -> Mapping[
 def _entries(
     map: Mapping[str, Any], arrays: Mapping[str, np.ndarray], params: Mapping[str, Param], problems: list[str]
 ) -> Iterator[MapEntry]:
-    """Yield what a map says, as far as it is right."""
+    """Yield the valid entries of a map, and add its mistakes to ``problems``."""
     taken: set[str] = set()
     for name, said in map.items():
         if name not in arrays:
@@ -168,7 +167,7 @@ def _entries(
 
 
 def _checked(given: Any) -> dict[str, Any]:
-    """Return one entry of a map, as `MapEntry` takes it."""
+    """Return an entry of a map as arguments of `MapEntry`."""
     if not isinstance(given, dict) or not isinstance(given.get("param"), str):
         raise ConfigError(f"expected the name of a param, or a map with the key param, got {given!r}.")
     for key in given:
@@ -185,7 +184,7 @@ def _checked(given: Any) -> dict[str, Any]:
 def _values(
     entries: Sequence[MapEntry], arrays: Mapping[str, np.ndarray], params: Mapping[str, Param], problems: list[str]
 ) -> dict[str, np.ndarray]:
-    """Return the values of params, as far as arrays fit."""
+    """Return the values of params whose arrays fit, and add mistakes to ``problems``."""
     fitted = {}
     for entry in entries:
         array, param = arrays[entry.name], params[entry.param]
@@ -210,7 +209,7 @@ def _values(
 
 
 def _fit(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
-    """Return values in the shape of a param; None unless they differ in axes of length 1, or of a filter, only."""
+    """Reshape values to a param if shapes differ only in axes of length 1, or of a filter; else return None."""
     if values.size != math.prod(shape):
         return None
     alike = [n for n in values.shape if n > 1] == [n for n in shape if n > 1]
@@ -219,7 +218,7 @@ def _fit(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
 
 
 def _proposal(arrays: Mapping[str, np.ndarray], params: Mapping[str, Param], taken: set[str]) -> Iterator[str]:
-    """Yield the lines of a map by shape and order."""
+    """Yield the lines of a proposed map, by shape and order."""
     free = sorted((name for name in arrays if name not in taken), key=_natural)
     proposal: dict[str, Any] = {name: name for name in arrays if name in taken}
     for param in (name for name in params if name not in taken):
@@ -229,12 +228,12 @@ def _proposal(arrays: Mapping[str, np.ndarray], params: Mapping[str, Param], tak
                 free.remove(entry.name)
                 break
     proposal |= dict.fromkeys(free)
-    yield "A map by shape and order. Check it, save it as map.yaml, and give it: --map map.yaml"
+    yield "A map by shape and order. Check it, save it as map.yaml, and pass --map map.yaml"
     yield dump(proposal).rstrip()
 
 
 def _natural(name: str) -> list[Any]:
-    """Return a key by which conv2 comes before conv10."""
+    """Return a sort key by which conv2 precedes conv10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 

@@ -1,4 +1,4 @@
-"""ONNX: a model as converters build it, node by node, and the converter of each type of layer."""
+"""OnnxGraph, a model built node by node, and the ONNX converter of each type of layer."""
 
 from __future__ import annotations
 
@@ -74,29 +74,28 @@ class OnnxGraph:
         self._next_states: dict[str, tuple[str, int]] = {}
 
     def reserve(self, names: Sequence[str]) -> None:
-        """Keep names for inputs and outputs."""
+        """Reserve names for inputs and outputs."""
         self._names.update(names)
 
     # -- for converters -------------------------------------------------------------------------------
 
     def begin(self, layer: Layer) -> None:
-        """Name what is added from now on after a layer."""
+        """Prefix further names with a layer's name."""
         self._prefix = layer.name
 
     def finish(self, values: list[str]) -> list[str]:
-        """Take what a layer gives, as it is."""
+        """Return the outputs of a layer unchanged."""
         return values
 
     def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """Add a node with one output; return the name of that.
+        """Add a node with one output; return the output's name.
 
         Parameters
         ----------
         operator : str
             ``"Gemm"``: of ONNX, opset 18.
         *inputs : str
-            Names of values; an empty one is an input that is left out.
-        **attributes
+            Names of values; empty for an omitted input.
         """
         return self.add_several(operator, *inputs, outputs=1, **attributes)[0]
 
@@ -113,11 +112,11 @@ class OnnxGraph:
         return key
 
     def integers(self, values: Sequence[int]) -> str:
-        """Add a list of integers, as shapes and axes are; return its name."""
+        """Add a list of integers, such as shapes and axes; return its name."""
         return self.constant(values, np.int64, "integers")
 
     def param(self, param: Param, shape: Sequence[int] | None = None) -> str:
-        """Return the name of a param's values, in its shape or another one; a shared param is stored once."""
+        """Return the name of a param's values, in ``shape`` if given; a shared param is stored once."""
         values = np.asarray(param.data, np.float32).reshape(param.shape if shape is None else tuple(shape))
         key = (param.owner.name, values.shape)
         if key not in self._params:
@@ -133,11 +132,11 @@ class OnnxGraph:
         return name
 
     def next_state(self, name: str, x: str, width: int) -> None:
-        """Make a value (N, width) an output of the model, for the next batch; of several of a name the last one."""
+        """Make a value (N, width) an output of the model, for the next batch; the last one of a name counts."""
         self._next_states[name] = x, width
 
     def reshape(self, x: str, *shape: int) -> str:
-        """Return values in another shape, in which one length may be -1."""
+        """Reshape values; one length may be -1."""
         return self.add("Reshape", x, self.integers(shape))
 
     def rows(self, x: str, feature: Feature) -> str:
@@ -145,13 +144,13 @@ class OnnxGraph:
         return x if len(feature.shape) == 2 else self.add("Flatten", x, axis=1)
 
     def images(self, x: str, feature: Feature) -> str:
-        """Return images (N, C, H, W); those of (N, H, W) have one channel."""
+        """Return images (N, C, H, W), adding a channel to (N, H, W)."""
         return x if len(feature.shape) == 4 else self.add("Unsqueeze", x, self.integers([1]))
 
     # -- the model ------------------------------------------------------------------------------------
 
     def output(self, name: str, layers: Sequence[Layer], values: Sequence[str]) -> None:
-        """Make a layer, or its copies, an output of the model: (N, ...), or (N, T, ...) of T time steps."""
+        """Make a layer, or its copies, an output of the model: (N, ...), or (N, T, ...) for T time steps."""
         feature = layers[0].features[0]
         self._prefix = f"{name}/output"
         rest, n_steps = feature.shape[1:], feature.n_steps
@@ -172,18 +171,17 @@ class OnnxGraph:
         self._outputs.append(self.helper.make_tensor_value_info(name, kind, shape))
 
     def encode(self, name: str, metadata: Mapping[str, Any]) -> bytes:
-        """Return the bytes of the model, once ONNX's own checker has passed it.
+        """Return the bytes of the model, checked by ONNX.
 
         Parameters
         ----------
-        name : str
         metadata : mapping
             Strings, or values of JSON.
 
         Raises
         ------
         ConfigError
-            It is larger than ONNX files can be.
+            The model is too large for an ONNX file.
         """
         n_bytes = sum(values.nbytes for values in self._constants.values())
         if n_bytes > MAX_BYTES:
@@ -322,7 +320,7 @@ def _concate(graph: OnnxGraph, layer: connection.Concate, *xs: str) -> str:
 
 @register(ArgSort)
 def _arg_sort(graph: OnnxGraph, layer: ArgSort, x: str) -> str:
-    # of equal scores the higher column is first, and in ONNX the lower one
+    # we sort equal scores by descending column, ONNX by ascending column
     rows, width = graph.rows(x, layer.sources[0]), layer.sources[0].size
     backwards = graph.add("Gather", rows, graph.integers(range(width)[::-1]), axis=1)
     _, places = graph.add_several("TopK", backwards, graph.integers([layer.topk]), outputs=2, axis=1)
@@ -334,7 +332,7 @@ def _arg_sort(graph: OnnxGraph, layer: ArgSort, x: str) -> str:
 
 
 def window(layer: Windowed) -> dict[str, list[int]]:
-    """Return the window of a layer as attributes; padding is that of top, left, bottom and right."""
+    """Return the window of a layer as attributes; pads are top, left, bottom, right."""
     return {"kernel_shape": [*layer.kernel], "strides": [*layer.stride], "pads": [*layer.pad, *layer.pad]}
 
 
@@ -437,15 +435,15 @@ def _image_preprocess(graph: OnnxGraph, layer: ImagePreprocess, x: str) -> str:
 
 
 def like_source(graph: OnnxGraph, layer: norm.LRN | norm.BatchNorm | norm.GroupNorm, images: str) -> str:
-    """Return images in the shape of the source, which may have no axis of channels."""
+    """Return images in the shape of the source, which may lack the channel axis."""
     shape = layer.sources[0].shape
     return images if len(shape) != 3 else graph.add("Squeeze", images, graph.integers([1]))
 
 
-# -- texts and other sequences: their rows (T N, D) are those of the first step first -------------------------
+# -- texts and other sequences: rows (T N, D), first time step first -------------------------
 
 
-# Places of ONNX's gates among ours: GRU z, r, h of z, r, c; LSTM i, o, f, c of i, f, g, o.
+# indices of ONNX's gates among ours: GRU z, r, h of z, r, c; LSTM i, o, f, c of i, f, g, o
 GATES = {"GRU": (0, 1, 2), "LSTM": (0, 3, 1, 2), "RNN": (0,)}
 
 
@@ -456,7 +454,7 @@ def _char_rnn(graph: OnnxGraph, layer: CharRNN) -> str:
 
 
 def numbers(graph: OnnxGraph, layer: embedding.Numbers, x: str) -> str:
-    """Return the numbers that a layer reads: (rows,) int64, those of the first time step first."""
+    """Return the integers that a layer reads: (rows,) int64, first time step first."""
     source, site = layer.sources[0], layer.site
     x = graph.add("Cast", graph.rows(x, source), to=graph.onnx.TensorProto.INT64)
     if layer.own_columns:
@@ -513,7 +511,7 @@ def _time_pooling(graph: OnnxGraph, layer: sequence.TimePooling, x: str, mask: s
         has_steps = graph.add("ReduceMax", valid, axes, keepdims=0)
         return graph.add("Mul", graph.add("ReduceMax", seen, axes, keepdims=0), has_steps)
     if layer.pool != "AVG":
-        # the largest of 1 ... T, or of T ... 1, where a step is valid
+        # the valid step of the highest rank, 1 ... T or T ... 1
         ranks = np.arange(1, layer.n_steps + 1)[:: 1 if layer.pool == "LAST" else -1, None, None]
         ranked = graph.add("Mul", valid, graph.constant(ranks))
         is_taken = graph.add("Equal", ranked, graph.add("ReduceMax", ranked, axes, keepdims=1))
@@ -527,7 +525,7 @@ def _time_pooling(graph: OnnxGraph, layer: sequence.TimePooling, x: str, mask: s
 def _class_token(graph: OnnxGraph, layer: sequence.ClassToken, x: str) -> str:
     width, n_steps = layer.token.size, layer.site.n_steps - 1
     steps = graph.reshape(x, n_steps, -1, width)
-    # as many rows as a time step has
+    # zeros for each row of a time step
     first = graph.add("Mul", graph.add("Slice", steps, *map(graph.integers, ([0], [1], [0]))), graph.constant(0))
     token = graph.add("Add", first, graph.param(layer.token))
     return graph.reshape(graph.add("Concat", token, steps, axis=0), -1, width)
@@ -602,7 +600,7 @@ def rotated(graph: OnnxGraph, layer: attention.MultiHeadAttention, heads: str) -
 
 
 def linear(graph: OnnxGraph, x: str, weight: Param, bias: Param | None, rows: slice = slice(None)) -> str:
-    """Add x W^T + b, or what some ``rows`` of the params give: queries, keys and values have one param."""
+    """Add x W^T + b with some ``rows`` of the params, as queries, keys and values share one."""
     params = [param for param in (weight, bias) if param is not None]
     if rows == slice(None) or rows == slice(0, len(weight.data)):
         return graph.add("Gemm", x, *map(graph.param, params), transB=1)
@@ -629,9 +627,9 @@ def _rnn(graph: OnnxGraph, layer: recurrent.RNN, *xs: str) -> str:
 def add_recurrent(
     graph: OnnxGraph, layer: recurrent.Recurrent, operator: str, xs: Sequence[str], **attributes: object
 ) -> str:
-    """Add a recurrent layer, whose params of all gates are one array in ONNX.
+    """Add a recurrent layer; in ONNX the params of all gates are one array.
 
-    With ``carry_state`` the first state is an input of the model, and the last one an output; an LSTM has a cell, too.
+    With ``carry_state`` the first state is an input of the model, and the last one an output; so is an LSTM's cell.
     """
     source, dim, names = layer.sources[0], layer.dim, dict(zip(layer.sources, xs, strict=True))
     state = "" if layer.first_state is None else names[layer.first_state]
@@ -678,7 +676,7 @@ def add_masked(
     firsts: Sequence[str],
     attributes: Mapping[str, object],
 ) -> tuple[str, list[str]]:
-    """Add each time step of a recurrent layer by itself, and keep the states where it is padding; return these."""
+    """Add each time step of a recurrent layer separately, keeping states at padding; return states and last ones."""
     n_steps, n_states = layer.site.n_steps, 2 if operator == "LSTM" else 1
     valid = graph.reshape(mask, n_steps, -1, 1)
     xs, valids = (graph.add_several("Split", x, outputs=n_steps, axis=0, num_outputs=n_steps) for x in (steps, valid))

@@ -1,4 +1,4 @@
-"""PyTorch: a module as converters write it, line by line, without PyTorch, and the converter of each type of layer."""
+"""TorchModule, a PyTorch module written line by line without PyTorch, and the converter of each type of layer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from singa_dask.layers.outputs import ArgSort
 
 RESERVED = {"F", "Path", "classes", "load", "load_file", "nn", "self", "torch"}
 
-# Names that nn.Module has.
+# names in nn.Module
 ATTRIBUTES = frozenset(
     "T_destination add_module apply bfloat16 buffers call_super_init children compile cpu cuda double dump_patches "
     "eval extra_repr float forward get_buffer get_extra_state get_parameter get_submodule half ipu load_state_dict "
@@ -97,9 +97,9 @@ def load(weights=Path(__file__).with_name("{weights}")):
 
 
 class TorchModule:
-    """A module of PyTorch as text, and its state dict.
+    """The text of a PyTorch module, and its state dict.
 
-    Converters return the text of an expression; what a layer gives becomes a variable with the name of the layer.
+    Converters return the text of an expression; the output of a layer becomes a variable with the layer's name.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class TorchModule:
     # -- for converters -------------------------------------------------------------------------------
 
     def begin(self, layer: Layer) -> None:
-        """Name what is added from now on after a layer."""
+        """Prefix further names with a layer's name."""
         self._layer = layer.name
 
     def add(self, module: str, values: Mapping[str, Any] | None = None) -> str:
@@ -124,9 +124,9 @@ class TorchModule:
         Parameters
         ----------
         module : str
-            What makes it: ``"nn.Linear(784, 10)"``.
+            Its constructor: ``"nn.Linear(784, 10)"``.
         values : mapping of str to array, optional
-            Its params and buffers, as its state dict names them.
+            Its params and buffers, by their names in its state dict.
 
         Returns
         -------
@@ -140,7 +140,7 @@ class TorchModule:
         return f"self.{name}"
 
     def param(self, param: Param, shape: Sequence[int] | None = None) -> str:
-        """Add a param of its own; return its expression."""
+        """Add a param; return its expression."""
         values = _copied(param.data).reshape(param.shape if shape is None else tuple(shape))
         name = unique_name(_identifier(f"{self._layer}_{param.name.rpartition('.')[2]}"), self._attributes)
         self._init.append(f"self.{name} = nn.Parameter(torch.empty({_shape(values)}))")
@@ -148,7 +148,7 @@ class TorchModule:
         return f"self.{name}"
 
     def constant(self, values: Any, name: str, dtype: npt.DTypeLike = np.float32) -> str:
-        """Add an array that is not trained, or a number; return its expression."""
+        """Add a constant array or number; return its expression."""
         array = np.asarray(values)
         if array.ndim == 0:
             return repr(float(array))
@@ -160,11 +160,11 @@ class TorchModule:
         return f"self.{buffer}"
 
     def finish(self, values: list[str]) -> list[str]:
-        """Name what a layer gives after it."""
+        """Assign the outputs of a layer to variables."""
         return [self.let(value) for value in values]
 
     def let(self, expression: str, name: str = "") -> str:
-        """Give the value of an expression a name, if it has none; return that."""
+        """Assign an expression to a variable, unless it is one; return the variable."""
         if expression.isidentifier():
             return expression
         variable = unique_name(_identifier(f"{self._layer}_{name}" if name else self._layer), self._names)
@@ -172,7 +172,7 @@ class TorchModule:
         return variable
 
     def let_several(self, expression: str, n: int) -> list[str]:
-        """Give each of the values of an expression a name; return these."""
+        """Assign the values of an expression to ``n`` variables; return these."""
         variables = [unique_name(_identifier(f"{self._layer}_{k}"), self._names) for k in range(n)]
         self._forward.append(f"{', '.join(variables)} = {expression}")
         return variables
@@ -190,13 +190,13 @@ class TorchModule:
 
     @staticmethod
     def images(x: str, feature: Feature) -> str:
-        """Return images (N, C, H, W); those of (N, H, W) have one channel."""
+        """Return images (N, C, H, W), adding a channel to (N, H, W)."""
         return x if len(feature.shape) == 4 else f"{x}.unsqueeze(1)"
 
     # -- the module -----------------------------------------------------------------------------------
 
     def output(self, name: str, layers: Sequence[Layer], values: Sequence[str]) -> None:
-        """Make a layer, or its copies, an output of the module: (N, ...), or (N, T, ...) of T time steps."""
+        """Make a layer, or its copies, an output of the module: (N, ...), or (N, T, ...) for T time steps."""
         n_steps = layers[0].features[0].n_steps
         if len(values) > 1:
             self._outputs[name] = f"torch.stack([{', '.join(values)}], dim=1)"
@@ -206,19 +206,12 @@ class TorchModule:
             self._outputs[name] = values[0]
 
     def encode(self, url: str, facts: Mapping[str, Any]) -> dict[str, bytes]:
-        """Return the files: URL -> content, the weights first.
-
-        Parameters
-        ----------
-        url : str
-            Of the module, ``.../model.py``.
-        facts : mapping
-            Metadata.
+        """Return the files for a module at ``url``, URL -> content, the weights first; ``facts`` are metadata.
 
         Raises
         ------
         ConfigError
-            Its file has no name that Python can import.
+            Python cannot import a module of this name.
         """
         stem = posixpath.basename(url).removesuffix(".py")
         if not stem.isidentifier() or keyword.iskeyword(stem):
@@ -243,7 +236,7 @@ class TorchModule:
 
 
 def _about(facts: Mapping[str, Any]) -> str:
-    """Say what the net takes and gives."""
+    """Describe the inputs and outputs of the net."""
     inputs = "; ".join(
         f"{_plain(name)} ({', '.join(map(str, each['shape']))})" for name, each in facts["inputs"].items()
     )
@@ -371,7 +364,7 @@ def _concate(module: TorchModule, layer: connection.Concate, *xs: str) -> str:
 
 @register(ArgSort)
 def _arg_sort(module: TorchModule, layer: ArgSort, x: str) -> str:
-    # of equal scores the higher column is first
+    # we sort equal scores by descending column
     rows, width = module.rows(x, layer.sources[0]), layer.sources[0].size
     order = f"torch.argsort({rows}.flip(1), dim=1, descending=True, stable=True)"
     return f"({width - 1} - {order}[:, :{layer.topk}]).float()"
@@ -381,7 +374,7 @@ def _arg_sort(module: TorchModule, layer: ArgSort, x: str) -> str:
 
 
 def pair(values: tuple[int, int]) -> str:
-    """Return a number for both axes where they are equal, else one for each."""
+    """Return one number if both are equal, else a pair."""
     return str(values[0]) if values[0] == values[1] else str(tuple(values))
 
 
@@ -425,7 +418,7 @@ def _pooling(module: TorchModule, layer: pooling.Pooling, x: str) -> str:
     images = module.images(x, layer.sources[0])
     kernel, stride, pad = layer.kernel, layer.stride, layer.pad
     if any(2 * p > k for p, k in zip(pad, kernel, strict=True)):
-        # PyTorch pads by half a window at most
+        # PyTorch pads by at most half a window
         if layer.takes_mean and not layer.count_pad:
             raise ConfigError("PyTorch has no mean without padding where that is more than half of the window.")
         value = "0.0" if layer.takes_mean else 'float("-inf")'
@@ -455,7 +448,7 @@ def _batch_norm(module: TorchModule, layer: norm.BatchNorm, x: str) -> str:
     names = ("weight", "bias", "running_mean", "running_var")
     values = {name: param.data for name, param in zip(names, layer.params, strict=True)}
     kind = "1d" if layer.rows_of_values else "2d"
-    # the number of batches that nn.BatchNorm counts has no meaning here
+    # num_batches_tracked of nn.BatchNorm is not needed
     how = f"{layer.scale.shape[0]}, eps={layer.eps}, momentum={1 - layer.momentum:g}"
     added = module.add(f"nn.BatchNorm{kind}({how})", values)
     images = x if layer.rows_of_values else module.images(x, layer.sources[0])
@@ -481,11 +474,11 @@ def _image_preprocess(module: TorchModule, layer: ImagePreprocess, x: str) -> st
 
 
 def like_source(layer: norm.LRN | norm.BatchNorm | norm.GroupNorm, images: str) -> str:
-    """Return images in the shape of the source, which may have no axis of channels."""
+    """Return images in the shape of the source, which may lack the channel axis."""
     return images if len(layer.sources[0].shape) != 3 else f"{images}.squeeze(1)"
 
 
-# -- texts and other sequences: their rows (T N, D) are those of the first step first -------------------------
+# -- texts and other sequences: rows (T N, D), first time step first -------------------------
 
 
 @register(CharRNN)
@@ -494,7 +487,7 @@ def _char_rnn(module: TorchModule, layer: CharRNN) -> str:
 
 
 def numbers(module: TorchModule, layer: embedding.Numbers, x: str) -> str:
-    """Return the numbers that a layer reads: (rows,) int64, those of the first time step first."""
+    """Return the integers that a layer reads: (rows,) int64, first time step first."""
     source, site = layer.sources[0], layer.site
     rows = module.rows(x, source)
     if layer.own_columns:
@@ -540,7 +533,7 @@ def _time_pooling(module: TorchModule, layer: sequence.TimePooling, x: str, mask
         return f"{steps}.masked_fill(~{valid}, {attention.HIDDEN}).amax(dim=0) * {valid}.any(dim=0)"
     if layer.pool == "AVG":
         return f"({steps} * {valid}).sum(dim=0) / {valid}.sum(dim=0).clamp(min=1)"
-    # the first time step that is valid, or of those in reverse
+    # the first valid time step, or the last in reverse order
     turned = ".flip(0)" if layer.pool == "LAST" else ""
     is_first = f"({valid}{turned} & ({valid}{turned}.cumsum(dim=0) == 1))"
     return f"({steps}{turned} * {is_first}).sum(dim=0)"
@@ -594,7 +587,7 @@ def _multi_head_attention(module: TorchModule, layer: attention.MultiHeadAttenti
 def _attention_by_formula(
     module: TorchModule, layer: attention.MultiHeadAttention, x: str, memory: str, mask: str, later: str
 ) -> str:
-    """Add attention that nn.MultiheadAttention lacks: rotated, or of queries that may have no key to read."""
+    """Add attention that nn.MultiheadAttention lacks: rotary, or with queries whose keys may all be padding."""
     weights = module.let(f"{module.param(layer.qkv_weight)}.chunk(3)", "weights")
     biases = "" if layer.qkv_bias is None else module.let(f"{module.param(layer.qkv_bias)}.chunk(3)", "biases")
     heads = []
@@ -648,7 +641,7 @@ def add_recurrent(
     xs: Sequence[str],
     more: str = "",
 ) -> str:
-    """Add a recurrent layer, whose params of all gates are one array in PyTorch; time steps with a mask one by one."""
+    """Add a recurrent layer, in which the params of all gates are one array; with a mask, each time step separately."""
 
     def joined(params: Sequence[Param]) -> Any:
         return np.concatenate([params[gate].data for gate in gates])
@@ -682,5 +675,5 @@ def add_recurrent(
 
 
 def _states(states: Sequence[str]) -> str:
-    """Return what a recurrent module takes: the state, or state and cell."""
+    """Return the argument of a recurrent module: the state, or state and cell."""
     return states[0] if len(states) == 1 else f"({', '.join(states)})"

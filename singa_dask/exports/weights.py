@@ -1,4 +1,4 @@
-"""Files of weights: arrays by name, in safetensors or npz, with metadata."""
+"""Read and write files of weights: arrays by name, in safetensors or npz, with metadata."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from singa_dask.lazy import require
 from singa_dask.runtime.checkpoints.safetensors import tensor_chunks
 
 METADATA = "__metadata__"
-"""Entry of an npz file that has the metadata, as JSON."""
+"""Entry of an npz file with the metadata as JSON."""
 
 
 def metadata_texts(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Return metadata as safetensors and ONNX have it: strings, and JSON of what is none."""
+    """Return metadata for safetensors and ONNX: strings, and other values as JSON."""
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in metadata.items()}
 
 
 def encode_safetensors(values: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a file of safetensors."""
+    """Return the bytes of a safetensors file."""
     arrays = {name: np.ascontiguousarray(each) for name, each in values.items()}
     return b"".join(tensor_chunks(arrays, metadata_texts(metadata)))
 
 
 def encode_npz(values: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a file of `numpy.load`."""
+    """Return the bytes of an npz file."""
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **{METADATA: np.array(json.dumps(dict(metadata)))}, **values)
     return file.getvalue()
 
 
 def read_weights(url: str) -> dict[str, np.ndarray]:
-    """Return the arrays in a file, by name: npz, safetensors, or where PyTorch is installed its ``.pt``.
+    """Return the arrays in an npz, safetensors or PyTorch file by name.
 
     Raises
     ------
     DataError
-        It cannot be read, or is of none of these formats.
+        The file cannot be read, or has another format.
     ConfigError
-        It is PyTorch's, and that is not installed.
+        PyTorch is needed and not installed.
     """
     content = fs.read_bytes(url)
     try:
@@ -63,15 +63,15 @@ def read_weights(url: str) -> dict[str, np.ndarray]:
 
 
 def _from_torch(content: bytes, url: str) -> dict[str, np.ndarray]:
-    """Return the tensors of a state dict; nothing in the file is executed."""
-    hint = "Or write the state dict by safetensors.torch.save_file."
+    """Return the tensors of a state dict, without executing anything in the file."""
+    hint = "Or write the state dict with safetensors.torch.save_file."
     torch = require("torch", "oracles", f"{url}: a file of PyTorch", hint)
     try:
         tensors = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:
         raise ValueError(str(error).splitlines()[0]) from None
     if not isinstance(tensors, dict) or not all(torch.is_tensor(value) for value in tensors.values()):
-        raise ValueError("it is no state dict, of tensors by name")
+        raise ValueError("it is no state dict of tensors by name")
     # NumPy has no bfloat16
     wide = {name: value.float() if value.dtype == torch.bfloat16 else value for name, value in tensors.items()}
     return {str(name): value.detach().numpy() for name, value in wide.items()}

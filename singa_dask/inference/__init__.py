@@ -1,6 +1,6 @@
-"""Trained nets: outputs, metrics and predictions of records in memory, in Dask collections and in stores.
+"""Predictions, layer outputs and metrics of trained nets, for records in memory, Dask collections and stores.
 
-Users import them from `singa_dask`.
+Users import the functions from `singa_dask`.
 """
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Derive the job of an inference: the net of one phase, for one worker, with other records to read."""
+"""Jobs of an inference: the net of one phase, for one worker, which may read other records."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ class PhaseJob:
 
     Attributes
     ----------
-    job : JobConf
     phase : Phase
-        Phase to build its net for; never training.
+        Phase to build the net for: a test instead of training.
     indices : tuple of int
         Index of each layer in the original job.
     """
@@ -42,7 +41,7 @@ class PhaseJob:
     indices: tuple[int, ...]
 
     def locate(self, error: ConfigError) -> ConfigError:
-        """Return the same error with paths of the original job."""
+        """Return the error with paths in the original job."""
         problems = []
         for problem in error.problems:
             path = problem.path
@@ -57,15 +56,13 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
 
     Parameters
     ----------
-    job : JobConf
     phase : Phase
         TRAIN, VALIDATION or TEST. The net of TRAIN runs as in a test.
     in_order : bool
         Read records in file order from the first one; else as the job says.
     exposed : bool
-        Keep the values of all layers readable: replace each SoftmaxLoss by a Softmax, and each SigmoidCrossEntropyLoss
-        by a Sigmoid, which need no labels; let no layer overwrite another's values, and let no record replace one that
-        cannot be read.
+        Keep the values of all layers: replace each SoftmaxLoss by a Softmax and each SigmoidCrossEntropyLoss by a
+        Sigmoid, which need no labels, and let no layer overwrite another's values. An unreadable record is an error.
 
     Raises
     ------
@@ -88,7 +85,7 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
         reading["on_error"] = "raise"
 
     def for_one(store: StoreConf) -> dict[str, object]:
-        # batchsize can have a number for each worker
+        # batchsize may have a number for each worker
         return {**reading, "batchsize": [sum(store.batchsize)] if store.batchsize else []}
 
     never = {"train_steps": 0, "test_freq": 0, "validate_freq": 0, "early_stopping": None, "keep_checkpoints": None}
@@ -105,26 +102,26 @@ def with_data(
     forecasts: Sequence[Any] | None = None,
     reading: Mapping[str, Any] = MappingProxyType({}),
 ) -> JobConf:
-    """Return the job with input layers that read other records.
+    """Return the job with input layers that read other records; images are resized to the job's shape.
 
     Parameters
     ----------
     layers : sequence of str
         Names of the input layers.
     backend : str or None
-        Detected from the file if None, else that of the job. Images are resized to the shape of the job's records.
+        Format; by default detected, or the job's.
     outputs : bool
-        Whether labels and targets are read; else the layers that read them, and need them, are left out, and no record
-        is skipped for a missing value.
+        Read labels and targets. Otherwise layers that read or need them are left out, and no record is skipped for a
+        missing value.
     forecasts : sequence, optional
         See `LagsConf.with_forecasts`.
     reading : mapping
-        Keys of ``store_conf`` in the place of those of the job.
+        Keys of ``store_conf`` that replace the job's.
 
     Raises
     ------
     ConfigError
-        A layer does not read a store, or they read several; or ``reading`` is not for these records.
+        A layer reads no store, the layers read several, or ``reading`` does not suit the records.
     """
     readers = [layer for layer in job.neuralnet.layer if layer.name in layers]
     for reader in readers:
@@ -148,7 +145,7 @@ def _reading(
     forecasts: Sequence[Any] | None,
     reading: Mapping[str, Any],
 ) -> LayerConf:
-    """Return an input layer that reads other records."""
+    """Return an input layer that reads other records; see `with_data`."""
     conf = layer.block(StoreConf)
     if reading and not conf.is_table:
         raise ConfigError(f"{url}: {' and '.join(reading)}: only of a job that reads a table with named columns.")
@@ -159,14 +156,14 @@ def _reading(
     if not outputs:
         changes["has_label"] = False
         if conf.missing == "skip":
-            # results would not be those of the records in their order
+            # else results would not be in the order of the records
             changes["missing"] = "error"
     store = STORES.find(backend) if backend else None
     if store is not None and store is not TableStore and not store.is_named(conf.naming):
-        # records that were converted from a table are its features
+        # converted records have the table's features already
         changes |= {key: StoreConf.model_fields[key].get_default() for key in NAMING}
     if backend and backend != conf.backend and backend in STORES.names():
-        # options of the job's format are not those of another
+        # other formats have other options
         known = STORES.find(backend).option_names()
         options = {name: value for name, value in options.items() if name in known}
     if not outputs and changes.get("texts", conf.texts):
@@ -186,9 +183,8 @@ def _reading(
 
 
 def _format(url: str, conf: StoreConf) -> str:
-    """Return the format of new records; empty if it is to be detected when they are opened."""
+    """Return the format of new records; empty to detect it when they are opened."""
     if url.lower().endswith(IMAGE_SUFFIXES):
-        # also for a pattern
         return "image-folder"
     if conf.backend == "image-list" and not fs.is_dir(url, conf.storage_options):
         # looks like any other text

@@ -1,10 +1,11 @@
-"""Values of layers for the records of stores, as rows of text and as a table of Arrow."""
+"""Values of layers for the records of stores, as rows of text or an Arrow table."""
 
 from __future__ import annotations
 
 import csv
 import io
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -30,13 +31,13 @@ class Predicted:
     url : str
         As given by the user.
     parts : sequence of TaskResult
-        In order. For each time step, records have pairs of class and probability, the most likely first.
+        In the order of the records. With ``topk`` a time step has pairs of class and probability, the likeliest first.
     kept : pyarrow.Table
-        Columns of the records, to write beside the predictions.
+        Columns of the records to write beside the predictions.
     first : int
-        Number of the first record: those before it are only its history.
+        Number of the first record that is predicted: earlier ones are only history.
     n_ahead : int
-        Number of the last records that were predicted from predictions.
+        Number of records at the end that were predicted from predictions.
     """
 
     url: str
@@ -58,9 +59,15 @@ class Predicted:
             return files
         return [file if "://" in file else os.path.relpath(file) for file in files]
 
+    @property
+    def filled(self) -> Counter[str]:
+        """Number of values that were filled in, by column; a block that several tasks have read counts once."""
+        blocks = {block: counts for done in self.parts for block, counts in done.filled.items()}
+        return sum(map(Counter[str], blocks.values()), Counter[str]())
+
 
 def _place_names(predicted: Sequence[Predicted]) -> list[str]:
-    """Return the names of the columns that say which record a row is of."""
+    """Return the names of the columns that identify the record of a row."""
     files = [each.files for each in predicted]
     return ["file"] * (len(predicted) > 1 or any(files)) + ["record"] * (not all(files))
 
@@ -68,18 +75,10 @@ def _place_names(predicted: Sequence[Predicted]) -> list[str]:
 def value_names(
     layers: Sequence[str], names: Sequence[Sequence[str]], sizes: Sequence[int], topk: int, others: Sequence[str]
 ) -> list[str]:
-    """Return the names of the columns with the values of layers; a layer's name precedes them if they are not unique.
+    """Return the names of the columns with the values of layers, prefixed by the layer's name if they are not unique.
 
-    Parameters
-    ----------
-    layers : sequence of str
-    names : sequence of sequence of str
-        Classes, labels or targets of each layer.
-    sizes : sequence of int
-        Number of values of each layer; not needed with ``topk``.
-    topk : int
-    others : sequence of str
-        Columns before them.
+    ``names`` are the classes, labels or targets of each layer, ``sizes`` its numbers of values, and ``others`` the
+    columns before them.
     """
     best = [f"{name}_{i}" if i > 1 else name for i in range(1, topk + 1) for name in ("class", "number", "probability")]
     own = (
@@ -94,14 +93,14 @@ def value_names(
 
 
 def labels_of(numbers: npt.NDArray[np.int64], names: Sequence[str], n_classes: int) -> npt.NDArray[Any]:
-    """Return the names of classes; numbers if they have none, and the number of one without a name."""
+    """Return the names of classes, and the number of a class that has no name."""
     if not names:
         return numbers
     return np.array([*names[:n_classes], *map(str, range(len(names), n_classes))])[numbers]
 
 
 def csv_lines(rows: Iterable[Sequence[str]], delimiter: str = ",") -> Iterator[str]:
-    """Yield each row as a line of CSV (RFC 4180, but lines end with LF); values are quoted as needed."""
+    """Yield each row as a line of CSV: RFC 4180, but lines end with LF."""
     for row in rows:
         line = io.StringIO()
         csv.writer(line, delimiter=delimiter, lineterminator="\n").writerow(map(readable, row))
@@ -109,17 +108,15 @@ def csv_lines(rows: Iterable[Sequence[str]], delimiter: str = ",") -> Iterator[s
 
 
 class LayerValues(NamedTuple):
-    """What layers make of the records of some stores.
+    """Values that layers compute for the records of some stores.
 
     Attributes
     ----------
-    layers : tuple of str
     topk : int
-        Number of the highest values that were kept of each record; 0 for all.
+        Number of values kept of each record, the highest ones; 0 for all.
     stores : list of Predicted
-        What was computed for each store.
     class_names : tuple of tuple of str
-        For each layer; empty where classes, or labels, have none.
+        Names of the classes, labels or targets of each layer; empty where they have none.
     net : NeuralNet
         Shapes only.
     """
@@ -133,11 +130,15 @@ class LayerValues(NamedTuple):
     def rows(self) -> Iterator[list[str]]:
         """Yield the names of the columns, then a row for each record, or for each time step of a record.
 
-        The columns: ``file``, if records have their own files or there are several stores; ``record``, the index of the
-        record, unless all have their own files; those that are kept. With ``topk``: ``step``, if there are several time
-        steps; ``class``, ``number`` and ``probability`` of the most likely class; ``class_2``, ... of the next. Else
-        one for each label or target, with its name or number. Where a column that is kept has such a name, too, or
-        several layers are predicted, the name of the layer comes first: ``species.class``.
+        The columns:
+
+        - ``file``, if records have their own files or there are several stores;
+        - ``record``, the index of the record, unless all records have their own files;
+        - the kept columns, and ``step`` if there are several time steps;
+        - with ``topk``: ``class``, ``number`` and ``probability`` of the likeliest class, ``class_2``, ... of the next;
+          else one for each label or target, with its name or number.
+
+        With several layers, or if a kept column has such a name, the layer's name comes first: ``species.class``.
 
         Raises
         ------
@@ -155,14 +156,13 @@ class LayerValues(NamedTuple):
         yield from map(list, zip(*columns, strict=True))
 
     def table(self) -> pa.Table:
-        """Return the same as a table of Arrow: numbers as numbers, and columns that are kept with their types."""
+        """Return the same columns as an Arrow table: numbers as numbers, kept columns with their types."""
         stores, layers = self.stores, range(len(self.layers))
         values = [np.concatenate([done.arrays[i]["data"] for each in stores for done in each.parts]) for i in layers]
         counts = {each[0].size // (2 * self.topk) if self.topk else 1 for each in values}
         if len(counts) > 1:
             raise ConfigError(f"layers {', '.join(self.layers)} have different time steps. Predict them one by one.")
         n_steps = counts.pop()
-        # of each row
         record = pa.array(np.repeat(np.arange(len(values[0])), n_steps))
         kept = pa.concat_tables([each.kept.slice(each.first) for each in stores], promote_options="permissive")
         place = {
@@ -178,13 +178,9 @@ class LayerValues(NamedTuple):
                 columns += map(pa.array, each.reshape(len(each), -1).T.astype(np.float64))
             for numbers, scores in each.reshape(-1, self.topk, 2).transpose(1, 2, 0) if self.topk else ():
                 labels = [readable(names[i]) if i < len(names) else str(i) for i in numbers.astype(int).tolist()]
-                # a column of booleans in the training data, or of these texts
-                flags = pa.array([label == "true" for label in labels])
-                columns += [
-                    flags if tuple(names) == BOOLEANS else pa.array(labels),
-                    pa.array(numbers.astype(np.int64)),
-                    pa.array(scores.astype(np.float64)),
-                ]
+                # booleans in the training data, or these texts
+                values_of = [label == "true" for label in labels] if tuple(names) == BOOLEANS else labels
+                columns += map(pa.array, (values_of, numbers.astype(np.int64), scores.astype(np.float64)))
         named = value_names(self.layers, self.class_names, sizes, self.topk, [*places, *kept.column_names])
         return pa.Table.from_arrays(columns, [*places, *kept.column_names, *["step"] * (n_steps > 1), *named])
 

@@ -1,4 +1,4 @@
-"""Model: a trained net as a value, which predicts from arrays, tables and pictures in memory, without Dask."""
+"""Model: a trained net that predicts from arrays, tables and pictures in memory, without Dask."""
 
 from __future__ import annotations
 
@@ -51,20 +51,19 @@ ON_CPU = ("gpu=[]", "ops=auto")
 
 @dataclass(frozen=True)
 class ModelSource:
-    """What a model is loaded from.
+    """The job and the checkpoint that a model is loaded from.
 
     Attributes
     ----------
     url : str
-        As the user knows it, for messages.
+        As the user wrote it, for messages.
     job : str
         Text of the job, with every default.
     checkpoint : str
-        URL of a step, or of a file of SINGA's.
+        URL of a step, or of a SINGA file.
     step : int
-        Of the checkpoint.
     digest : str
-        Checksum of its manifest.
+        Checksum of the checkpoint's manifest.
     sources : tuple of Source
         The user's own modules.
     """
@@ -77,27 +76,20 @@ class ModelSource:
     sources: tuple[modules.Source, ...] = ()
 
     def job_file(self) -> JobFile:
-        """Return the job."""
+        """Parse the job."""
         return loads(self.job, f"{self.url}: job", registries=REGISTRIES, with_lines=False)
 
     def check(self) -> None:
-        """Check that the checkpoint is there, and has the values that it had.
-
-        Raises
-        ------
-        CheckpointError
-        """
+        """Check that the checkpoint still exists with the same values; raises a CheckpointError if not."""
         try:
             version = _version_of(self.checkpoint)
         except CheckpointError as error:
             raise CheckpointError(
-                f"{error} A model that is sent to another process is loaded there from its URL. Every host has to be "
-                "able to read it."
+                f"{error} A model that is sent to another process is loaded there from its URL, which every host must "
+                "be able to read."
             ) from error
         if version != (self.step, self.digest):
-            raise CheckpointError(
-                f"{self.checkpoint}: has other values now than when the model was loaded. Load it again."
-            )
+            raise CheckpointError(f"{self.checkpoint}: changed since the model was loaded. Load the model again.")
 
 
 def find_source(
@@ -132,7 +124,7 @@ def _of_step(url: str, step: int) -> str:
 
 
 def _version_of(checkpoint: str) -> tuple[int, str]:
-    """Return which values a checkpoint has: its step, and the checksum of its manifest."""
+    """Return the step of a checkpoint and the checksum of its manifest."""
     place = singa_checkpoint.parse(checkpoint)
     if place and not fs.is_dir(checkpoint):
         return place[1], str(fs.size(checkpoint))
@@ -140,25 +132,25 @@ def _version_of(checkpoint: str) -> tuple[int, str]:
     return stored.step, str(stored.manifest.get("sha256", ""))
 
 
-# models that a process keeps which were sent to it, so that their values are read once
+# unpickled models that a process keeps, to read their values once
 MAX_RECEIVED = 2
-# columns of a record that is shown
+# columns of an example record
 MAX_EXAMPLE = 20
 
 
 class Model:
-    """A trained net, of `load_model`. Threads may share it: one of them computes at a time.
+    """A trained net, returned by `load_model`. Threads may share it: one of them computes at a time.
 
     It is pickled as the URL of its checkpoint: a process that receives it reads the values once.
 
     Attributes
     ----------
     url : str
-        Of the run, or of the checkpoint.
+        URL of the run, or of the checkpoint.
     step : int
-        Steps of training that the values have seen.
+        Number of training steps before the checkpoint.
     source : ModelSource
-        What it was loaded from.
+        What the model was loaded from.
     """
 
     def __init__(self, source: ModelSource) -> None:
@@ -183,7 +175,7 @@ class Model:
 
     @cached_property
     def layers(self) -> dict[str, tuple[int, ...]]:
-        """Shape of what each layer of the test net makes of a record, by name; of a loss of softmax, probabilities."""
+        """Shape of each layer's output for a record of the test net, by name; a SoftmaxLoss outputs probabilities."""
         job = self._exposed
         try:
             net = build_net(job.job, job.phase)
@@ -198,7 +190,7 @@ class Model:
 
     @cached_property
     def output(self) -> str:
-        """The layer that `predict` takes: with the probabilities of classes, or else with the values to predict.
+        """The layer that `predict` uses: with class probabilities, or else with the values to predict.
 
         Raises
         ------
@@ -209,7 +201,7 @@ class Model:
 
     @cached_property
     def is_classifier(self) -> bool:
-        """Whether the net has a layer with the probabilities of classes."""
+        """Whether the net has a layer with class probabilities."""
         layers = self._job.job.neuralnet.layer
         return any(each.in_phase(Phase.TEST) and predicts_classes(each) for each in layers)
 
@@ -219,13 +211,13 @@ class Model:
         return self.class_names_of(self.output)
 
     def class_names_of(self, layer: str) -> tuple[str, ...]:
-        """Return the names of the classes of a layer with probabilities; empty if they are numbers."""
+        """Return the class names of a layer with class probabilities; empty if the classes are numbers."""
         if layer not in self._label_layers:
             self._label_layers[layer] = label_layer(self._job.job, Phase.TEST, layer)
         return self._trained.class_names.known_for(self._label_layers[layer])
 
     def has_classes(self, layer: str) -> bool:
-        """Return whether a layer has the probabilities of classes."""
+        """Return whether a layer outputs class probabilities."""
         return layer in self._classifiers
 
     @cached_property
@@ -233,7 +225,7 @@ class Model:
         return {each.name for each in self._job.job.neuralnet.layer if predicts_classes(each)}
 
     def targets_of(self, layer: str) -> tuple[str, ...]:
-        """Return the names of the columns whose values a layer predicts; empty if they have none."""
+        """Return the names of the columns that a layer predicts; empty if they have none."""
         return target_names(self._job.job, Phase.TEST, layer)
 
     # -- what it does ----------------------------------------------------------------------------------------
@@ -244,26 +236,30 @@ class Model:
         Parameters
         ----------
         x : ndarray, DataFrame, Table, sequence of pictures, or dict of these
-            Records, by name of the input layer if there are several: an array ``(n, *shape)`` as the job reads them,
-            before its mean and std; a pandas DataFrame, pyarrow Table, dict of columns or list of dicts with the
-            columns of the training data, in any order; pictures as bytes, e.g. of PNG or JPEG, or of Pillow. With
-            ``lags`` in ``store_conf`` records are in order, the oldest first, and the first ``n`` of them are the
-            history of the others: only these are predicted. Those at the end without a value are forecast one by one.
+            Records; if the net has several input layers, a dict by their names.
+
+            - an array ``(n, *shape)`` as the job reads it, before normalisation;
+            - a pandas DataFrame, pyarrow Table, dict of columns or list of dicts, with the columns of the training
+              data in any order;
+            - pictures as bytes, e.g. PNG or JPEG, or Pillow images.
+
+            With ``lags`` in ``store_conf`` records are in order, the oldest first. The first ``n`` are only history and
+            are not predicted. Records at the end without a value are forecast one by one.
         layer : str, optional
-            With the probabilities, if the net has several such layers; or with the values.
+            Layer to predict from; needed if several layers have class probabilities.
 
         Returns
         -------
         (n,) str or int64
-            Names of the classes if they are known, otherwise their numbers; (n, steps) of a net of several time steps.
-            Names are texts: those of booleans are ``"false"`` and ``"true"``.
+            Class names, or class numbers if there are no names; (n, steps) for a net of several time steps. The names
+            of booleans are ``"false"`` and ``"true"``.
         (n,) or (n, values) float32
             If the net has no classes.
 
         Raises
         ------
         DataError
-            A record does not fit; names its row, and its column.
+            A record does not fit; names its row and column.
         ConfigError
             There are several layers to predict from.
         """
@@ -271,32 +267,32 @@ class Model:
         return self.predictions_of(self.extract(x, layer), layer)
 
     def predictions_of(self, values: Array, layer: str) -> Array:
-        """Return what `predict` makes of the values of a layer."""
+        """Return the predictions that the values of a layer stand for."""
         if not self.has_classes(layer):
             return values.reshape(-1) if values.shape[1:] == (1,) else values
         scores = self.probabilities_of(values, layer)
-        # of equal ones the last, as in predict of the command line
+        # the last of equal scores, like the command predict
         best = scores.shape[-1] - 1 - np.argmax(scores[..., ::-1], axis=-1)
         return labels_of(best.astype(np.int64), self.class_names_of(layer), scores.shape[-1])
 
     def predict_proba(self, x: Any, layer: str | None = None) -> Array:
         """Return the probability of each class: (n, classes) float32, or (n, steps, classes).
 
-        ``x``, ``layer`` and errors are those of `predict`. The classes are in the order of their numbers.
+        See `predict` for ``x``, ``layer`` and errors. Classes are in the order of their numbers.
         """
         layer = layer or self.output
         if not self.has_classes(layer):
-            raise ConfigError(f"{self.url}: layer {layer!r} has no probabilities of classes. Say predict or extract.")
+            raise ConfigError(f"{self.url}: layer {layer!r} has no class probabilities. Use predict or extract.")
         return self.probabilities_of(self.extract(x, layer), layer)
 
     def probabilities_of(self, values: Array, layer: str) -> Array:
-        """Return what `predict_proba` makes of the values of a layer."""
+        """Return the values of a layer as class probabilities, (n, classes) or (n, steps, classes)."""
         steps = self._net(layer).layer(layer).site.n_steps
         n_classes = math.prod(values.shape[1:]) // steps
         return values.reshape(len(values), *((steps,) if steps > 1 else ()), n_classes)
 
     def extract(self, x: Any, layer: str) -> Array:
-        """Return what a layer makes of records that `predict` takes: (n, *shape) float32; see `layers`."""
+        """Return the output of a layer for records as `predict` takes them: (n, *shape) float32, see `layers`."""
         with self._lock:
             net, forecasts = self._net(layer), list[Any]()
             is_ahead = forecasts_itself(self._job.job, Phase.TEST, [layer])
@@ -312,33 +308,33 @@ class Model:
                 forecasts.append(self.predictions_of(values[-1:], layer).item())
 
     def test(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> dict[str, Any]:
-        """Measure the net on records, each once: the metrics of its test net, by name.
+        """Return the metrics of the test net on records, by name; each record is used once.
 
         Parameters
         ----------
         x : ndarray, DataFrame, Table, or sequence of pictures
             See `predict`.
         y : array-like or mapping of str to array-like, optional
-            Labels: names of classes, or their numbers; or values to predict, (n,) or (n, targets). By name of the
-            column if there are several. By default those among the columns of ``x``, or none.
+            Class names or numbers, or values to predict, (n,) or (n, targets); a mapping by column if there are
+            several. By default the columns of ``x``.
         metrics : sequence of str, optional
-            In the place of the job's ``metrics``, e.g. ``["f1_macro", "confusion_matrix"]``; the latter is an array.
+            Metrics instead of the job's, e.g. ``["f1_macro", "confusion_matrix"]``; the latter is an array.
 
         Raises
         ------
         DataError
-            See `predict`; or there are no labels, or not as many as records.
+            See `predict`; or labels are missing, or not as many as records.
         """
         return self.merge([self.measure(x, y, metrics)], metrics)
 
     def merge(self, measured: Sequence[MetricSums], metrics: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return the metrics of what `measure` has returned."""
+        """Return the metrics over all results of `measure`."""
         with self._lock:
             of_pass = self._net("").pass_metrics(metrics)
         return {**merge_metrics(measured, of_pass), **of_pass.matrices()}
 
     def measure(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> MetricSums:
-        """Return what `test` measures of records, to `merge` it."""
+        """Measure some records as `test` does, for `merge`."""
         with self._lock:
             net = self._net("")
             records = self._records_of(net, x, outputs=y is None, skips=True)
@@ -350,24 +346,24 @@ class Model:
                 totals.append(net.measure(labels.arrays(arrays, first, stop), stop - first, first, of_pass))
             return MetricSums(totals, of_pass.state())
 
-    # -- in two parts ----------------------------------------------------------------------------------------
+    # -- in two steps ----------------------------------------------------------------------------------------
 
     def encode(self, x: Any, layer: str, name: str = "x") -> Arrays:
-        """Return the fields of records as the net takes them, for `compute`; also while another thread computes.
+        """Return the fields of records as the net takes them, for `compute`. Threads may call it while others compute.
 
-        ``x`` and errors are those of `predict`; ``name`` is what they call ``x``.
+        See `predict` for ``x`` and errors, in which ``name`` stands for ``x``.
         """
         features = self._features(self._net(layer))
         records = as_records(x, features.store_conf, self._facts_of(features), name=name)
         return records.read(0, records.n)
 
     def compute(self, arrays: Arrays, layer: str) -> Array:
-        """Return the values of a layer for a batch of records of `encode`, (n, *shape) float32.
+        """Return the values of a layer for a batch of encoded records, (n, *shape) float32.
 
         Raises
         ------
         ConfigError
-            A layer keeps state from batch to batch, so records of several sources cannot be joined.
+            A layer keeps state from batch to batch, so records of several requests cannot share a batch.
         """
         with self._lock:
             net = self._net(layer)
@@ -380,17 +376,17 @@ class Model:
             return np.asarray(net.compute({self._features(net).conf_name: arrays}, n, 0)[layer]["data"])
 
     def record(self, layer: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """Return the shape of a record in an array, and the columns that are read of a table; empty without names."""
+        """Return the shape of a record in an array, and the columns of a table that are read, if they have names."""
         features = self._features(self._net(layer))
         facts = self._facts_of(features)
         return tuple(features.store_conf.shape), facts.features if facts is not None else ()
 
     def lags(self, layer: str) -> LagsConf | None:
-        """Return how lags of a time series are made of the records before; None if there are none."""
+        """Return how lags are computed from earlier records of a time series; None if there are none."""
         return self._features(self._net(layer)).store_conf.lags
 
     def example(self, layer: str) -> dict[str, Any] | None:
-        """Return a record of a table by column: zeros, first categories, texts. None if vectors or many columns."""
+        """Return an example record of a table, by column; None for other records, vectors or many columns."""
         features = self._features(self._net(layer))
         facts = self._facts_of(features)
         if facts is None or facts.widths.keys() - facts.texts.keys() or not 0 < len(facts.features) <= MAX_EXAMPLE:
@@ -403,7 +399,7 @@ class Model:
     def _records_of(
         self, net: TrainedNet, x: Any, outputs: bool = False, skips: bool = False, forecasts: list[Any] | None = None
     ) -> dict[str, MemoryRecords]:
-        """Return the records of each input layer that reads features; see `as_records`."""
+        """Return the records of each input layer with features; see `as_records`."""
         inputs = {name: each for name, each in net.inputs.items() if not each.traits.reads_beside}
         if not isinstance(x, Mapping) or (len(inputs) == 1 and x.keys() != inputs.keys()):
             layer = self._features(net)
@@ -411,7 +407,7 @@ class Model:
             options: dict[str, Any] = {"outputs": outputs, "skips": skips, "forecasts": forecasts}
             return {layer.conf_name: as_records(x, layer.store_conf, facts, **options)}
         if x.keys() != inputs.keys():
-            raise DataError(f"x: records of {', '.join(map(str, x)) or 'none'}. Expected those of {', '.join(inputs)}.")
+            raise DataError(f"x: has {', '.join(map(str, x)) or 'nothing'}. Expected records of {', '.join(inputs)}.")
         records = {
             name: as_records(x[name], each.store_conf, self._facts_of(each), outputs=outputs, name=f"x[{name!r}]")
             for name, each in inputs.items()
@@ -422,7 +418,7 @@ class Model:
         return records
 
     def _net(self, layer: str) -> TrainedNet:
-        """Return the net up to a layer, or without a name all of it, for the metrics."""
+        """Return the net up to a layer; the whole net, for metrics, if the name is empty."""
         if layer in self._nets:
             return self._nets[layer]
         with self._lock:
@@ -435,18 +431,18 @@ class Model:
             return self._nets[layer]
 
     def _phase_job(self, exposed: bool) -> PhaseJob:
-        """Return the job with the layers of the test net; see `inference_job`."""
+        """Return the job of the test net; see `inference_job`."""
         with self._job.located():
             return inference_job(self._job.job, Phase.TEST, in_order=True, exposed=exposed)
 
     def _features(self, net: TrainedNet) -> StoreInput:
-        """Return the input layer that reads the features."""
+        """Return the only input layer that reads features."""
         readers = [each for each in net.inputs.values() if not each.traits.reads_beside]
         if len(readers) != 1:
             names = ", ".join(each.conf_name for each in readers) or "none"
             raise ConfigError(
-                f"{self.url}: the net has the input layers {names}. Expected one, to feed it with records; of several, "
-                "give predict, extract and test a dict of the records of each."
+                f"{self.url}: the net has the input layers {names}. Expected one. If there are several, pass a dict of "
+                "records by layer to predict, extract or test."
             )
         return readers[0]
 
@@ -465,7 +461,7 @@ _models_lock = threading.Lock()
 
 
 def _received(source: ModelSource) -> Model:
-    """Return a model that was pickled; the last few are kept."""
+    """Return an unpickled model; the last few are cached."""
     with _models_lock:
         if source not in _models:
             source.check()
@@ -489,15 +485,15 @@ def load_model(
     Parameters
     ----------
     run : Run, str or path
-        A run, its directory at any URL, or a step of it; or, with ``job``, any checkpoint, also a file of SINGA's.
+        A run, the URL of its directory or of a step; with ``job`` any checkpoint, including SINGA files.
     step : int, optional
         By default the newest checkpoint.
     job : Job or path, optional
-        Whose test net takes the values; by default the run's.
+        Job whose test net uses the values; by default the run's.
     cpu : bool
         Compute on the CPU, whatever the job says.
     threads : int, optional
-        Threads that compute a layer, 0 for one a core; by default as the job says. For a small net 1 is fastest.
+        Threads that compute a layer, 0 for one per core; by default the job's. For a small net 1 is fastest.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Nets with values of checkpoints, built as far as needed, and computed batch by batch."""
+"""Nets with the values of checkpoints, computed batch by batch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from singa_dask.training import ALGORITHMS, Algorithm
 from singa_dask.training.pass_metrics import PassMetrics, State
 
 SharedValues = dict[str, tuple[Array, int]]
-"""Values and version of params, by name."""
+"""Values and version of each param, by name."""
 
 
 def build(
@@ -46,15 +46,15 @@ def build(
     topk: int = 0,
     ops: Ops | None = None,
 ) -> NeuralNet:
-    """Build the net of a phase, shapes only; if layers are named, only those that they need.
+    """Build the net of a phase, without memory; if ``layers`` are given, only they and the layers that they depend on.
 
-    With ``labels`` all input layers stay. Layers that learn without a loss stay together. Each layer must have at least
-    ``topk`` values. ``ops`` are the kernels of the net, if it is to be computed.
+    ``labels`` keeps all input layers. A net with layers that learn without a loss is never reduced. ``ops`` are the
+    kernels, if the net is to be computed.
 
     Raises
     ------
     ConfigError
-        All errors in wiring and shapes; or a layer does not exist.
+        Wiring or shapes are wrong, a layer does not exist, or it has fewer than ``topk`` values.
     """
     net = build_net(job, phase, ops)
     known = {layer.conf_name: layer for layer in net.layers}
@@ -84,7 +84,7 @@ def build(
 def fill(net: NeuralNet, initial: InitialValues, shared: SharedValues | None = None) -> int:
     """Set the params of a net to the values of checkpoints; return the highest version of a param.
 
-    ``shared`` are the values of params in other nets of the same checkpoints, which this net uses too.
+    Nets of the same checkpoints share their values through ``shared``.
 
     Raises
     ------
@@ -107,16 +107,14 @@ def fill(net: NeuralNet, initial: InitialValues, shared: SharedValues | None = N
 
 
 class ReadyNet:
-    """A net with memory and the values of checkpoints, which computes one batch of records after the other.
+    """A net with memory and the values of checkpoints, which computes one batch after the other.
 
-    Its input layers read the records themselves, or are fed with them before each batch.
+    Its input layers read the records, or are fed with them before each batch.
 
     Parameters
     ----------
     net : NeuralNet
         Of `build`.
-    job : JobConf
-    initial : InitialValues
     shared : SharedValues, optional
         See `fill`.
 
@@ -133,10 +131,10 @@ class ReadyNet:
     ) -> None:
         self.net = net
         net.allocate()
-        # the random numbers are those of a test at the step of the checkpoint
+        # random numbers are drawn as in a test at this step
         net.context.step = fill(net, initial, shared)
         conf = job.train_one_batch
-        self._algorithm: Algorithm = ALGORITHMS.find(conf.alg)(net, _no_server, _no_server, conf)
+        self._algorithm: Algorithm = ALGORITHMS.find(conf.alg)(net, conf=conf)
         self._algorithm.check_params()
 
     def compute(self, phase: Phase, of_pass: PassMetrics | None) -> None:
@@ -147,14 +145,10 @@ class ReadyNet:
             of_pass.add(self.net)
 
 
-def _no_server(*_: object) -> None:
-    """Take the place of the exchange with servers."""
-
-
 def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int, label_layer: str = "") -> Arrays:
-    """Copy the values of a layer for a batch, of shape (records, time steps, ...) if there are several steps.
+    """Copy the values of a layer for a batch: (records, ...), or (records, time steps, ...) if there are several steps.
 
-    Labels are those of ``label_layer``, or else of the first input layer that has some.
+    ``labels`` adds the labels of ``label_layer``, or else of the first input layer that has some.
     """
     pieces = []
     for layer in net.layers:
@@ -178,28 +172,28 @@ def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int, label_layer
 
 
 def _top(scores: Any, n: int) -> Any:
-    """Return (index, value) of the ``n`` highest scores of each record; of equal ones the higher index first."""
+    """Return (index, value) of the ``n`` highest scores of each record; the higher index first where they are equal."""
     indices = np.argsort(scores, axis=-1, kind="stable")[..., ::-1][..., :n]
     pairs = np.stack([indices.astype(np.float32), np.take_along_axis(scores, indices, -1)], axis=-1)
     return pairs.reshape(len(scores), -1)
 
 
 class MetricSums(NamedTuple):
-    """What some batches have measured: metrics of each batch, and the state of a `PassMetrics` of all of them."""
+    """Metrics of some batches: of each batch, and the state of a `PassMetrics` over all of them."""
 
     metrics: list[Totals]
     state: State
 
 
 def load_modules(sources: Sequence[modules.Source]) -> None:
-    """Load the user's modules; if there are none, keep those that are loaded."""
+    """Load the user's modules; without any, keep those that are loaded."""
     if sources:
         modules.load(sources, REGISTRIES.values())
 
 
 @contextlib.contextmanager
 def locate_errors(where: Callable[[], str]) -> Iterator[None]:
-    """Turn other exceptions into a `UnitError` that says where they happened, in the user's code if it was there."""
+    """Turn an exception that is no `SingaError` into a `UnitError` that says where, in the user's code if possible."""
     try:
         yield
     except Exception as error:
@@ -212,22 +206,13 @@ def locate_errors(where: Callable[[], str]) -> Iterator[None]:
         raise UnitError(f"{where()}: {type(error).__name__}: {error}\n{trace}") from None
 
 
-# nets of other batch sizes than the job's: the last batch of an array, arrays of a few records
+# nets that are kept, one for each batch size, such as that of the last batch of an array
 MAX_SIZES = 8
 
 
 @dataclass
 class Trained:
-    """What all nets of a checkpoint share.
-
-    Attributes
-    ----------
-    initial : InitialValues
-    ops : Ops
-        Kernels that compute the nets.
-    shared : SharedValues
-        Filled by the nets.
-    """
+    """What all nets of a checkpoint share: where values come from, kernels, and the values, filled in by the nets."""
 
     initial: InitialValues
     ops: Ops
@@ -240,19 +225,16 @@ class Trained:
 
 
 class TrainedNet:
-    """The net of a phase with the values of a checkpoint, computed on records in memory. Used by one thread at a time.
+    """The net of a phase with the values of a checkpoint, computed on records in memory. Not thread-safe.
 
-    There is a net for each size of batch; the last few are kept. All of them share their values.
+    It keeps a net for each of the last few batch sizes; all share their values.
 
     Parameters
     ----------
     job : JobConf
         Of `inference_job`.
-    phase : Phase
-    trained : Trained
     layers : sequence of str
-        Layers whose values are wanted: only those that they need are computed. If empty, all layers, for the metrics,
-        but those that write files.
+        Layers to compute, with all that they depend on. If empty, all layers except those that write files.
 
     Attributes
     ----------
@@ -263,12 +245,12 @@ class TrainedNet:
     batchsize : int
         Of the job.
     sequential : str
-        A layer that needs all batches in order; empty if there is none.
+        Name of a layer that needs all batches in order; empty if there is none.
 
     Raises
     ------
     ConfigError
-        The net cannot be built, or reads something other than records of stores.
+        The net cannot be built, or an input layer reads no store.
     """
 
     def __init__(self, job: JobConf, phase: Phase, trained: Trained, layers: Sequence[str] = ()) -> None:
@@ -290,16 +272,16 @@ class TrainedNet:
         self.sequential = next((layer.conf_name for layer in self.shapes.layers if is_sequential(layer)), "")
 
     def layer(self, name: str) -> Layer:
-        """Return a layer, for its shapes; one of its copies in an unrolled net."""
+        """Return a layer for its shapes: in an unrolled net, one of its copies."""
         return next(each for each in self.shapes.layers if each.conf_name == name)
 
     def batches(self, n: int) -> Iterator[tuple[int, int]]:
-        """Yield first and last record, plus 1, of the batches that ``n`` records make: those of the command line.
+        """Yield the range, first and stop, of each batch of ``n`` records.
 
         Raises
         ------
         ConfigError
-            A layer needs whole batches, and there is a rest.
+            A layer needs whole batches, and the last one is not.
         """
         if self.sequential and n % self.batchsize:
             raise ConfigError(
@@ -313,15 +295,15 @@ class TrainedNet:
         Parameters
         ----------
         arrays : mapping of str to dict of ndarray
-            For each input layer the fields of the records.
+            Fields of the records, by input layer.
         n, first : int
-            Number of records, and index of the first one; 0 begins a new stream of records.
+            Number of records, and index of the first one; 0 resets the state of layers.
         """
         with self._computed(arrays, n, first, None) as net:
             return {name: keep_outputs(net, name, False, 0) for name in self._layers}
 
     def measure(self, arrays: Mapping[str, Arrays], n: int, first: int, of_pass: PassMetrics) -> Totals:
-        """Compute a batch, see `compute`, and add it to the metrics of a pass; return its own."""
+        """Compute a batch as `compute` does, and add it to the metrics of a pass; return the batch's metrics."""
         with self._computed(arrays, n, first, of_pass) as net:
             return net.take_metrics(n / self.batchsize)
 
@@ -340,7 +322,7 @@ class TrainedNet:
             yield ready.net
 
     def pass_metrics(self, names: Sequence[str] | None = None) -> PassMetrics:
-        """Return metrics by name, by default those of the job, to add batches to."""
+        """Return empty metrics of a pass over all records: those of these names, or of the job."""
         return PassMetrics(self.shapes, self._job.metrics if names is None else names)
 
     def _net(self, n: int) -> ReadyNet:
@@ -362,7 +344,7 @@ class TrainedNet:
                     layer.read_statistics()
             ready = ReadyNet(net, self._job, self._trained.initial, self._trained.shared)
         self._trained.initial.release()
-        # a layer may have loaded others
+        # a layer may have loaded other thread pools
         self._pools = ThreadPools()
         return ready
 

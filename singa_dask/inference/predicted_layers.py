@@ -16,12 +16,12 @@ def traits_of(layer: LayerConf) -> Traits:
 
 
 def predicts_classes(layer: LayerConf) -> bool:
-    """Return whether a layer has the probabilities of classes."""
+    """Return whether a layer outputs class probabilities."""
     return traits_of(layer).predicts == "classes"
 
 
 def is_class_loss(layer: LayerConf) -> bool:
-    """Return whether a layer is a loss that has them."""
+    """Return whether a layer is a loss that outputs class probabilities."""
     return predicts_classes(layer) and traits_of(layer).role == "loss"
 
 
@@ -33,16 +33,13 @@ def _layers_of(job: JobConf, phase: Phase) -> dict[str, LayerConf]:
 def _only(names: Sequence[str], what: str) -> str:
     if len(names) == 1:
         return names[0]
-    raise ConfigError(f"expected one layer with {what}, found: {', '.join(names) or 'none'}. Say which layer.")
+    raise ConfigError(f"expected one layer with {what}, found: {', '.join(names) or 'none'}. Specify the layer.")
 
 
 def classifier(job: JobConf, phase: Phase) -> str:
     """Return the layer with the class probabilities in a phase: the only SoftmaxLoss, or the only Softmax.
 
-    Raises
-    ------
-    ConfigError
-        There is none, or there are several.
+    Raises a ConfigError unless there is exactly one.
     """
     with_classes = [layer for layer in _layers_of(job, phase).values() if predicts_classes(layer)]
     losses = [layer.name for layer in with_classes if is_class_loss(layer)]
@@ -52,8 +49,8 @@ def classifier(job: JobConf, phase: Phase) -> str:
 def output_layers(job: JobConf, phase: Phase) -> list[str]:
     """Return the layers with the values that a net was trained for, in a phase.
 
-    They are the losses that compute probabilities, and what other losses compare; without a loss, the layers that no
-    other one reads.
+    These are the losses that compute probabilities, and the layers that other losses compare with targets; in a net
+    without a loss, the layers that no other layer reads.
     """
     layers = _layers_of(job, phase)
     traits = {name: traits_of(layer) for name, layer in layers.items()}
@@ -67,63 +64,47 @@ def output_layers(job: JobConf, phase: Phase) -> list[str]:
             for loss in losses
         )
         return list(dict.fromkeys(compared))
-    # those that sort scores, count and write files are for people
+    # output layers, which sort scores or write files, are for people
     ends = [name for name in layers if traits[name].role not in ("input", "output")]
     return [name for name in ends if not any(name in layers[other].srclayers for other in ends)]
 
 
 def compares_targets(loss: LayerConf) -> bool:
-    """Return whether a loss only compares values, and does not compute probabilities too."""
+    """Return whether a loss compares values with targets, and computes no probabilities."""
     return traits_of(loss).predicts not in ("classes", "labels")
 
 
 def output_layer(job: JobConf, phase: Phase) -> str:
-    """Return the layer with the values that a net computes in a phase, where it has no `classifier`.
-
-    Raises
-    ------
-    ConfigError
-        There is none, or there are several `output_layers`.
-    """
+    """Return the only one of the `output_layers`; raises a ConfigError if there are none or several."""
     return _only(output_layers(job, phase), "the values to predict")
 
 
 def predicted_layer(job: JobConf, phase: Phase) -> str:
-    """Return the layer with what a net predicts in a phase: its `classifier`, or else its `output_layer`.
-
-    Raises
-    ------
-    ConfigError
-        There is none, or there are several.
-    """
+    """Return the layer that a net predicts with in a phase: its `classifier`, or else its `output_layer`."""
     if any(map(predicts_classes, _layers_of(job, phase).values())):
         return classifier(job, phase)
     return output_layer(job, phase)
 
 
 def has_classes(job: JobConf, layer: str) -> bool:
-    """Return whether a layer has the probabilities of classes."""
+    """Return whether a layer of this name outputs class probabilities."""
     return any(each.name == layer and predicts_classes(each) for each in job.neuralnet.layer)
 
 
 def has_values(job: JobConf, phase: Phase, layer: str) -> bool:
-    """Return whether a layer has values to predict, of which none excludes another: no probabilities of classes.
-
-    They are compared with targets, or are a probability for each of several labels, any number of which a record may
-    have.
-    """
+    """Return whether a layer predicts independent values: numbers, or a probability for each of several labels."""
     has_labels = any(each.name == layer and traits_of(each).predicts == "labels" for each in job.neuralnet.layer)
     return has_labels or bool(_compared_by(job, phase, layer))
 
 
 def _compared_by(job: JobConf, phase: Phase, layer: str) -> str:
-    """Return the first loss that compares the values of a layer with targets; empty if there is none."""
+    """Return the first loss that compares a layer with targets; empty if there is none."""
     losses = (layer for layer in _layers_of(job, phase).values() if traits_of(layer).role == "loss")
     return next((loss.name for loss in losses if compares_targets(loss) and layer in loss.srclayers[:1]), "")
 
 
 def forecasts_itself(job: JobConf, phase: Phase, layers: Sequence[str]) -> bool:
-    """Return whether one layer predicts the only column that records have lags of, so that further ones follow."""
+    """Return whether predictions can be fed back: one layer predicts the only column that records have lags of."""
     stores = [store for each in _layers_of(job, phase).values() if (store := each.given_block(StoreConf))]
     columns = {name for store in stores if store.lags for name in store.lags.columns}
     outputs = {name for store in stores for name in (*store.label_columns, *store.target)}
@@ -131,7 +112,7 @@ def forecasts_itself(job: JobConf, phase: Phase, layers: Sequence[str]) -> bool:
 
 
 def target_names(job: JobConf, phase: Phase, layer: str) -> tuple[str, ...]:
-    """Return the columns that a loss compares the values of a layer of a net with; empty if they have no names."""
+    """Return the columns of the targets that a loss compares a layer with; empty if they have no names."""
     layers = _layers_of(job, phase)
     loss = layers.get(_compared_by(job, phase, layer) or layer)
     targets = layers.get(loss.srclayers[1]) if loss and len(loss.srclayers) > 1 else None
@@ -140,9 +121,9 @@ def target_names(job: JobConf, phase: Phase, layer: str) -> tuple[str, ...]:
 
 
 def label_layer(job: JobConf, phase: Phase, layer: str) -> str:
-    """Return the input layer whose labels are the classes of a layer of a net; empty if no SoftmaxLoss compares them.
+    """Return the input layer whose labels are the classes of a layer; empty if no SoftmaxLoss compares them.
 
-    ``layer`` is a SoftmaxLoss, or has the scores of one or their probabilities.
+    ``layer`` is a SoftmaxLoss, its scores, or their probabilities.
     """
     layers = _layers_of(job, phase)
     scores = {layer, *(layers[layer].srclayers[:1] if layer in layers and predicts_classes(layers[layer]) else ())}
@@ -150,7 +131,7 @@ def label_layer(job: JobConf, phase: Phase, layer: str) -> str:
         if is_class_loss(loss) and len(loss.srclayers) > 1 and (loss.name == layer or loss.srclayers[0] in scores):
             name = loss.srclayers[1]
             for _ in layers:
-                # layers between pass labels on
+                # layers in between pass labels on
                 sources = layers[name].srclayers if name in layers else []
                 name = sources[0] if sources else name
             return name

@@ -1,4 +1,4 @@
-"""predict, extract and test: trained nets on arrays, frames, the collections of Dask, and stored records."""
+"""predict, extract and test: run trained nets on arrays, frames, Dask collections and stored records."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def predict(
     model : Model, Run, str or path
         A model; or a run, of which the newest checkpoint is loaded.
     data : ndarray, Table, DataFrame, sequence of pictures, dask.array or dask.dataframe; or str or path
-        StoredRecords; or the URL of stored ones, which need no labels: a store, a folder of pictures, or one picture.
+        Records; or the URL of stored records, which need no labels: a store, a folder of pictures, or one picture.
     layer : str, optional
         See `Model.predict`.
     proba : bool
@@ -56,22 +56,21 @@ def predict(
     backend : str, optional
         Format of stored records; detected if not given.
     client : distributed.Client or str, optional
-        Of the Dask cluster, or the address of its scheduler, whose workers compute stored records; by default this
-        process does. With a Client, the partitions of collections of Dask are computed on its cluster from now on, and
-        stay in the memory of its workers.
+        Dask cluster, or the address of its scheduler, whose workers compute stored records; by default this process
+        does. With a Client, Dask collections are computed on its cluster at once and stay in its memory.
 
     Returns
     -------
     ndarray, Series, DataFrame, dask.array or dask.dataframe
-        For data of pandas or Dask the same kind: a Series, or a DataFrame if a record has several values, with the same
-        index and divisions; an array with the same chunks. Without ``client`` collections of Dask are not computed
-        before they are asked for. Partitions are computed one by one, and every worker reads the checkpoint from its
-        URL. For stored records an array, in file order, with the same bits as ``singa-dask predict``.
+        For pandas or Dask data the same kind: a Series, or a DataFrame if a record has several values, with the same
+        index and divisions; or an array with the same chunks. Without ``client`` the result of Dask data is lazy. Each
+        worker reads the checkpoint from its URL. For stored records an array, in file order, with the same bits as
+        ``singa-dask predict``.
 
     Raises
     ------
     DataError
-        A record does not fit; names its row, and its column.
+        A record does not fit; names its row and column.
     """
     if _is_path(data):
         stored, url = _stored(model, client, "sd.predict, model, data")
@@ -96,18 +95,18 @@ def extract(
     backend: str | None = None,
     client: Client | str | None = None,
 ) -> Any:
-    """Return what a layer makes of records, as `predict` does; see `Model.extract`.
+    """Return the output of a layer for records; see `Model.extract`.
 
     Parameters
     ----------
     model, data, backend, client
-        See `predict`; None are the records of the job's test net.
+        See `predict`; ``data=None`` uses the records of the job's test net.
     layer : str
     out : str or path, optional
-        URL of a store that the values of stored records are written to, instead of returned, as ``singa-dask extract``
-        does: with their labels, if the records are the job's own.
+        URL of a store to write the values of stored records to, instead of returning them, as ``singa-dask extract``
+        does: with labels, if the records are the job's own.
     to : str, optional
-        Format of ``out``; told by its suffix if not given.
+        Format of ``out``; by default chosen by its suffix.
     overwrite : bool
         Replace ``out`` if it exists.
 
@@ -140,31 +139,31 @@ def test(
     backend: str | None = None,
     client: Client | str | None = None,
 ) -> dict[str, Any]:
-    """Measure a net on records, each once; see `Model.test`.
+    """Return the metrics of a net on records; see `Model.test`.
 
-    Collections of Dask are computed, partition by partition, by the workers of ``client``, or as Dask is configured;
-    ``y`` needs the same partitions as ``data``. A batch never spans two partitions.
+    Dask collections are computed partition by partition, on the workers of ``client`` or as Dask is configured. ``y``
+    needs the same partitions as ``data``. A batch never spans two partitions.
 
     Parameters
     ----------
     model, data, backend, client
-        See `predict`; stored records have their labels. None are the records of the job's test net, in so many batches
-        as it says, with the same metrics as ``singa-dask test``.
+        See `predict`; stored records include their labels. ``data=None`` uses the records of the job's test net, in as
+        many batches as the job says, with the same metrics as ``singa-dask test``.
     y, metrics
         See `Model.test`.
     phase : str
-        ``"test"``, or ``"val"`` for the validation net, of stored records.
+        ``"test"``, or ``"val"`` for the validation net; for stored records.
     steps : int, optional
-        Batches of stored records; 0 is every record once.
+        Batches of stored records; 0 uses every record once.
 
     Raises
     ------
     DataError
-        See `Model.test`; or the partitions of ``y`` are others.
+        See `Model.test`; or ``y`` has other partitions than ``data``.
     """
     if data is None or _is_path(data):
         if y is not None:
-            raise ConfigError("y: stored records have their labels. Leave y out, or give records in memory.")
+            raise ConfigError("y: stored records include their labels. Leave y out, or pass records in memory.")
         stored, _ = _stored(model, client, "sd.test, model")
         if phase not in ("test", "val"):
             raise ConfigError(f"phase: {phase!r}, expected 'test' or 'val'.")
@@ -181,7 +180,7 @@ def test(
     parts = parts_of(data)
     labels = [None] * len(parts) if y is None else parts_of(y) if _is_dask(y) else []
     if len(labels) != len(parts):
-        raise DataError(f"y: {len(labels) or 'no'} partitions of Dask, expected {len(parts)}, as the data has.")
+        raise DataError(f"y: {len(labels) or 'no'} Dask partitions, expected {len(parts)}, as in data.")
     measure = delayed(Guarded(trained.measure), pure=False)
     measured = compute_on(client, *(measure(*part, metrics) for part in zip(parts, labels, strict=True)))
     return trained.merge(measured, metrics)
@@ -196,7 +195,7 @@ def _is_path(data: Any) -> bool:
 
 
 def _stored(model: AnyModel, client: Client | str | None, call: str) -> tuple[StoredNet, str]:
-    """Return the net for stored records, and its URL; the values of a run are read only where records are computed."""
+    """Return the net for stored records, and its URL, without reading the values of a run."""
     if isinstance(model, Model):
         source = model.source
     else:
@@ -210,7 +209,7 @@ def _predict_stored(net: StoredNet, url: str, records: StoredRecords, layer: str
     layer = layer or predicted_layer(net.read.job, Phase.TEST)
     classes = has_classes(net.read.job, layer)
     if proba and not classes:
-        raise ConfigError(f"{url}: layer {layer!r} has no probabilities of classes. Say predict or extract.")
+        raise ConfigError(f"{url}: layer {layer!r} has no class probabilities. Use predict or extract.")
     outputs = net.values([layer], [records], topk=int(classes and not proba))
     values = outputs.array()
     if not classes:
@@ -225,15 +224,15 @@ def _predict_stored(net: StoredNet, url: str, records: StoredRecords, layer: str
 
 
 def _refuse_stored(**arguments: Any) -> None:
-    """Refuse arguments that are for stored records only."""
+    """Raise a ConfigError for arguments that only apply to stored records."""
     for name, value in arguments.items():
         if value is not None:
-            raise ConfigError(f"{name}: only for stored records, given by their URL. Leave it out for these in memory.")
+            raise ConfigError(f"{name}: only for stored records, given by their URL. Leave it out for data in memory.")
 
 
 def _refuse_client(client: Client | str | None) -> None:
     if client is not None:
-        raise ConfigError("client: only for stored records and collections of Dask. Leave it out for these in memory.")
+        raise ConfigError("client: only for stored records and Dask collections. Leave it out for data in memory.")
 
 
 # -- kinds of data ---------------------------------------------------------------------------------------------
@@ -244,18 +243,18 @@ def _is_dask(data: Any) -> bool:
 
 
 def _check_history(model: Model, layer: str, data: Any) -> None:
-    """Refuse partitions of Dask where a record needs those before it, which may be in another partition."""
+    """Raise a DataError for Dask data whose records need earlier records, which may be in another partition."""
     if is_of(data, "dask.dataframe", "DataFrame"):
         lags = model.lags(layer)
         if lags is not None and {*lags.names}.isdisjoint(data.columns):
             raise DataError(
-                f"data: a record needs the {lags.n} before it, and partitions of Dask are read one by one. Give "
+                f"data: a record needs the {lags.n} before it, but Dask partitions are read one by one. Pass "
                 f"data.compute(), or add the columns {listed(lags.names)}."
             )
 
 
 def _map(function: Callable[[Any], Array], data: Any, client: Client | str | None, names: tuple[str, ...] = ()) -> Any:
-    """Return what a function of some records makes of all data; of collections of Dask lazily, without a client."""
+    """Apply a function of records to all data; lazily to Dask collections, without a client."""
     if is_of(data, "dask.array", "Array"):
         return _begun(map_blocks(function, data, function(np.empty((0, *data.shape[1:]), data.dtype))), client)
     if is_of(data, "dask.dataframe", "DataFrame"):
@@ -266,17 +265,17 @@ def _map(function: Callable[[Any], Array], data: Any, client: Client | str | Non
 
 
 def _begun(collection: Any, client: Client | str | None) -> Any:
-    """Return a collection whose partitions a cluster computes, if there is one."""
+    """Return a collection, which the client's cluster begins to compute if there is one."""
     if client is None:
         return collection
     if not isinstance(client, Client):
-        raise ConfigError("client: an address, expected a Client for collections of Dask, as it keeps the results.")
+        raise ConfigError("client: an address. Expected a Client for Dask collections, as it keeps the results.")
     with find_cluster(client):
         return client.persist(collection)
 
 
 def map_blocks(function: Callable[[Any], Array], data: Any, sample: Array) -> Any:
-    """Return lazily what a function of records makes of an array of Dask; ``sample`` is what it makes of some."""
+    """Apply a function of records lazily to a Dask array; ``sample`` is its result for some records."""
     whole = data.rechunk(dict.fromkeys(range(1, data.ndim), -1))
     return whole.map_blocks(
         Guarded(functools.partial(_on_block, function)),
@@ -305,10 +304,10 @@ def _on_partition(
 
 
 def _on_frame(function: Callable[[Any], Array], names: tuple[str, ...], frame: Any) -> Any:
-    """Return what a function makes of a frame of pandas, with its index."""
+    """Return the result of a function of a pandas frame as a Series or frame with its index."""
     pandas = sys.modules["pandas"]
     values = function(frame)
-    # the first records may be history of the others alone
+    # the first records may be only history
     index = frame.index[len(frame) - len(values) :]
     if values.ndim == 1:
         return pandas.Series(values, index=index, name=names[0] if len(names) == 1 else "prediction")

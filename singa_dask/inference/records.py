@@ -1,4 +1,4 @@
-"""Records for a trained net from arrays, tables and pictures in memory, encoded as in training, and their labels."""
+"""Records and labels in memory for a trained net: arrays, tables and pictures, encoded as in training."""
 
 from __future__ import annotations
 
@@ -30,36 +30,23 @@ from singa_dask.inputs.record_shapes import check_shape
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.inputs.targets import LabelInput, TargetInput, WeightInput
 
-# rows of a frame that are looked through at a time
+# rows of a frame that are searched for gaps at a time
 CHUNK_ROWS = 1 << 16
 
 
 class MemoryRecords(ABC):
-    """Records in memory.
-
-    Attributes
-    ----------
-    n : int
-    n_later : int
-        Number of records of a time series after these: they need the prediction for the last one first.
-    """
+    """``n`` records in memory. ``n_later`` more of a time series need the prediction for the last one first."""
 
     n: int
     n_later = 0
 
     @abstractmethod
     def read(self, first: int, stop: int) -> Arrays:
-        """Return the fields of some records as an input layer takes them.
-
-        Raises
-        ------
-        DataError
-            A record is wrong; names its row.
-        """
+        """Return the fields of some records as an input layer takes them; a DataError names the row."""
 
 
 def is_of(data: Any, package: str, *names: str) -> bool:
-    """Return whether data is of a class of a package, which is not imported for it."""
+    """Return whether data is an instance of one of a package's classes, without importing the package."""
     module = sys.modules.get(package)
     return module is not None and isinstance(data, tuple(getattr(module, name) for name in names))
 
@@ -74,28 +61,26 @@ def as_records(
     name: str = "x",
     forecasts: Sequence[Any] | None = None,
 ) -> MemoryRecords:
-    """Return the records that data consists of.
+    """Return data as records that an input layer with this block can read.
 
     Parameters
     ----------
     x : ndarray, DataFrame, Table, dict of columns, list of dicts, or sequence of pictures
-    conf : StoreConf
-        Of the input layer.
     facts : TableFacts or None
-        What the columns mean, if the net was trained on named columns.
+        Meaning of the columns, if the net was trained on named columns.
     outputs : bool
-        Whether labels and targets are read from the columns too.
+        Read labels and targets from the columns too.
     skips : bool
-        Whether records with missing values are left out where the job says so; otherwise they are errors.
+        Leave out records with missing values where the job says so; otherwise they are errors.
     name : str
-        What the user calls the data, for errors.
+        Name of the data in errors.
     forecasts : sequence, optional
         See `LagsConf.with_forecasts`.
 
     Raises
     ------
     DataError
-        They do not fit.
+        The data do not fit.
     """
     spelling = conf.spelling if facts is None else conf.spelling.over(facts.spelling)
     x = _as_table(x.compute() if is_of(x, "dask.dataframe", "DataFrame") else x, name, spelling)
@@ -119,7 +104,7 @@ def as_records(
 
 
 def _as_table(x: Any, name: str, spelling: Spelling) -> Any:
-    """Return a dict of columns, or dicts of values by column, as a table; other data as they are."""
+    """Convert a dict of columns, or a list of dicts by column, to a table; return other data unchanged."""
     if isinstance(x, (list, tuple)) and len(x) and isinstance(x[0], Mapping):
         x = _columns_of_rows(x, name)
     elif not isinstance(x, Mapping):
@@ -128,11 +113,11 @@ def _as_table(x: Any, name: str, spelling: Spelling) -> Any:
     try:
         return pa.table(columns)
     except (pa.ArrowException, ValueError) as error:
-        raise DataError(f"{name}: expected as many values in each column: {error}.") from None
+        raise DataError(f"{name}: expected columns of equal length: {error}.") from None
 
 
 def _columns_of_rows(rows: Sequence[Any], name: str) -> dict[str, list[Any]]:
-    """Return the columns of records with a value for each column; a wrong name must not become a missing value."""
+    """Return the columns of records, which must all have the same keys: a misspelled key is not a missing value."""
     first = rows[0].keys()
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
@@ -141,7 +126,7 @@ def _columns_of_rows(rows: Sequence[Any], name: str) -> dict[str, list[Any]]:
             column = min(row.keys() ^ first, key=str)
             what = "a key that the first object lacks" if column in row else "lacks this key of the first object"
             where = f"{name}, row {number}, {str(column)[:40]!r}"
-            raise DataError(f"{where}: {what}. Say null, or None, for a missing value.")
+            raise DataError(f"{where}: {what}. Pass null, or None, for a missing value.")
     return {column: [row[column] for row in rows] for column in first}
 
 
@@ -166,8 +151,8 @@ class _Rows(MemoryRecords):
             )
         if facts is not None and values.shape[1:] == (len(facts.features),) != (len(facts.names),):
             raise DataError(
-                f"{name}: {len(facts.features)} columns, which become {len(facts.names)} values of a record. Give a "
-                "DataFrame, so that they are encoded as in training."
+                f"{name}: {len(facts.features)} columns, which become {len(facts.names)} values of a record. Pass a "
+                "DataFrame, to encode them as in training."
             )
         try:
             check_shape(name, values.shape[1:] or (1,), conf)
@@ -183,12 +168,12 @@ class _Rows(MemoryRecords):
 
 
 def _one(values: Array, shape: tuple[int, ...]) -> str:
-    """Return a hint about an array that is one record."""
-    return " This is the shape of one record: give x[None]." if values.shape == shape else ""
+    """Return a hint if an array is a single record."""
+    return " This is the shape of one record: pass x[None]." if values.shape == shape else ""
 
 
 def _numbers_of(x: Any, name: str) -> Array:
-    """Return a frame of numbers as an array, for a net that was trained on records without names."""
+    """Convert a frame of numbers to an array, for a net that was trained on records without named columns."""
     table = as_table(x, name)
     for column in table.schema:
         if column_kind(column.type) not in ("number", "boolean"):
@@ -204,7 +189,7 @@ def _numbers_of(x: Any, name: str) -> Array:
 
 
 def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
-    """Return how the columns are read: as the job says, or as the table was that its records were converted from."""
+    """Return how to read the columns: as the job reads them, or as the table that its records were converted from."""
     if conf.is_table:
         labels, target, missing = tuple(conf.label_columns), tuple(conf.target), conf.missing
     else:
@@ -221,7 +206,7 @@ def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
 def _with_lags(
     x: Any, conf: StoreConf, facts: TableFacts, spec: TableSpec, name: str, forecasts: Sequence[Any] | None
 ) -> tuple[Any, int, int]:
-    """Return a frame with the lags of its records if it lacks them, the index of the first with all, and `n_later`."""
+    """Add the lags of a time series to a frame that lacks them; return it, the first row with all lags, and n_later."""
     columns, lags = x.column_names if isinstance(x, pa.Table) else [*map(str, x.columns)], conf.lags
     if lags is None or not {*columns}.isdisjoint(lags.names):
         return x, 0, 0
@@ -236,7 +221,7 @@ def _with_lags(
 
 
 class _Frame(MemoryRecords):
-    """The rows of a frame from one on, with the columns encoded."""
+    """The rows of a frame from ``first`` on, with the columns encoded."""
 
     def __init__(
         self, x: Any, first: int, spec: TableSpec, facts: TableFacts, name: str, skips: bool, is_wide: bool
@@ -262,7 +247,7 @@ class _Frame(MemoryRecords):
             self.n = len(present)
 
     def _slice(self, first: int, stop: int) -> pa.Table:
-        """Return some rows of the columns that are read."""
+        """Return some rows of the columns to read."""
         if not isinstance(self._frame, pa.Table):
             rows = slice(first, stop) if self._rows is None else self._rows[first:stop]
             part = self._frame.iloc[rows, self._indices]
@@ -288,13 +273,13 @@ class _Frame(MemoryRecords):
 
     def read(self, first: int, stop: int) -> Arrays:
         table = self._slice(first, stop)
-        # a category without a value is an unknown one
+        # a missing category is an unknown one
         zeros = self._facts.categories if self._spec.unknown == "ignore" else ()
         for column in () if self._skips else (name for name in self._required if name not in zeros):
             missing = missing_rows(table, [column])
             if missing.any():
                 where = f"{self._name}, row {self._row(first + int(missing.argmax()))}, column {column!r}"
-                raise DataError(f"{where}: no value. The job skips such records: leave it out.")
+                raise DataError(f"{where}: no value. The job skips such records. Leave the record out.")
         return self._encoder.encode(table, lambda row: f"{self._name}, row {self._row(first + row)}")
 
     def _row(self, index: int) -> int:
@@ -302,7 +287,7 @@ class _Frame(MemoryRecords):
 
 
 def _kind_of(column: pa.ChunkedArray) -> str:
-    """Return the kind of a column; one without values may have any."""
+    """Return the kind of a column; a column without values counts as numbers."""
     kind = column_kind(column.type)
     return "number" if kind in ("empty", "string") and column.null_count == len(column) else kind
 
@@ -318,7 +303,7 @@ def _is_pictures(x: Any) -> bool:
 
 
 class _Pictures(MemoryRecords):
-    """Pictures: encoded, e.g. as PNG, or of Pillow."""
+    """Pictures: encoded bytes, e.g. PNG, or Pillow images."""
 
     def __init__(self, pictures: Sequence[Any], conf: StoreConf, name: str) -> None:
         channels, *size = conf.shape if len(conf.shape) == 3 else [1, *conf.shape]
@@ -340,22 +325,21 @@ class _Pictures(MemoryRecords):
 
 
 class LabelReader:
-    """Gives each input layer of a net its part of the records.
+    """Gives each input layer of a net its part of the records: features, labels, targets or weights.
 
     Parameters
     ----------
-    net : TrainedNet
     features : sequence of StoreInput
-        Read the features; one of them labels too, if no other layer does.
+        Layers that read features; one of them reads labels too, if no other layer does.
     n : int
         Number of records.
     y : array-like, mapping of str to array-like, or None
-        Labels or targets; None if the records have them. With it all records have weight 1.
+        Labels or targets; None if the records contain them. With ``y`` all records have weight 1.
 
     Raises
     ------
     DataError
-        They do not fit the net.
+        ``y`` does not fit the net.
     """
 
     def __init__(self, net: TrainedNet, features: Sequence[StoreInput], n: int, y: Any) -> None:
@@ -371,13 +355,7 @@ class LabelReader:
         self._given = {layer: self._read(y, layer) for layer in self._fields} if y is not None else None
 
     def arrays(self, features: Mapping[str, Arrays], first: int, stop: int) -> dict[str, Arrays]:
-        """Return the records of each input layer, given those of ``x`` by layer.
-
-        Raises
-        ------
-        DataError
-            The net needs labels or targets, and there are none.
-        """
+        """Return the records of each input layer, from the features by layer; a DataError if outputs are missing."""
         records: dict[str, Arrays] = {name: {} for name in self._net.inputs}
         for name, arrays in features.items():
             records[name] = {key: arrays[key] for key in ("data", "pixel") if key in arrays}
@@ -386,7 +364,7 @@ class LabelReader:
             values = arrays.get(field) if self._given is None else self._given[layer][first:stop]
             if values is None:
                 what = "targets" if "target" in self._fields.values() else "labels"
-                raise DataError(f"y: the net needs {what}, for layer {layer.conf_name!r}. Give y.")
+                raise DataError(f"y: the net needs {what}, for layer {layer.conf_name!r}. Pass y.")
             if self._given is None and isinstance(layer, LabelInput) and values.ndim > 1:
                 values = values[:, layer.store_conf.label_columns.index(layer.label_column)]
             records[layer.conf_name][field] = values
@@ -398,7 +376,7 @@ class LabelReader:
     # -- y ---------------------------------------------------------------------------------------------------
 
     def _read(self, y: Any, layer: StoreInput) -> Array:
-        """Return what a layer reads of ``y``."""
+        """Return the labels or targets of a layer from ``y``."""
         columns, conf, n = _columns(y), layer.store_conf, self._n
         if self._fields[layer] == "target":
             (n_targets,) = conf.shape
@@ -414,11 +392,11 @@ class LabelReader:
         return class_numbers(values.reshape(-1), classes, "y, row")
 
     def _pick(self, columns: Mapping[str, Any] | None, y: Any, names: list[str]) -> Array:
-        """Return the columns of these names, or ``y`` itself if that is all."""
+        """Return the columns of these names, or ``y`` itself if it has only one."""
         if columns is None or (len(columns) == 1 and len(self._fields) == 1):
             if len(self._fields) > 1:
                 wanted = ", ".join(layer.conf_name for layer in self._fields)
-                raise DataError(f"y: the net needs several, for {wanted}. Give a dict by column.")
+                raise DataError(f"y: the net needs several, for {wanted}. Pass a dict by column.")
             arrays = [as_array(y if columns is None else next(iter(columns.values())), "y")]
         else:
             unknown = [name for name in names if name not in columns]

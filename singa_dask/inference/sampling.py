@@ -1,4 +1,4 @@
-"""Sampling: write text with a trained net."""
+"""Write text with a trained net, character by character."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def sample(
     length : int
         Number of batches.
     seed_text : str
-        Text that the net reads first; it is not written. If empty, the net starts as its RNNDummy says.
+        Text that the net reads first and does not write. If empty, the net starts as its RNNDummy says.
     file : text file, optional
-        Output; standard output by default.
+        By default standard output.
 
     Raises
     ------
     ConfigError
-        The net cannot be built, or has no RNNDummy to take the seed text.
+        The net cannot be built, or has no RNNDummy to read the seed text.
     CheckpointError
         The checkpoints lack params.
     DataError
@@ -84,14 +84,10 @@ def _write(net: NeuralNet, length: int, seed_text: str) -> None:
 
 
 class _Writer:
-    """A net that reads a character a batch, and writes the next one.
+    """A net that reads one character a batch and writes the next one.
 
-    A net with a `PositionalEmbedding` has a window: so many characters it can look back on. Where that is full the
-    net starts anew with the second half of it, which it reads again.
-
-    Parameters
-    ----------
-    net : NeuralNet
+    A net with a `PositionalEmbedding` has a context window. When it is full, the net starts over and reads the second
+    half of the window again.
     """
 
     def __init__(self, net: NeuralNet) -> None:
@@ -104,11 +100,11 @@ class _Writer:
         self.n_read = 0
 
     def read(self, value: Any = None) -> None:
-        """Read a character: the one that was written last, unless it is given."""
+        """Read a character, by default the one that was written last."""
         self._run(self.reading, value)
 
     def write(self, value: Any = None) -> None:
-        """Read a character, and write the next one."""
+        """Read a character as `read` does, and write the next one."""
         self._run(self.net.layers, value)
 
     def _run(self, layers: Sequence[Layer], value: Any) -> None:
@@ -127,7 +123,7 @@ class _Writer:
             self.n_read += 1
 
 
-# Keys of a layer about time steps and phases.
+# keys of a layer about time steps and phases, reset
 ONE_STEP: dict[str, Any] = {
     "unroll_len": None,
     "unroll_conn_type": [],
@@ -149,14 +145,14 @@ def sampling_job(job: JobConf, temperature: float | None = None) -> JobConf:
     Parameters
     ----------
     job : JobConf
-        With a net that writes text, or one that reads text and is trained by a SoftmaxLoss.
+        Its net writes text, or reads text and is trained by a SoftmaxLoss.
     temperature : float, optional
-        See `SamplingConf`; by default that of the job, or 1.
+        See `SamplingConf`; by default the job's, or 1.
 
     Raises
     ------
     ConfigError
-        The job has neither net; or a temperature is given, but the net always takes the best character.
+        The job has no such net, or a temperature is given and the net has no Sampling layer.
     DataError
         The vocabulary cannot be read.
     """
@@ -176,7 +172,7 @@ def _of_kind(layers: Sequence[LayerConf], kind: type, phase: Phase | None = None
 
 
 def _writing(layers: Sequence[LayerConf]) -> list[LayerConf]:
-    """Return the layers of a training net between text and scores, with an RNNDummy before and an output after."""
+    """Return the layers of a training net between text and scores, after an RNNDummy and before an output layer."""
     inputs = _of_kind(layers, text.CharRNN, Phase.TRAIN)
     losses = [layer for layer in layers if layer.in_phase(Phase.TRAIN) and layer.type == "SoftmaxLoss"]
     if len(inputs) != 1 or len(losses) != 1:
@@ -206,7 +202,7 @@ def _writing(layers: Sequence[LayerConf]) -> list[LayerConf]:
 
 
 def _with_rows(layers: Sequence[LayerConf]) -> list[LayerConf]:
-    """Set the size of one-hot rows to that of the vocabulary if the job does not set it, as in SINGA's sample.conf."""
+    """Set the size of one-hot rows to the vocabulary's where the job sets none, as in SINGA's sample.conf."""
     write = _of_kind(layers, text.CharRNNOutput, Phase.TEST)[0]
     short = [layer for layer in _of_kind(layers, OneHot) if not layer.block(OneHotConf).vocab_size]
     if not short:
@@ -216,7 +212,7 @@ def _with_rows(layers: Sequence[LayerConf]) -> list[LayerConf]:
 
 
 def _with_state(layer: LayerConf) -> LayerConf:
-    """Let a recurrent layer keep its state from batch to batch."""
+    """Return the layer with its state kept from batch to batch, if it is recurrent."""
     kind = LAYERS.find(layer.type).block
     block = layer.given_block(kind) if kind else None
     if block is None or "carry_state" not in type(block).model_fields:

@@ -1,4 +1,4 @@
-"""Records in stores: test, predict and extract, by batches that are divided among any number of workers."""
+"""Test, predict and extract records in stores, with batches divided among any number of workers."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ Computation = Callable[[Sequence[InferenceTask]], Iterator[TaskResult]]
 
 
 class Workers(NamedTuple):
-    """A runner of tasks, how many run at the same time, how many of these on one host, and the client of a cluster.
+    """A runner of tasks, how many tasks run at a time, how many of them on one host, and the client of a cluster.
 
-    Where there is a client, the datasets that are published on its cluster can be read.
+    With a client, jobs can read the datasets that are published on its cluster.
     """
 
     run: runtime.Runner
@@ -81,12 +81,12 @@ HERE = Workers(runtime.run_here, 1, 1)
 
 
 def workers_of(client: Client, patience: runtime.Patience | None = None, published: bool = True) -> Workers:
-    """Return the workers of a cluster, on which datasets may be ``published``.
+    """Return the workers of a cluster, with its client if datasets may be ``published`` there.
 
     Raises
     ------
     ClusterError
-        It has none.
+        The cluster has no workers.
     """
     beside = (patience or runtime.Patience()).until(lambda: runtime.threads_by_host(client))
     return Workers(runtime.on_dask(client), beside.total(), max(beside.values()), client if published else None)
@@ -94,7 +94,7 @@ def workers_of(client: Client, patience: runtime.Patience | None = None, publish
 
 @contextlib.contextmanager
 def use_workers(client: Client | str | None) -> Iterator[Workers]:
-    """Provide the workers of a cluster, given by its client or the address of its scheduler; or this thread."""
+    """Provide the workers of a cluster, given by client or scheduler address, or this thread."""
     if client is None:
         yield HERE
         return
@@ -103,20 +103,18 @@ def use_workers(client: Client | str | None) -> Iterator[Workers]:
 
 
 class Tested(NamedTuple):
-    """What a test has measured.
+    """Result of a test.
 
     Attributes
     ----------
     metrics : dict of str to float
-        nan where one is undefined.
-    n_batches, n_records, bad_records : int
-    checkpoints : list of str
+        NaN where a metric is undefined.
     net : NeuralNet
         Shapes only.
     matrices : dict of str to ndarray
         Confusion matrices by name, if they are among the metrics; see `PassMetrics`.
     class_names : tuple of tuple of str
-        Of each SoftmaxLoss, where they are known.
+        Class names of each SoftmaxLoss, where known.
     """
 
     metrics: dict[str, float]
@@ -130,20 +128,10 @@ class Tested(NamedTuple):
 
 
 class _Inference:
-    """An inference on the job's own records of a phase, or on others.
+    """An inference on the job's own records of a phase, or on other ``records``.
 
-    Parameters
-    ----------
-    read : JobFile
-    init_from, sources
-        See `StoredNet`.
-    phase : Phase
-    records : StoredRecords, optional
-        They are read by the only input layer that the wanted values need; with labels and targets, by all.
-    in_order, exposed : bool
-        See `inference_job`.
-    **kept
-        Of `InferenceTask`: ``layers``, ``labels``, ``topk``, ``folder``, ...
+    ``read``, ``init_from`` and ``sources`` are those of `StoredNet`, ``in_order`` and ``exposed`` those of
+    `inference_job`, and ``kept`` fields of `InferenceTask`.
 
     Attributes
     ----------
@@ -155,7 +143,7 @@ class _Inference:
     Raises
     ------
     ConfigError
-        The net cannot be built; or it has several input layers, or none, or one that reads no store.
+        The net cannot be built, or has no input layer, or several, to read other records.
     """
 
     def __init__(
@@ -191,7 +179,7 @@ class _Inference:
             self._read_from(records)
 
     def _read_from(self, records: StoredRecords) -> None:
-        """Let the input layers read other records."""
+        """Make the input layers read other records."""
         inputs = [layer.conf_name for layer in self.net.layers if layer.traits.role == "input"]
         if not inputs or (len(inputs) > 1 and not records.outputs):
             known = ", ".join(inputs) or "none"
@@ -213,9 +201,9 @@ class _Inference:
         log: Callable[[str], None],
         check: Callable[[NetFacts], None] = lambda facts: None,
     ) -> tuple[NetFacts, list[TaskResult]]:
-        """Compute so many batches, or all records if ``steps`` is 0; return the results in the order of the records.
+        """Compute ``steps`` batches, or all records if it is 0; return the results in the order of the records.
 
-        Before them ``check`` is called, and ``log`` with a line for each store that leaves out records.
+        ``check`` is called first; ``log`` with a line for each store that leaves out records.
         """
         with self._located(), self._with_datasets(workers) as (task, run):
             (facts,) = run([functools.partial(inspect_net, task)])
@@ -233,19 +221,19 @@ class _Inference:
 
     @contextlib.contextmanager
     def _with_datasets(self, workers: Workers) -> Iterator[tuple[InferenceTask, runtime.Runner]]:
-        """Place the datasets that the job reads, ``dask://NAME``, if it runs on a cluster where they may be."""
+        """Provide the datasets that the job reads, ``dask://NAME``, if it runs on a cluster that may have them."""
         if workers.client is None:
             yield self._task, workers.run
             return
         files = [*runtime.files_of(self._wanted.job), *self._task.init_from]
-        # what is nowhere is told by whoever opens it
+        # opening a missing file raises its own error
         runtime.check_seen(workers.client, [url for url in files if fs.local_path(url) and fs.exists(url)])
         with placed_job(self._wanted.job, workers.client) as (job, messages):
             yield replace(self._task, job=job.to_json()), runtime.on_dask(workers.client, messages)
 
     @contextlib.contextmanager
     def _located(self) -> Iterator[None]:
-        """Locate errors in the job in its file, and those in given records by what they are called."""
+        """Give errors their place in the job file, or the name of the given records."""
         try:
             yield
         except (ConfigError, DataError) as error:
@@ -262,17 +250,16 @@ class StoredNet:
 
     Attributes
     ----------
-    read : JobFile
     init_from : sequence of str
         URLs of checkpoints; by default those of the job.
     sources : sequence of Source or None
         The user's own modules; by default those that the job names.
     workers : callable
-        Returns a context with the workers, entered once all that can be checked before is right.
+        Returns a context manager with the workers, entered after all checks.
     show : callable
-        Returns a computation that shows its progress.
+        Wraps a computation to show its progress.
     show_written : callable
-        Returns a context in which so many records are written.
+        Takes a number of records; returns a context manager that shows progress while they are written.
     log : callable
         Called with a line for each store that leaves out records.
     """
@@ -292,20 +279,14 @@ class StoredNet:
         records: StoredRecords | None = None,
         metrics: Sequence[str] | None = None,
     ) -> Tested:
-        """Measure the net on the job's records of a phase, or on others.
+        """Compute the metrics of the net on the job's records of a phase, or on other ``records``.
 
         Parameters
         ----------
-        phase : Phase
         steps : int, optional
-            Number of batches, 0 for every record once. By default those of the job for its own records, 0 for others.
-        records : StoredRecords, optional
+            Number of batches, 0 for every record once. By default the job's for its own records, 0 for others.
         metrics : sequence of str, optional
-            Names of metrics, in the place of those of the job; see `PassMetrics`.
-
-        Raises
-        ------
-        SingaError
+            Names of metrics that replace the job's; see `PassMetrics`.
         """
         conf = self.read.job
         names = tuple(conf.metrics if metrics is None else metrics)
@@ -339,22 +320,18 @@ class StoredNet:
         topk: int = 0,
         keep: Sequence[str] = (),
     ) -> LayerValues:
-        """Return what layers of the test net make of the records of stores, or the likeliest classes.
+        """Return values of layers of the test net for the records of stores, or the likeliest classes.
 
         Parameters
         ----------
         layers : sequence of str
-            By default the only one with what the net predicts: probabilities of classes or labels, or values.
+            By default the only layer that the net predicts with.
         stores : sequence of StoredRecords
             By default the job's own records.
         topk : int
-            Number of classes; 0 for all values, as always of layers with labels or targets.
+            Number of classes; 0 for all values. Ignored for layers with labels or targets.
         keep : sequence of str
             Columns of the stores, which are tables, to keep beside the values.
-
-        Raises
-        ------
-        SingaError
         """
         phase = Phase.TEST
         layers = tuple(dict.fromkeys(layers)) or (predicted_layer(self.read.job, phase),)
@@ -374,7 +351,7 @@ class StoredNet:
             return tuple(target_names(self.read.job, phase, layer) for layer in layers)
 
         def check(facts: NetFacts) -> None:
-            """Refuse to keep a column whose name is that of one of the predictions."""
+            """Raise a ConfigError if a kept column has the name of a column of the predictions."""
             shaped = [next(each for each in inferences[0].net.layers if each.conf_name == layer) for layer in layers]
             sizes = [math.prod(each.features[0].shape[1:]) * each.site.n_steps for each in shaped]
             places = ["file"] * (len(sources) > 1) + ["record"]
@@ -382,8 +359,8 @@ class StoredNet:
             given = [*places, *steps, *value_names(layers, names_of(facts), sizes, topk, [*places, *keep])]
             if clash := next((name for name in keep if name in given), None):
                 raise ConfigError(
-                    f"--keep: a column of the predictions is called {clash!r}, too. Rename the column of the data, or "
-                    f"keep another one. Columns of the predictions: {listed(given)}."
+                    f"--keep: the predictions have a column {clash!r}, too. Rename the column of the data, or keep "
+                    f"another one. Columns of the predictions: {listed(given)}."
                 )
 
         predicted = []
@@ -402,14 +379,14 @@ class StoredNet:
         return LayerValues(layers, topk, predicted, names_of(facts), inferences[0].net)
 
     def _forecast(self, layer: str, values: Array, topk: int, names: Sequence[str]) -> float | str:
-        """Return the prediction for a record of a time series, as its column has it."""
+        """Return the prediction for a record of a time series, as a value of the predicted column."""
         if not has_classes(self.read.job, layer):
             return float(values.item())
         number = int(values.flat[0]) if topk else len(values) - 1 - int(values[::-1].argmax())
         return names[number] if names else str(number)
 
     def _columns(self, url: str, names: Sequence[str]) -> pa.Table:
-        """Return columns of a table, read as the job reads its own: its targets, and numbers in texts, as numbers."""
+        """Return columns of a table, read as the job reads its own: targets and numbers in texts as numbers."""
         conf = next(store for layer in self.read.job.neuralnet.layer if (store := layer.given_block(StoreConf)))
         options = {name: getattr(conf, name) for name in ("separator", "charset", "header", "quotes")}
         try:
@@ -419,18 +396,19 @@ class StoredNet:
         forms = {**dict.fromkeys(conf.target, NumberForm()), **conf.spelling.numbers}
         for name in forms.keys() & {*names}:
             spelling = Spelling({name: forms[name]}, conf.spelling.na_values)
-            # a column that also has other texts stays as it is written
+            # a column with other texts stays text
             with contextlib.suppress(DataError):
                 read = spelling.read(table.select([name]), {}, str, ())
                 table = table.set_column(table.column_names.index(name), name, read.column(0))
         return table
 
     def _have_values(self, layers: Sequence[str], topk: int) -> bool:
-        """Return whether layers have values, or probabilities of labels, instead of classes."""
+        """Return whether layers predict values or several labels, not classes."""
         valued = [layer for layer in layers if has_values(self.read.job, Phase.TEST, layer)]
         if valued and len(valued) < len(layers):
             raise ConfigError(
-                f"layers {', '.join(layers)}: some have classes, {valued[0]!r} labels or values. Predict them apart."
+                f"layers {', '.join(layers)}: some have classes, {valued[0]!r} labels or values. "
+                "Predict them separately."
             )
         if valued and topk > 1:
             raise ConfigError(
@@ -451,31 +429,25 @@ class StoredNet:
         steps: int = 0,
         records: StoredRecords | None = None,
     ) -> Iterator[tuple[str, int]]:
-        """Write what layers make of records as stores; yield URL and number of records of each when it is written.
+        """Write values of layers for records as stores; yield URL and number of records after writing each store.
 
         Parameters
         ----------
         out : str
-            URL; ``{layer}`` in it stands for the name of a layer, which else, of several, is put before the suffix.
+            URL, in which ``{layer}`` stands for the layer's name. Without it, the names of several layers are put
+            before the suffix.
         layers : sequence of str
-            By default the only one with the probabilities of classes.
+            By default the only layer with class probabilities.
         to : str, optional
-            Format; by default told by the suffix.
+            Format; by default chosen by the suffix.
         overwrite : bool
-            Replace what is there.
-        overwrite_by : str
-            How the user says so, for errors.
+            Replace existing files; ``overwrite_by`` is the name of this option in errors.
         predictions : bool
             Write the likeliest class and its probability, not the values.
-        phase : Phase
         steps : int
             Number of batches, 0 for every record once.
         records : StoredRecords, optional
-            By default those of the job.
-
-        Raises
-        ------
-        SingaError
+            By default the job's.
         """
         backend = to or backend_of(out)
         _check_writes(backend)
@@ -489,7 +461,7 @@ class StoredNet:
         named = [_url_of_layer(out, layer, len(layers) > 1) for layer in layers]
         urls = [check_output(url, read, overwrite=overwrite, by=overwrite_by) for url in named]
         with contextlib.ExitStack() as stack:
-            # a few values a record travel with the answers
+            # predictions are small enough to return
             folder = "" if predictions else stack.enter_context(_folder_beside(out))
             kept = self._kept(layers, phase)
             inference = self._inference(phase, records, **kept, topk=int(predictions), folder=folder)
@@ -511,13 +483,7 @@ class StoredNet:
 
 
 def _check_writes(backend: str) -> None:
-    """Check that records can be written in a format.
-
-    Raises
-    ------
-    ConfigError
-        They cannot be.
-    """
+    """Raise a ConfigError if records cannot be written in a format."""
     # a class that cannot write inherits the method of the base class
     base = Store.write.__func__  # type: ignore[attr-defined]
     if getattr(STORES.find(backend).write, "__func__", None) is base:
@@ -526,7 +492,7 @@ def _check_writes(backend: str) -> None:
 
 
 def _url_of_layer(url: str, layer: str, several: bool) -> str:
-    """Return the URL for the values of a layer: ``{layer}`` is replaced by its name, which else precedes the suffix."""
+    """Return the URL for the values of a layer; see `StoredNet.write`."""
     if "{layer}" in url or not several:
         return url.replace("{layer}", layer)
     stem, suffix = posixpath.splitext(url)
@@ -535,16 +501,13 @@ def _url_of_layer(url: str, layer: str, several: bool) -> str:
 
 @contextlib.contextmanager
 def _folder_beside(url: str) -> Iterator[str]:
-    """Provide a directory for parts of the file at ``url``; it is removed when the context ends.
-
-    Directories that a killed process has left are removed too.
-    """
+    """Provide a temporary directory for parts of the file at ``url``; remove those of killed processes, too."""
     parent, name = posixpath.split(url)
     fs.makedirs(parent)
     for left in fs.ls(parent):
         if left.startswith(f".{name}.parts-"):
             fs.remove_tree(fs.join(parent, left))
-    # a random name, as a task of an earlier call may still be about to write
+    # a random name, as a task of an earlier call may still write
     folder = fs.join(parent, f".{name}.parts-{secrets.token_hex(4)}")
     try:
         yield folder
@@ -555,7 +518,7 @@ def _folder_beside(url: str) -> Iterator[str]:
 def write_records(
     parts: Sequence[TaskResult], layer: int, url: str, backend: str, class_names: Sequence[str] = ()
 ) -> int:
-    """Write the outputs of a layer from all parts, in order, as one store; return the number of records."""
+    """Write the outputs of a layer from all tasks, in order, as one store; return the number of records."""
     counts = []
 
     def records() -> Iterator[Arrays]:
@@ -571,7 +534,7 @@ def write_records(
 
 
 def _arrays(done: TaskResult, layer: int) -> Iterator[Arrays]:
-    """Yield the outputs of a layer that a part has kept."""
+    """Yield the outputs of a layer that a task has returned or written."""
     if done.arrays:
         yield done.arrays[layer]
         return

@@ -1,4 +1,4 @@
-"""StoredRecords: records at a URL that a net reads in place of the job's own, and what errors call them."""
+"""StoredRecords: records at a URL that a net reads instead of the job's own, and how errors name them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,9 @@ from singa_dask.errors import ConfigError, DataError, Problem, SingaError
 
 
 class StoredRecords(NamedTuple):
-    """Records that a net reads in place of the job's own.
+    """Records that a net reads instead of the job's own; see `derived_job.with_data`.
 
-    Attributes
-    ----------
-    url : str
-    backend : str or None
-        Their format; detected if None.
-    outputs : bool
-        Whether labels and targets are read, too.
-    named : str
-        What errors of a command call the records; the URL if empty.
-    forecasts : tuple, optional
-        See `LagsConf.with_forecasts`.
-    reading : mapping
-        Keys of ``store_conf`` in the place of those of the job.
+    ``named`` is how errors of a command name them, by default by their URL.
     """
 
     url: str
@@ -36,9 +24,9 @@ class StoredRecords(NamedTuple):
     reading: Mapping[str, Any] = MappingProxyType({})
 
     def renamed(self, error: ConfigError | DataError, layers: Sequence[int]) -> SingaError | None:
-        """Return an error that names the records, None if it is about the job or a checkpoint.
+        """Return the error with the name of the records; None if it is about the job or a checkpoint.
 
-        ``layers`` are the indices of those that read the records.
+        ``layers`` are the indices of the layers that read the records.
         """
         if isinstance(error, DataError):
             if fs.absolute(self.url) not in str(error):
@@ -46,9 +34,12 @@ class StoredRecords(NamedTuple):
             remedy = error.remedy
             if remedy is not None and remedy.key in ("missing", "unknown") and not self.outputs:
                 # a category, a text or a vector cannot be the mean
-                value = "mean or a number" if "mean" in remedy.values else "ignore" if remedy.key == "unknown" else ""
-                helps = f"pass --{remedy.key} {value}" if self.named else f"set {remedy.key}: {value} in the job"
-                error = error.saying(f"Leave the record out{f', or {helps}' if value else ''}.")
+                values = {"missing": "mean or a number"} if "mean" in remedy.values else {}
+                values |= {"unknown": "ignore"} if "ignore" in remedy.values else {}
+                form = "--{} {}" if self.named else "{}: {}"
+                helps = " and ".join(form.format(key, value) for key, value in values.items())
+                helps = f", or pass {helps}" if self.named else f", or set {helps} in the job"
+                error = error.saying(f"Leave the record out{helps if values else ''}.")
             return DataError(self._named(str(error)))
         places = [("neuralnet", "layer", index, "store_conf") for index in layers]
         if not error.problems or any(problem.path[:4] not in places for problem in error.problems):
@@ -57,5 +48,5 @@ class StoredRecords(NamedTuple):
 
     def _named(self, message: str) -> str:
         named, rest = self.named or self.url, message.removeprefix(fs.absolute(self.url))
-        # a message of text files goes on with ", line 3: "
+        # messages about text files continue with ", line 3: "
         return f"{named}{rest}" if rest != message and rest[:1] in ":," else f"{named}: {message}"

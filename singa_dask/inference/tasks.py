@@ -1,8 +1,7 @@
 """Tasks of an inference: some whole batches of records, which any process can compute.
 
-The records of a batch do not depend on which process computes it, so metrics, features and predictions are the same for
-any number of workers. If each record is used once, batches have the size of the job, in file order; the remaining
-records are a smaller batch in a task of its own.
+Which records a batch has does not depend on the number of workers, so results do not either. Where each record is read
+once, batches have the job's size, in file order, and the remaining records are a smaller batch in its own task.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from singa_dask.runtime.job.client.dask_tasks import check_wanted, task_memory
 from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors
 from singa_dask.runtime.planning.machine import limit_process, limit_thread
 from singa_dask.runtime.planning.nets import find_ops, with_batchsize
-from singa_dask.runtime.planning.whole_pass import divide, is_sequential
+from singa_dask.runtime.planning.whole_pass import is_sequential
 from singa_dask.training.pass_metrics import PassMetrics, State
 
 
@@ -41,16 +40,16 @@ class TaskResult(NamedTuple):
 
     Attributes
     ----------
-    task : InferenceTask
     metrics : list of dict
-        (sum, count) of each metric, for each batch; of means times ``weight`` of the task.
+        (sum, count) of each metric, for each batch, times the ``weight`` of the task.
     arrays : list of dict of str to ndarray
-        Outputs of each layer, if they are not written to a folder.
-    bad_records : int
+        Outputs of each layer, unless they are written to a folder.
     files : list of str
-        URL of the file of each record, if the task keeps them and each record has its own file.
+        URL of each record's file, if the task keeps them and each record has its own file.
     state : State
-        Of the `PassMetrics` of the task.
+        State of the `PassMetrics` of the task.
+    filled : dict of int to dict of str to int
+        Values that the first input layer has filled in; see `Store.filled`.
     """
 
     task: InferenceTask
@@ -59,6 +58,7 @@ class TaskResult(NamedTuple):
     bad_records: int
     files: list[str]
     state: State
+    filled: dict[int, dict[str, int]]
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ class InferenceTask:
     layers : tuple of str
         Layers whose values are kept.
     labels : bool
-        Keep the labels of the records too, if there are any.
+        Keep the labels of the records too.
     label_layers : tuple of str
-        For each of ``layers``, or of others, the input layer that has its labels; empty if not known.
+        Input layer with the labels of each of ``layers``, or of each loss in a test; ``""`` if not known.
     topk : int
         Keep only this many of the highest values, as pairs of index and value; 0 keeps all.
     files : bool
@@ -87,13 +87,10 @@ class InferenceTask:
         Directory to write outputs to; if empty they are returned.
     sources : tuple of Source
         The user's own modules.
-    n_threads : int
     index, first, n_batches, batchsize : int
-        Index among the tasks; number of records before the first batch; number of batches, and records of each.
+        Index of the task; records before its first batch; number of batches, and records of each.
     weight : float
-        Records of a batch by those of a whole one.
-    metric_names : tuple of str
-        See `PassMetrics`.
+        Size of a batch, divided by the job's batch size.
     """
 
     job: str
@@ -114,7 +111,7 @@ class InferenceTask:
     weight: float = 1.0
     metric_names: tuple[str, ...] = ()
 
-    # name of the work, for progress and messages
+    # what progress calls the work
     step = "inference"
 
     @property
@@ -124,7 +121,7 @@ class InferenceTask:
 
     @property
     def labels_of_layers(self) -> tuple[str, ...]:
-        """``label_layers``, if not empty."""
+        """``label_layers``, or empty names for ``layers``."""
         return self.label_layers or ("",) * len(self.layers)
 
     def __call__(self) -> TaskResult:
@@ -133,7 +130,7 @@ class InferenceTask:
         Raises
         ------
         SingaError
-            For any error: an exception class of the user's code might not exist in the process that receives it.
+            For any error: a class of the user's code might not exist in the process that receives it.
         """
         with locate_errors(lambda: f"records from {self.first} on"), ExitStack() as stack:
             stack.enter_context(limit_process(self.n_threads))
@@ -179,34 +176,33 @@ def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
     files = inputs[0].record_files(task.first, task.first + task.n_records) if task.files else []
     for name, values in zip(task.layers, joined, strict=True) if task.folder else ():
         STORES.find("arrow").write(task.url(name), values)
-    return TaskResult(task, metrics, [] if task.folder else joined, bad, files, of_pass.state())
+    filled = inputs[0].filled() if inputs else {}
+    return TaskResult(task, metrics, [] if task.folder else joined, bad, files, of_pass.state(), filled)
 
 
+# outputs of a task
 TASK_BYTES = 64 << 20
 # several, to show progress and to balance the load
 TASKS_PER_WORKER = 4
 
 
 class NetFacts(NamedTuple):
-    """NetFacts of a net and its records that decide how to divide them into tasks.
+    """Facts of a net and its records that decide how to divide them into tasks.
 
     Attributes
     ----------
     n_records : int or None
         None if the net reads something other than stores.
-    batchsize : int
     sequential : str
-        A layer that needs all batches in order in one process; empty if there is none.
+        Name of a layer that needs all batches in order in one process; empty if there is none.
     record_bytes : int
         Bytes of outputs for one record.
     class_names : tuple of tuple of str
-        For each layer of the task: names of its classes by label; empty if the checkpoint has none.
-    n_history : int
-        Number of records before the first one that is read.
-    n_later : int
-        Number of records after the last one that is read: they need its prediction first.
+        Class names of each layer of the task, by label; empty if the checkpoint has none.
+    n_history, n_later : int
+        Records before the first one that is read, and after the last one: they need its prediction first.
     left_out : tuple of str
-        For each store that leaves out records: how many.
+        A message for each store that leaves out records.
     """
 
     n_records: int | None
@@ -253,22 +249,19 @@ def inspect_net(task: InferenceTask) -> NetFacts:
 
 
 def plan_tasks(task: InferenceTask, facts: NetFacts, steps: int, n_workers: int) -> list[InferenceTask]:
-    """Divide batches into tasks.
+    """Divide batches into tasks that ``n_workers`` compute.
 
     Parameters
     ----------
     task : InferenceTask
-        With the fields that all tasks have in common.
-    facts : NetFacts
+        With the fields that all tasks share.
     steps : int
         Number of batches; 0 for all records, each once.
-    n_workers : int
-        Number of tasks that can be computed at the same time.
 
     Raises
     ------
     ConfigError
-        The net cannot be divided like this.
+        The number of records is not known, or a layer takes whole batches only.
     """
     size, n, rest = facts.batchsize, steps, 0
     if not steps:
@@ -276,7 +269,7 @@ def plan_tasks(task: InferenceTask, facts: NetFacts, steps: int, n_workers: int)
             raise ConfigError(
                 "the number of records that the net reads is not known. Give the number of batches, steps."
             )
-        n, rest = divide(facts.n_records, size)
+        n, rest = divmod(facts.n_records, size)
     if rest and facts.sequential:
         raise ConfigError(
             f"layer {facts.sequential!r} takes batches of {size} only, and {facts.n_records} records leave {rest}. "
@@ -297,7 +290,7 @@ def plan_tasks(task: InferenceTask, facts: NetFacts, steps: int, n_workers: int)
 
 
 def merge_metrics(tasks: Sequence[TaskResult | MetricSums], of_pass: PassMetrics | None = None) -> dict[str, float]:
-    """Return the mean of each metric over the batches of all tasks, and those of the pass.
+    """Return the mean of each metric over the batches of all tasks, and the metrics of the whole pass.
 
     Raises
     ------

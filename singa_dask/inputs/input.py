@@ -190,6 +190,10 @@ class StoreReader(InputLayer):
         """Return the URL of each record's file; empty if the store is closed, or files hold several records."""
         return self._store.record_files(first, stop) if self._store else []
 
+    def filled(self) -> dict[int, dict[str, int]]:
+        """Return how many values the store has filled in, by block and column; see `Store.filled`."""
+        return dict(self._store.filled) if self._store else {}
+
     # -- statistics ---------------------------------------------------------------------------------
 
     @property

@@ -1,6 +1,6 @@
-"""Trained nets over HTTP: requests that arrive together are computed in one batch.
+"""Serve trained nets over HTTP: requests that arrive together are computed in one batch.
 
-Names are imported on first use, as Starlette and uvicorn (extra ``serve``) are needed for them.
+Names are imported on first use, as they need Starlette and uvicorn (extra ``serve``).
 """
 
 from __future__ import annotations

@@ -40,9 +40,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# threads that read bodies and write answers, beside the event loop and the thread that computes
+# threads that parse bodies and encode answers
 N_READERS = 2
-# a body or an answer of fewer bytes is read and written on the event loop: to hand it on takes longer
+# smaller bodies and answers are handled on the event loop, as passing them to a thread takes longer
 SMALL_BYTES = 16 << 10
 BYTES_PER_VALUE = 16
 # headers of an answer to a request that may succeed later
@@ -50,24 +50,17 @@ LATER = {"Retry-After": "1"}
 
 
 class App:
-    """Answers requests with what a model predicts.
-
-    Parameters
-    ----------
-    model : Model
-    limits : Limits
-    layer : str or None
-        Layer to predict from, of requests that name none.
+    """Answers requests with a model's predictions, by ``layer`` unless a request names another.
 
     Attributes
     ----------
     asgi : Starlette
     example : dict or None
-        A record of a table, see `Model.example`.
+        Example record of a table, see `Model.example`.
     ending : bool
-        New requests are refused.
+        Whether new requests are refused.
     statuses : Counter of int
-        Answers to requests for predictions, by status.
+        Number of answers to requests for predictions, by status.
 
     Raises
     ------
@@ -104,7 +97,7 @@ class App:
         )
 
     def close(self) -> None:
-        """End the threads once what was submitted is computed."""
+        """End the threads once all submitted records are computed."""
         self.batcher.close()
         self._readers.shutdown(wait=False, cancel_futures=True)
 
@@ -138,7 +131,7 @@ class App:
         return _json(facts)
 
     def counts(self) -> dict[str, int]:
-        """Return what was done so far: requests, those that failed, records and batches."""
+        """Return the numbers of requests, errors, records and batches so far."""
         return {
             "requests": sum(self.statuses.values()),
             "errors": sum(n for status, n in self.statuses.items() if status >= 400),
@@ -176,7 +169,7 @@ class App:
             return _error(500, "an error inside the server; its log has the traceback.")
 
     async def _found(self, request: Request, with_body: list[bytes]) -> Response:
-        """Return the answer to a request; ``with_body`` gets its body when all of it is there."""
+        """Return the answer to a request; append its body to ``with_body`` once it is complete."""
         async with self._body(request) as body:
             with_body.append(body)
             kind = request.headers.get("content-type", "")
@@ -189,10 +182,10 @@ class App:
 
     @asynccontextmanager
     async def _body(self, request: Request) -> AsyncIterator[bytes]:
-        """Give the body of a request, within the limits on bodies that are in memory."""
+        """Provide the body of a request, within the limits on memory for bodies."""
         limits = self._limits
         if self.ending:
-            raise Refused(503, "the server is ending.", {"Connection": "close"})
+            raise Refused(503, "the server is shutting down.", {"Connection": "close"})
         encoding = encoding_of(request.headers.getlist("content-encoding"))
         length = request.headers.get("content-length", "")
         if length.isdecimal() and int(length) > limits.max_bytes:
@@ -201,7 +194,7 @@ class App:
             raise Refused(429, f"{self._n_open} requests are being answered. Try again later.", LATER)
         self._n_open += 1
         chunks = bytearray()
-        n_bytes = 0  # of what is in memory
+        n_bytes = 0  # reserved
         try:
             async for chunk in request.stream():
                 if len(chunks) + len(chunk) > limits.max_bytes:
@@ -220,19 +213,13 @@ class App:
             self._bytes_open -= n_bytes
 
     def _reserve(self, n_bytes: int) -> None:
-        """Count bytes of a body that is in memory.
-
-        Raises
-        ------
-        Refused
-            All bodies together have too many.
-        """
+        """Reserve memory for a body; raises Refused if all bodies together need too much."""
         if self._bytes_open + n_bytes > self._limits.max_total_bytes:
             raise Refused(429, "other requests take all the memory for bodies. Try again later.", LATER)
         self._bytes_open += n_bytes
 
     async def _work(self, is_small: bool, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function, in another thread unless it has little to do."""
+        """Call a function, in another thread unless its work is small."""
         if is_small:
             return function(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
@@ -244,7 +231,7 @@ class App:
             raise Refused(400, f"layer: expected one to predict from. Layers: {', '.join(self._model.layers)}.")
         self._check_layer(layer)
         if asked.proba and not self._model.has_classes(layer):
-            raise Refused(400, f"proba: layer {layer!r} has no probabilities of classes.")
+            raise Refused(400, f"proba: layer {layer!r} has no class probabilities.")
         n_bytes = 4 * asked.n * math.prod(self._model.layers[layer])
         if n_bytes > self._limits.max_bytes:
             most = self._limits.max_bytes / (1 << 20)
@@ -275,7 +262,7 @@ class App:
 
 
 def _output_of(model: Model) -> str | None:
-    """Return the layer that `Model.predict` takes; None if there are several."""
+    """Return the layer that `Model.predict` uses; None if there are several."""
     try:
         return model.output
     except ConfigError:
@@ -292,7 +279,7 @@ def _error(status: int, message: str, headers: dict[str, str] | None = None) -> 
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """Return the error of a path or a method that is not there."""
+    """Return the error of an unknown path or method."""
     assert isinstance(error, HTTPException)
     known = "Known: POST /predict, GET /health, GET /model."
     message = f"{request.method} {request.url.path[:80]}: {error.detail}. {known}"

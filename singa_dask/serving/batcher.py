@@ -1,4 +1,4 @@
-"""Batcher: computes requests that have arrived in batches, by a thread or on the event loop; limits of a server."""
+"""Batcher: computes waiting requests in batches, in a thread or on the event loop; and the limits of a server."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from singa_dask.arrays import Array
 from singa_dask.data.types import Arrays
 from singa_dask.inference.model import Model
 
-# bodies of the greatest size that are in memory at a time
+# bodies of the largest size that fit in memory at a time
 MAX_BODIES = 8
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server accepts.
+    """Limits of a server.
 
     Attributes
     ----------
@@ -33,15 +33,15 @@ class Limits:
     max_wait_s : float
         How long a batch that is not full waits for more records.
     max_queue : int
-        Requests that are read, wait or are computed at a time.
+        Requests in progress at a time.
     max_records : int
-        Records of a request.
+        Records in a request.
     max_bytes : int
-        Size of the body of a request, and of the values of an answer.
+        Size of a request's body, and of the values of an answer.
     timeout_s : float
-        From the head of a request to its answer.
+        Time from the head of a request to its answer.
     max_connections : int
-        Connections of clients, idle ones too, that are open at a time.
+        Open connections of clients, including idle ones.
     """
 
     max_batch: int
@@ -54,25 +54,22 @@ class Limits:
 
     @property
     def max_total_bytes(self) -> int:
-        """Size of all bodies that are in memory at a time."""
+        """Size of all bodies in memory at a time."""
         return MAX_BODIES * self.max_bytes
 
 
-# nets of so many sizes are kept by a model
+# batch sizes for which a model keeps a net
 N_SIZES = 8
 
 
 def batch_sizes(most: int) -> tuple[int, ...]:
-    """Return the sizes of batches that are computed: 1, and ``most`` halved again and again.
-
-    A batch is filled up to the next size, as a model has a net for each.
-    """
+    """Return the batch sizes that batches are padded to: 1, and ``most`` halved repeatedly."""
     return tuple(sorted({1, *(-(-most >> i) for i in range(N_SIZES - 1))}))
 
 
 @dataclass(eq=False)
 class _Entry:
-    """The records of a request, encoded."""
+    """The encoded records of a request."""
 
     arrays: Arrays
     n: int
@@ -81,17 +78,12 @@ class _Entry:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """Requests of one kind can be computed together."""
+        """Key of requests that can be computed together."""
         return (self.layer, *((name, values.dtype, values.shape[1:]) for name, values in self.arrays.items()))
 
 
 class Batcher:
-    """Computes records in the order in which they are submitted; those that wait meanwhile are joined in a batch.
-
-    Parameters
-    ----------
-    model : Model
-    limits : Limits
+    """Computes records in the order of submission; waiting ones are joined to batches.
 
     Attributes
     ----------
@@ -105,18 +97,18 @@ class Batcher:
         self._waiting: deque[_Entry] = deque()
         self._changed = threading.Condition()
         self._closed = False
-        # the thread has nothing to do, and was given nothing
+        # whether the thread has nothing to do
         self._idle = True
-        # layer whose values the event loop computes itself
+        # layer that the event loop computes itself
         self._quick: str | None = None
         self.n_batches = self.n_records = 0
         self._thread = threading.Thread(target=self._run, name="serve-batches", daemon=True)
         self._thread.start()
 
     def submit(self, arrays: Arrays, layer: str) -> Future[Array]:
-        """Return the values of a layer for records of `Model.encode`, once they are computed.
+        """Return a future of the values of a layer for encoded records.
 
-        A future that is cancelled while it waits is not computed. An error of its records is its own only.
+        A future that is cancelled while it waits is not computed. Wrong records fail only their own future.
         """
         entry = _Entry(arrays, len(next(iter(arrays.values()))), layer)
         with self._changed:
@@ -125,10 +117,10 @@ class Batcher:
         return entry.found
 
     async def values(self, arrays: Arrays, layer: str) -> Array:
-        """Return what `submit` does, to the event loop.
+        """Return the values of a layer for encoded records, on the event loop.
 
-        It computes batches of the layer of `warm_up` itself if they are quick and the thread has nothing to do: handing
-        them over, and the lock of the interpreter, would take longer.
+        The event loop computes batches of the layer of `warm_up` itself if they are quick and the thread is idle, as
+        passing them to the thread would take longer.
         """
         entry = _Entry(arrays, len(next(iter(arrays.values()))), layer)
         with self._changed:
@@ -136,16 +128,16 @@ class Batcher:
             if layer != self._quick or entry.n > self._limits.max_batch:
                 self._wake()
         try:
-            # the requests that have arrived with it join it
+            # let requests that arrived at the same time join
             await asyncio.sleep(0)
             self._compute_here(entry.found)
             return entry.found.result() if entry.found.done() else await asyncio.wrap_future(entry.found)
         finally:
-            # unless it is done
+            # no effect once it is done
             entry.found.cancel()
 
     def _compute_here(self, found: Future[Array]) -> None:
-        """Compute batches until one has what is to be found, or leave them to the thread if it is at work."""
+        """Compute batches until the future is done, unless the thread is busy."""
         while not found.done():
             with self._changed:
                 batch = self._take() if self._idle else []
@@ -154,17 +146,17 @@ class Batcher:
             self._start(batch)
 
     def warm_up(self, arrays: Arrays, layer: str) -> None:
-        """Make the nets of all sizes, from a record: of the first requests none is slow. Measure the largest."""
+        """Build the nets of all batch sizes, so that first requests are fast, and time the largest one."""
         for size in self._sizes:
             self._model.compute(_joined([arrays], size), layer)
         began = time.perf_counter()
         self._model.compute(_joined([arrays], self._sizes[-1]), layer)
-        # as long a thread waits for another that computes in Python
+        # a thread that waits for the interpreter lock waits as long
         is_quick = time.perf_counter() - began < sys.getswitchinterval()
         self._quick = layer if is_quick and not self._limits.max_wait_s else None
 
     def close(self) -> None:
-        """Compute what waits, and end. Requests that are submitted later are not computed."""
+        """End the thread after it has computed all waiting requests; later ones are not computed."""
         with self._changed:
             self._closed = True
             self._wake()
@@ -189,7 +181,7 @@ class Batcher:
             self._answer(started)
 
     def _next(self) -> list[_Entry]:
-        """Wait for requests, and return those of the next batch; none at the end."""
+        """Wait for requests, and return the next batch; empty at the end."""
         most = self._limits.max_batch
         with self._changed:
             self._idle = not self._waiting and not self._closed
@@ -202,7 +194,7 @@ class Batcher:
             return self._take()
 
     def _take(self) -> list[_Entry]:
-        """Return what waits and fits in a batch, in the order in which it came."""
+        """Remove and return the waiting requests that fit in a batch, in order."""
         taken: list[_Entry] = []
         n = 0
         for entry in self._waiting:
@@ -223,7 +215,7 @@ class Batcher:
             if len(batch) == 1:
                 batch[0].found.set_exception(error)
                 return
-            # one of them is wrong
+            # one of the requests is wrong
             for entry in batch:
                 self._answer([entry])
             return
@@ -247,7 +239,7 @@ class Batcher:
 
 
 def _joined(parts: Sequence[Arrays], size: int) -> Arrays:
-    """Return records one after the other, the last one again and again up to a size."""
+    """Concatenate records, and pad them to a size with copies of the last one."""
     joined = {}
     for name in parts[0]:
         pieces = [part[name] for part in parts]

@@ -18,15 +18,7 @@ from singa_dask.texts import unique_keys
 
 
 class Refused(Exception):
-    """A request is not answered with predictions.
-
-    Parameters
-    ----------
-    status : int
-        Of HTTP.
-    message : str
-    headers : dict of str to str, optional
-    """
+    """Raised for a request that is refused with an HTTP status, a message and headers."""
 
     def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -36,26 +28,14 @@ class Refused(Exception):
 JSON, NPY = "application/json", "application/x-npy"
 PICTURES = tuple(f"image/{kind}" for kind in ("png", "jpeg", "webp", "bmp", "gif", "tiff"))
 OPTIONS = ("layer", "proba")
-# how a body is compressed, by the value of Content-Encoding
+# values of Content-Encoding -> compression
 ENCODINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate", "identity": "", "": ""}
-# pixels of a picture: as many as Pillow accepts without a warning
+# pixels of a picture that Pillow accepts without a warning
 MAX_PIXELS = (1 << 30) // 12
 
 
 class PredictRequest(NamedTuple):
-    """A request for predictions.
-
-    Attributes
-    ----------
-    records : ndarray, list of bytes, or list
-        As `Model.encode` takes them.
-    n : int
-        Number of records.
-    layer : str or None
-        Layer to predict from.
-    proba : bool
-        Whether the probabilities of classes are asked for.
-    """
+    """A request for predictions, or ``proba``, of ``n`` records as `Model.encode` takes them."""
 
     records: Any
     n: int
@@ -64,15 +44,7 @@ class PredictRequest(NamedTuple):
 
 
 def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: Limits) -> PredictRequest:
-    """Read the records of a request, and what is asked.
-
-    Parameters
-    ----------
-    body : bytes
-    content_type : str
-    query : mapping of str to str
-        Options in the URL; those of a JSON body override them.
-    limits : Limits
+    """Parse the body of a request and its options: ``query`` of the URL, and a JSON body's own, which override them.
 
     Raises
     ------
@@ -89,7 +61,7 @@ def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: 
         records = fields.get("records")
         if not isinstance(records, list):
             raise Refused(400, 'records: expected a list, as in {"records": [[0.5, 1], [2, 3]]}.')
-        # before they become arrays, which takes memory
+        # before arrays take memory
         n = _checked(len(records), limits)
     elif kind == NPY:
         records = _npy(body)
@@ -108,7 +80,7 @@ def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: 
 
 
 def encoding_of(values: Sequence[str]) -> str:
-    """Return how a body is compressed, by the values of its Content-Encoding; empty if it is not."""
+    """Return the compression of a body from the values of its Content-Encoding; empty if it has none."""
     encoding = ENCODINGS.get(", ".join(values).strip().lower())
     if encoding is None:
         known = "gzip, deflate"
@@ -118,7 +90,7 @@ def encoding_of(values: Sequence[str]) -> str:
 
 
 def decompressed(body: bytes, encoding: str, limits: Limits) -> bytes:
-    """Decompress a body, up to the limit on the size of bodies."""
+    """Decompress a body, up to the limit on its size."""
     wbits = zlib.MAX_WBITS + 16
     if encoding == "deflate":
         header = int.from_bytes(body[:2], "big")  # some clients omit the header of zlib
@@ -166,7 +138,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
 
 
 def _npy(body: bytes) -> Array:
-    """Return the array of a file of NumPy, which is not copied."""
+    """Return the array of an npy file, without a copy."""
     try:
         array = decode_npy(body)
         if not array.ndim:
@@ -184,12 +156,12 @@ def _picture(body: bytes) -> bytes:
 
 
 def to_npy(values: Array) -> bytes:
-    """Return an array of numbers or names as ``np.save`` writes it."""
+    """Encode an array of numbers or names as ``np.save`` does."""
     file = io.BytesIO()
     np.save(file, values, allow_pickle=False)
     return file.getvalue()
 
 
 def too_large(limits: Limits) -> Refused:
-    """Return the refusal of a body that is too large."""
+    """Return the error for a body that is too large."""
     return Refused(413, f"the body is larger than {limits.max_bytes / (1 << 20):g} MiB.")

@@ -1,4 +1,4 @@
-"""ModelServer: a model at a port of this machine."""
+"""ModelServer: a model served over HTTP at a port of this machine."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from singa_dask.serving.app import App
 from singa_dask.serving.batcher import Limits
 
 BACKLOG = 2048
-# the loop of uvicorn looks so often whether it is to end; twice as long it may take besides requests
+# time for the thread of the batcher to end after the last request
 ENDS_WITHIN_S = 2.0
 
 
 class ModelServer:
-    """Serves a model, by threads of its own, from `start` until `stop`.
+    """Serves a model in its own threads, from `start` until `stop`.
 
     Parameters
     ----------
@@ -27,20 +27,19 @@ class ModelServer:
     limits : Limits
     host : str
     port : int
-        0 for any that is free.
+        0 for any free port.
     layer : str, optional
-        Layer to predict from, of requests that name none.
+        Layer to predict from, for requests that name none.
 
     Attributes
     ----------
     url : str
-        Where it answers.
     app : App
 
     Raises
     ------
     ConfigError
-        The port cannot be had, or the net cannot be served.
+        The port is not available, or the net cannot be served.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class ModelServer:
                 log_level="error",
                 access_log=False,
                 server_header=False,
-                limit_concurrency=limits.max_connections + 1,  # it refuses the connection with this number
+                limit_concurrency=limits.max_connections + 1,  # uvicorn refuses at this number
                 timeout_graceful_shutdown=math.ceil(limits.timeout_s) + 1,
             )
         )
@@ -73,22 +72,16 @@ class ModelServer:
         self._thread = threading.Thread(target=self._run, name="serve-http", daemon=True)
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start answering requests."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Refuse new requests, and end when those that have arrived are answered. Does not wait for it."""
+        """Refuse new requests, and end after answering the current ones. Does not wait."""
         self.app.ending = True
         self._server.should_exit = True
 
     def wait(self) -> None:
-        """Wait until the server has ended.
-
-        Raises
-        ------
-        Exception
-            What ended it, if it was not `stop`.
-        """
+        """Wait until the server has ended; raises the error that ended it, if any."""
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -121,6 +114,6 @@ def _listen(host: str, port: int) -> socket.socket:
         text = str(error.strerror or error).partition(" (while")[0]
         hint = "Choose another --port, or 0 for any that is free."
         raise ConfigError(f"{host}:{port}: cannot listen there: {text}. {hint}") from None
-    # connections inherit it; without it the body of an answer waits 40 ms until its head is acknowledged
+    # inherited by connections; without it the body of an answer waits 40 ms for the acknowledgement of its head
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening

@@ -1,9 +1,9 @@
-"""The exams that our own layers, updaters and stores pass, for those of others. ``singa-dask check`` runs them.
+"""Checks for layers, updaters and stores of users, which our own pass, too. ``singa-dask check`` runs them.
 
-Each raises `PartError` with all that is wrong with a part and what to do, and returns what it could not examine here.
+Each raises `PartError` with all mistakes of a part and what to do, and returns what it could not check here.
 
-`layer_exam`, `updater_exam` and `store_exam` have the checks; `examine` makes all of them and reports the mistakes.
-`case` wires a layer to made-up sources.
+`layer_exam`, `updater_exam` and `store_exam` have the checks; `examine` runs them and reports the mistakes. `case`
+wires a layer to made-up sources.
 """
 
 from singa_dask.testing.layer_exam import check_layer

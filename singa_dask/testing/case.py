@@ -1,4 +1,4 @@
-"""Case: a layer with made-up sources, as the exam runs it."""
+"""Case: a layer with made-up sources to check."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ CPU = get_ops("numpy")
 
 
 class Case(NamedTuple):
-    """A layer to be computed.
+    """A layer to compute.
 
     Attributes
     ----------
     kind : str or type of Layer
-        Its type: a name, as a job file has it, or the class.
+        The class, or its name in a job file.
     shapes : sequence of tuple of int
-        Of its sources, batch first; the rows of all time steps.
+        Shapes of its sources, batch first, with the rows of all time steps.
     conf : dict or None
         Further keys of the layer, e.g. its block.
     n_steps : int
         Time steps in the rows of its sources.
     labels : sequence of int or None
-        Labels of the rows of sources that the layer consumes for them.
+        Labels of the rows of sources whose labels the layer consumes.
     fixed : int
-        How many sources, the last ones, have no gradient.
+        Number of sources, the last ones, without a gradient.
     kink : float
         Least distance of the sources' values from 0, where the layer has no derivative.
     loss_factor : float
-        Of a loss: its gradients are those of this times its first metric.
+        Factor of a loss: its gradients are the gradients of this times its first metric.
     integers : int
         If not 0, sources without a gradient hold integers below it.
     source_steps : sequence of int
-        Time steps in the rows of each source, where these are not ``n_steps``.
+        Time steps in the rows of each source, if not ``n_steps``.
     masked : bool
-        The last source is a padding mask.
+        Whether the last source is a padding mask.
     mixed : bool
-        The rows of sources with labels are mixed of two records.
+        Whether the rows of sources with labels are mixed of two records.
     """
 
     kind: str | type[Layer]
@@ -75,7 +75,7 @@ class Case(NamedTuple):
         return range(len(self.shapes))
 
     def sources(self, ops: NumpyOps = CPU, dtype: Any = np.float64, without: Collection[int] = ()) -> list[Feature]:
-        """Return made-up sources, some ``without`` gradients; a second one of a recurrent layer is its first state."""
+        """Return made-up sources, some ``without`` gradients; a recurrent layer's second source is its first state."""
         sources = []
         n_fixed = max(self.fixed, self.masked)
         for k, shape in enumerate(self.shapes):
@@ -86,7 +86,7 @@ class Case(NamedTuple):
                 labels = [0] * shape[0]
             feature = source(shape, k, kink=self.kink, labels=labels, grad=learns, ops=ops, dtype=dtype)
             if self.mixed and labels is not None:
-                # of a label alone, as the rows may be cut or repeated
+                # depends only on the label, as rows may be cut or repeated
                 highest, own = max(labels), np.array(labels, np.int32)
                 feature.records = RecordIds(
                     feature.records.labels, None, None, highest - own, 0.5 + 0.5 * own / highest
@@ -108,7 +108,7 @@ class Case(NamedTuple):
     def wired(
         self, ops: NumpyOps = CPU, dtype: Any = np.float64, sources: Sequence[Feature] | None = None, **more: Any
     ) -> Layer:
-        """Return the layer, wired to `sources`, or to others; ``more`` as of `wire`."""
+        """Return the layer, wired to ``sources``, by default its own; ``more`` are arguments of `wire`."""
         more.setdefault("context", InputContext(phase=Phase.TRAIN, dtype=np.dtype(dtype), seed=3, step=7))
         sources = self.sources(ops, dtype) if sources is None else sources
         return wire(self.kind, sources, n_steps=self.n_steps, ops=ops, **more, **(self.conf or {}))
@@ -125,9 +125,9 @@ def source(
     ops: NumpyOps = CPU,
     dtype: Any = np.float64,
 ) -> Feature:
-    """Return a feature with normal data; values nearer to 0 than ``kink`` are moved away from it.
+    """Return a feature with normal data; values nearer to 0 than ``kink`` are moved away from 0.
 
-    Images lie in memory as nets lay them out, N, H, W, C, unless ``plain``.
+    Images have the memory layout of nets, N, H, W, C, unless ``plain``.
     """
     feature = Feature(shape, dtype, grad)
     data = np.random.default_rng(seed).normal(size=feature.shape)
@@ -152,7 +152,7 @@ def wire(
     first_step: int = 0,
     **conf: Any,
 ) -> Layer:
-    """Return a layer that is ready to run, its params drawn; of all of ``n_steps`` time steps."""
+    """Return a layer that is ready to run, with random params, for all of ``n_steps`` time steps."""
     names = [f"src{i}" for i in range(len(sources))]
     cls = LAYERS.find(kind) if isinstance(kind, str) else kind
     name = kind if isinstance(kind, str) else kind.__name__
@@ -170,7 +170,7 @@ def wire(
     memory.allocate(layer)
     for param in layer.params:
         whole = random.normal(size=param.whole_shape).astype(param.dtype)
-        # a variance is not below 0
+        # variances are positive
         whole = np.abs(whole) + 0.1 if param.running_statistic else whole
         param.data = ops.from_host(np.ascontiguousarray(param.shard.of(whole)) if param.shard else whole)
     return layer
@@ -178,7 +178,7 @@ def wire(
 
 @contextmanager
 def _without_data(sources: Sequence[Feature]) -> Iterator[None]:
-    """Take the data of sources away: a net allocates them after it has set up all layers."""
+    """Remove the data of sources in the body, as a net allocates them after setting up all layers."""
     kept = [(feature, feature.own_data, feature.data) for feature in sources if feature.has_data]
     for source, _, _ in kept:
         source.own_data, source.data = False, None
@@ -200,7 +200,7 @@ def backward(layer: Layer, adds: bool = False, run: Run = run_method) -> None:
 
 
 def metric(layer: Layer, name: str) -> Callable[[], float]:
-    """Return a function that takes a metric of the last forward pass."""
+    """Return a function that returns a metric of the last forward pass."""
     return lambda: float(layer.metrics.take()[name][0])
 
 
@@ -211,19 +211,9 @@ def results(
     between: Callable[[], None] = lambda: None,
     run: Run = run_method,
 ) -> dict[str, Array]:
-    """Run a layer forward and back; return copies in host memory of all that it has written, by name.
+    """Run a layer forward and, with ``back``, backward; return copies of all that it has written, by name.
 
-    Parameters
-    ----------
-    layer : Layer
-    weights : sequence of ndarray, optional
-        Gradients of its outputs; random if not given.
-    back : bool
-        Run it backward too.
-    between : callable
-        What is run before that.
-    run : callable
-        Runs its verbs.
+    ``weights`` are the gradients of its outputs, by default random. ``between`` is called before the backward pass.
     """
     random = np.random.default_rng(5)
     arrays: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Examine a part: make all checks, then report all mistakes at once."""
+"""Run all checks of a part, and report all mistakes at once."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ HINTS = {
     "NoneType": "The gradient of a source may be None: write it if source.grad is not None.",
     "read-only": "A gradient is only read: compute in tmp.",
 }
-"""What to do, by what Python says."""
+"""Parts of Python's error messages -> what to do."""
 
 
 def examine(name: str, checks: Mapping[str, Callable[[], None]]) -> list[str]:
-    """Make all checks of a part; return those that it or this machine refuses, all but the first, and why.
+    """Run all checks of a part; return those except the first that are not possible here, and why.
 
     Raises
     ------
     PartError
-        What all of them say.
+        Some checks failed; the message has all of their errors.
     """
     problems: dict[str, str] = {}
     left_out = []
@@ -42,7 +42,7 @@ def examine(name: str, checks: Mapping[str, Callable[[], None]]) -> list[str]:
 
 
 def _told(error: Exception) -> str:
-    """Return what an error says; of one that nobody raised on purpose also its kind and line."""
+    """Return the message of an error, for unexpected ones with their type and line."""
     if isinstance(error, SingaError):
         return str(error)
     entries = traceback.extract_tb(error.__traceback__)
@@ -52,12 +52,12 @@ def _told(error: Exception) -> str:
 
 
 def compare(what: str, actual: Any, wanted: Any, within: float, remedy: str) -> None:
-    """Compare arrays; ``within`` is of the largest value, and of 1 if that is less.
+    """Compare arrays, with the tolerance ``within`` relative to the largest value, or to 1 if that is larger.
 
     Raises
     ------
     PartError
-        They differ: where, how, and the ``remedy``.
+        They differ; the message says where, how, and the ``remedy``.
     """
     actual, wanted = (np.asarray(values, np.float64) for values in (actual, wanted))
     if actual.shape != wanted.shape:
@@ -67,5 +67,5 @@ def compare(what: str, actual: Any, wanted: Any, within: float, remedy: str) -> 
     if wrong.any():
         place = tuple(int(i) for i in np.argwhere(wrong)[0])
         ratio = float((actual * wanted).sum() / (wanted**2).sum()) if wanted.any() else 0.0
-        hint = f" All of it is {ratio:.4g} times what it should be." if np.allclose(actual, ratio * wanted) else ""
+        hint = f" All values are {ratio:.4g} times the expected ones." if np.allclose(actual, ratio * wanted) else ""
         raise PartError(f"{what} is {actual[place]:.6g} at {list(place)}, expected {wanted[place]:.6g}.{hint} {remedy}")

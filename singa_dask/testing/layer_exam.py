@@ -1,4 +1,4 @@
-"""The exam of layers: what they write and leave alone, gradients, rows, time steps, partition and devices."""
+"""Checks of layers: what they write, gradients, rows, time steps, partition and devices."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SMALL = 2.0**-200
 
 
 def check_layer(kind: str | type[Layer], shapes: Sequence[tuple[int, ...]], **more: Any) -> list[str]:
-    """Examine a type of layer: gradients in float64, devices, partition, time steps, bfloat16, and its contract.
+    """Check a type of layer: gradients in float64, devices, partition, time steps, bfloat16, and its contract.
 
     Parameters
     ----------
     kind : str or type of Layer
         The class, or its name in a job file.
     shapes : sequence of tuple of int
-        Of its sources, batch first. Small ones: gradients are compared value by value.
+        Shapes of its sources, batch first; small, as gradients are compared value by value.
     more
         ``conf``, ``n_steps``, ``labels``, ``fixed``, ``kink``, ``loss_factor``, ``integers``, ``source_steps``,
         ``masked``: see `Case`.
@@ -49,7 +49,7 @@ def check_layer(kind: str | type[Layer], shapes: Sequence[tuple[int, ...]], **mo
     Raises
     ------
     PartError
-        All that is wrong with the layer, and what to do.
+        All mistakes of the layer, and what to do.
     """
     case = Case(kind, shapes, **more)
     return examine(case.cls.__name__, {name: partial(check, case) for name, check in LAYER_ASPECTS.items()})
@@ -59,7 +59,7 @@ def check_layer(kind: str | type[Layer], shapes: Sequence[tuple[int, ...]], **mo
 
 
 def check_contract(case: Case) -> None:
-    """Check what a layer declares, writes and leaves alone, and that the same batch gives the same values."""
+    """Check what a layer declares and writes, and that the same batch gives the same values."""
     layer = case.wired()
     _check_declared(layer)
     _check_dtypes(layer)
@@ -71,7 +71,7 @@ def check_contract(case: Case) -> None:
     forwards = isinstance(layer, Forwarding) and "labels" in layer.forwards
     has_labels = [feature.records.labels is not None for feature in (layer.sources[:1] + layer.features[:1])]
     if forwards and has_labels == [True, False]:
-        raise PartError('its forwards names "labels", which output 0 has not: output.records = source.records.')
+        raise PartError('its forwards names "labels", which output 0 lacks: output.records = source.records.')
     for feature in layer.features:
         if feature.grad is not None:
             layer.ops.copy(feature.data, out=feature.grad)
@@ -114,12 +114,12 @@ def _learns(layer: Layer) -> bool:
 
 def _check_declared(layer: Layer) -> None:
     if not _learns(layer) and layer.traits.role != "input" and any(feature.requires_grad for feature in layer.features):
-        remedy = "Write it; or, if no gradient is to pass, say add_output(..., requires_grad=False)."
-        raise PartError(f"there is no backward(), so that what comes before the layer would never learn. {remedy}")
+        remedy = "Write it; or, to pass no gradient, use add_output(..., requires_grad=False)."
+        raise PartError(f"there is no backward(), so layers before it would never learn. {remedy}")
 
 
 def _check_dtypes(layer: Layer) -> None:
-    """Check that outputs have the dtype of the net, and that no buffer is less precise."""
+    """Check that outputs have the net's dtype, and that no buffer is less precise."""
     wanted = layer.context.dtype
     named = [(f"output {k}", each.dtype, each.dtype != wanted) for k, each in enumerate(layer.features)]
     named += [
@@ -127,7 +127,7 @@ def _check_dtypes(layer: Layer) -> None:
     ]
     for name, dtype, is_wrong in named:
         if dtype.kind == "f" and is_wrong:
-            remedy = "Leave dtype out, or say self.context.dtype, so that it follows the job's precision."
+            remedy = "Leave dtype out, or use self.context.dtype, so that it follows the job's precision."
             raise PartError(f"{name} is {dtype} in a net of {wanted}. {remedy}")
 
 
@@ -135,7 +135,7 @@ def _check_dtypes(layer: Layer) -> None:
 
 
 def check_case_gradients(case: Case) -> None:
-    """Compare gradients with central differences; those of a loss are of its first metric."""
+    """Compare gradients with central differences; for a loss, of its first metric."""
     layer = case.wired()
     if not _learns(layer) or not (layer.params or any(source.requires_grad for source in layer.sources)):
         return
@@ -153,7 +153,7 @@ def check_case_gradients(case: Case) -> None:
 
 
 def _check_linear(layer: Layer) -> None:
-    """Check that gradients so small that only float64 has them are those of others, only smaller."""
+    """Check that very small gradients, which need float64, are proportional to normal ones."""
     random = np.random.default_rng(5)
     weights = [random.normal(size=feature.shape) for feature in layer.features]
     whole, small = results(layer, weights), results(layer, [each * SMALL for each in weights])
@@ -164,14 +164,14 @@ def _check_linear(layer: Layer) -> None:
 
 
 def check_gradients(layer: Layer, objective: Callable[[], float] | None = None) -> None:
-    """Compare the gradient of every source and param, but running statistics, with central differences.
+    """Compare the gradient of every source and param, except running statistics, with central differences.
 
     Parameters
     ----------
     layer : Layer
         From `wire`, with float64 sources.
     objective : callable, optional
-        What the layer differentiates after a forward pass; a random weighting of its outputs when not given.
+        Function that the layer differentiates after a forward pass; by default a random weighting of its outputs.
     """
     random = np.random.default_rng(5)
     weights = [random.normal(size=feature.shape) for feature in layer.features]
@@ -189,7 +189,7 @@ def check_gradients(layer: Layer, objective: Callable[[], float] | None = None) 
     if not named:
         raise PartError("nothing to differentiate: no source needs a gradient, and there are no params.")
     for name, values, analytic in named:
-        remedy = "That is the slope of what forward() computes: mend backward()."
+        remedy = "The expected value is the slope of forward(). Correct backward()."
         numeric = _differences(layer, values, objective or weighted)
         compare(f"the gradient of {name}", analytic, numeric, TOLERANCE, remedy)
     forward(layer)
@@ -210,7 +210,7 @@ def _differences(layer: Layer, values: Any, measure: Callable[[], float]) -> Any
 
 
 def check_capturable(case: Case) -> None:
-    """Check that of a step a `capturable` layer reads no more than its random keys outside of `prepare`."""
+    """Check that a `capturable` layer reads nothing of the step but its random keys outside of `prepare`."""
     if not case.cls.speed.capturable:
         return
     wanted, layer = _outputs(case, Phase.TRAIN, step=8), case.wired()
@@ -225,7 +225,7 @@ def check_capturable(case: Case) -> None:
 
 
 def check_fuses(case: Case) -> None:
-    """Check that what a layer fuses is what its neighbours would compute themselves."""
+    """Check that fused operations give the same as those of the layer's neighbours."""
     weights = [np.random.default_rng(5).normal(size=feature.shape) for feature in case.wired().features]
     for what in case.wired().speed.fuses:
         layer, other = case.wired(), case.wired()
@@ -249,11 +249,12 @@ def check_fuses(case: Case) -> None:
         else:
             wanted |= {f"the gradient of source {k}": weights[0] for k in case.every}
         for name, actual in results(layer, weights).items():
-            compare(f"{name}, with {what!r}", actual, wanted[name], 1e-9, f"Mend it, or take {what!r} out of fuses.")
+            remedy = f"Correct it, or remove {what!r} from fuses."
+            compare(f"{name}, with {what!r}", actual, wanted[name], 1e-9, remedy)
 
 
 def check_replays(case: Case) -> None:
-    """Check that passes of one of our layers that are replayed compute what its own code does."""
+    """Check that replayed passes of one of our layers compute the same as its own code."""
     if not is_replayable(case.wired()):
         return
     for ops, dtype in [(CPU, np.float64), (get_ops(), np.float32)]:
@@ -290,7 +291,7 @@ def _part(whole: Feature, take: Callable[[Array], Array], n_steps: int, span: Sp
 
 
 def _outputs(case: Case, phase: Phase, sources: Sequence[Feature] | None = None, step: int = 7) -> list[Array]:
-    """Return what a layer computes, in a net of a phase, at a step of training."""
+    """Return the outputs of a layer in a net of a phase, at a step of training."""
     context = InputContext(phase=phase, dtype=np.dtype(np.float64), seed=3, step=step)
     layer = case.wired(sources=sources, context=context)
     arrays = results(layer, back=False)
@@ -298,13 +299,13 @@ def _outputs(case: Case, phase: Phase, sources: Sequence[Feature] | None = None,
 
 
 def _is_random(case: Case) -> bool:
-    """Tell whether a layer draws random numbers: other ones at another step."""
+    """Return whether a layer draws random numbers, different ones at another step."""
     steps = zip(_outputs(case, Phase.TRAIN), _outputs(case, Phase.TRAIN, step=8), strict=True)
     return any(not np.array_equal(output, other) for output, other in steps)
 
 
 def check_rows(case: Case) -> None:
-    """Check that a test computes a row alike wherever it stands, and whatever the others are."""
+    """Check that the output of a row in a test depends neither on its index nor on other rows."""
     traits = case.cls.traits
     if issubclass(case.cls, Forwarding) or traits.role == "output" or not case.shapes:
         return
@@ -319,12 +320,12 @@ def check_rows(case: Case) -> None:
     for rows, where in ((slice(None, None, -1), "in another row"), (half, "in a smaller batch")):
         parts = [_part(source, partial(taken, rows=rows, n_steps=source.n_steps), source.n_steps) for source in sources]
         for k, (values, actual) in enumerate(zip(whole, _outputs(case, Phase.TEST, parts), strict=True)):
-            remedy = "In a test compute each row from that row alone."
+            remedy = "In a test, compute each row only from that row."
             compare(f"output {k} of the same record {where} of a test", actual, taken(values, rows), 1e-9, remedy)
 
 
 def check_time_steps(case: Case) -> None:
-    """Check that a `time_foldable` layer computes two time steps in one call as it does in two."""
+    """Check that a `time_foldable` layer computes the same for two time steps in one call as in two."""
     traits = case.cls.traits
     if not case.cls.speed.time_foldable or traits.steps in ("recurrent", "columns"):
         return
@@ -357,14 +358,14 @@ def _half(values: Array, t: int) -> Array:
 
 
 def check_features(case: Case) -> None:
-    """Check that the parts of a `feature_parallel` layer, ``partition_dim: 1``, compute what the whole does."""
+    """Check that the parts of a `feature_parallel` layer, ``partition_dim: 1``, compute the same as the whole."""
     connection = case.cls.speed.feature_parallel
     if connection is None or case.cls.traits.steps == "recurrent" or not case.shapes or _is_random(case):
         return
     random, whole = np.random.default_rng(5), case.wired()
     weights = [random.normal(size=feature.shape) for feature in whole.features]
     wanted, sums = results(whole, weights), dict[str, Array]()
-    remedy = "Mend shapes and axis of add_param, or take feature_parallel out of its speed."
+    remedy = "Correct shapes and axis of add_param, or remove feature_parallel from its speed."
     for k in range(PARTS):
         sources = case.sources()
         spans = [Span.of(each.shape[1], k, PARTS) for each in sources]
@@ -398,7 +399,7 @@ def _columns(values: Array, span: Span) -> Array:
 
 
 def check_device(case: Case, name: str, precision: str, within: float) -> None:
-    """Compare what a device computes with NumPy in float64; ``within`` is of the largest value of each array."""
+    """Compare the results of a device with NumPy in float64, ``within`` a share of the largest value of each array."""
     ops = get_ops(name, precision)
     dtype = BFLOAT16 if precision == "bf16" else np.dtype(precision)
     remedy = "Use kernels, self.ops, arithmetic and x[...] = values; leave dtypes to singa-dask."
@@ -425,4 +426,4 @@ LAYER_ASPECTS: dict[str, Callable[[Case], None]] = {
     "bfloat16": partial(check_device, name="onednn", precision="bf16", within=2.0**-4),
     "GPU": partial(check_device, name="cupy", precision="float64", within=1e-6),
 }
-"""What is examined of a layer, each by a function of a case."""
+"""Checks of a layer by name, each a function of a case."""

@@ -1,4 +1,4 @@
-"""The exam of stores: blocks, fields, parts of blocks, and that a store travels as its URL."""
+"""Checks of stores: blocks, fields, parts of blocks, and pickling."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ FIELDS = {"pixel": "uint8", "data": "float32", "label": "int32"}
 
 
 def check_store(kind: str | type[Store], url: str, **options: Any) -> list[str]:
-    """Examine a store on records that it can read.
+    """Check a store on records that it can read.
 
     Parameters
     ----------
     kind : str or type of Store
         The class, or the ``backend`` of job files.
     url : str
-        Records in its format, more than fit in one block at best.
+        Records in its format, ideally of several blocks.
     options
         Options of the format.
 
@@ -38,7 +38,7 @@ def check_store(kind: str | type[Store], url: str, **options: Any) -> list[str]:
     Raises
     ------
     PartError
-        All that is wrong with it, and what to do.
+        All mistakes of the store, and what to do.
     """
     cls = STORES.find(kind) if isinstance(kind, str) else kind
     opened: Callable[[str], Store] = partial(cls, **options)
@@ -58,7 +58,7 @@ def check_blocks(store: Store) -> None:
 
 
 def check_reading(store: Store) -> None:
-    """Check that blocks are what the schema says, the same each time, and that their parts agree with them."""
+    """Check that blocks fit the schema, are the same each time, and agree with their parts."""
     held = store.read_block(0)
     kept = {name: np.array(values) for name, values in held.items()}
     for block in [*store.blocks[:2], *store.blocks[-1:]]:
@@ -88,11 +88,11 @@ def check_travel(store: Store) -> None:
             remedy = "Pass all options to super().__init__(url, storage_options, **options)."
             raise PartError(f"a pickled store opens other records. {remedy}")
         for name, values in copy.read_block(0).items():
-            compare(f"{name} of a pickled store", values, store.read_block(0)[name], 0, "Options are lost on the way.")
+            compare(f"{name} of a pickled store", values, store.read_block(0)[name], 0, "Options are lost by pickling.")
 
 
 def check_fetched(store: Store) -> None:
-    """Check that blocks of a `RangeStore` read in two steps are those read in one."""
+    """Check that fetched and decoded blocks of a `RangeStore` are the same as those read at once."""
     if not isinstance(store, RangeStore):
         if store.remote:
             raise PartError("only a RangeStore can be remote: extend it, and implement index and decode.")
@@ -106,7 +106,7 @@ def check_fetched(store: Store) -> None:
 
 
 def check_missing(open_store: Callable[[str], Store], url: str) -> None:
-    """Check that a file that is not there is named."""
+    """Check that the error for a missing file names it."""
     nowhere = f"{url}.nowhere"
     try:
         open_store(nowhere).close()

@@ -1,4 +1,4 @@
-"""The exam of updaters: slices, state, gradients that are only read, that they learn, and devices."""
+"""Checks of updaters: slices, state, read-only gradients, learning, and devices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ START = np.random.default_rng(1).normal(size=3 * PIECE)
 def check_updater(
     kind: str | type[Updater], conf: dict[str, Any] | None = None, *, learning_rate: float = 0.05
 ) -> list[str]:
-    """Examine an update rule.
+    """Check an update rule.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def check_updater(
     conf : dict, optional
         Keys of ``updater`` in a job: its block, ``momentum`` and so on.
     learning_rate : float
-        At which it learns a linear model of five values within 400 steps.
+        Rate at which it should learn a linear model of five values within 400 steps.
 
     Returns
     -------
@@ -44,13 +44,13 @@ def check_updater(
     Raises
     ------
     PartError
-        All that is wrong with it, and what to do.
+        All mistakes of the updater, and what to do.
     """
     cls = UPDATERS.find(kind) if isinstance(kind, str) else kind
     rate = {"type": "Fixed", "base_lr": learning_rate}
     updater_conf = UpdaterConf.model_validate({"type": cls.__name__, "learning_rate": rate, **(conf or {})})
     checks = {name: partial(check, partial(cls, updater_conf)) for name, check in UPDATER_ASPECTS.items()}
-    # weight decay keeps a model from its best values, as it should
+    # weight decay would keep the model from its best values
     checks["learning"] = partial(check_learns, partial(cls, updater_conf.model_copy(update={"weight_decay": 0.0})))
     return examine(cls.__name__, checks)
 
@@ -64,7 +64,7 @@ def _run(
     start: Array = START,
     lr_scale: float = 1.0,
 ) -> Array:
-    """Return values after an update by each gradient, made slice by slice; by a ``new`` updater each time."""
+    """Return values after an update by each gradient, slice by slice; with ``new``, a new updater each time."""
     start = start[: grads[0].size].astype(grads[0].dtype)
     value, updater = ops.from_host(start), make()
     state = {name: ops.zeros(start.shape, start.dtype) for name in updater.state_names}
@@ -84,7 +84,7 @@ def _drawn(size: int) -> list[Array]:
 
 
 def check_slices(make: Callable[[], Updater]) -> None:
-    """Check that a param gives the same bits whole and in slices, which servers and pieces for the cache are."""
+    """Check that a param gets the same bits as a whole and in slices, as servers and cache blocking use them."""
     grads = _drawn(2 * PIECE + 77)
     remedy = "Compute value by value: no sum, norm or place of a slice may count."
     cut = _run(make, grads, (1, PIECE - 3, PIECE + 5))
@@ -92,26 +92,26 @@ def check_slices(make: Callable[[], Updater]) -> None:
 
 
 def check_state(make: Callable[[], Updater]) -> None:
-    """Check that a rule keeps nothing but its declared state, so that a resumed job goes on as it would have."""
+    """Check that a rule only keeps its declared state, so that a resumed job gives the same result."""
     remedy = "Keep what lasts in state, and name it in state_names; draw no random numbers."
     compare("a value after a resume", _run(make, _drawn(9), new=True), _run(make, _drawn(9)), 0, remedy)
 
 
 def check_zero(make: Callable[[], Updater]) -> None:
-    """Check that gradients of 0 leave values of 0 alone that have had no others; others may shrink by weight decay."""
+    """Check that gradients of 0 do not change values of 0; other values may shrink by weight decay."""
     remedy = "A gradient of 0 says that a value is right. Does it divide by 0? See delta."
     zeros = np.zeros(9)
     compare("a value after gradients of 0", _run(make, [zeros] * 2, start=zeros), zeros, 0, remedy)
 
 
 def check_rate(make: Callable[[], Updater]) -> None:
-    """Check that steps follow the learning rate: one of 0 changes nothing."""
-    remedy = "Multiply the step by lr, which is that of the schedule and of the param."
+    """Check that a learning rate of 0 changes nothing."""
+    remedy = "Multiply the step by lr, which includes the schedule and the param's factor."
     compare("a value after steps at a learning rate of 0", _run(make, _drawn(9), lr_scale=0), START[:9], 1e-6, remedy)
 
 
 def check_learns(make: Callable[[], Updater]) -> None:
-    """Check that a linear model is learnt."""
+    """Check that the updater learns a linear model."""
     random = np.random.default_rng(3)
     x, truth = random.normal(size=(64, 5)), random.normal(size=5)
     w, updater = np.zeros(5), make()
@@ -120,12 +120,12 @@ def check_learns(make: Callable[[], Updater]) -> None:
         updater.update(t, t, w, x.T @ (x @ (w - truth)) / len(x), state)
     before, after = (float(((x @ (values - truth)) ** 2).mean()) for values in (np.zeros(5), w))
     if not after < 0.01 * before:
-        remedy = "Step against the gradient, w -= ...; or say another learning_rate."
-        raise PartError(f"a linear model is not learnt: its loss was {before:.4g}, is {after:.4g}. {remedy}")
+        remedy = "Step against the gradient, w -= ...; or pass another learning_rate."
+        raise PartError(f"a linear model is not learned: its loss was {before:.4g}, is {after:.4g}. {remedy}")
 
 
 def check_gpu(make: Callable[[], Updater]) -> None:
-    """Check that a GPU computes what NumPy does."""
+    """Check that a GPU computes the same as NumPy."""
     ops = get_ops("cupy")
     with ops.activate():
         values = _run(make, _drawn(1000), ops=ops)

@@ -42,7 +42,8 @@ def test_a_wrong_layer_ends_with_what_to_do(call: Call, folder: Path) -> None:
     assert result.exit_code == 1
     assert result.stderr.startswith("Double: gradients: the gradient of source 0 is ")
     assert result.stderr.endswith(
-        "All of it is 0.5 times what it should be. That is the slope of what forward() computes: mend backward().\n"
+        "All values are 0.5 times the expected ones. The expected value is the slope of forward(). "
+        "Correct backward().\n"
     )
 
 
@@ -66,9 +67,9 @@ def test_right_parts_pass(call: Call, folder: Path, args: tuple[str, ...]) -> No
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (("job.yaml",), "Of a job file say: singa-dask validate job.yaml."),
+        (("job.yaml",), "To check a job file: singa-dask validate job.yaml."),
         (("mine.Nope",), "no class 'Nope' in mine."),
-        (("letters.Letters",), "Say --data URL."),
+        (("letters.Letters",), "Pass --data URL."),
         (("swish.Swish", "--conf", "{"), "--conf: expected JSON, got '{'"),
         (("swish.Swish", "--conf", "[]"), "--conf: expected a JSON object, got '[]'."),
         (("swish.Swish", "--shape", "4,6"), "--shape: expected sizes like 4x6, got 4,6."),

@@ -112,7 +112,7 @@ def test_nothing_is_replaced_unasked(call: Call, digits: Path, tmp_path: Path, m
     command = ["convert", "npz", digits, tmp_path / "out.arrow", *options]
     result = call(*command)
     assert result.exit_code == 2
-    said = f"{there}: exists already. Expected a new DST. Give --overwrite to replace it.\n"
+    said = f"{there}: exists already. Expected a new DST. Pass --overwrite to replace it.\n"
     assert result.stderr == said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["digits.npz", there.name]
     assert there.read_text() == "mine"
@@ -140,7 +140,7 @@ def test_a_job_file_is_not_replaced_unasked(call: Call, job: Path, tmp_path: Pat
     result = call(*command)
     assert (result.exit_code, result.stderr) == (
         2,
-        f"{tmp_path}/out.yaml: exists already. Expected a new DST. Give --overwrite to replace it.\n",
+        f"{tmp_path}/out.yaml: exists already. Expected a new DST. Pass --overwrite to replace it.\n",
     )
     assert call(*command, "--overwrite").exit_code == 0
     assert "this file is an input" in call("convert", "conf", job, job, "--overwrite").stderr

@@ -149,7 +149,7 @@ def test_two_labels_in_json_are_not_guessed(call: Call, tmp_path: Path, monkeypa
     Path("x.tar").write_bytes(tar(list(files.items())))
     result = call("init", "x.tar")
     assert result.exit_code == 1
-    assert result.stderr == "x.tar: which field is the label? Give --label NAME, one of label, y.\n"
+    assert result.stderr == "x.tar: which field is the label? Pass --label NAME, one of label, y.\n"
     result = call("init", "x.tar", "--label", "y")
     assert result.exit_code == 0, result.output
     assert "json.y" in Path("job.yaml").read_text()

@@ -52,7 +52,7 @@ def test_an_id_is_not_the_label(call: Call, suffix: str, last: str) -> None:
         table.to_parquet("x.parquet")
     result = call("init", f"x.{suffix}")
     assert result.exit_code == 1
-    said = "which column is the label? Give --label NAME for classes, or --target NAME for numbers to predict."
+    said = "which column is the label? Pass --label NAME for classes, or --target NAME for numbers to predict."
     assert result.stderr.startswith(f"x.{suffix}: {said}")
     assert f"\n  {last} (column 4, 3 different: 0, 1, 2)\n" in result.stderr
     assert "PassengerId" not in result.stderr
@@ -104,7 +104,7 @@ def test_weights_of_rare_classes_are_proposed_and_alike_names_are_told(call: Cal
     pd.DataFrame({"a": random.normal(size=400), "kind": kinds}).to_csv("x.csv", index=False)
     said = call("init", "x.csv", "--label", "kind", "--na-values", "-999,?").output
     assert "kind: 'Calm' and 'calm' are different classes" in said
-    assert "--na-values: no value is written '-999' in the columns" in said
+    assert "--na-values: no column has the value '-999'" in said
     # by scikit-learn, beside the largest class; the classes are in the order of their names
     balanced = compute_class_weight("balanced", classes=np.unique(kinds), y=kinds)
     weights = ", ".join(f"{each / balanced.min():.3g}" for each in balanced)
@@ -140,7 +140,7 @@ def test_numbers_without_names(call: Call) -> None:
     FRAME.round().astype(int).assign(kind=KIND).to_csv("x.csv", index=False, header=False)
     result = call("init", "x.csv")
     assert result.exit_code == 1
-    said = "x.csv: which column is the label? Its columns have no names. Give --label first, --label last or the"
+    said = "x.csv: which column is the label? Its columns have no names. Pass --label first, --label last or the"
     assert result.stderr.startswith(said)
     FRAME.assign(kind=KIND).to_csv("x.csv", index=False, header=False)
     assert call("init", "x.csv").stderr.startswith(said)
@@ -179,7 +179,7 @@ def test_other_stores(call: Call, form: str) -> None:
         pd.DataFrame({"id": ids, "x": list(values), "kind": KIND}).to_parquet("x.parquet")
     result = call("init", f"x.{form}")
     assert result.exit_code == 1
-    assert "which field is the label? Give --label NAME, one of id" in result.stderr
+    assert "which field is the label? Pass --label NAME, one of id" in result.stderr
     assert call("init", f"x.{form}", "--label", "kind").exit_code == 0
     assert store()["user_conf"]["label"] == "kind"
     checked = call("validate", "job.yaml", "--strict")
@@ -189,7 +189,7 @@ def test_other_stores(call: Call, form: str) -> None:
 def test_two_labels_of_arrays(call: Call) -> None:
     np.savez("x.npz", x=FRAME.to_numpy(), y=KIND, target=KIND[::-1])
     result = call("init", "x.npz")
-    assert (result.exit_code, result.stderr) == (1, "x.npz: y and target could each be the label. Give --label NAME.\n")
+    assert (result.exit_code, result.stderr) == (1, "x.npz: y and target could each be the label. Pass --label NAME.\n")
     assert call("init", "x.npz", "--label", "y").exit_code == 0
     result = call("init", "x.npz", "--backend", "lmdb", "--label", "y", "--overwrite")
     assert "have at most one label, which has no name" in result.stderr
@@ -231,7 +231,7 @@ def test_inspect_names_ids(call: Call) -> None:
     result = call("data", "inspect", "x.csv", "--label", "kind")
     assert "another whole number in each record, like ids: id." in " ".join(result.stdout.split())
     result = call("data", "inspect", "x.csv", "--label", "id", "--features", "a")
-    assert f"{N} different labels in {N} records: like ids" in " ".join(result.stdout.split())
+    assert f"{N} different labels in {N} records, like ids" in " ".join(result.stdout.split())
 
 
 @pytest.mark.parametrize("form", ["npz", "jsonl"])
@@ -256,7 +256,7 @@ def test_labels_like_ids_are_named(call: Call) -> None:
     np.savez("x.npz", x=RANDOM.normal(size=(N, 2)), label=np.arange(N) + 1000)
     result = call("init", "x.npz")
     assert result.exit_code == 0, result.output
-    assert f"warning: {N} different labels in {N} records: like ids, which number records." in result.stderr
+    assert f"warning: {N} different labels in {N} records, like ids." in result.stderr
 
 
 def test_features_of_json_lines_like_ids_are_named(call: Call) -> None:
@@ -322,4 +322,4 @@ def test_what_is_no_text_is_of_no_known_format(call: Call) -> None:
     Path("x.xyz").write_bytes(b"XYZ\xc8\xff" * 20)
     result = call("init", "x.xyz")
     assert result.exit_code == 1
-    assert "not UTF-8 text: byte 3 is 0xc8. Nor is it of a format that is known." in result.stderr
+    assert "not UTF-8 text: byte 3 is 0xc8. Nor is it of a known format." in result.stderr

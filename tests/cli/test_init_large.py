@@ -66,7 +66,7 @@ def look(call: Call, *options: str) -> tuple[str, int, int]:
     result = call("init", "table", "--label", "kind", *options)
     assert result.exit_code == 0, result.output
     where = ", in blocks at equal distances" if "parquet records" in result.stderr else ": the first of each file"
-    found = re.search(rf"table: about (\d+) \w+ records.*\n(\d+) of them were looked at{where}\n", result.stderr)
+    found = re.search(rf"table: about (\d+) \w+ records.*\n(\d+) of them were read{where}\n", result.stderr)
     assert found, result.stderr
     return result.stderr, int(found[1]), int(found[2])
 

@@ -207,7 +207,7 @@ def test_points_between_thousands(call: Call, monkeypatch: pytest.MonkeyPatch) -
     table.to_csv("x.csv", index=False, sep=";")
     said = init(call, "x.csv", refused=True)
     assert "'count' " in said
-    assert said.endswith("; it holds for all such columns.\n")
+    assert said.endswith("; it applies to all such columns.\n")
     init(call, "x.csv", "--decimal", ".")
     np.testing.assert_array_equal(read("count"), np.array(texts, np.float32))
     np.testing.assert_array_equal(read("length"), np.arange(N) + np.float32(0.5))
@@ -218,7 +218,7 @@ def test_points_between_thousands(call: Call, monkeypatch: pytest.MonkeyPatch) -
     table[["count", "kind"]].to_csv("x.csv", index=False)
     said = init(call, "x.csv")
     assert (
-        f"warning: count: its points are decimal ones, as in {texts[0]}. Give --thousands . if they are not.\n" in said
+        f"warning: count: its points are decimal ones, as in {texts[0]}. Pass --thousands . if they are not.\n" in said
     )
     np.testing.assert_array_equal(read("count"), np.array(texts, np.float32))
     # on a terminal it asks
@@ -260,7 +260,7 @@ def test_compact_dates_order_records(call: Call) -> None:
 
 def test_marks_that_are_none(call: Call) -> None:
     for option in ("--thousands=;", "--decimal=x"):
-        assert "Expected one of ',' '.'" in call("init", "x.csv", option).output
+        assert "is not one of ',', '.'" in call("init", "x.csv", option).output
 
 
 def test_targets(call: Call) -> None:

@@ -419,7 +419,7 @@ def test_a_class_that_would_not_be_learned_is_named(call: Call, there: str) -> N
     kinds = np.where(np.arange(n) == n - 1, "rare", np.array(["one", "two"])[np.arange(n) % 2])
     frame = pd.DataFrame({"a": RANDOM.random(n), "kind": kinds})
     said = init(call, write_there(there, frame, "csv"), "--label", "kind", "--lags", 1)
-    assert "warning: kind: all records of rare are to test on. Give another --seed or --test-split.\n" in said
+    assert "warning: kind: only the test set has rare. Choose another --seed or --test-split.\n" in said
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

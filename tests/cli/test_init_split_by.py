@@ -117,7 +117,7 @@ def test_large_tables_are_looked_at_in_part(call: Call, monkeypatch: pytest.Monk
         monkeypatch.setattr(f"singa_dask.cli.init.columns.{name}", value)
     WRITERS["x.csv"](FRAME)
     printed = said(call, "x.csv", *BY)
-    assert "to test on: of the " in printed and " records that were looked at " in printed
+    assert "to test on: of the " in printed and " records that were read " in printed
     train, test = parts()
     assert len(train) + len(test) == N
     assert not {*train["customer"]} & {*test["customer"]}
@@ -148,11 +148,11 @@ def test_texts_of_customers(call: Call) -> None:
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (["--split-by", "same"], "--split-by same: its 1 different value would be in one part. Give another column"),
-        (["--split-by", "kind"], "--split-by kind: it is what is to be learned."),
+        (["--split-by", "same"], "--split-by same: its 1 different value would be in one part. Choose another column"),
+        (["--split-by", "kind"], "--split-by kind: this column is predicted."),
         (["--split-by", "client"], "no column 'client' for --split-by."),
-        (["--split-by", "customer", "--test", "y.csv"], "--split-by, and --test. Expected one of both."),
-        (["--split-by", "customer", "--lags", "2"], "--split-by, and --lags. Expected one of both."),
+        (["--split-by", "customer", "--test", "y.csv"], "--split-by, and --test. Pass one of them."),
+        (["--split-by", "customer", "--lags", "2"], "--split-by, and --lags. Pass one of them."),
     ],
 )
 def test_what_is_refused(call: Call, more: list[str], why: str) -> None:

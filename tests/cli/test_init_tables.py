@@ -289,7 +289,7 @@ def test_whole_numbers_are_classes_by_name(call: Call, kind: str) -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        (np.arange(N) % 30, "are the 30 different numbers of 'y' classes, or numbers to predict? Give --label y for"),
+        (np.arange(N) % 30, "are the 30 different numbers of 'y' classes, or numbers to predict? Pass --label y for"),
         (np.arange(N) % 3 / 2, "are the 3 different numbers of 'y' classes, or numbers to predict?"),
     ],
 )
@@ -335,13 +335,13 @@ def test_a_header_that_is_none(call: Call) -> None:
     frame = datasets.load_iris(as_frame=True).data
     flowers = frame.assign(kind=np.repeat(["Iris-setosa", "Iris-versicolor", "Iris-virginica"], 50))
     flowers.to_csv("iris.data", index=False, header=False)
-    assert "Its columns have no names. Give --label first, --label last" in refused(call, "iris.data")
+    assert "Its columns have no names. Pass --label first, --label last" in refused(call, "iris.data")
     said = done(call, "iris.data", "--label", "last")
     assert said.startswith("iris.data: 150 data records of 4 values in 3 classes\n")
     assert stores()[0] | {"header": False, "label": ["5"], "features": ["1", "2", "3", "4"]} == stores()[0]
     pd.DataFrame(RANDOM.normal(size=(N, 3))).to_csv("numbered.csv", index=False)
     said = call("init", "numbered.csv", "--overwrite", "--label", "last").stderr
-    assert "does its first line name the columns? It has 0, 1, 2. Give --header if it does, or --no-header." in said
+    assert "does its first line name the columns? It has 0, 1, 2. Pass --header if it does, or --no-header." in said
     done(call, "numbered.csv", "--overwrite", "--target", "2", "--header")
     assert stores()[0]["features"] == ["0", "1"]
 
@@ -349,7 +349,7 @@ def test_a_header_that_is_none(call: Call) -> None:
 @pytest.mark.long
 def test_the_label_last_without_a_header(call: Call) -> None:
     FRAME.assign(kind=(FRAME["fare"] > 20).astype(int)).to_csv("x.csv", index=False, header=False)
-    assert "Give --label first, --label last" in refused(call, "x.csv")
+    assert "Pass --label first, --label last" in refused(call, "x.csv")
     done(call, "x.csv", "--label", "last")
     ran = call("run", "job.yaml", "--run-dir", "run", "--quiet", "--json", "--set", "train_steps=400")
     assert json.loads(ran.stdout)["test"]["accuracy"] > 0.9, ran.output
@@ -543,7 +543,7 @@ def test_the_order_of_dates_of_any_form(call: Call, form: str) -> None:
     pd.concat([table, table]).sort_index().to_csv("x.csv", index=False)
     said = f"several records have one time, such as {texts[0]}. Write a table for each series"
     assert said in refused(call, *lags)
-    assert "warning: no column of dates: the records are taken as one series" in done(call, *lags, "--drop", "time")
+    assert "warning: no column of dates: the records are read as one series" in done(call, *lags, "--drop", "time")
 
 
 def test_no_time_series(call: Call) -> None:
@@ -581,7 +581,7 @@ def test_other_encodings_and_forms(call: Call) -> None:
     table = FRAME.rename(columns={"fare": "größe"}).assign(art=np.array(["rot", "grün", "blau"])[KIND])
     table.to_csv("latin.csv", index=False, sep=";", encoding="latin-1")
     assert "not UTF-8" in (said := refused(call, "latin.csv", "--label", "art"))
-    assert "Give --encoding, such as latin-1" in said.replace("Or give", "Give")
+    assert "Or give --encoding, such as latin-1" in said
     done(call, "latin.csv", "--label", "art", "--encoding", "latin-1")
     assert stores()[0] | {"charset": "latin-1", "separator": ";", "features": ["age", "größe"]} == stores()[0]
     ran = call("run", "job.yaml", "--run-dir", "run", "--quiet", "--set", "train_steps=2")
@@ -723,7 +723,7 @@ def test_a_class_that_is_called_like_a_missing_value(call: Call) -> None:
 
 def test_amounts_given_as_a_label(call: Call) -> None:
     FRAME.assign(cost=[f"${1000 + i * 7:,}.50" for i in range(len(FRAME))]).to_csv("x.csv", index=False)
-    assert "Expected classes, which repeat. Give --target cost to predict them as numbers." in refused(
+    assert "Expected classes, which repeat. Pass --target cost to predict them as numbers." in refused(
         call, "x.csv", "--label", "cost", "-o", "job.yaml"
     )
 
@@ -733,7 +733,7 @@ def test_lone_quotes_of_texts(call: Call) -> None:
     texts[30], texts[60] = f'"{texts[30]}', f'{texts[60]}"'
     Path("texts.tsv").write_text("".join(["text\ty\n", *(f"{text}\t{'ab'[i % 2]}\n" for i, text in enumerate(texts))]))
     said = refused(call, "texts.tsv", "--text", "text", "--label", "y", "-o", "job.yaml")
-    assert "line 32: its quote ends further on, and each line between could be a record. Give --no-quotes if" in said
+    assert "line 32: its quote ends further on, and each line between could be a record. Pass --no-quotes if" in said
     assert said.endswith("here, --quotes if they quote texts of several lines.\n")
     said = done(call, "texts.tsv", "--text", "text", "--label", "y", "--no-quotes", "-o", "job.yaml", "--copy")
     assert f"{N} tsv records" in said

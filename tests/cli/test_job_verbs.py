@@ -112,7 +112,7 @@ def test_a_verb_needs_a_cluster(call: Call, verb: str, monkeypatch: pytest.Monke
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
     result = call(verb, "digits")
     assert result.exit_code == 2
-    assert "which cluster? Give --scheduler ADDRESS or --scheduler-file FILE" in result.stderr
+    assert "which cluster? Pass --scheduler ADDRESS or --scheduler-file FILE" in result.stderr
 
 
 def test_an_empty_list_is_said(call: Call, tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_another_user_looks_at_a_job_and_stops_it(
             asked = call(verb, "anna", *on)
             assert (asked.exit_code, asked.stdout) == (2, "")
             assert f"{row['id']} is a job of {row['owner']}. End it? [y/N]:" in asked.stderr
-            assert f"{row['id']}: it is a job of {row['owner']}, and goes on. To end it, say --yes." in asked.stderr
+            assert f"{row['id']}: it is a job of {row['owner']}, and continues. Pass --yes to end it." in asked.stderr
         stopped = call("stop", "anna", "--yes", *on)
     assert stopped.exit_code == 0, stopped.output
     assert "stopped by " in stopped.stderr

@@ -58,9 +58,9 @@ def test_curves_in_the_terminal(trained: Path, call: Call) -> None:
     [
         (("plot", "nowhere"), "nowhere: no run is here."),
         (("plot", "nowhere", "-o", "a.pdf"), "-o a.pdf: the name must end in .png, .svg, .html."),
-        (("plot", "nowhere", "-o", "a.png", "--terminal"), "Give one of them."),
+        (("plot", "nowhere", "-o", "a.png", "--terminal"), "Pass one of them."),
         (("show", "nowhere"), "nowhere: no run is here."),
-        (("show", "nowhere", "--csv", "--json"), "Give one of them."),
+        (("show", "nowhere", "--csv", "--json"), "Pass one of them."),
         (("diff", "nowhere", "nowhere"), "nowhere: no run is here."),
     ],
 )
@@ -169,4 +169,4 @@ def test_a_profiled_run_has_a_table_of_its_layers(trained: Path, call: Call, tmp
 def test_a_run_without_a_summary_was_killed_or_is_elsewhere(trained: Path, call: Call, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(trained, run, ignore=shutil.ignore_patterns("summary.json"))
-    assert call("show", run).stdout.startswith("run: unknown: it has no summary")
+    assert call("show", run).stdout.startswith("run: unknown: no summary")

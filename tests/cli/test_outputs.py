@@ -45,6 +45,14 @@ def test_no_command_replaces_a_file_unasked(
         assert place.read_text() != "of the user"
 
 
+def test_a_missing_directory_is_refused(call: Call, job: Path, trained: Path, tmp_path: Path) -> None:
+    new = tmp_path / "nowhere" / "x.csv"
+    refused = call("predict", job, "--init-from", trained, "--data", DIGITS, "--out", new)
+    said = f"{new}: no directory {new.parent}. Create it first: mkdir -p {new.parent}.\n"
+    assert (refused.exit_code, refused.stdout, refused.stderr) == (2, "", said)
+    assert not new.parent.exists()
+
+
 @pytest.mark.parametrize("given", [["-o", "x.html"], ["--overwrite", "-o", "x.html"], []], ids=" ".join)
 def test_a_command_line_is_repeated_with_overwrite(
     given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

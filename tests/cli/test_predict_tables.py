@@ -132,6 +132,15 @@ def test_values_that_training_never_lacked(call: Call, tmp_path: Path, monkeypat
         pd.testing.assert_frame_equal(found.drop(2), whole.drop(2))
         assert not found.loc[2].equals(whole.loc[2])
     assert call(*predicted, "new.csv", "--missing", "skip").exit_code == 2
+    both = new.assign(a=new["a"].where(~new.index.isin([2, 4])), key=new["key"].where(new.index != 2))
+    said = "line 4, columns 'a', 'key': no value, the first of 2 such records in 6. Leave the record out, or pass "
+    assert refused(both).endswith(f"{said}--missing mean or a number and --unknown ignore.\n")
+    for options in ([], ["--workers", 1]):
+        result = call(*predicted, "new.csv", "--missing", "mean", "--unknown", "ignore", *options)
+        assert result.stderr.endswith("filled 3 values: column a 2, key 1\n"), result.stderr
+    both.to_parquet("new.parquet")
+    quiet = call(*predicted, "new.parquet", "--missing", "0", "--unknown", "ignore", "--quiet", "--out", "out.csv")
+    assert (quiet.exit_code, quiet.output) == (0, "")
 
 
 def test_a_text_among_numbers_is_found_by_its_line(call: Call, job: str) -> None:
@@ -183,7 +192,7 @@ def test_no_two_columns_have_one_name(call: Call, job: str) -> None:
     NEW.rename(columns={"key": "record", "note": "class"}).assign(less=1).to_csv("new.csv", index=False)
     given = ["predict", job, "--init-from", "run", "--data", "new.csv"]
     refused = call(*given, "--keep", "b,record")
-    said = "--keep: a column of the predictions is called 'record', too. Rename the column of the data, or keep"
+    said = "--keep: the predictions have a column 'record', too. Rename the column of the data, or keep"
     assert (refused.exit_code, refused.stdout, said in refused.stderr) == (2, "", True), refused.output
     names = ["record", "less", "class", "number", "probability"]
     assert list(table(call(*given, "--keep", "less").stdout)) == names
@@ -249,7 +258,7 @@ def test_lags_are_made_of_the_history(call: Call, series: str) -> None:
     for name in ("new.csv", "new.parquet", "new.jsonl", "parts"):
         assert sd.predict("run", name).tolist() == wanted.tolist()
         said = call("predict", "job.yaml", "--init-from", "run", "--data", name, "--keep", "wind")
-        assert said.stderr == f"{name}: the first 2 records are only history, and not predicted\n"
+        assert said.stderr == f"{name}: the first 2 records are only history and not predicted\n"
         written = table(said.stdout)
         assert written["record"].tolist() == [str(i) for i in range(2, 9)]
         assert written["wind"].astype(float).tolist() == HISTORY["wind"][2:].tolist()
@@ -277,9 +286,7 @@ def test_what_is_no_history_is_refused(call: Call, series: str) -> None:
         with pytest.raises(sd.DataError, match=f"x: {said}"):
             model.predict(change)
     lazy = dd.from_pandas(HISTORY, npartitions=2)
-    with pytest.raises(
-        sd.DataError, match=r"data: a record needs the 2 before it, and partitions of Dask .*compute\(\)"
-    ):
+    with pytest.raises(sd.DataError, match=r"data: a record needs the 2 before it, but Dask partitions .*compute\(\)"):
         sd.predict(model, lazy)
 
 

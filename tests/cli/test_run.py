@@ -236,7 +236,7 @@ def test_it_starts_over_with_the_values_it_had(
     result = call("run", job, "--run-dir", run, "--resume")
     assert driver.made[1].given["init_from"] == (str(tmp_path / "values"),)
     assert result.stderr.splitlines()[-1] == (
-        "once that is mended, to go on from step 0: "
+        "after fixing that, to go on from step 0: "
         + shlex.join(["singa-dask", "run", str(job), "--run-dir", str(run), "--resume"])
     )
 
@@ -352,7 +352,7 @@ def test_no_scheduler_is_said(call: Call, job: Path, tmp_path: Path, monkeypatch
 def test_resume_and_init_from_exclude_each_other(call: Call, job: Path, driver: type[FakeDriver]) -> None:
     result = call("run", job, "--resume", "--init-from", "somewhere")
     assert result.exit_code == 2
-    assert "Give one of them" in result.stderr
+    assert "Pass one of them" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -171,8 +171,8 @@ def test_text_is_a_function_of_the_seed(call: Call, gru: str) -> None:
 
 
 def test_text_goes_to_a_file(call: Call, gru: str) -> None:
-    assert text(call, gru, "--length", 50, "--out", "out/text.txt") == ""
-    assert Path("out/text.txt").read_text() == text(call, gru, "--length", 50)
+    assert text(call, gru, "--length", 50, "--out", "text.txt") == ""
+    assert Path("text.txt").read_text() == text(call, gru, "--length", 50)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_without_a_vocabulary_the_text_says_the_characters(call: Call, gru: str)
 @pytest.mark.parametrize(
     ("options", "exit_code", "message"),
     [
-        ((), 2, "Give a checkpoint: --init-from, or checkpoint_path in the job"),
+        ((), 2, "Pass --init-from, or set checkpoint_path in the job"),
         (("--init-from", "nothing"), 2, "nothing: no complete checkpoint here"),
         (("--init-from", "run", "--seed-text", "the\ncaß"), 1, "seed text:2:3: character 'ß' is not in the vocabulary"),
         (("--init-from", "run", "--temperature", -1), 2, "-1.0 is not in the range"),

@@ -61,10 +61,10 @@ def test_a_signal_ends_it_when_all_is_answered(digits_run: str, number: signal.S
             assert ask(url, given=BODY).status == 200
             clients = [Slow(url, BODY) for _ in range(8)]
             process.send_signal(number)
-            assert process.stderr.readline() == f"{number.name}: ending.\n"
+            assert process.stderr.readline() == f"{number.name}: shutting down.\n"
             assert [client.finish() for client in clients] == [200] * 8
             assert process.wait(TIMEOUT_S) == 0
-            assert process.stderr.read().startswith("9 requests, 0 of them errors; 9 records in ")
+            assert process.stderr.read().startswith("9 requests, 0 errors; 9 records in ")
         finally:
             process.kill()
 
@@ -76,11 +76,11 @@ def test_a_second_signal_ends_it_at_once(digits_run: str) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None and process.stderr is not None
-            assert process.stderr.readline().startswith("warning: 0.0.0.0 may be reached by others")
+            assert process.stderr.readline().startswith("warning: others may reach 0.0.0.0")
             url = process.stdout.readline().strip().rpartition(": ")[2].replace("0.0.0.0", "127.0.0.1")
             client = Slow(url, BODY)
             process.terminate()
-            assert process.stderr.readline() == "SIGTERM: ending.\n"
+            assert process.stderr.readline() == "SIGTERM: shutting down.\n"
             process.terminate()
             assert process.wait(TIMEOUT_S) == 143
             client.socket.close()

@@ -186,7 +186,7 @@ def test_masked_values_are_refused(iris: tuple[Array, Array], lazy: bool) -> Non
 def test_partial_fits_of_a_classifier(iris: tuple[Array, Array], temporary: Path) -> None:
     x, y = iris
     found = sd.SingaClassifier(**QUICK)
-    with pytest.raises(ValueError, match=r"classes: none are given\. Expected"):
+    with pytest.raises(ValueError, match=r"classes: missing\. Expected"):
         found.partial_fit(x, y)
     # the scaling of the first call stays
     found.partial_fit(x[:100], y[:100], classes=np.unique(y))
@@ -222,7 +222,7 @@ def test_a_warm_start(iris: tuple[Array, Array], tmp_path: Path) -> None:
     assert found.n_iter_ == 30
     assert [each.name for each in tmp_path.iterdir()] == ["run"]
     found.set_params(hidden_layer_sizes=(7,), run_dir=None)
-    with pytest.raises(ValueError, match=r"values are those of another net.*Call fit with warm_start=False"):
+    with pytest.raises(ValueError, match=r"values belong to another net.*Call fit with warm_start=False"):
         found.fit(x, y)
     assert found.set_params(warm_start=False, max_iter=1).fit(x, y).n_iter_ == 1
     # nothing is left of a net whose successor failed
@@ -302,6 +302,6 @@ def test_what_servers_do_is_refused_where_there_are_none() -> None:
     x = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
     updater = {"type": "SGD", "clip_norm": 1.0}
     with pytest.raises(
-        sd.ConfigError, match=r"updater.clip_norm: servers apply it, and this thread trains. Give a client"
+        sd.ConfigError, match=r"updater.clip_norm: needs servers, but this thread trains. Pass a client"
     ):
         sd.SingaClassifier(updater=updater, max_iter=2).fit(x, x[:, 0] > 0)

@@ -223,9 +223,9 @@ def test_scores_that_workers_do_not_compute() -> None:
         fit.fit(lazy, da.from_array(labels))
     with pytest.raises(ValueError, match=r"early_stopping: .* with several worker groups\."):
         sd.SingaClassifier(**QUICK, cluster="downpour").fit(X, NAMES)
-    with pytest.raises(ValueError, match=r"validation_fraction: 0\.001 of 150 records are 1\. Expected two at least"):
+    with pytest.raises(ValueError, match=r"validation_fraction: 0\.001 of 150 records are 1\. Expected at least two"):
         sd.SingaClassifier(**{**QUICK, "validation_fraction": 0.001}).fit(lazy, da.from_array(NAMES))
-    with pytest.raises(ValueError, match=r"0\.999 of 150 records are 150\. Expected two at least, and others"):
+    with pytest.raises(ValueError, match=r"0\.999 of 150 records are 150\. Expected at least two, and others"):
         sd.SingaClassifier(**{**QUICK, "validation_fraction": 0.999}).fit(lazy, da.from_array(NAMES))
 
 

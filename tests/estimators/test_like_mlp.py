@@ -221,13 +221,13 @@ def test_solvers_and_names_that_are_close() -> None:
     np.testing.assert_array_equal(*(each.predict_proba(X) for each in found))
     np.testing.assert_array_equal(*(classifier(solver=each).fit(X, Y).predict_proba(X) for each in ("adam", None)))
     for given, message in (
-        ({"solver": "lbfgs"}, r"solver: 'lbfgs' .* Expected 'adam' or 'sgd'"),
+        ({"solver": "lbfgs"}, r"solver='lbfgs' .* Expected 'adam' or 'sgd'"),
         ({"solver": "adan"}, "Did you mean 'adam'"),
         ({"solver": "sgd", "updater": "SGD"}, "solver and updater are given. Expected one"),
         ({"alpha": 0.1, "weight_decay": 0.1}, "alpha and weight_decay are given. Expected one"),
         ({"alpha": "auto"}, "alpha: 'auto'. Expected a number from 0 on"),
         ({"n_jobs": 0}, "n_jobs: 0. Expected an integer from 1 on"),
-        ({"early_stopping": True, "cluster": "downpour"}, "early_stopping: workers compute no score with several"),
+        ({"early_stopping": True, "cluster": "downpour"}, "workers cannot compute a score with several"),
         ({"handle_unknown": "eror"}, "Did you mean 'error'"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -197,7 +197,7 @@ def test_carried_time_steps_are_refused() -> None:
     block = {"num_heads": 2, "causal": True, "carry_state": True}
     layer = wired(Case("MultiHeadAttention", [(12, 6)], {"multiheadattention_conf": block}, n_steps=4))
     for converters in (ONNX_CONVERTERS, TORCH_CONVERTERS):
-        with pytest.raises(ConfigError, match=r"from batch to batch\. Say carry_state: false"):
+        with pytest.raises(ConfigError, match=r"from batch to batch\. Set carry_state: false"):
             converters.find(layer)(None, layer, "x")
 
 

@@ -64,7 +64,7 @@ def test_a_module_has_a_name_that_can_be_imported(name: str) -> None:
 @pytest.mark.parametrize(
     ("path", "format", "message"),
     [
-        ("model.pt", None, "Say -o model.py"),
+        ("model.pt", None, "Use model.py"),
         ("folder", "torch", "expected the file of a module"),
     ],
 )

@@ -68,5 +68,5 @@ def test_a_carried_state_is_an_input_and_an_output(kind: str) -> None:
 
 def test_a_net_that_reads_what_it_has_drawn_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    with pytest.raises(ConfigError, match=r"layer 'data', RNNDummy: ONNX has nothing that computes it"):
+    with pytest.raises(ConfigError, match=r"layer 'data', RNNDummy: ONNX has no such operation"):
         encode_onnx(exported(read_job(ROOT / "configs/char-rnn/sample.yaml")), "x.onnx", {})

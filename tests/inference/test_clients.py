@@ -65,10 +65,10 @@ def test_nets(here: Client, model: sd.Model) -> None:
     found = sd.extract(model, only_there(values), "fc", client=client)
     assert found.chunks == ((8, 8, 4), (3,))
     assert (client.compute(found, sync=True) == sd.extract(model, values, "fc").compute()).all()
-    with pytest.raises(sd.ConfigError, match=r"^client: an address, expected a Client for collections of Dask"):
+    with pytest.raises(sd.ConfigError, match=r"^client: an address. Expected a Client for Dask collections"):
         sd.predict(model, values, client=client.scheduler.address)
     for call in (sd.predict, sd.test):
-        with pytest.raises(sd.ConfigError, match=r"^client: only for stored records and collections of Dask"):
+        with pytest.raises(sd.ConfigError, match=r"^client: only for stored records and Dask collections"):
             call(model, frame(20), client=client)
 
 

@@ -230,7 +230,7 @@ def test_what_has_the_classes_must_be_clear() -> None:
     assert classifier(small(), Phase.TEST) == "loss"
     layers = small().neuralnet.layer
     job = with_layers(small(), [*layers, layers[-1].model_copy(update={"name": "loss2"})])
-    with pytest.raises(ConfigError, match=r"found: loss, loss2\. Say which layer"):
+    with pytest.raises(ConfigError, match=r"found: loss, loss2\. Specify the layer"):
         classifier(job, Phase.TEST)
 
 

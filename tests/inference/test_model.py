@@ -126,8 +126,8 @@ def test_several_inputs_are_given_by_name(tmp_path: Path) -> None:
     assert (model.extract(parts, "both") == x).all()
     assert sd.test(model, parts, y)["accuracy"] == np.mean(sd.predict(model, parts) == y)
     wrong = (
-        (x, ConfigError, "give predict, extract and test a dict of the records of each"),
-        ({"left": x}, DataError, "x: records of left. Expected those of left, right"),
+        (x, ConfigError, "pass a dict of records by layer to predict, extract or test"),
+        ({"left": x}, DataError, "x: has left. Expected records of left, right"),
         ({**parts, "left": x[:4, :3]}, DataError, "x: records: 4 of left, 20 of right. Expected as many of each"),
         ({**parts, "left": x}, DataError, r"x\['left'\]: records of \(5,\), expected \(3,\)"),
     )
@@ -164,7 +164,7 @@ def test_a_model_in_several_threads(run: str, digits: tuple[Any, Any]) -> None:
 
 
 WRONG: list[tuple[Any, str]] = [
-    (np.zeros((28, 28)), r"records of \(28,\), expected \(28, 28\).*give x\[None\]"),
+    (np.zeros((28, 28)), r"records of \(28,\), expected \(28, 28\).*pass x\[None\]"),
     (np.zeros((2, 28, 27)), r"records of \(28, 27\), expected \(28, 28\)"),
     (np.full((3, 784), np.nan), r"x, row 0\[0\]: nan, expected a 32-bit float"),
     (np.array([["a"]]), "x: values of type <U1, expected numbers. Encode texts"),
@@ -200,7 +200,7 @@ def test_labels_that_do_not_fit(run: str, digits: tuple[Any, Any]) -> None:
         model.test(x)
     with pytest.raises(ConfigError, match="layer 'nothing' is not in the net"):
         model.extract(x, "nothing")
-    with pytest.raises(ConfigError, match="'relu' has no probabilities of classes"):
+    with pytest.raises(ConfigError, match="'relu' has no class probabilities"):
         model.predict_proba(x, "relu")
 
 
@@ -317,7 +317,7 @@ def test_columns_that_are_missing(species: str) -> None:
     model = sd.load_model(species)
     with pytest.raises(DataError, match=r"x: column 'mass' is missing. Columns: size, colour"):
         model.predict(table(9)[:2].drop(columns="mass"))
-    with pytest.raises(DataError, match=r"2 columns, which become 4 values of a record. Give a DataFrame"):
+    with pytest.raises(DataError, match=r"2 columns, which become 4 values of a record. Pass a DataFrame"):
         model.predict(np.zeros((3, 2)))
 
 

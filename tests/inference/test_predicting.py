@@ -82,7 +82,7 @@ def test_metrics_of_partitions_are_those_of_all(model: sd.Model) -> None:
         arrays = sd.test(model, da.from_array(features, chunks=(16, 2)), da.from_array(kinds, chunks=16))
     assert found == arrays == pytest.approx(model.test(x))
     assert sd.test(model, x) == model.test(x)
-    with pytest.raises(DataError, match=r"y: no partitions of Dask, expected 3"):
+    with pytest.raises(DataError, match=r"y: no Dask partitions, expected 3"):
         sd.test(model, da.from_array(features, chunks=(16, 2)), kinds)
 
 

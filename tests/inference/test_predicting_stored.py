@@ -192,7 +192,7 @@ def test_predictions_skip_no_record(tmp_path: Path) -> None:
     assert said.exit_code == 1
     assert said.stderr.startswith(f"--data {new}, line 5, column 'b': no value. Leave the record out")
     frame = pytest.importorskip("pandas").read_csv(new)
-    with pytest.raises(sd.DataError, match=r"x, row 3, column 'b': no value. The job skips such records: leave it out"):
+    with pytest.raises(sd.DataError, match=r"column 'b': no value. The job skips such records. Leave the record out"):
         sd.predict(model, frame)
     assert sd.test(model, new) == sd.test(model, frame) == sd.test(model, frame[:3])
 
@@ -224,11 +224,11 @@ def test_mistakes_are_named(run: Path, tmp_path: Path) -> None:
         sd.predict(run, tmp_path / "none.arrow")
     with pytest.raises(sd.ConfigError, match=r"flat\.npy: records of \(3,\), expected \(28, 28\)"):
         sd.test(run, tmp_path / "flat.npy")
-    with pytest.raises(sd.ConfigError, match="layer 'relu' has no probabilities of classes"):
+    with pytest.raises(sd.ConfigError, match="layer 'relu' has no class probabilities"):
         sd.predict(run, DIGITS, layer="relu", proba=True)
     with pytest.raises(sd.ConfigError, match="phase: 'train', expected 'test' or 'val'"):
         sd.test(run, phase="train")
-    with pytest.raises(sd.ConfigError, match="y: stored records have their labels"):
+    with pytest.raises(sd.ConfigError, match="y: stored records include their labels"):
         sd.test(run, DIGITS, [1])
     for call in (lambda: sd.predict(run, x, client="tcp://127.0.0.1:1"), lambda: sd.extract(run, x, "relu", out="x")):
         with pytest.raises(sd.ConfigError, match=r"^(client|out): only for stored records"):

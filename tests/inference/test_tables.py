@@ -117,9 +117,7 @@ def test_training_learns_columns_and_tests_use_them(
     new = tmp_path / "new.csv"
     new.write_text("size,place\n,south\n1,west\n")
     changed = with_data(inference_job(job, Phase.TEST, in_order=True).job, ["data"], str(new), None)
-    part = InferenceTask(
-        changed.model_dump_json(), int(Phase.TEST), (outcome.url,), layers=("fc",), labels=False, topk=1
-    )
+    part = InferenceTask(changed.model_dump_json(), int(Phase.TEST), (outcome.url,), ("fc",), labels=False, topk=1)
     facts = inspect_net(part)
     assert (facts.n_records, facts.class_names) == (2, (("big", "small"),))
     with pytest.raises(Exception, match=r"new.csv, .*line 3, column 'place': unknown category 'west'"):

@@ -37,7 +37,7 @@ def test_mish_passes_the_exam(shape: tuple[int, ...]) -> None:
 
 
 def test_a_wrong_derivative_does_not() -> None:
-    with pytest.raises(PartError, match=r"All of it is 0\.5 times what it should be"):
+    with pytest.raises(PartError, match=r"All values are 0\.5 times the expected ones"):
         check_layer(Wrong, [(3, 4)])
 
 

@@ -35,7 +35,7 @@ WRONG: list[tuple[int, Any, str, str]] = [
     (400, {"records": [RECORD], "layer": "fc9"}, "application/json", "no layer 'fc9' to predict from. Layers: data"),
     (400, {"records": [RECORD], "layer": "\ud800"}, "application/json", "no layer '\\ud800'"),
     (400, {"records": [RECORD], "proba": "x"}, "application/json", 'proba: "x", expected true or false'),
-    (400, {"records": [RECORD], "layer": "relu", "proba": True}, "application/json", "has no probabilities"),
+    (400, {"records": [RECORD], "layer": "relu", "proba": True}, "application/json", "no class probabilities"),
     (400, {"records": [[1, 2]]}, "application/json", "records: records of (2,), expected (28, 28)"),
     (400, {"records": [RECORD, [1]]}, "application/json", "records: records of several shapes"),
     (400, {"records": ["a"]}, "application/json", "records: texts. Expected numbers, or pictures as bytes"),

@@ -121,7 +121,7 @@ def test_objects_by_name_of_column(tmp_path: Path) -> None:
         assert answer.status == 400
         assert answer.json["error"].startswith("records, row 1, 'mas': a key that the first object lacks.")
         answer = ask(server.url, given={"records": [records[0], {"colour": "red"}]})
-        assert answer.json["error"].startswith("records, row 1, 'mass': lacks this key of the first object. Say null")
+        assert answer.json["error"].startswith("records, row 1, 'mass': lacks this key of the first object. Pass null")
         for bad in ([records[0], 3], [{"mass": 1, "colour": "red"}, {"mass": "x", "colour": "red"}], [{"mass": 1}]):
             assert ask(server.url, given={"records": bad}).status == 400
 

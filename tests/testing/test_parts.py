@@ -87,7 +87,7 @@ class Silent(Updater):
     ("cls", "says"),
     [
         (OfItsNorm, "slices: a value of a param in slices is"),
-        (Uphill, "a linear model is not learnt: its loss was"),
+        (Uphill, "a linear model is not learned: its loss was"),
         (DividesByZero, "Does it divide by 0? See delta"),
         (Remembers, "state: a value after a resume is"),
         (ChangesGradient, "A gradient is only read: compute in tmp"),

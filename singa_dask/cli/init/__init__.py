@@ -1,7 +1,7 @@
-"""The verb ``init``: it looks at data, and writes a job file for them.
+"""The command ``init``, which inspects data and writes a job file for them.
 
-`command`: the verb. `survey`, `records`: what the data are. `tables`, `columns`, `counts`, `numbers`: tables.
-`baseline`: what to beat. `job_file`: the job file.
+`command` has the command. `survey` finds out the format, `records` has options and results. `tables`, `columns`,
+`counts` and `numbers` inspect tables, `baseline` fits linear models to beat, and `job_file` writes the job file.
 """
 
 __all__: list[str] = []

@@ -1,7 +1,7 @@
-"""What ridge regression explains of a table, linear and with a kernel: what to beat, and how to train a net.
+"""Baselines for a table: ridge regression, linear and with a kernel.
 
-Each record is predicted by a model of all other ones, which takes no training: residuals of the whole are divided by
-one minus leverage (Hoerl and Kennard 1970; Allen 1974). Classes are predicted as columns of 0 and 1.
+Each record is predicted from all others in closed form: residuals divided by one minus leverage (Hoerl and Kennard
+1970; Allen 1974). Classes are predicted as columns of 0 and 1.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of
 
 Floats = npt.NDArray[np.float64]
 
-# records and values that the linear model is made of, and records for that with a kernel, whose time grows by the cube
+# limits of the linear model, and of the records of the kernel model, whose time is cubic
 MAX_RECORDS, MAX_VALUES, MAX_KERNEL = 10_000, 1 << 21, 500
-# fewer records tell nothing
+# fewer records are not informative
 MIN_RECORDS = 20
-# strengths of the ridge, as parts of the largest eigenvalue
+# ridge penalties, relative to the largest eigenvalue
 RIDGES = np.logspace(-8, 2, 28)
 
 
 def baseline_of(
     table: TableSurvey, features: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], rows: Rows
 ) -> Baseline | None:
-    """Return what can be explained of a table by some of its rows, or None if these are too few."""
+    """Return the baseline of a table from some of its rows; None if there are too few."""
     width = sum(len(each.distinct) if each.kind == "string" else 1 for each in features)
     n = min(len(rows), MAX_RECORDS, max(MAX_VALUES // max(width, 1), MAX_KERNEL))
     if n < MIN_RECORDS:
@@ -54,14 +54,14 @@ def baseline_of(
         score = float(np.sqrt(((predicted - targets) ** 2).mean(axis=0).sum()))
     chosen = np.linspace(0, n - 1, min(n, MAX_KERNEL)).astype(np.int64)
     values, targets = values[chosen], targets[chosen]
-    # targets of other scales count alike
+    # weigh targets of different scales equally
     targets = (targets - targets.mean(axis=0)) / (1 if outputs[0].is_label else np.maximum(targets.std(axis=0), 1e-300))
     linear, kernel = (_explained(*parts, targets) for parts in (_linear(values), _kernel(values)))
     return Baseline(score, linear, max(linear, kernel))
 
 
 def _values(column: ColumnSurvey, rows: Rows) -> Floats:
-    """Return values of a column, (n, width): categories as columns of 0 and 1, the mean in place of missing ones."""
+    """Return values of a column, (n, width): categories one-hot, missing numbers as the mean."""
     if column.kind == "string":
         return _one_hot(column, rows)
     taken = column.values.take(rows)
@@ -88,7 +88,7 @@ def _linear(values: Floats) -> tuple[Floats, Floats]:
 
 
 def _kernel(values: Floats) -> tuple[Floats, Floats]:
-    """Return those of a Gaussian kernel, as wide as records of independent values are apart."""
+    """Return eigenvectors and eigenvalues of a Gaussian kernel whose width fits independent values."""
     squares = (values**2).sum(axis=1)
     distances = squares[:, None] + squares - 2 * values @ values.T
     eigenvalues, vectors = np.linalg.eigh(np.exp(-distances / (2 * max(values.shape[1], 1))))
@@ -96,7 +96,7 @@ def _kernel(values: Floats) -> tuple[Floats, Floats]:
 
 
 def _left_out(vectors: Floats, eigenvalues: Floats, targets: Floats) -> Floats:
-    """Return predictions of each record by the other ones, with the strength of the ridge that does best."""
+    """Return leave-one-out predictions with the best ridge penalty."""
     shares = eigenvalues[:, None] / (eigenvalues[:, None] + RIDGES * max(eigenvalues.max(initial=0), 1e-300))
     kept, inside = 1 - np.minimum(vectors**2 @ shares, 1 - 1e-9), vectors.T @ targets
     found = [

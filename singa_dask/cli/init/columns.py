@@ -1,4 +1,4 @@
-"""A table as ``init`` looks at it: its columns and their values, and how its text is read."""
+"""TableSurvey and ColumnSurvey: the columns of a table, their values, and how its text is read."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ from singa_dask.errors import DataError, listed
 from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.texts import charset_of, split_lines
 
-# of larger tables so many bytes are looked at, at least so many in each file
+# of tables larger than MAX_BYTES only SEEN_BYTES are read, at least MIN_BYTES in each file
 MAX_BYTES, SEEN_BYTES, MIN_BYTES = 1 << 28, 1 << 26, 1 << 16
 HEAD_BYTES = 1 << 16
 BLOCK_BYTES = 1 << 24
-# a part of a file of columns that one task counts
+# part of a columnar file that one task counts
 PART_BYTES = 1 << 28
 DATES = ("date", "timestamp", "time", "duration")
-# whole numbers of such a name are Unix times, in seconds or parts of them; the least is of 1973
+# columns of such names with integers from MIN_EPOCH (1973) on are Unix times
 EPOCH, MIN_EPOCH = re.compile(r"(?i)time|date|epoch|unix|(^|_)ts$"), 1e8
 COMPACT_DATES = 19000101, 21001231
 MAX_SHOWN = 5
-# texts with more different values than this, or with fewer records for each of them, are no categories
+# categories have at most so many distinct values, and at least so many records for each
 MAX_CATEGORIES, MIN_RECORDS = 50, 4
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnSurvey:
-    """A column of a table: its position from 1 on, its kind, and its values as far as they were looked at.
+    """A column of a table: its position from 1 on, its kind, and the values that were read.
 
-    Of texts that are numbers, ``forms`` are the ways to read them, and ``example`` is one of them; ``words`` are texts
-    among numbers that may mean missing values. ``counted`` are counts of the whole table, if Dask workers made them.
+    For numbers written as text, ``forms`` are the ways to read them, and ``example`` is one such text. ``words`` are
+    texts among numbers that may mean missing values. ``counted`` are counts of the whole table by Dask workers.
     """
 
     name: str
@@ -77,7 +77,7 @@ class ColumnSurvey:
 
     @cached_property
     def _counts(self) -> Mapping[Any, int] | None:
-        """Different values of the whole table with their numbers, if they were counted."""
+        """Counts of the distinct values in the whole table, if it was counted."""
         counts = self.counted.values if self.counted else None
         if counts is None or self.kind != "number":
             return counts
@@ -88,12 +88,12 @@ class ColumnSurvey:
 
     @property
     def n(self) -> int:
-        """Number of values that `distinct` is of."""
+        """Number of values from which `distinct` was computed."""
         return self.counted.n if self.counted and self._counts is not None else len(self.values)
 
     @property
     def n_present(self) -> int:
-        """Number of these that are not missing."""
+        """Number of values among `n` that are not missing."""
         return self.n - self.n_missing if self._counts is not None else len(self.present)
 
     @cached_property
@@ -107,7 +107,7 @@ class ColumnSurvey:
 
     @cached_property
     def distinct(self) -> pa.Array:
-        """Different values, sorted."""
+        """Distinct values, sorted."""
         if self._counts is not None:
             return pa.array(sorted(self._counts)).cast(self.present.type)
         values = pc.unique(self.present)
@@ -120,7 +120,7 @@ class ColumnSurvey:
         return as_floats(self.present)
 
     def value_counts(self) -> Iterator[tuple[Any, int]]:
-        """Yield each different value, texts of a column of texts, and its number."""
+        """Yield each distinct value and its count."""
         if self._counts is not None:
             yield from self._counts.items()
             return
@@ -152,7 +152,7 @@ class ColumnSurvey:
 
     @cached_property
     def times(self) -> list[list[Any]]:
-        """Dates as values that can be sorted, for each way to read them: 1/2/2024 has two; empty for other columns."""
+        """Dates as sortable values, for each way to read them, of which 1/2/2024 has two; empty for other columns."""
         values = self.values.to_pylist() if self.is_date else []
         if self.kind in ("date", "timestamp") and not any(isinstance(value, str) for value in values):
             return [values]
@@ -162,26 +162,26 @@ class ColumnSurvey:
         return times_of(values)
 
     def are_categories(self, n: int) -> bool:
-        """Return whether the values are few enough to be categories in ``n`` records."""
+        """Return whether there are few enough distinct values for categories in ``n`` records."""
         known = len(self.distinct)
         return known < n and known <= min(MAX_CATEGORIES, max(n / MIN_RECORDS, 2))
 
     def show(self) -> str:
-        """Return position, number of different values, and some of them."""
+        """Describe position, number of distinct values, and some of them."""
         shown = ", ".join(show_value(each) for each in self.distinct[:MAX_SHOWN].to_pylist())
         more = ", ..." if len(self.distinct) > MAX_SHOWN else ""
         return f"column {self.position}, {len(self.distinct)} different: {shown}{more}"
 
 
 def show_value(value: Any) -> str:
-    """Return a value as text: short, without line ends."""
+    """Format a value as short text without line ends."""
     text = f"{value:.6g}" if isinstance(value, float) else str(value).replace("\n", " ")
     return f"{text[:30]}..." if len(text) > 33 else text
 
 
 @dataclass(frozen=True, eq=False)
 class TableSurvey:
-    """A table: how it is read, its columns, and where the records are that were looked at; of ``n``, about, not all."""
+    """A table: how it is read, its columns, and the ``runs`` of records that were read, of about ``n``."""
 
     url: str
     format: str
@@ -200,12 +200,12 @@ class TableSurvey:
 
     @property
     def n_seen(self) -> int:
-        """Number of records that were looked at."""
+        """Number of records that were read."""
         return len(self.columns[0].values)
 
     @property
     def is_whole(self) -> bool:
-        """Whether all records were looked at."""
+        """Whether all records were read."""
         return self.n_seen == self.n
 
     @property
@@ -214,7 +214,7 @@ class TableSurvey:
         return any(each.counted for each in self.columns)
 
     def count(self, options: InitOptions, labels: Collection[str], run: Run) -> TableSurvey:
-        """Return the table with the counts of all its records, which ``run`` makes."""
+        """Return the table with counts of all its records, from tasks that ``run`` executes."""
         columns = [each for each in self.columns if each.name in self.kinds and each.kind in COUNTED]
         written = {each.name for each in columns if each.forms or (each.name in labels and self.format == "csv")}
         kinds = {each.name: "string" if each.name in written else self.kinds[each.name] for each in columns}
@@ -232,13 +232,13 @@ class TableSurvey:
         return replace(self, columns=columns, n=max((each.n for each in found.values()), default=self.n))
 
     def _parts(self) -> Iterator[tuple[int, int, int]]:
-        """Yield file, index and number of parts that tasks count: where records are in a text only a scan finds out."""
+        """Yield file, index and number of parts for tasks to count; a text file is scanned as one part."""
         for file in range(len(self.parts.files)):
             n = 1 if self.format in LINES else -(-self.parts(file).source.size // PART_BYTES)
             yield from ((file, index, n) for index in range(n))
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return the different values of a column as they are written, sorted, those of numbers by value."""
+        """Return the distinct values of a column as they are written, sorted, numbers by value."""
         if self.named[name].kind == "string":
             return in_order(self.named[name].distinct.to_pylist())
         counted = self.named[name].counted
@@ -251,10 +251,10 @@ class TableSurvey:
         return in_order(different)
 
     def keys(self, name: str) -> pa.Array:
-        """Return the values of a column as `SplitConf.of_keys` takes them, as far as records were looked at."""
+        """Return the values of a column that were read, for `SplitConf.of_keys`."""
         if name not in self.parts(0).names:
             return key_texts(self.named[name].values)
-        # as they are written: 007 is no number
+        # as text: 007 is no number
         found, at, kinds = list[pa.Array](), 0, {name: "string"}
         for file, run in self.runs:
             if at < self.n_seen:
@@ -263,12 +263,12 @@ class TableSurvey:
         return pa.concat_arrays(found)
 
     def write(self, url: str, rows: Rows) -> None:
-        """Write rows to a file of the same form, CSV record by record as they are; other whole tables to Parquet."""
+        """Write rows to a file: CSV records unchanged, other tables as Parquet."""
         fs.write_atomic(url, self._rows(rows))
 
     @property
     def suffix(self) -> str:
-        """Of the files that `write` writes."""
+        """Suffix of the files that `write` writes."""
         return ".csv" if self.format == "csv" else ".parquet"
 
     def _rows(self, rows: Rows) -> bytes:
@@ -298,7 +298,7 @@ def read_table(place: str, options: InitOptions) -> TableSurvey:
     Raises
     ------
     DataError
-        It cannot be read; says where, and which option helps.
+        It cannot be read; the message says where, and which option helps.
     UnsureError
         Its first line may name the columns, or be a record.
     """
@@ -334,7 +334,7 @@ def read_table(place: str, options: InitOptions) -> TableSurvey:
             raise error.saying(f"Add --na-values {given}") from None
         if error.wants("quotes"):
             or_quoted = ", --quotes if they quote texts of several lines" if "true" in error.remedy.values else ""
-            raise error.saying(f"Give --no-quotes if quotes are characters here{or_quoted}") from None
+            raise error.saying(f"Pass --no-quotes if quotes are characters here{or_quoted}") from None
         raise
 
 
@@ -345,7 +345,7 @@ def _decoded(parts: OpenParts, file: int, run: RecordRun, kinds: Mapping[str, st
 def _looked_at(place: str, form: str, text: Mapping[str, Any], parts: OpenParts, kinds: dict[str, str]) -> TableSurvey:
     read = ("number", "boolean", "string", "vector", "empty")
     if form in LINES:
-        # other values of JSON, such as objects, are not read
+        # other JSON values, such as objects, are not read
         others = ("string", *DATES) if form == "jsonl" else kinds.values()
         wanted = {name: kind if kind in read else "string" for name, kind in kinds.items() if name}
         wanted = {name: kind for name, kind in wanted.items() if kinds[name] in (*read, *others)}
@@ -375,9 +375,9 @@ Runs = list[tuple[int, RecordRun]]
 
 
 def _lines_of(parts: OpenParts, sizes: Sequence[int], row_bytes: int) -> tuple[Runs, int]:
-    """Return runs of records in files of text, of large tables those at the beginning of each, and how many there are.
+    """Return runs of records in text files, and the number of records.
 
-    Of a large table it is about so many, at least one more than in these runs.
+    For large tables these are the first runs of each file, and an estimate, which is larger than their records.
     """
     total = sum(sizes)
     if total <= MAX_BYTES:
@@ -397,11 +397,11 @@ def _lines_of(parts: OpenParts, sizes: Sequence[int], row_bytes: int) -> tuple[R
 
 
 def _groups_of(parts: OpenParts, row_bytes: int) -> tuple[Runs, int, int]:
-    """Return runs of records in files of columns, how many records there are, and the bytes of the largest row group.
+    """Return runs of records in columnar files, the number of records, and the bytes of the largest row group.
 
-    Of large tables some runs at equal distances are returned.
+    For large tables only some runs at equal distances are returned.
     """
-    # the runs are decoded in the order of the file
+    # runs are decoded in file order
     parts.open_runs.n = 1
     runs = [(file, run) for file in range(len(parts.files)) for run in parts(file).runs(BLOCK_BYTES, row_bytes)]
     n_bytes = sum(run.length for _, run in runs)
@@ -416,7 +416,7 @@ def _groups_of(parts: OpenParts, row_bytes: int) -> tuple[Runs, int, int]:
 
 
 def head_lines(place: str, charset: str = "utf-8") -> list[str]:
-    """Return the first lines of a text, as it is or gzipped."""
+    """Return the first lines of a text file, which may be gzipped."""
     source = open_bytes(place)
     head = bytes(source.read(0, min(source.size, HEAD_BYTES)))
     source.close()
@@ -426,7 +426,7 @@ def head_lines(place: str, charset: str = "utf-8") -> list[str]:
 
 
 def _sniff(place: str, options: InitOptions) -> dict[str, Any]:
-    """Return separator, encoding and whether there is a header, as far as they are not the usual ones."""
+    """Return the options of a CSV file, such as separator and header, that differ from the defaults."""
     lines = head_lines(place, options.encoding or "utf-8")
     keys: dict[str, Any] = {}
     separator = options.separator or separator_of(lines)
@@ -447,19 +447,13 @@ def _sniff(place: str, options: InitOptions) -> dict[str, Any]:
 
 
 def separator_of(lines: Sequence[str]) -> str:
-    """Return the separator that the first line of a table has most of; a blank if it has none."""
+    """Return the most frequent separator in the first line of a table; a blank if it has none."""
     unquoted = re.sub(r'"[^"]*"', "", lines[0] if lines else "")
     return max((",", *SEPARATORS), key=unquoted.count) if re.search(r"[,;\t|\x01]", unquoted) else " "
 
 
 def _has_header(place: str, first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether the first line names the columns.
-
-    Raises
-    ------
-    UnsureError
-        It may.
-    """
+    """Return whether the first line names the columns; raises an UnsureError if that is not clear."""
     numbers = [is_number(text) for text in first if text.strip()]
     texts = [i for i, text in enumerate(first) if text.strip() and not is_number(text)]
     again = sum(first[i] in {row[i] for row in rows if len(row) > i} for i in texts)
@@ -472,5 +466,5 @@ def _has_header(place: str, first: Sequence[str], rows: Sequence[Sequence[str]])
         place,
         f"does its first line name the columns? It has {listed(list(map(show_value, first)), 8)}.",
         [("the names of the columns", {"header": True}), ("a record", {"header": False})],
-        "Give --header if it does, or --no-header.",
+        "Pass --header if it does, or --no-header.",
     )

@@ -17,111 +17,106 @@ from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.shown import by_shape, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from singa_dask.cli.init.counts import CountFile
     from singa_dask.cli.init.records import InitOptions, Note, OutputSurvey, RecordSurvey, TextSurvey, UnsureError
 
 NETS = ("mlp", "convnet", "word-rnn", "char-rnn")
-# features and classes that are named
+# features and classes that are listed
 MAX_FEATURES, MAX_CLASSES = 6, 20
 
 
 def _names(context: click.Context, option: click.Parameter, value: Any) -> tuple[str, ...]:
-    """Return names that commas separate."""
+    """Split names at commas."""
     return tuple(name.strip() for name in (value or "").split(",") if name.strip())
 
 
-class _Mark(click.types.StringParamType):
-    """One of some characters, or none."""
-
-    name = "char"
-
-    def __init__(self, marks: str) -> None:
-        self._marks = marks
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value not in ("", *self._marks):
-            self.fail(f"{value!r}. Expected one of {' '.join(map(repr, self._marks))}.", param, ctx)
-        return str(value)
+def _mark_option(name: str, marks: str, use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add an option for one of some characters, empty by default."""
+    return click.option(
+        name,
+        metavar="CHAR",
+        type=click.Choice([*marks]),
+        callback=lambda _context, _option, value: value or "",
+        help=use,
+    )
 
 
 @click.command()
 @click.argument("data", metavar="DATA")
 @click.option("-o", "--out", metavar="FILE", default="job.yaml", show_default=True, help="Job file to write.")
-@click.option("--net", type=click.Choice(NETS), help="Kind of net; chosen by the data if not given.")
-@click.option("--test", metavar="URL", default="", help="Test set; looked for beside DATA if not given.")
-@click.option("--backend", metavar="NAME", default="", help="Format of DATA; found from the file if not given.")
+@click.option("--net", type=click.Choice(NETS), help="Kind of net; by default chosen by the data.")
+@click.option("--test", metavar="URL", default="", help="Test set; by default searched beside DATA.")
+@click.option("--backend", metavar="NAME", default="", help="Format of DATA; by default detected.")
 @click.option(
-    "--label", metavar="NAME", multiple=True, help="Column, key or array with classes; a position, first or last."
+    "--label", metavar="NAME", multiple=True, help="Column, key or array with classes; or position, first or last."
 )
-@click.option("--target", metavar="NAME", multiple=True, help="Column with numbers to predict. Both can be repeated.")
+@click.option("--target", metavar="NAME", multiple=True, help="Column with numbers to predict. Both are repeatable.")
 @click.option(
     "--features", metavar="NAMES", callback=_names, help="Columns to learn from: names or patterns, by commas."
 )
 @click.option("--text", metavar="NAME", default="", help="Column of texts, to learn from its words.")
 @click.option("--drop", metavar="NAMES", callback=_names, help="Columns to leave out: names or patterns, by commas.")
-@click.option("--separator", metavar="CHAR", default="", help="Between the fields of CSV; found if not given.")
-@click.option("--encoding", metavar="NAME", default="", help="Of CSV, such as latin-1 or cp1252.  [default: utf-8]")
+@click.option("--separator", metavar="CHAR", default="", help="Separator of CSV; by default detected.")
+@click.option("--encoding", metavar="NAME", default="", help="Encoding of CSV, e.g. latin-1.  [default: utf-8]")
 @click.option(
-    "--header/--no-header", default=None, help="Whether the first line of CSV names the columns; found if not given."
+    "--header/--no-header", default=None, help="Whether the first line of CSV names the columns; by default detected."
 )
-@click.option("--quotes/--no-quotes", default=None, help="Whether fields of CSV may be quoted; refused where unclear.")
-@click.option("--missing", metavar="WHAT", default="", help="Features without a value: error, skip, mean or a number.")
+@click.option("--quotes/--no-quotes", default=None, help="Whether CSV fields may be quoted; an error if unclear.")
+@click.option("--missing", metavar="WHAT", default="", help="Fill for missing features: error, skip, mean or a number.")
 @click.option(
     "--na-values", metavar="WORDS", callback=_names, help="Words that mean a missing value, by commas: unknown,n.a."
 )
-@click.option("--thousands", type=_Mark(",.' "), default="", help="Separates thousands, where numbers do not tell.")
-@click.option("--decimal", type=_Mark(",."), default="", help="Decimal mark, where numbers do not tell.")
-@click.option(
-    "--classes", metavar="NAMES", callback=_names, help="The values of the label in the order of the classes."
-)
+@_mark_option("--thousands", ",.' ", "Separator of thousands, where the numbers are ambiguous.")
+@_mark_option("--decimal", ",.", "Decimal mark, where the numbers are ambiguous.")
+@click.option("--classes", metavar="NAMES", callback=_names, help="Values of the label in the order of the classes.")
 @click.option(
     "--lags",
     metavar="N",
     type=click.IntRange(0),
     default=0,
-    help="A time series: each record also has the last N values of what is predicted.",
+    help="For time series: add the last N values of the predicted columns to each record.",
 )
 @click.option(
     "--test-split",
     type=click.FloatRange(0, 1, max_open=True),
     default=0.2,
     show_default=True,
-    help="Share of the records to test on, where there is no test set.",
+    help="Share of the records to test on, if there is no test set.",
 )
 @click.option(
     "--split-by",
     metavar="NAME",
     default="",
-    help="Column, such as customer_id, all records of one value of which are to train or to test on.",
+    help="Column, such as customer_id, whose values are never in both training and test set.",
 )
 @click.option(
     "--copy/--no-copy",
     default=False,
-    help="Write files of the records to train and to test on; else both are read from DATA.  [default: no-copy]",
+    help="Write files of training and test set, instead of reading both from DATA.  [default: no-copy]",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the job, and of the records to test on.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the job, and of the split.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE, and the files of a split, if they exist.")
-@cluster_options("Let the workers of this Dask scheduler count what a table of more than 256 MiB has.")
+@cluster_options("Count the values of a table of more than 256 MiB on the workers of this Dask scheduler.")
 def init(
     data: str, out: str, overwrite: bool, scheduler: str | None, scheduler_file: str | None, **others: Any
 ) -> None:
     """Write a job file for data.
 
-    DATA is a store of records with labels in any format that is read, a table of CSV, Parquet, JSON or Excel, a folder
-    with a folder of pictures for each class, a directory with a training set in it, or a text. The job has the right
-    shape, batch size, scaling and number of classes, a comment for what you may want to change, and a perceptron (mlp),
-    a convolutional net for images, a recurrent net of words (word-rnn) for a column of texts, or one of characters
-    (char-rnn) for a text. A test set is taken if it
-    lies beside the training set and is called alike: train and test, or t10k, val, valid, validation, dev. Else the
-    nets to train and to test read parts of one store, and nothing is copied. --copy writes files of both parts beside
-    FILE, or for data elsewhere, such as on HDFS, beside DATA. Of pictures they are lists.
+    DATA is a store of labelled records in any supported format, a table in CSV, Parquet, JSON or Excel, a folder with a
+    folder of pictures for each class, a directory with a training set, or a text. The job has the right shape, batch
+    size, scaling and number of classes, and comments on what you may want to change. Its net is a perceptron (mlp), a
+    convolutional net for images, a recurrent net of words (word-rnn) for a column of texts, or of characters (char-rnn)
+    for a text.
 
-    The label is the column that --label names, or the only one called label, labels, y, class, target or targets; else
-    you are asked. The other columns of numbers are features, and so are those of strings that are categories. Others,
-    such as dates, ids and constants, are left out. Texts are left out, too, unless --text names a column of them. What
-    will be written is printed before.
+    A test set beside the training set is used if their names match: train and test, or t10k, val, valid, validation,
+    dev. Otherwise training and test net read parts of one store, and nothing is copied. --copy writes files of both
+    parts beside FILE, or for remote data, such as on HDFS, beside DATA. For pictures these are lists.
+
+    The label is the column of --label, or the only one called label, labels, y, class, target or targets; otherwise the
+    command asks. The other columns of numbers and categories are features. Dates, ids, constants and texts are left
+    out; --text uses a column of texts. The command prints what it will write.
     """
     from singa_dask import fs
     from singa_dask.cli.init.job_file import commands, default_net, write_job
@@ -140,7 +135,7 @@ def init(
     if isinstance(surveyed, RecordSurvey) and surveyed.write:
         folder = copies_folder(surveyed.source, folder)
         if fs.exists(fs.absolute(folder)) and not overwrite:
-            raise ConfigError(f"{folder}: exists already. Expected none. Give --overwrite to replace its files.")
+            raise ConfigError(f"{folder}: exists already. Expected none. Pass --overwrite to replace its files.")
         surveyed.write(fs.absolute(folder))
     command = shlex.join(["singa-dask", "init", data, *_arguments(options)])
     fs.write_atomic(place, write_job(surveyed, net, out, command))
@@ -149,7 +144,7 @@ def init(
 
 
 def _on_cluster(scheduler: str | None, scheduler_file: str | None, tasks: Sequence[CountFile]) -> Iterator[Any]:
-    """Yield the results of tasks on the Dask cluster."""
+    """Run tasks on the Dask cluster, and yield their results."""
     from singa_dask import runtime
 
     with runtime.connect(scheduler, scheduler_file) as client:
@@ -159,7 +154,7 @@ def _on_cluster(scheduler: str | None, scheduler_file: str | None, tasks: Sequen
 
 
 def _surveyed(data: str, options: InitOptions, folder: str) -> tuple[RecordSurvey | TextSurvey, InitOptions]:
-    """Look at data; ask what is not clear, on a terminal; return options with the answers."""
+    """Inspect data, ask open questions on a terminal, and return options with the answers."""
     from singa_dask.cli.init.records import UnsureError
     from singa_dask.cli.init.survey import survey
 
@@ -173,7 +168,7 @@ def _surveyed(data: str, options: InitOptions, folder: str) -> tuple[RecordSurve
         except DataError as error:
             if not error.wants("label"):
                 raise
-            raise error.saying("Give --label NAME") from None
+            raise error.saying("Pass --label NAME") from None
 
 
 def _ask(error: UnsureError) -> dict[str, Any]:
@@ -185,7 +180,7 @@ def _ask(error: UnsureError) -> dict[str, Any]:
 
 
 def _arguments(options: InitOptions) -> list[str]:
-    """Return options as they are written on a command line, without those that have their defaults."""
+    """Return the words of a command line with the options that differ from their defaults."""
     from singa_dask.cli.init.records import InitOptions
 
     words = list[str]()
@@ -215,13 +210,13 @@ def _check_fits(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
         shape = by_shape(surveyed.shape)
         fault = f"records of {shape} values. Expected images for --net convnet. Try --net mlp."
     elif isinstance(surveyed, RecordSurvey) and (net == "word-rnn") != ("texts" in surveyed.reading):
-        fault = "--net word-rnn is for a column of texts, and these take no other. Give --text NAME, or another --net."
+        fault = "--net word-rnn is for a column of texts, which take no other net. Pass --text NAME, or another --net."
     if fault:
         raise ConfigError(f"{surveyed.source}: {fault}")
 
 
 def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
-    """Print what was found, and what will be written."""
+    """Print the findings, and what will be written."""
     from singa_dask.cli.init.job_file import hidden_of, training_of
     from singa_dask.cli.init.records import TextSurvey
 
@@ -231,9 +226,9 @@ def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     n = f"{'about ' * surveyed.is_about}{surveyed.n}"
     echo(f"{surveyed.source}: {n} {surveyed.form} records {surveyed.describe()}", err=True)
     where = ": the first of each file" if surveyed.form in ("csv", "jsonl") else ", in blocks at equal distances"
-    lines = [f"{surveyed.n_seen} of them were looked at{where}"] if surveyed.is_about else []
+    lines = [f"{surveyed.n_seen} of them were read{where}"] if surveyed.is_about else []
     if surveyed.is_counted:
-        seen = f"{surveyed.n_seen} were looked at{where}, for kinds of columns and the linear model"
+        seen = f"{surveyed.n_seen} were read{where}, for kinds of columns and the linear model"
         lines = [f"all of them were counted by the Dask workers; {seen}"]
     lines += [_show(each) for each in surveyed.outputs]
     if "texts" in surveyed.reading:
@@ -261,7 +256,7 @@ def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
 
 
 def _note_lines(notes: Sequence[Note]) -> list[str]:
-    """Return a table of what is read in a way of its own, filled or left out."""
+    """Return a table of values that are converted, filled or left out."""
     from singa_dask.cli.printing import align
 
     rows = [(each.column, str(each.n), each.found, each.done) for each in notes]

@@ -1,4 +1,4 @@
-"""The columns of a large table, counted as a whole by tasks that Dask workers run, one for a file or a part of it."""
+"""Count the columns of a large table by tasks on Dask workers, one for each file or part of a file."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ COUNTED = ("number", "boolean", "string")
 
 @dataclass
 class ColumnCounts:
-    """Counts of a column: of all values, of missing ones, of each different one, and the moments of numbers.
+    """Counts of a column: all values, missing ones, each distinct one, and the moments of numbers.
 
-    ``values`` is None if there are more than `MAX_DISTINCT`; texts are plain names, and numbers of a label in CSV are
-    texts, too, as they are written. ``squares`` is the sum of the squared differences from ``mean``.
+    ``values`` is None for more than `MAX_DISTINCT` distinct values. Texts are plain names, and numbers of a label in
+    CSV are texts, too. ``squares`` is the sum of squared differences from ``mean``.
     """
 
     n: int = 0
@@ -45,7 +45,7 @@ class ColumnCounts:
 
     @classmethod
     def of(cls, column: pa.Array, is_number: bool, is_counted: bool) -> ColumnCounts:
-        """Count the values of a column, which may be texts of numbers; the different ones if it ``is_counted``."""
+        """Count the values of a column, which may be numbers as text; distinct ones only if it ``is_counted``."""
         missing, kind = missing_of(column), column_kind(column.type)
         present, values = column.filter(pa.array(~missing)), Counter[Any]()
         found = pc.value_counts((as_texts(present) if kind == "string" else present)[: None if is_counted else 0])
@@ -60,7 +60,7 @@ class ColumnCounts:
         return cls(len(column), int(missing.sum()), values if is_counted else None, mean, squares)
 
     def add(self, other: ColumnCounts) -> None:
-        """Add the counts of the records that come next."""
+        """Add the counts of further records."""
         n, n_more = self.n - self.n_missing, other.n - other.n_missing
         step, share = other.mean - self.mean, n_more / max(n + n_more, 1)
         self.mean, self.squares = self.mean + step * share, self.squares + other.squares + step**2 * n * share
@@ -71,7 +71,7 @@ class ColumnCounts:
 
 @dataclass(frozen=True)
 class CountFile:
-    """A task that counts the columns of part ``index`` of ``n`` parts of one file, as it is read by these options."""
+    """A task that counts the columns in part ``index`` of ``n`` parts of a file."""
 
     files: Sequence[TableFile]
     file: int
@@ -105,9 +105,9 @@ Run = Callable[[Sequence[CountFile]], Iterable[tuple[tuple[int, int], dict[str, 
 
 
 def count(tasks: Sequence[CountFile], run: Run, about: int) -> dict[str, ColumnCounts]:
-    """Return the counts of each column of a table of ``about`` so many records, and show how far it is counted.
+    """Return the counts of each column of a table of ``about`` so many records, and show progress.
 
-    Counts are merged in the order of the files, however many workers there are.
+    Counts are merged in file order, so they do not depend on the number of workers.
     """
     parts = dict[tuple[int, int], dict[str, ColumnCounts]]()
     with RecordCounter("counted", about) as counter:

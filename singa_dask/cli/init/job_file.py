@@ -1,4 +1,4 @@
-"""The job files that ``init`` writes: a perceptron, a convolutional net, or a recurrent net of words or characters."""
+"""Write the job files of ``init``: a perceptron, a convolutional net, or a recurrent net of words or characters."""
 
 from __future__ import annotations
 
@@ -15,56 +15,56 @@ from singa_dask.cli.init.records import Baseline, RecordSurvey, TextSurvey
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.errors import listed
 
-# of few records, and of more than MANY
+# batch sizes up to MANY records and above, and of tests
 BATCH, LARGE_BATCH, MANY, TEST_BATCH = 32, 64, 5000, 100
-# of more records than HUGE in a table batches grow with them, so that 2, 3, 4, 6 or 8 workers can share one
+# for tables of more than HUGE records, batches grow in multiples of SHARED, for 2, 3, 4, 6 or 8 workers
 HUGE, SHARED, MAX_BATCH = 50_000, 24, 3072
 # values in the largest batch
 MAX_VALUES = 1 << 20
-# times that each record is read, at least and at most, within these numbers of steps
+# least and largest number of epochs, within least and largest number of steps
 EPOCHS, STEPS = (20, 100), (500, 5000)
-# the more records than HUGE there are, the less often each is read, at least so many times
+# least number of epochs for more than HUGE records
 FEW_EPOCHS = 2
-# a larger table is not read as a whole in a new order, which takes it into memory
+# bytes of a table that is shuffled in memory as a whole
 MAX_SHUFFLED = 1 << 26
-# blocks that are mixed, or row groups of so many bytes together: a Dask worker of 1 GB holds them
+# blocks, and bytes of row groups, that are shuffled together: they fit in a Dask worker of 1 GB
 WINDOW, WINDOW_BYTES = 48, 1 << 27
-# more records than these are tested at the end alone
+# more records are only tested at the end
 MAX_TESTED = 1_000_000
-# a class is rare if another has more than so many times its records; of more classes weights are not written out
+# a class is rare if another has more than RARE times its records; class weights are written for up to MAX_WEIGHED
 RARE, MAX_WEIGHED = 10, 20
 CONVNET_EPOCHS = 10
 HIDDEN, HIDDEN_OF_MANY = (64, 64), (256, 128)
-# features from which on the hidden layers are those of many
+# number of features for the larger hidden layers
 WIDE = 100
 RATE, LEAST_DROPOUT = 0.001, 0.05
-# weights shrink to this share of e over the training, at most
+# largest exponent of the weight decay over the training
 MOST_DECAY = 8.0
-# of data that nothing is known of: most can be explained, not all by a linear model
+# for data without a baseline: most can be explained, not all by a linear model
 UNKNOWN = Baseline(0.0, 0.75, 0.8)
 FILTERS = (32, 64, 64, 128, 128)
-# the last pooling leaves this height or width at least
+# least height and width after the last pooling
 MIN_POOLED = 4
-# of a column of texts
+# for a column of texts
 WORD_UNITS, ONE_STEP = 32, "unroll_len: 1"
-# of a text
+# for a text
 TEXT_BATCH, UNROLL, UNITS, TEXT_EPOCHS, TEXT_STEPS = 50, 50, 256, 10, (500, 3000)
 
 
 def default_net(data: RecordSurvey | TextSurvey) -> str:
-    """Return the kind of net for data."""
+    """Return the default kind of net for data."""
     if isinstance(data, TextSurvey):
         return "char-rnn"
     return "word-rnn" if "texts" in data.reading else "convnet" if data.is_image else "mlp"
 
 
 def commands(data: RecordSurvey | TextSurvey, net: str, out: str) -> tuple[str, str]:
-    """Return the commands that run a job, and that use what it has learned."""
+    """Return the commands to run a job, and to use the trained net."""
     job, run = shlex.quote(out), shlex.quote(_new_run(data, net, out))
     if isinstance(data, TextSurvey):
         then = f"sample {job} --init-from {run} --length 400"
     else:
-        # of a directory of tables, its format
+        # a directory of tables has a format, but no suffix
         suffix = posixpath.basename(data.source).partition(".")[2] or (data.form if data.features else "")
         new = "PICTURE" if data.form == "image-folder" else f"NEW.{suffix}".rstrip(".")
         new = shlex.quote(data.unlabelled_url) if data.unlabelled_url else new
@@ -74,17 +74,14 @@ def commands(data: RecordSurvey | TextSurvey, net: str, out: str) -> tuple[str, 
 
 
 def _new_run(data: RecordSurvey | TextSurvey, net: str, out: str) -> str:
-    """Return a run directory that does not exist yet, in ``runs`` beside the job file."""
+    """Return a new run directory in ``runs`` beside the job file."""
     run = posixpath.join(posixpath.dirname(out), "runs", _name(data, net, out))
     others = (f"{run}-{i}" for i in itertools.count(2))
     return next(url for url in itertools.chain([run], others) if not fs.exists(fs.absolute(url)))
 
 
 def _name(data: RecordSurvey | TextSurvey, net: str, out: str) -> str:
-    """Return a name for a job: that of its file, but for ``job.yaml`` that of the data and the net.
-
-    The name of ``digits/train.arrow`` is that of the directory.
-    """
+    """Return a name for a job: the name of its file, or for ``job.yaml`` of data and net; ``digits-mlp``."""
     own = re.sub(r"[^A-Za-z0-9_]+", "-", posixpath.splitext(posixpath.basename(out))[0]).strip("-")
     if own not in ("", "job"):
         return own
@@ -94,17 +91,10 @@ def _name(data: RecordSurvey | TextSurvey, net: str, out: str) -> str:
 
 
 def write_job(data: RecordSurvey | TextSurvey, net: str, out: str, command: str) -> str:
-    """Return a job file with comments.
+    """Return the text of a job file with comments.
 
-    Parameters
-    ----------
-    data : RecordSurvey or TextSurvey
-    net : str
-        One of those of ``--net``, that fits the data.
-    out : str
-        The job file, for the commands in it.
-    command : str
-        What the first line says has written it.
+    ``net`` is a value of ``--net`` that fits the data, ``out`` the job file, for the commands in it, and ``command``
+    the command for its first line.
     """
     name, (run, then) = _name(data, net, out), commands(data, net, out)
     next_steps = f"#\n#   {run}\n#   {then}\n\nname: {name}\n"
@@ -113,7 +103,7 @@ def write_job(data: RecordSurvey | TextSurvey, net: str, out: str, command: str)
 
 
 def _layer(name: str, type: str, source: str, *lines: str, said: str = "") -> str:
-    """Return a layer, below a comment."""
+    """Return a layer, after a comment."""
     first = [f"# {said}"] if said else []
     sources = [f"srclayers: [{source}]"] if source else []
     rest = [f"  {line}" for line in (f"type: {type}", *sources, *lines)]
@@ -152,7 +142,7 @@ neuralnet:
 
 
 def training_of(data: RecordSurvey, net: str) -> tuple[int, int]:
-    """Return records in a batch, and steps of training."""
+    """Return batch size and number of training steps."""
     if net == "mlp" and data.n_records > HUGE:
         batch = _large_batch(data)
         epochs = max(EPOCHS[0] * math.sqrt(HUGE / data.n_records), FEW_EPOCHS)
@@ -166,18 +156,18 @@ def training_of(data: RecordSurvey, net: str) -> tuple[int, int]:
 
 
 def _large_batch(data: RecordSurvey) -> int:
-    """Return a batch that grows with the records of a table, as far as their width allows."""
+    """Return a batch size that grows with the records of a table, as far as their width allows."""
     widest = max(MAX_VALUES / math.prod(data.shape), 4 * SHARED)
     return SHARED * round(min(LARGE_BATCH * data.n_records / HUGE, widest, MAX_BATCH) / SHARED)
 
 
 def _for_groups(batch: int) -> int:
-    """Return a batch, or a little less, that two or four workers can share; it may have more records than there are."""
+    """Round a batch size down so that two or four workers can share it; at least 2."""
     return batch // 4 * 4 or 2
 
 
 def hidden_of(data: RecordSurvey) -> tuple[int, ...]:
-    """Return the numbers of units of a perceptron."""
+    """Return the numbers of hidden units of a perceptron."""
     return HIDDEN if math.prod(data.shape) < WIDE else HIDDEN_OF_MANY
 
 
@@ -186,7 +176,7 @@ def _updater(data: RecordSurvey, net: str, batch: int, steps: int) -> str:
         said = "Learns well without much choice; a lower base_lr learns more slowly, and often a little better."
         return f"updater:\n  # {said}\n  type: Adam\n  learning_rate: {{type: Fixed, base_lr: {RATE}}}\n"
     known = data.baseline or UNKNOWN
-    # the less a linear model does, the further a net has to go from its beginning
+    # the less a linear model explains, the more a net has to learn
     rate = RATE * (1 + 2 * min(1.0, 3 * known.curved)) * math.sqrt(max(batch / LARGE_BATCH, 1))
     decay = min(1 / max(known.best, 1 / MOST_DECAY), MOST_DECAY) / (rate * steps / 2)
     return f"""\
@@ -200,7 +190,7 @@ updater:
 
 
 def _dropout_of(data: RecordSurvey) -> float:
-    """Return the share of values that a perceptron drops: half of what cannot be explained, less of many records."""
+    """Return the dropout ratio of a perceptron: half of the unexplained variance, less for many records."""
     ratio = round((1 - (data.baseline or UNKNOWN).best) / 2 * min(1.0, HUGE / data.n_records), 2)
     return ratio if ratio >= LEAST_DROPOUT else 0.0
 
@@ -388,7 +378,7 @@ def _word_rnn(data: RecordSurvey) -> str:
 
 
 def _heads(data: RecordSurvey, source: str, *lines: str) -> str:
-    """Return the layers of scores or predictions, and the losses, of classes with further lines."""
+    """Return the layers of scores or predictions, and the losses; ``lines`` are added to layers for classes."""
     several = len(data.outputs) > 1
     if not data.has_classes:
         return _predictions(data, source)
@@ -406,7 +396,7 @@ def _has_rare(counts: Sequence[int]) -> bool:
 
 
 def _class_weights(counts: Sequence[int]) -> str:
-    """Return how to find more records of rare classes, at the cost of others, if some are rare."""
+    """Return a comment on class weights if some classes are rare."""
     if not _has_rare(counts) or len(counts) > MAX_WEIGHED:
         return ""
     weights = ", ".join(f"{max(counts) / n:.3g}" for n in counts)

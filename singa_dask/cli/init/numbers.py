@@ -1,4 +1,4 @@
-"""Columns of numbers that are written as text: money, percent, decimal commas, and words among numbers."""
+"""Columns of numbers written as text: money, percent, decimal commas, and words among numbers."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.errors import DataError
 
 PLAIN, IN_POINTS = NumberForm(), NumberForm(".", ",")
-# separators of thousands and decimal marks that are tried, with what has to be between digits for them
+# separators of thousands and decimal marks to try, and the pattern that each needs between digits
 FORMS = (("", "."), (",", "."), ("", ","), (".", ","), (" ", "."), (" ", ","), ("'", "."), ("'", ","))
 MARKS = {"": "", ",": r"\d,\d", ".": r"\d\.\d", " ": rf"\d{BLANK}\d", "'": r"\d['\x{2019}]\d"}
 CODES = frozenset("AUD BRL CAD CHF CNY CZK DKK EUR GBP HKD HUF ILS INR JPY KRW MXN NOK NZD PLN SEK TRY USD ZAR".split())
 UNITS = frozenset(["%", "\u2030", "Fr.", "Rs.", "Rs", "kr.", "kr", "z\u0142", "K\u010d", "Ft", "lei"])
-# what is around a number beside its unit
+# characters around a number besides its unit
 AROUND = "+-\u2212() \t\u00a0\u2007\u2009\u202f"
 ENDS = r"^(?P<before>[^0-9]*)[0-9](?:.*[0-9])?(?P<after>[^0-9]*)$"
-# a number with a decimal point, or with a point between thousands; and one that is the same in both
+# a number whose point may be a decimal point or separate thousands; and one that reads the same both ways
 TWO_WAYS, ONE_WAY = r"^-?[1-9]\d{0,2}\.\d{3}$", r"^-?\d{1,3}$"
-# words among numbers that are named
+# words among numbers that a message lists
 MAX_WORDS = 8
 
 
 def with_numbers(table: TableSurvey, options: InitOptions, names: Collection[str]) -> TableSurvey:
-    """Return a table whose columns of numbers that are written as text have numbers; ``names`` are columns of names."""
+    """Return a table whose numbers written as text are converted, except in the columns ``names``."""
     columns = [each if each.name in names else _read(each, table.format, options) for each in table.columns]
     has_commas = table.text.get("separator") == ";" or any(
         form.decimal == "," for each in columns for form in each.forms
@@ -48,7 +48,7 @@ def with_numbers(table: TableSurvey, options: InitOptions, names: Collection[str
 
 
 def _read(column: ColumnSurvey, format: str, options: InitOptions) -> ColumnSurvey:
-    """Return a column of texts with their numbers, or what is wrong with some; as it is if most are no numbers."""
+    """Convert a column of texts to numbers, or note its faults; leave it unchanged if most texts are no numbers."""
     if column.kind != "string" or column.is_date:
         return column
     different, best = _best_forms(column.present.filter(pc.invert(pc.is_in(column.present, pa.array(MISSING)))))
@@ -65,7 +65,7 @@ def _read(column: ColumnSurvey, format: str, options: InitOptions) -> ColumnSurv
     if wrong:
         words = _words(wrong)
         return replace(column, fault=_fault(column, wrong), words=words if len(words) == len(wrong) else ())
-    # forms that read all values alike are one
+    # forms that read all values alike count once
     ways = [each for i, each in enumerate(best) if not any(each[1].equals(other[1]) for other in best[:i])]
     forms = [each for each, _ in ways]
     said = [each for each in forms if len(forms) > 1 and _is_said(each, options)]
@@ -76,7 +76,7 @@ def _read(column: ColumnSurvey, format: str, options: InitOptions) -> ColumnSurv
 
 
 def _best_forms(texts: pa.Array) -> tuple[pa.Array, list[tuple[NumberForm, pa.Array]]]:
-    """Return the different texts, and the forms in which most are numbers, with these; none if half of them are not."""
+    """Return the distinct texts, and the forms in which most of them are numbers, if more than half are."""
     counted = pc.value_counts(texts)
     different, counts = counted.field("values"), counted.field("counts").to_numpy()
 
@@ -92,18 +92,18 @@ def _best_forms(texts: pa.Array) -> tuple[pa.Array, list[tuple[NumberForm, pa.Ar
 
 
 def say_forms(name: str, texts: pa.Array) -> str:
-    """Return how the numbers of a column of texts may be read; empty if it has others."""
+    """Return a message on how to read a column of texts as numbers; empty if it has other texts."""
     different, best = _best_forms(texts)
     forms = [form for form, numbers in best if not numbers.null_count]
     if not forms:
         return ""
     keys = [Spelling({name: form}).to_dict()["numbers"][name] for form in forms]
     ways = " or ".join(f"numbers: {{{name}: {json.dumps(key, ensure_ascii=False)}}}" for key in keys)
-    return f"{name}: numbers that are written as text, such as {different[0].as_py()!r}. To read them, set {ways}"
+    return f"{name}: numbers written as text, such as {different[0].as_py()!r}. To read them, set {ways}"
 
 
 def _forms_of(texts: pa.Array) -> Iterator[NumberForm]:
-    """Yield the forms of numbers whose separators are in some texts, with their unit."""
+    """Yield the forms of numbers whose separators occur in some texts, with their unit."""
     ends = pc.extract_regex(texts, ENDS).drop_null()
     counted = pc.value_counts(pc.binary_join_element_wise(ends.field(0), ends.field(1), "\0")).to_pylist()
     around = {each["values"]: each["counts"] for each in counted}
@@ -120,7 +120,7 @@ def _forms_of(texts: pa.Array) -> Iterator[NumberForm]:
 
 
 def _unit(text: str) -> str:
-    """Return the currency or percent in what stands before or behind a number; empty if there is none."""
+    """Return the currency or percent sign in the text before or after a number; empty if there is none."""
     for found in (text.strip(AROUND), text.strip(AROUND + ".,")):
         symbols = [unicodedata.category(character) for character in found]
         is_currency = symbols.count("Sc") == 1 and {*symbols} <= {"Sc", "Lu"} and len(found) <= 4
@@ -130,7 +130,7 @@ def _unit(text: str) -> str:
 
 
 def _is_said(form: NumberForm, options: InitOptions) -> bool:
-    """Return whether a form is that of ``--thousands`` and ``--decimal``, if one is given."""
+    """Return whether a form matches ``--thousands`` and ``--decimal``, if given."""
     given = options.thousands or options.decimal
     return (
         bool(given)
@@ -143,7 +143,7 @@ def _is_said(form: NumberForm, options: InitOptions) -> bool:
 
 
 def _words(wrong: Sequence[str]) -> tuple[str, ...]:
-    """Return the texts that may be words for missing values, of a few: without digits and commas."""
+    """Return the texts that may mean missing values, without digits and commas, if there are only a few texts."""
     return tuple(text for text in wrong if not re.search(r"[\d,]", text)) if len(wrong) <= MAX_WORDS else ()
 
 
@@ -159,12 +159,12 @@ def _fault(column: ColumnSurvey, wrong: Sequence[str]) -> str:
 
 
 def refuse_faults(table: TableSurvey, columns: Sequence[ColumnSurvey], options: InitOptions) -> None:
-    """Refuse columns that are used and have values that cannot be read, or can be read in two ways.
+    """Raise an error for used columns with unreadable or ambiguous values.
 
     Raises
     ------
     DataError
-        Names the columns, some values and records, and the whole option that reads them.
+        Names the columns, some values and records, and the option that reads them.
     UnsureError
         Numbers of a column can be read in two ways.
     """
@@ -185,14 +185,16 @@ def refuse_faults(table: TableSurvey, columns: Sequence[ColumnSurvey], options: 
                 choices.append((f"{form.parse(pa.array([column.example]))[0].as_py():.10g}", said))
             how = [f"--{name} {mark} for {shown}" for shown, said in choices for name, mark in said.items()]
             question = f"is {column.example!r} of column {column.name!r} {' or '.join(shown for shown, _ in choices)}?"
-            raise UnsureError(table.url, question, choices, f"Give {', or '.join(how)}; it holds for all such columns.")
+            raise UnsureError(
+                table.url, question, choices, f"Pass {', or '.join(how)}; it applies to all such columns."
+            )
 
 
 # -- points between thousands -------------------------------------------------------------------------------
 
 
 def _points(column: ColumnSurvey, table: TableSurvey, options: InitOptions, has_commas: bool) -> ColumnSurvey:
-    """Return a column of numbers of CSV that may have a point between thousands, with the ways to read it."""
+    """Return a CSV column of numbers with the ways to read it, if points may separate thousands."""
     if column.kind != "number" or column.forms or not column.name or not _may_have_points(column.numbers):
         return column
     parts, example = list[pa.Array](), ""
@@ -215,7 +217,7 @@ def _points(column: ColumnSurvey, table: TableSurvey, options: InitOptions, has_
 
 
 def _may_have_points(numbers: np.ndarray) -> bool:
-    """Return whether numbers may be thousands: of three decimals at most, from 1 to 1000."""
+    """Return whether numbers may be misread thousands: at most three decimals, from 1 to 1000."""
     size, thousands = np.abs(numbers), numbers * 1000
     is_whole = numbers == numbers.round()
     return bool(
@@ -227,7 +229,7 @@ def _may_have_points(numbers: np.ndarray) -> bool:
 
 
 def _written(table: TableSurvey, column: ColumnSurvey) -> Iterator[pa.Array]:
-    """Yield the values of a column of CSV that were looked at, as they are written, by runs of records."""
+    """Yield the texts of a CSV column that was read, by runs of records."""
     n = 0
     for file, run in table.runs:
         if n == len(column.values):

@@ -1,4 +1,4 @@
-"""What ``init`` is told of data, and what it finds; and the test set that it splits off."""
+"""Options and findings of ``init``, and the split of a test set."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Rows = npt.NDArray[np.int64]
 
 
 class Note(NamedTuple):
-    """What ``init`` found of a column, of how many values, and what is done with these."""
+    """A finding about ``n`` values of a column, and how they are handled."""
 
     column: str
     found: str
@@ -34,18 +34,14 @@ class Note(NamedTuple):
     done: str
 
 
-# numbers from 0 to 255 are as bytes if they reach this
+# numbers from 0 to 255 are bytes if their maximum is at least this
 MIN_BYTE_RANGE = 100
 
 
 class UnsureError(DataError):
     """Data can be read in several ways.
 
-    Attributes
-    ----------
-    question : str
-    choices : tuple of (str, dict)
-        What each answer says, and the fields of `InitOptions` that it changes.
+    ``choices`` are the answers to ``question``, each with the fields of `InitOptions` that it changes.
     """
 
     def __init__(self, place: str, question: str, choices: Sequence[tuple[str, dict[str, Any]]], advice: str) -> None:
@@ -55,7 +51,7 @@ class UnsureError(DataError):
 
 @dataclass(frozen=True)
 class InitOptions:
-    """The options of ``init``: most say how a table is read. ``run`` runs tasks on Dask workers, if there are any."""
+    """The options of ``init``. ``run`` runs tasks on Dask workers, if there are any."""
 
     label: tuple[str, ...] = ()
     target: tuple[str, ...] = ()
@@ -82,7 +78,7 @@ class InitOptions:
     run: Callable[..., Any] | None = field(default=None, compare=False)
 
     def of_tables(self) -> str:
-        """Return an option that only tables take, if one is given."""
+        """Return a given option that only applies to tables; empty if there is none."""
         names = ["target", "features", "text", "drop", "encoding", "missing", "classes", "lags", "split_by"]
         names += ["na_values", "thousands", "decimal"]
         given = [name for name in names if getattr(self, name)]
@@ -92,7 +88,7 @@ class InitOptions:
 
 @dataclass(frozen=True)
 class TextSurvey:
-    """A text: where it is, how many characters it has, and how many different ones."""
+    """A text: its URL, and the numbers of its characters and of distinct ones."""
 
     source: str
     n_characters: int
@@ -101,9 +97,9 @@ class TextSurvey:
 
 @dataclass(frozen=True)
 class OutputSurvey:
-    """A label or a target: its column, why it is one, and its classes with their numbers of records, if it has some.
+    """A label or a target: its column, why it was chosen, and the number of records of each class, if it has classes.
 
-    ``names`` are the values that are classes, in order; none if they are 0, 1, ...
+    ``names`` are the values that are classes, in order; empty if they are 0, 1, ...
     """
 
     name: str
@@ -115,21 +111,21 @@ class OutputSurvey:
 
     @property
     def is_label(self) -> bool:
-        """Whether it has classes."""
+        """Whether it is a label, which has classes."""
         return bool(self.counts)
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """What models without training explain of records that they have not seen.
+    """Leave-one-out performance of closed-form models.
 
     Attributes
     ----------
     score : float
-        Of a linear model: share of right classes, or root of the mean squared error.
+        Accuracy, or root mean squared error, of a linear model.
     linear, best : float
-        Explained share of the variance of labels or targets, 0 to 1: by a linear model, and by the better one of this
-        and another with a kernel.
+        Explained variance of labels or targets, 0 to 1: of the linear model, and of the better of it and a kernel
+        model.
     """
 
     score: float
@@ -138,67 +134,58 @@ class Baseline:
 
     @property
     def curved(self) -> float:
-        """Share of what a linear model leaves unexplained that the better model explains."""
+        """Share of the linear model's unexplained variance that the better model explains."""
         return (self.best - self.linear) / (1 - self.linear)
 
 
 @dataclass(frozen=True)
 class RecordSurvey:
-    """Records with labels.
+    """Labelled records, and how to read and split them.
 
     Attributes
     ----------
     source : str
-        Where the data are.
+        URL of the data.
     url, test_url : str
-        Training set, elsewhere than the data if a test set is split off; test set, empty if there is none.
-    backend : str
-        Format.
+        Training set, and test set (empty if there is none); copies are elsewhere than the data.
     shape : tuple of int
-        Of one record, as ``store_conf.shape`` has it: images are (channels, height, width).
+        Shape of a record for ``store_conf``; images are (channels, height, width).
     outputs : tuple of OutputSurvey
-        The labels, or what is to be predicted.
+        Labels or targets.
     n_records, n_test : int
-        About, of a table that was not looked at as a whole.
+        Estimated for a table that was not read as a whole.
     n_seen : int
-        Number of records that were looked at, of a table.
-    seed : int
-        Of the split, and of the job.
+        Number of records of a table that were read.
     values : {"bytes", "small", "columns", "any"}
-        Numbers from 0 to 255; from -1 to 1; columns of their own ranges each; anything else.
-    is_image : bool
+        Numbers from 0 to 255; from -1 to 1; columns with ranges of their own; anything else.
     mean, std : float
-        Of all values that were looked at.
+        Of all values that were read.
     reading : dict
-        Other keys of ``store_conf`` that it takes to read the records.
+        Other keys of ``store_conf`` to read the records.
     trouble : sequence of str
-        What is likely wrong with labels, and features with another whole number in each record.
-    features : tuple of str
-        Columns of a table that are features.
+        Likely problems.
     measure : TextMeasure, optional
-        Of the texts, if these are what a table has.
+        Of the texts of a table, if these are its features.
     left_out : str
-        Columns of a table that are not read, and why.
+        Columns of a table that are not used, and why.
     notes : sequence of Note
         How values of a table are read, and which ones are filled or left out.
-    baseline : Baseline, optional
-        Of a table.
     key : str
-        A column that tells records apart, such as an id or the time of a record.
+        Column that identifies records, such as an id or a time.
     split : str
-        How the records of the test set were chosen, if it is split off.
+        How the records of a split test set were chosen.
     rule : mapping
-        Rule of `SplitConf` by which training and test set are parts of one store; empty if they are files.
+        Rule of `SplitConf` if training and test set are parts of one store.
     form : str
-        Format of the data, which that of the split need not be.
+        Format of the data; ``backend`` is the format of the training set.
     group_bytes : int
-        Of the largest row group; 0 of a format without row groups.
+        Size of the largest row group; 0 without row groups.
     write : callable, optional
         Writes the files of the split into a folder.
     is_counted : bool
         Whether Dask workers have counted all records of a large table.
     unlabelled_url : str
-        Records beside the training set that are called like a test set, and have no labels.
+        Records that are named like a test set, but have no labels.
     """
 
     source: str
@@ -233,26 +220,26 @@ class RecordSurvey:
 
     @property
     def has_classes(self) -> bool:
-        """Whether there is a label; if not, numbers are to be predicted."""
+        """Whether classes are predicted, not numbers."""
         return self.outputs[0].is_label
 
     @property
     def outputs_named(self) -> str:
-        """Names of the labels, or of what is to be predicted."""
+        """Names of the labels or targets."""
         return " and ".join(each.name for each in self.outputs)
 
     @property
     def n(self) -> int:
-        """Number of all records."""
+        """Number of all records, including a split test set."""
         return self.n_records + (self.n_test if self.split else 0)
 
     @property
     def is_about(self) -> bool:
-        """Whether some of them only were looked at, and nobody has counted the others."""
+        """Whether numbers of records are estimates."""
         return 0 < self.n_seen < self.n and not self.is_counted
 
     def describe(self) -> str:
-        """Return the shape of a record, and what a net learns of it."""
+        """Describe the shape of a record, and its labels or targets."""
         shape, counts = by_shape(self.shape), [str(len(each.counts)) for each in self.outputs]
         if not self.has_classes:
             return f"of {shape} values and {self.outputs_named} to predict"
@@ -261,24 +248,24 @@ class RecordSurvey:
         return f"of {shape} values with {len(counts)} labels of {' and '.join(counts)} classes"
 
 
-# fewer records are not split, and arrays with more bytes not copied
+# fewer records are not split, and larger arrays not copied
 MIN_SPLIT = 10
 MAX_COPIED = 1 << 28
 NOT_COPIED = f"--copy: more than {MAX_COPIED >> 20} MiB are not copied. Leave it out."
-# draws of a test set that are tried, and records in all of them
+# test sets to try, and records in all of them
 MAX_DRAWS, MAX_DRAWN = 1000, 1_000_000
 Split = tuple[Rows, Rows, str]
 """Rows to train and to test on, and how they were chosen."""
 
 
 def _tested(counts: Rows, share: float) -> Rows:
-    """Return how many records of each class are to test on: of a class with one record, it is learned."""
+    """Return the number of records of each class to test on; at least one of each class is for training."""
     wanted: Rows = np.minimum(np.rint(share * counts), counts - 1).astype(np.int64)
     return wanted
 
 
 def stratify(labels: npt.NDArray[Any], options: InitOptions) -> Split:
-    """Choose as many records of each class."""
+    """Split records at random, stratified by class."""
     random, codes = np.random.default_rng(options.seed), np.unique(labels, return_inverse=True)[1]
     n = np.bincount(codes)
     chosen = [random.permutation(rows) for rows in np.split(np.argsort(codes, kind="stable"), np.cumsum(n)[:-1])]
@@ -289,7 +276,7 @@ def stratify(labels: npt.NDArray[Any], options: InitOptions) -> Split:
 
 
 def copies_folder(url: str, folder: str) -> str:
-    """Return the folder of copies: beside the job file, or for data elsewhere beside these."""
+    """Return the folder for copies: beside the job file, or beside remote data."""
     if fs.local_path(url) is not None:
         return folder
     return fs.join(posixpath.dirname(re.split(r"[*?[]", url.rstrip("/"))[0]), posixpath.basename(folder))
@@ -298,7 +285,7 @@ def copies_folder(url: str, folder: str) -> str:
 def with_split(
     records: RecordSurvey, folder: str, suffix: str, split: Split, write: Callable[[str, Rows], None]
 ) -> RecordSurvey:
-    """Return what was found with a test set; ``write`` writes some records to a URL."""
+    """Return the survey with a split into files; ``write`` writes some records to a URL."""
     (train, test, how), names = split, (f"train{suffix}", f"test{suffix}")
 
     def write_both(place: str) -> None:
@@ -319,18 +306,18 @@ def split_by_rule(
     test_from: int = 0,
     order: str = "",
 ) -> RecordSurvey:
-    """Return what was found with a test set that is a part of the store: about a share of it, or the last records.
+    """Return the survey with a test set that is part of the store: a random share, or the last records.
 
     Parameters
     ----------
     kept : ndarray, optional
-        Numbers of the records in the store that are not left out, if all were looked at.
+        Numbers of the records in the store that are used, if all were read.
     labels : array, optional
-        Class of each of these: of each class about the same share is to test on.
+        Class of each of these, to stratify the split.
     test_from : int
         Number of the first record to test on, if these are the last ones.
     order : str
-        That of the records in words, if so.
+        Order of the records in words, for ``test_from``.
     """
     n = survey.n_records if kept is None else len(kept)
     rule = {"test_from": test_from} if test_from else {"test_share": options.test_split, "seed": abs(options.seed)}
@@ -355,9 +342,9 @@ def split_by_rule(
 
 
 def _even_seed(codes: Rows, kept: Rows, wanted: Rows, options: InitOptions) -> int:
-    """Return that of some seeds that leaves most classes to be learned, and draws most nearly so many records of each.
+    """Return the seed, of several, whose split is closest to the wanted number of records of each class.
 
-    A rule does not look at classes, so small tables would have uneven parts.
+    The rule itself ignores classes, which would make uneven parts of small tables.
     """
     n, seed = np.bincount(codes), abs(options.seed)
     classes = np.full(kept[-1] + 1, len(n))
@@ -374,12 +361,12 @@ def _even_seed(codes: Rows, kept: Rows, wanted: Rows, options: InitOptions) -> i
 
 
 def split_store(survey: RecordSurvey, closed: Store, options: InitOptions, folder: str) -> RecordSurvey:
-    """Return what was found with a test set, but if records are too few."""
+    """Return the survey with a test set, unless there are too few records."""
     with copy.copy(closed) as store:
         if survey.values == "columns" and len(survey.shape) == 1:
             # as `standardise` reads them
             store.widen()
-        # pictures, which stay where they are
+        # pictures are not copied
         files, n_bytes = store.record_files(0, store.count), store.count * store.record_bytes
         is_small = bool(files) or n_bytes <= MAX_COPIED
         if not options.copy:
@@ -411,7 +398,7 @@ def split_store(survey: RecordSurvey, closed: Store, options: InitOptions, folde
         reading |= {"user_conf": {"classes": list(classes)}} if classes else {}
     else:
         backend, suffix, how = "arrow", ".arrow", f"{how}, a copy, {n_bytes / 1e6:.1f} MB in all"
-        # what new records take: a copy has the size that pictures were scaled to, and no other name of the label
+        # a copy has scaled pictures, and only the label by name
         label = reading.get("user_conf", {}).get("label")
         reading = {"layout": reading.get("layout"), "user_conf": label and {"label": label}}
 

@@ -1,4 +1,4 @@
-"""Where the data of ``init`` are, of which format, and what records of arrays and pictures show."""
+"""Find the data of ``init`` and their format, and inspect records of arrays and pictures."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ from singa_dask.fs.patterns import is_pattern
 # least height and width of an image for a convolutional net
 MIN_SIDE = 12
 MAX_CHANNELS = 4
-# image files are scaled to this unless all that are looked at have one size, of at most MAX_SIDE
+# image files are scaled to SIDE unless all in a sample have one size of at most MAX_SIDE
 SIDE, MAX_SIDE = 64, 96
 MAX_IMAGES = 64
-# blocks of a store that are looked at
+# blocks of a store that are read
 MAX_BLOCKS = 256
 
 
 def survey_arrays(url: str, test_url: str, backend: str, options: InitOptions, folder: str) -> RecordSurvey:
-    """Look at records of a store that has no named columns.
+    """Inspect records of a store without named columns.
 
     Raises
     ------
     UnsureError
-        One of several fields is the label.
+        Several fields may be the label.
     DataError
-        They cannot be read, or have no labels to learn.
+        The records cannot be read, or have no labels.
     """
     label = options.label[0] if options.label else ""
     if extra := options.of_tables():
@@ -88,7 +88,7 @@ def survey_arrays(url: str, test_url: str, backend: str, options: InitOptions, f
         raise DataError(f"{url}: all records are of one class, {names[0]!r}. Expected two classes at least.")
     trouble = label_findings(labels, names, n_records) if labels else []
     if like_ids := ids.names():
-        said = "another whole number in each record, like ids. Take them out of features if they are"
+        said = "a different whole number in each record, like ids. Remove them from features if they are"
         trouble.append(f"{like_ids}: {said}")
     n_classes = max(len(names), max(labels, default=0) + 1, 2)
     counts = tuple(labels[i] for i in range(n_classes))
@@ -116,9 +116,9 @@ def survey_arrays(url: str, test_url: str, backend: str, options: InitOptions, f
 
 
 def _check_labels(url: str, labels: Counter[int], names: Sequence[str]) -> None:
-    """Refuse labels that are no numbers of classes: negative ones, or few that are far apart, such as 1000 and 2000."""
+    """Raise a DataError for labels that are no class numbers: negative ones, or few and large, like 1000 and 2000."""
     low, high = min(labels, default=0), max(labels, default=0)
-    # nearly as many labels as records are like ids, which is a warning
+    # nearly as many labels as records look like ids, which is a warning
     is_sparse = not names and high >= max(MAX_SPARSE * len(labels), 100) and 2 * len(labels) <= labels.total()
     if low < 0 or is_sparse:
         raise DataError(
@@ -142,7 +142,7 @@ def _no_label(url: str, backend: str, store: Store) -> DataError:
 
 
 def _shape(stored: tuple[int, ...], reading: dict[str, Any]) -> tuple[tuple[int, ...], bool]:
-    """Return the shape of a record for a job, and whether it is an image; note in ``reading`` if axes move."""
+    """Return the shape of a record for a job, and whether it is an image; set the layout in ``reading`` if needed."""
     if len(stored) == 2 and min(stored) >= MIN_SIDE:
         return (1, *stored), True
     if len(stored) == 3 and stored[0] <= MAX_CHANNELS and min(stored[1:]) >= MIN_SIDE:
@@ -154,12 +154,12 @@ def _shape(stored: tuple[int, ...], reading: dict[str, Any]) -> tuple[tuple[int,
 
 
 def _scan(store: Store, url: str, is_image: bool, ids: Ids) -> tuple[Counter[int], str, float, float]:
-    """Look at blocks; return the number of each label, kind of values, their mean and deviation."""
+    """Read blocks; return the count of each label, the kind of values, their mean and deviation."""
     labels, n = Counter[int](), len(store.blocks)
     blocks: Sequence[int] = np.linspace(0, n - 1, min(n, MAX_BLOCKS)).astype(int).tolist()
     if "pixel" in store.schema:
         if store.class_names:
-            # to count classes that are known is not worth decoding pictures
+            # do not decode pictures to count known classes
             blocks = range(n) if store.reads_labels_alone else () if store.holds == "images" else blocks
         for block in blocks:
             labels.update(store.read_labels(block).tolist())
@@ -187,13 +187,13 @@ def _scan(store: Store, url: str, is_image: bool, ids: Ids) -> tuple[Counter[int
 
 
 def _unknown_label(place: str, names: Sequence[str]) -> UnsureError:
-    """Return the error of records of which each of some fields could be the label."""
-    advice = f"Give --label NAME, one of {listed(names)}."
+    """Return the error for records with several fields that may be the label."""
+    advice = f"Pass --label NAME, one of {listed(names)}."
     return UnsureError(place, "which field is the label?", [(name, {"label": (name,)}) for name in names], advice)
 
 
 def _choose_label(place: str, names: Sequence[str], label: str) -> str:
-    """Return the given label, or the only one of some names that says that it is a label.
+    """Return the given label, or the only one of the names that means a label.
 
     Raises
     ------
@@ -209,7 +209,7 @@ def _choose_label(place: str, names: Sequence[str], label: str) -> str:
 
 
 def is_table(place: str, label: str = "") -> bool:
-    """Return whether a Parquet file has a table, not pictures or arrays: vectors, or such that have labels of text."""
+    """Return whether a Parquet file is a table, not pictures or arrays."""
     fault = _fault(place, "parquet", label=label)
     if fault is None:
         return False
@@ -231,13 +231,7 @@ def _fault(place: str, backend: str, n_blocks: int = 0, **options: Any) -> DataE
 
 
 def _reading_of(place: str, backend: str, label: str) -> tuple[str, dict[str, Any]]:
-    """Return the format of records, and the keys of ``store_conf`` that it takes to read them.
-
-    Raises
-    ------
-    DataError
-        There is no such label, or it is not clear which field is the label.
-    """
+    """Return the format of records, and the keys of ``store_conf`` to read them."""
     has_images = backend == "parquet" and not _fault(place, "image-parquet")
     if has_images and "expected" in str(_fault(place, "image-parquet", MAX_BLOCKS)):
         return "image-parquet", {"resize": [SIDE, SIDE], "channels": 3, **_named(backend, label)}
@@ -257,14 +251,14 @@ def _reading_of(place: str, backend: str, label: str) -> tuple[str, dict[str, An
 
 
 def _named(backend: str, label: str) -> dict[str, Any]:
-    """Return the keys that name the label, if it has a name."""
+    """Return the keys for the name of the label, if it has one."""
     if label and "label" not in STORES.find(backend).option_names():
         raise DataError(f"--label {label}: records of {backend} have at most one label, which has no name.")
     return {"user_conf": {"label": label}} if label else {}
 
 
 def _pictures_of_tar(place: str, label: str) -> dict[str, Any]:
-    """Choose where a tar has its labels, in .cls or in .json files, and a size if its pictures have several."""
+    """Choose the labels of a tar, in .cls or .json files, and a size if its pictures have several."""
     keys, has_json = [], True
     with open_store(place, "webdataset") as store:
         has_label = "label" in store.schema and not label
@@ -294,7 +288,7 @@ def _pictures_of_tar(place: str, label: str) -> dict[str, Any]:
 
 
 def _keys_of_lines(place: str, file: str, named: str) -> dict[str, Any]:
-    """Choose the keys of JSON lines that do not have the usual names: numbers are features."""
+    """Choose the keys of JSON lines without the usual names: numbers are features."""
     with contextlib.suppress(DataError), open_store(place, "jsonl", label=named) as store:
         if "label" in store.schema:
             return {"user_conf": {"label": named}} if named else {}
@@ -310,7 +304,7 @@ def _keys_of_lines(place: str, file: str, named: str) -> dict[str, Any]:
 
 
 def _has_columns_of_texts(place: str, label: Sequence[str]) -> bool:
-    """Return whether the first of some JSON lines has more than numbers and lists of them, beside a label."""
+    """Return whether the first JSON line has values besides the label that are not numbers or lists."""
     with contextlib.suppress(IndexError, ValueError, DataError):
         first = json.loads(head_lines(shard_urls(place)[0] if is_pattern(place) else place)[0])
         others = [value for key, value in first.items() if key not in (*label, *labels_among(list(first)))]
@@ -336,23 +330,16 @@ TABLE_LINES = 20
 
 
 def survey(url: str, options: InitOptions, folder: str) -> TextSurvey | RecordSurvey:
-    """Look at data.
+    """Inspect data: a store, a directory with a training set, or a text, as which a net of characters reads any data.
 
-    Parameters
-    ----------
-    url : str
-        A store, a directory with a training set in it, or a text.
-    options : InitOptions
-        A net of characters takes any data as a text.
-    folder : str
-        Where to write a test set, and the rest to train on.
+    ``folder`` is where to write copies of training and test set.
 
     Raises
     ------
     UnsureError
-        Two readings are likely.
+        The data can be read in two ways.
     DataError
-        It cannot be read, or has no labels to learn.
+        The data cannot be read, or have no labels.
     """
     if options.net != "char-rnn":
         url, beside, kind = find_sets(url.rstrip("/") or "/")
@@ -370,7 +357,7 @@ def survey(url: str, options: InitOptions, folder: str) -> TextSurvey | RecordSu
     except DataError as error:
         if options.net == "char-rnn" or not isinstance(error.__cause__, UnicodeDecodeError):
             raise
-        raise DataError(f"{error} Nor is it of a format that is known.") from None
+        raise DataError(f"{error} Nor is it of a known format.") from None
     given = options.of_tables() or next((name for name in ("label", "separator", "test") if getattr(options, name)), "")
     if given:
         raise DataError(f"{url}: read as a text, for which --{given} is not. If it is a table, give --backend csv too.")
@@ -378,7 +365,7 @@ def survey(url: str, options: InitOptions, folder: str) -> TextSurvey | RecordSu
 
 
 def _several_texts(pattern: str) -> DataError:
-    """Return the error of several texts, with a command that makes one file of them: a table of texts in folders."""
+    """Return the error for several texts, with a command that joins them, or makes a table of texts in folders."""
     if not is_pattern(posixpath.dirname(pattern)):
         return DataError(
             f"{pattern}: several texts, of which one net of characters reads one. Join them: cat {pattern} > all.txt"
@@ -389,7 +376,7 @@ def _several_texts(pattern: str) -> DataError:
 
 
 def find_sets(url: str) -> tuple[str, str, str]:
-    """Return URL of the training set, URL of the test set (empty if there is none), and format (empty if not known)."""
+    """Return the URLs of training and test set, and the format; the latter two are empty if not found."""
     if is_pattern(url) or not fs.exists(url) or not fs.is_dir(url):
         return url, _beside(url), ""
     names = [name for name in fs.ls(url) if name[0] not in "._"]
@@ -420,7 +407,7 @@ def _beside(url: str) -> str:
         return ""
     for test in TEST_NAMES:
         other = fs.join(folder, name.replace("train", test))
-        # one of both may be unpacked
+        # one of the two may be gzipped
         for each in (other, other.removesuffix(".gz") if other.endswith(".gz") else f"{other}.gz"):
             if _is_there(each):
                 return each
@@ -434,7 +421,7 @@ def _is_there(url: str) -> bool:
 
 
 def _format_of(url: str) -> str:
-    """Return the format of a store, empty if it is a text."""
+    """Return the format of a store; empty for a text."""
     if is_pattern(url):
         return _format_of(shard_urls(url)[0])
     backend = detect(url) or ""
@@ -452,13 +439,13 @@ def _format_of(url: str) -> str:
 
 
 def _names_image(line: str) -> bool:
-    """Tell whether a line names a picture, and its label."""
+    """Return whether a line has the name of a picture, and its label."""
     name, _, label = line.strip().rpartition("\t" if "\t" in line else " ")
     return bool(label) and name.strip().lower().endswith(IMAGE_SUFFIXES)
 
 
 def _has_columns(lines: Sequence[str], url: str) -> bool:
-    """Tell whether lines have the same number of fields, and numbers below each other: only numbers between blanks."""
+    """Return whether lines have equally many fields and a column of numbers; only such columns between blanks."""
     separator = separator_of(lines)
     rows = list(csv.reader(lines, delimiter=separator))
     if len(rows) < 3 or len({len(row) for row in rows}) != 1 or len(rows[0]) == 1:

@@ -1,4 +1,4 @@
-"""What ``init`` makes of a table: label or targets, features, what is left out, and the test set."""
+"""Choose label or targets, features and test set of a table."""
 
 from __future__ import annotations
 
@@ -61,29 +61,29 @@ from singa_dask.shown import plural
 
 logger = logging.getLogger(__name__)
 
-# whole numbers with at most FEW different values are classes; with more than MANY, which seldom repeat, they are values
+# integers with at most FEW distinct values are classes; more than MANY that seldom repeat are numbers
 FEW, MANY = 10, 100
-# at least so many records make a numbering
+# least number of records for ids
 MIN_NUMBERED = 10
-# strings that are looked at for words
+# strings that are searched for words
 MAX_MEASURED = 1000
 ID = re.compile(r"(?i:id|index|uuid|guid|row|rowid|.*[ _.-]id|unnamed: \d+)|.*[a-z]I[dD]")
 MAX_NAMED = 20
-# columns that are left out for one reason and named
+# columns left out for one reason that are listed
 MAX_SHARED = 6
-# why a column is left out that tells records apart
+# reasons to leave out a column that identifies records
 KEYS = ("texts, another in each record", "an id by its name", "numbers the records")
-# more columns of numbers are not listed in a job file, if they are all that a table has
+# columns of numbers that a job file lists, if a table has no others
 MAX_LISTED = 64
 
 
 def survey_table(url: str, test_url: str, backend: str, options: InitOptions, folder: str) -> RecordSurvey:
-    """Look at a table with named columns, or lines of numbers.
+    """Inspect a table with named columns, or lines of numbers.
 
     Raises
     ------
     UnsureError
-        Two readings are likely.
+        The table can be read in two ways.
     DataError
         An option does not fit, or there is nothing to learn.
     """
@@ -95,7 +95,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         table = table.count(options, not_numbers, options.run)
     if options.split_by:
         if options.lags or options.test:
-            raise DataError(f"{url}: --split-by, and {'--lags' if options.lags else '--test'}. Expected one of both.")
+            raise DataError(f"{url}: --split-by, and {'--lags' if options.lags else '--test'}. Pass one of them.")
         options = replace(options, split_by=_resolved(table, (options.split_by,), "--split-by")[0])
         test_url = ""
     lags = None
@@ -107,12 +107,12 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         reading["lags"] = lags.model_dump()
     widths = {each.name: table.parts(0).width(each.name) for each in features if each.kind == "vector"}
     width = sum(widths.get(each.name, len(reading.get("categories", {}).get(each.name, "1"))) for each in features)
-    said = "another whole number in each record. Give --drop if it is an id"
+    said = "another whole number in each record. Pass --drop if it is an id"
     trouble = [f"{each.name}: {said}" for each in features if _is_like_id(each)]
     used = [*(table.named[each.name] for each in outputs), *features]
     trouble += _doubts(used, outputs)
     spelled, na_values = _spelled(table, used, outputs, reading), reading.get("na_values", ())
-    # other formats take only these words for missing values
+    # other formats only know these words for missing values
     if found := {word for words in spelled.words.values() for word in words}.difference(na_values):
         reading["na_values"] = [*na_values, *sorted(found)]
     trouble += _unmet(table, spelled, options.na_values)
@@ -139,7 +139,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     if test_url or not len(test):
         split = ""
     if options.lags and not _dates(table, options):
-        trouble.append("no column of dates: the records are taken as one series, the oldest first")
+        trouble.append("no column of dates: the records are read as one series, the oldest first")
     if options.lags and not split:
         raise DataError(f"{url}: --lags: expected more records, no --test, and a share for --test-split.")
     is_copied = bool(split) and options.copy
@@ -191,7 +191,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         if table.is_whole:
             kept, values = rows + options.lags, table.named[outputs[0].name].values.take(pa.array(rows))
             labels = _codes_of(values) if outputs[0].is_label else np.zeros(len(rows), np.int64)
-        # as far in the table as in what was looked at
+        # at the same share of the table as in the records that were read
         test_from = round(int(test.min()) * table.n / table.n_seen) + options.lags if is_last else 0
         order = split.removeprefix(f"the last {len(test)}")
         records = split_by_rule(records, options, kept, labels, test_from, order)
@@ -220,9 +220,9 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
 
 
 def _refuse_before_count(table: TableSurvey, options: InitOptions) -> None:
-    """Refuse columns that the table lacks, and ask what is not clear, as counting a large table takes minutes.
+    """Check column names and ask open questions before counting a large table, which takes minutes.
 
-    Any other fault is found again, if it is still one, in what was counted.
+    Other errors are raised after counting, if they remain.
     """
     for option in ("label", "target", "drop", "features"):
         _resolved(table, getattr(options, option), f"--{option}")
@@ -237,7 +237,7 @@ def _refuse_before_count(table: TableSurvey, options: InitOptions) -> None:
 
 
 def _names_in(table: TableSurvey, options: InitOptions) -> list[str]:
-    """Return columns whose texts are names or words, even if they are numbers: the label, and texts."""
+    """Return columns whose values are names or words even if they look like numbers: label and texts."""
     labels = _resolved(table, options.label, "--label")
     if not (labels or options.target):
         labels = [name for name in labels_among([*table.named]) if len(table.named[name].distinct) <= MANY]
@@ -245,10 +245,10 @@ def _names_in(table: TableSurvey, options: InitOptions) -> list[str]:
 
 
 def _doubts(used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]) -> Iterator[str]:
-    """Yield which numbers may be meant otherwise, and which classes differ by a full stop, or by capital letters."""
+    """Yield warnings about ambiguous numbers, and about classes that differ only in case or a final full stop."""
     for each in used:
         if each.example and not each.forms:
-            yield f"{each.name}: its points are decimal ones, as in {each.example}. Give --thousands . if they are not"
+            yield f"{each.name}: its points are decimal ones, as in {each.example}. Pass --thousands . if they are not"
     for output in outputs:
         alike = defaultdict[str, list[str]](list)
         for name in output.names:
@@ -257,7 +257,7 @@ def _doubts(used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]) -> It
 
 
 def _forms(used: Sequence[ColumnSurvey]) -> Iterator[Note]:
-    """Yield how numbers that are written as text are read."""
+    """Yield how numbers written as text are read."""
     for each in (each for each in used if each.forms):
         keys = [f"{key} {value!r}" for key, value in asdict(each.forms[0]).items() if value and value != "."]
         number = each.forms[0].parse(pa.array([each.example]))[0].as_py()
@@ -275,7 +275,7 @@ def _left_out(table: TableSurvey, left_out: Mapping[str, str]) -> Iterator[Note]
 
 
 def _gaps(dates: ColumnSurvey) -> Iterator[Note]:
-    """Yield how many steps of a time series are longer than most."""
+    """Yield a note on the gaps of a time series, if it has some."""
     times = next(filter(is_sorted, dates.times))
     steps = [after - before for before, after in itertools.pairwise(times)]
     usual = sorted(steps)[len(steps) // 2]
@@ -285,7 +285,7 @@ def _gaps(dates: ColumnSurvey) -> Iterator[Note]:
 
 
 class _Spelled(NamedTuple):
-    """Counts by column of CSV: words for missing values, values with blanks around them, numbers that begin with 0."""
+    """Counts by CSV column: words for missing values, values with blanks around them, numbers with leading zeros."""
 
     words: Mapping[str, Counter[str]]
     blanks: Counter[str]
@@ -295,7 +295,7 @@ class _Spelled(NamedTuple):
 def _spelled(
     table: TableSurvey, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], reading: Mapping[str, Any]
 ) -> _Spelled:
-    """Return how values of CSV are written."""
+    """Count how the values of CSV columns are written."""
     may_be_codes, na_values = len(used) <= MAX_LISTED, reading.get("na_values", ())
     named = {each.name: each.names for each in outputs}
     wanted = [each for each in used if each.kind == "string" or each.n_missing
@@ -316,17 +316,17 @@ def _spelled(
 
 
 def _unmet(table: TableSurvey, spelled: _Spelled, na_values: Sequence[str]) -> Iterator[str]:
-    """Yield which words for missing values no column of CSV has, among the records that were looked at."""
+    """Yield words of ``--na-values`` that no CSV column has, among the records that were read."""
     met = {word for words in spelled.words.values() for word in words}
     for word in na_values if table.format == "csv" else ():
         if word not in met:
-            yield f"--na-values: no value is written {word!r} in the columns that are read"
+            yield f"--na-values: no column has the value {word!r}"
 
 
 def _notes_of(
     spelled: _Spelled, used: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey], reading: Mapping[str, Any]
 ) -> Iterator[Note]:
-    """Yield what is done with missing values, and what is lost of values of CSV."""
+    """Yield how missing values are handled, and what is lost of CSV values."""
     named = {each.name: each for each in outputs}
     for each in used:
         if missing := each.n_missing:
@@ -342,7 +342,7 @@ def _notes_of(
 
 
 def _filled(column: ColumnSurvey, reading: Mapping[str, Any]) -> str:
-    """Return what is done with missing values of a feature."""
+    """Return how missing values of a feature are handled."""
     missing = reading.get("missing", "error")
     if "" in reading.get("categories", {}).get(column.name, ()):
         return "category ''"
@@ -351,15 +351,13 @@ def _filled(column: ColumnSurvey, reading: Mapping[str, Any]) -> str:
 
 
 def _with_lags(table: TableSurvey, options: InitOptions) -> tuple[TableSurvey, LagsConf]:
-    """Return a time series whose records also have the last values of what is predicted, and how they are made.
-
-    It begins with the first record that has N records before it.
+    """Add the lags of the predicted columns to a time series; return it, from its N-th record on, and their block.
 
     Raises
     ------
     DataError
-        Nothing says what is predicted, or the table is not in the order of time, too short, or too large to be
-        looked at as a whole, or has columns of these names.
+        No column is predicted, or the table is not sorted by time, too short, or too large to be read as a whole, or
+        has columns of these names.
     """
     names = [*_resolved(table, options.label, "--label"), *_resolved(table, options.target, "--target")]
     dates, sorted_by = _dates(table, options), _sorted_by(table, options)
@@ -391,12 +389,12 @@ def _with_lags(table: TableSurvey, options: InitOptions) -> tuple[TableSurvey, L
 def count_test(
     test_url: str, backend: str, reading: Mapping[str, Any], facts: TableFacts | None, url: str, output: OutputSurvey
 ) -> tuple[int, int]:
-    """Return the numbers of records of a test set that are read, and that are left out.
+    """Return the numbers of records of a test set that are used, and that are left out.
 
     Raises
     ------
     DataError
-        It has other columns than the training set, categories or classes that this lacks, or a wrong value.
+        It has other columns, categories or classes than the training set, or a wrong value.
     """
     with open_store(test_url, backend, **reading) as store:
         label_table(test_url, store.class_names, output.names, "training")
@@ -415,7 +413,7 @@ def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey
     """Return labels or targets, features, and why each other column is left out."""
     labels, targets = _resolved(table, options.label, "--label"), _resolved(table, options.target, "--target")
     if labels and targets:
-        raise DataError(f"{table.url}: --label and --target. Expected one of both: classes, or numbers to predict.")
+        raise DataError(f"{table.url}: --label and --target. Pass one of them: for classes, or numbers to predict.")
     named = [*labels, *targets]
     dropped = {name for name in _resolved(table, options.drop, "--drop") if name not in named}
     chosen = _resolved(table, options.features, "--features")
@@ -424,7 +422,7 @@ def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey
     left_out = {each.name: _unfit(each, is_wide) for each in table.columns if each.name not in named}
     left_out |= dict.fromkeys(dropped, "dropped")
     if options.split_by in named:
-        raise DataError(f"{table.url}: --split-by {options.split_by}: it is what is to be learned.")
+        raise DataError(f"{table.url}: --split-by {options.split_by}: this column is predicted.")
     left_out |= dict.fromkeys(filter(None, [options.split_by]), "the records are split by it")
     outputs = [_output(table, table.named[name], "given", "label" if labels else "target", options) for name in named]
     if not named:
@@ -462,7 +460,7 @@ def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey
 
 
 def _hint(texts: Sequence[ColumnSurvey]) -> str:
-    """Return what else to do with a table of which no column is a feature; ``texts`` are columns that may be read."""
+    """Return a hint for a table without features; ``texts`` are columns that may be used."""
     if not texts:
         return ""
     names = texts[0].present[:MAX_NAMED].to_pylist()
@@ -474,7 +472,7 @@ def _hint(texts: Sequence[ColumnSurvey]) -> str:
 
 
 def _has_words(column: ColumnSurvey) -> bool:
-    """Return whether values are texts of several words."""
+    """Return whether the values are texts of several words."""
     if column.kind != "string" or column.fault:
         return False
     return TextMeasure.of_columns([{"": column.present[:MAX_MEASURED]}])[""].median >= MIN_WORDS
@@ -492,14 +490,14 @@ def _unsure_of_text(table: TableSurvey, column: ColumnSurvey) -> UnsureError:
 
 
 def _show_reasons(left_out: dict[str, str]) -> str:
-    """Return names of columns with why each is left out."""
+    """List columns with the reason why each is left out."""
     nameless = "a column without a name"
     shown = [f"{' '.join(name.split()) or nameless} ({reason})" for name, reason in left_out.items() if reason]
     return listed(shown, MAX_NAMED)
 
 
 def _resolved(table: TableSurvey, wanted: Sequence[str], option: str) -> list[str]:
-    """Return the columns that an option gives by names, patterns, positions from 1 on, or as first and last."""
+    """Return the columns that an option names: by name, pattern, position from 1 on, first or last."""
     names, columns = list(table.named), list[str]()
     for each in wanted:
         at = {"first": 0, "last": len(names) - 1}.get(each, int(each) - 1 if each.isdecimal() else -1)
@@ -521,7 +519,7 @@ def _are_pixels(features: Sequence[ColumnSurvey]) -> bool:
 
 
 def _unfit(column: ColumnSurvey, is_wide: bool) -> str:
-    """Return why a column is no feature; empty if it is, as a constant is among many, such as pixels."""
+    """Return why a column is no feature; empty if it is. Among many columns, such as pixels, constants are features."""
     if column.is_index or not column.name:
         return "index"
     if column.is_date and len(column.present):
@@ -551,7 +549,7 @@ def _is_like_id(column: ColumnSurvey) -> bool:
 
 
 def _tells(column: ColumnSurvey, label: ColumnSurvey) -> str:
-    """Return that a column has one value for each class, if it has."""
+    """Return the reason to leave out a column that has one value for each class; empty if it has not."""
     is_code = column.kind != "number" or column.is_whole
     if (
         not is_code
@@ -582,13 +580,13 @@ def _reading(
     missing = options.missing or (usual if any(each not in texts for each in gaps) else "")
     filled = gaps if missing != "skip" else []
     categories = {each.name: [*[""] * (each in filled), *in_order(each.distinct.to_pylist())] for each in texts}
-    # of several labels one may lack a class in the training set, and of a large table they are not looked for again
+    # the training set may lack a class of several labels, or of a large table
     kinds = ("number", "string") if len(outputs) > 1 or not table.is_whole else ("number",)
     by_value = [each for each in outputs if each.names and table.named[each.name].kind in kinds]
     categories |= {each.name: list(each.names) for each in by_value}
     forms = {each.name: form for each in (*columns, *features) for form in each.forms}
     if options.na_values:
-        # frames and JSON have texts where CSV has numbers and such words
+        # frames and JSON have texts where CSV has numbers
         forms = {each.name: PLAIN for each in gaps if each.kind == "number" and table.format == "csv"} | forms
     spelling = Spelling(forms, options.na_values)
     reading |= spelling.to_dict()
@@ -609,11 +607,11 @@ def _reading(
 
 
 def _telling(table: TableSurvey, usable: Sequence[str]) -> tuple[ColumnSurvey, str]:
-    """Return the column whose name says that it is the label, and why it is that one."""
+    """Return the column that its name makes the label, and the reason."""
     names = [name for name in table.named if name]
     labels = labels_among(names) if table.text.get("header", True) else []
     ends = [usable[0], usable[-1]] if usable else []
-    # "class" may be a feature, such as that of a passenger
+    # "class" may be a feature, such as the class of a passenger
     sure = len(labels) == 1 and (labels[0].lower() not in ("y", "class") or labels[0] in ends)
     if sure and not is_point(names):
         return table.named[labels[0]], "by its name"
@@ -625,10 +623,10 @@ def _unknown(table: TableSurvey, candidates: Sequence[ColumnSurvey]) -> UnsureEr
     shown = candidates if len(candidates) <= MAX_NAMED else [*candidates[:3], *candidates[-3:]]
     described = [f"{each.name} ({each.show()})" for each in shown]
     choices = [(text, {"label": (each.name,)}) for text, each in zip(described, shown, strict=True)]
-    advice = "Give --label NAME for classes, or --target NAME for numbers to predict. It may be one of:"
+    advice = "Pass --label NAME for classes, or --target NAME for numbers to predict. It may be one of:"
     if not table.text.get("header", True):
         described = [each.show() for each in shown]
-        advice = "Its columns have no names. Give --label first, --label last or the position of another one:"
+        advice = "Its columns have no names. Pass --label first, --label last or the position of another one:"
     return UnsureError(table.url, "which column is the label?", choices, "\n  ".join([advice, *described]))
 
 
@@ -655,7 +653,7 @@ def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, optio
         return OutputSurvey(name, why, mean=mean, std=std or 1.0)
     if known > MANY and 2 * known > column.n_present:
         said = f"{known} different values in {column.n} records"
-        hint = f" Give --target {name} to predict them as numbers." if say_forms(name, column.values) else ""
+        hint = f" Pass --target {name} to predict them as numbers." if say_forms(name, column.values) else ""
         raise DataError(f"{place} has {said}. Expected classes, which repeat.{hint}")
     if not said and column.kind == "number" and known > 2:
         why = f"{why}; {known} different numbers are classes, --target predicts them as numbers"
@@ -679,13 +677,7 @@ def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, optio
 
 
 def _has_classes(table: TableSurvey, column: ColumnSurvey, said: str) -> bool:
-    """Return whether numbers are classes.
-
-    Raises
-    ------
-    UnsureError
-        They may be.
-    """
+    """Return whether numbers are classes; raises an UnsureError if that is not clear."""
     known, n = len(column.distinct), column.n_present
     repeat = known == 2 or 3 * known <= n
     named = column.name.lower() in ("label", "labels", "class") and known <= MANY
@@ -700,7 +692,7 @@ def _has_classes(table: TableSurvey, column: ColumnSurvey, said: str) -> bool:
         table.url,
         f"are the {known} different numbers of {column.name!r} classes, or numbers to predict?",
         [("classes", {"label": (column.name,)}), ("numbers to predict", {"target": (column.name,)})],
-        f"Give --label {column.name} for classes, or --target {column.name} for numbers.",
+        f"Pass --label {column.name} for classes, or --target {column.name} for numbers.",
     )
 
 
@@ -710,9 +702,9 @@ def _has_classes(table: TableSurvey, column: ColumnSurvey, said: str) -> bool:
 def _split_rows(
     table: TableSurvey, outputs: Sequence[OutputSurvey], rows: Rows, options: InitOptions
 ) -> tuple[Rows, Rows, str]:
-    """Return rows to train and to test on, and how they were chosen: by time if a column of dates orders them.
+    """Return rows to train and to test on, and how they were chosen: by time, if the rows are sorted by a date.
 
-    Of others a rule chooses later, if nothing is copied.
+    If nothing is copied, a rule chooses others later.
     """
     n_test = round(options.test_split * len(rows))
     if not 0 < n_test < len(rows) or len(rows) < MIN_SPLIT:
@@ -723,7 +715,7 @@ def _split_rows(
     if dates and 2 * len(dates.distinct) < table.n_seen:
         dates = None
     labels = [table.named[each.name] for each in outputs if each.is_label]
-    # what is learned has to have all classes
+    # the training set needs all classes
     if options.lags:
         return rows[:-n_test], rows[-n_test:], f"the last {n_test}{f' by {dates.name}' if dates else ''}"
     if dates and all(len(pc.unique(each.values.take(rows[:-n_test]))) == len(each.distinct) for each in labels):
@@ -736,14 +728,14 @@ def _split_rows(
 
 
 def _codes_of(values: pa.Array) -> Rows:
-    """Return the rank of each value among the different ones, as texts; missing ones are empty texts."""
+    """Return the rank of each value among the distinct ones, as texts; missing values are empty texts."""
     encoded = as_texts(values).fill_null("").dictionary_encode()
     ranks = np.argsort(np.argsort(np.array(encoded.dictionary.to_pylist(), object)))
     return np.asarray(ranks[encoded.indices.to_numpy()], np.int64)
 
 
 def _split_by_key(table: TableSurvey, rows: Rows, options: InitOptions) -> tuple[Rows, Rows, str]:
-    """Return rows to train and to test on such that all of one value of a column are in one part, and in words how."""
+    """Split rows so that no value of a column is in both parts; return rows to train and to test on, and a text."""
     name, seed = options.split_by, abs(options.seed)
     keys = table.keys(name)
     is_test = np.isin(rows, SplitConf(part="test", test_share=options.test_split, seed=seed, key=name).of_keys(keys))
@@ -751,14 +743,14 @@ def _split_by_key(table: TableSurvey, rows: Rows, options: InitOptions) -> tuple
     n_train, n_test = (len(pc.unique(keys.take(pa.array(part)).drop_null())) for part in (train, test))
     if not (len(train) and len(test)):
         said = f"its {plural(n_train + n_test, 'different value')} would be in one part"
-        raise DataError(f"{table.url}: --split-by {name}: {said}. Give another column, --seed or --test-split.")
-    of_all = "" if table.is_whole else f"of the {len(keys)} records that were looked at "
+        raise DataError(f"{table.url}: --split-by {name}: {said}. Choose another column, --seed or --test-split.")
+    of_all = "" if table.is_whole else f"of the {len(keys)} records that were read "
     how = f"{of_all}{len(test)} with {n_test} values of {name}; {len(train)} with {n_train} to train on, seed {seed}"
     return train, test, how
 
 
 def _doubts_of_key(table: TableSurvey, name: str) -> Iterator[str]:
-    """Yield what is odd about a column that records are split by."""
+    """Yield warnings about the column of ``--split-by``."""
     keys = table.keys(name)
     if keys.null_count:
         yield f"{name}: {plural(keys.null_count, 'record')} without a value, to train on"
@@ -767,26 +759,26 @@ def _doubts_of_key(table: TableSurvey, name: str) -> Iterator[str]:
 
 
 def _never_learned(table: TableSurvey, outputs: Sequence[OutputSurvey], rows: Rows) -> Iterator[str]:
-    """Yield which classes only records to test on have, if all records were looked at."""
+    """Yield warnings about classes that only the test set has, if all records were read."""
     for column in (table.named[each.name] for each in outputs if each.is_label and table.is_whole):
         learned = set(pc.unique(column.values.take(pa.array(rows))).to_pylist())
         if absent := [show_value(each) for each in column.distinct.to_pylist() if each not in learned]:
-            yield f"{column.name}: all records of {listed(absent)} are to test on. Give another --seed or --test-split"
+            yield f"{column.name}: only the test set has {listed(absent)}. Choose another --seed or --test-split"
 
 
 def _learned_rows(table: TableSurvey, rule: Mapping[str, Any], options: InitOptions) -> Rows:
-    """Return the rows to train on by a rule, all without one, among those that were looked at."""
+    """Return the rows to train on by a rule, or all, among those that were read."""
     n = table.n_seen
     return SplitConf.model_validate({"part": "train", **rule}).rows(options.lags, n) if rule else np.arange(n)
 
 
 def _dates(table: TableSurvey, options: InitOptions) -> list[ColumnSurvey]:
-    """Return the columns of dates that are not dropped: times of day and durations do not order records."""
+    """Return the columns of dates, except dropped ones; times of day and durations are none."""
     dropped = _resolved(table, options.drop, "--drop")
     return [each for each in table.columns if each.name not in dropped and each.times]
 
 
 def _sorted_by(table: TableSurvey, options: InitOptions) -> ColumnSurvey | None:
-    """Return a column of dates in the order of which the records are."""
+    """Return a column of dates that the records are sorted by."""
     found = [each for each in _dates(table, options) if any(map(is_sorted, each.times))]
     return max(found, key=lambda each: len(each.distinct), default=None)

@@ -35,6 +35,11 @@ ZEROS = Remedy(
     "Set missing: skip, unknown: ignore, or name the empty value among its categories: ''.",
     ("ignore",),
 )
+BOTH = Remedy(
+    "missing",
+    "Set missing: to mean, to skip, or to a number for features without a value, and unknown: ignore for categories.",
+    ("mean", "skip", "ignore"),
+)
 UNKNOWN = Remedy("unknown", "Or set unknown: ignore.", ("ignore",))
 UNLABELLED = Remedy("unlabelled", "Set unlabelled: skip to leave such records out.", ("skip",))
 
@@ -88,7 +93,12 @@ class TableEncoder:
             if len(kept) < len(table):
                 table, everywhere = table.take(pa.array(kept)), where
                 where = lambda row: everywhere(int(kept[row]))  # noqa: E731
-        arrays: Arrays = {"data": self._features(table, where)}
+        try:
+            arrays: Arrays = {"data": self._features(table, where)}
+        except DataError as error:
+            if error.remedy in (FILLED, ZEROS):
+                self._refuse_gaps(table, where)
+            raise
         if spec.target:
             targets = [_numbers(whole(table.column(name)), where, name, None, UNLABELLED) for name in spec.target]
             arrays["target"] = np.stack(targets, axis=1).astype(np.float32)
@@ -122,6 +132,37 @@ class TableEncoder:
             for name, values, column in plain:
                 data[:, values] = self._feature(column, where, name)
         return data.reshape(len(table), *self.schema["data"].shape)
+
+    def _refuse_gaps(self, table: pa.Table, where: Where) -> None:
+        """Raise a DataError that names all columns of the first record that lacks values, if it lacks several."""
+        facts, fills = self._facts, self._spec.unknown == "ignore"
+        empty = {name for name, known in facts.categories.items() if fills or "" in known}
+        filled = set() if self._spec.missing == "error" else {*facts.features}.difference(facts.categories)
+        names = [name for name in facts.features if name not in {*facts.texts, *facts.widths, *empty, *filled}]
+        if len(names) < 2:
+            return
+        gaps = np.stack([missing_of(whole(table.column(name))) for name in names])
+        row = int(gaps.any(axis=0).argmax())
+        wrong = [name for name, is_missing in zip(names, gaps[:, row], strict=True) if is_missing]
+        if len(wrong) > 1:
+            n = int(gaps.any(axis=0).sum())
+            more = f", the first of {n} such records in {gaps.shape[1]}" if n > 1 else ""
+            n_categories = len(facts.categories.keys() & {*wrong})
+            remedy = BOTH if 0 < n_categories < len(wrong) else ZEROS if n_categories else FILLED
+            said = f"columns {listed(list(map(repr, wrong)))}: no value{more}. {remedy.text}"
+            raise DataError(f"{where(row)}, {said}", remedy=remedy) from None
+
+    def count_filled(self, table: pa.Table, data: Values) -> dict[str, int]:
+        """Return how many values of each feature were filled in ``data``, which `encode` made of the table."""
+        rows, counts = data.reshape(len(data), -1), dict[str, int]()
+        for name, values in self._places:
+            if name in self._facts.texts:
+                continue
+            if name not in self._facts.categories:
+                counts[name] = int(missing_of(whole(table.column(name))).sum())
+            elif self._facts.encoding == "one_hot":
+                counts[name] = int((~rows[:, values].any(axis=1)).sum())
+        return {name: n for name, n in counts.items() if n}
 
     def _feature(self, column: pa.Array, where: Where, name: str) -> Values:
         """Return the values of a feature: (n,), or (n, values) for one-hot categories, vectors and tokens."""

@@ -99,6 +99,8 @@ class Store(ABC):
         Whether ``data`` is rounded from values of more than 32 bits; see `widen`.
     left_out : int
         Number of records that are not read because they have missing values.
+    filled : dict of int to dict of str to int
+        Number of values that were filled in, by block that was read, and column; where no labels or targets are read.
     n_history : int
         Number of records at the beginning that are only earlier values of later records.
     runs : (n_blocks,) int64, optional
@@ -152,6 +154,7 @@ class Store(ABC):
 
     def __init__(self, url: str, storage_options: fs.Options = None, **options: Any) -> None:
         self.url = url
+        self.filled: dict[int, dict[str, int]] = {}
         self.storage_options = dict(storage_options or {})
         self.options = self.checked_options(url, options)
         self._verified: set[int] = set()

@@ -84,7 +84,7 @@ def test_jobs_start_in_order_and_priority_goes_first(client: Client, tmp_path: P
             assert ("queued, place 1, priority 1" in shown.stdout) == (verb == ["list"])
         stop = program("stop", ids["lost"], "--scheduler", client.scheduler.address)
         done = subprocess.run(stop, cwd=ROOT, capture_output=True, text=True, check=True)
-        assert done.stderr == f"{ids['lost']} leaves the line.\n"
+        assert done.stderr == f"{ids['lost']} leaves the queue.\n"
         in_line(client, "first", "second", "third")
         # nothing of them is anywhere but on the scheduler
         assert [ask(client, driver_pid, ids[name]) for name in ("first", "second", "third")] == ["", "", ""]
