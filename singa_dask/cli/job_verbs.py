@@ -30,8 +30,8 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask before ending 
 def attach(ctx: click.Context, job: str, scheduler: str | None, scheduler_file: str | None) -> None:
     """Follow a job on a cluster, as run shows it.
 
-    JOB is its id, at least 4 characters of the beginning or end of it, or its name. Ctrl-C ends this command, not the
-    job. The exit code is the job's when it has ended, see run; 0 after Ctrl-C.
+    JOB is its id, at least 4 characters of the id's beginning or end, its name, or its run directory. Ctrl-C ends
+    this command, not the job. The exit code is the job's when it has ended, see run; 0 after Ctrl-C.
     """
     with jobs_of(scheduler, scheduler_file) as jobs:
         row = find_running(jobs, job) or jobs.find(job)
@@ -46,8 +46,8 @@ def attach(ctx: click.Context, job: str, scheduler: str | None, scheduler_file: 
 def checkpoint(job: str, scheduler: str | None, scheduler_file: str | None) -> None:
     """Write a checkpoint of a job on a cluster now.
 
-    JOB is its id, at least 4 characters of the beginning or end of it, or its name. Prints the URL of the checkpoint
-    when it is complete.
+    JOB is its id, at least 4 characters of the id's beginning or end, its name, or its run directory. Prints the URL
+    of the checkpoint when it is complete.
     """
     answer: dict[str, Any] = {}
     with jobs_of(scheduler, scheduler_file) as jobs:
@@ -76,8 +76,8 @@ def checkpoint(job: str, scheduler: str | None, scheduler_file: str | None) -> N
 def kill(job: str, scheduler: str | None, scheduler_file: str | None, yes: bool) -> None:
     """End a job on a cluster at once.
 
-    JOB is its id, at least 4 characters of the beginning or end of it, or its name. No last checkpoint is written;
-    existing ones stay.
+    JOB is its id, at least 4 characters of the id's beginning or end, its name, or its run directory. No last
+    checkpoint is written; existing ones stay.
     """
     end_job(job, scheduler, scheduler_file, yes, runtime.RemoteJobs.kill)
 
@@ -89,8 +89,8 @@ def kill(job: str, scheduler: str | None, scheduler_file: str | None, yes: bool)
 def logs(job: str, scheduler: str | None, scheduler_file: str | None, unit: str, follow: bool) -> None:
     """Print the log of a job on a cluster.
 
-    JOB is its id, at least 4 characters of the beginning or end of it, or its name. The scheduler keeps the newest
-    events of each job; log/ in the run directory has all of them.
+    JOB is its id, at least 4 characters of the id's beginning or end, its name, or its run directory. The scheduler
+    keeps the newest events of each job; log/ in the run directory has all of them.
     """
     with jobs_of(scheduler, scheduler_file) as jobs:
         row = jobs.find(job)
@@ -124,8 +124,8 @@ def logs(job: str, scheduler: str | None, scheduler_file: str | None, unit: str,
 def stack(ctx: click.Context, job: str, scheduler: str | None, scheduler_file: str | None, unit: str) -> None:
     """Print what the units of a job are doing: their Python stacks.
 
-    JOB is its id, at least 4 characters of the beginning or end of it, or its name. The job continues meanwhile, and
-    stuck units are shown, too.
+    JOB is its id, at least 4 characters of the id's beginning or end, its name, or its run directory. The job
+    continues meanwhile, and stuck units are shown, too.
     """
     with jobs_of(scheduler, scheduler_file) as jobs:
         row = find_running(jobs, job, with_units=True)
@@ -145,8 +145,8 @@ def stack(ctx: click.Context, job: str, scheduler: str | None, scheduler_file: s
 def stop(job: str, scheduler: str | None, scheduler_file: str | None, no_wait: bool, yes: bool) -> None:
     """Stop a job on a cluster with a checkpoint.
 
-    JOB is its id, at least 4 characters of the beginning or end of it, or its name. run --resume continues from the
-    checkpoint.
+    JOB is its id, at least 4 characters of the id's beginning or end, its name, or its run directory. run --resume
+    continues from the checkpoint.
     """
     end_job(job, scheduler, scheduler_file, yes, runtime.RemoteJobs.stop, "stops with a checkpoint.", waits=not no_wait)
 
@@ -157,7 +157,7 @@ def stop(job: str, scheduler: str | None, scheduler_file: str | None, no_wait: b
 def view(job: str, scheduler: str | None, scheduler_file: str | None, as_json: bool) -> None:
     """Describe a job on a cluster: units, hosts, steps, restarts.
 
-    JOB is its id, at least 4 characters of the beginning or end of it, or its name.
+    JOB is its id, at least 4 characters of the id's beginning or end, its name, or its run directory.
     """
     with jobs_of(scheduler, scheduler_file) as jobs:
         facts = jobs.view(jobs.find(job)["id"])
