@@ -215,7 +215,7 @@ class TorchModule:
         """
         stem = posixpath.basename(url).removesuffix(".py")
         if not stem.isidentifier() or keyword.iskeyword(stem):
-            raise ConfigError(f"{url}: {stem!r} is no name for a module. Use letters, digits and _.")
+            raise ConfigError(f"{url}: {stem!r} is not a valid name for a module. Use letters, digits and _ only.")
         weights = f"{stem}.weights.safetensors"
         several = len(self._outputs) > 1
         outputs = "{" + ", ".join(f'"{name}": {value}' for name, value in self._outputs.items()) + "}"

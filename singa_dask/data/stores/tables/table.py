@@ -659,7 +659,7 @@ class TableStore(RangeStore):
         arrays = self._encoder.encode(table, self._place(piece, self._columns, data))
         if _length(arrays) != piece.kept:
             raise DataError(f"{self.url}, block {block_id}: changed since it was opened.")
-        if not self._spec.outputs:
+        if "data" in arrays and not self._spec.outputs:
             self.filled[block_id] = self._encoder.count_filled(table, arrays["data"])
         return arrays
 
