@@ -1,4 +1,4 @@
-"""Messages between units, and their transport. Knows names and arrays, but no params or layers.
+"""Messages between units, and their transport. Knows params by name, shape and dtype, but no layers.
 
 Messages
     `message`: messages and addresses of units. `stub`: the state machine of a process. `slices`: params in pieces.

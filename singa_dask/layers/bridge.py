@@ -48,7 +48,7 @@ class Bridge(Forwarding):
         return f"{int(self.context.phase)} {what} {self.site.channel}"
 
     def arrived(self, phase: Phase) -> bool:
-        """Tell whether this layer can run without waiting for another worker."""
+        """Return whether this layer can run without waiting for another worker."""
         raise NotImplementedError
 
     def plain(self, values: Array) -> Array:

@@ -23,7 +23,7 @@ class Exchange(Protocol):
         """Wait for the oldest arrays with a key, and return them by name."""
 
     def has(self, key: str) -> bool:
-        """Tell whether `receive` would not wait."""
+        """Return whether `receive` would not wait."""
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until arrivals make a condition true; ``what`` describes the wait in messages."""

@@ -203,5 +203,5 @@ class Feature:
 
 
 def on_host(feature: Feature) -> bool:
-    """Tell whether the data of a feature is in host memory also on a GPU: integers, such as indices, are."""
+    """Return whether the data of a feature is in host memory also on a GPU: integers, such as indices, are."""
     return feature.dtype.kind in "iub"

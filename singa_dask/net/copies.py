@@ -35,11 +35,11 @@ class Copies:
         self._n_copies = Counter(layer.conf_name for layer in self.before)
 
     def is_last(self, layer: Layer) -> bool:
-        """Tell whether no other copy of a layer follows in the backward pass."""
+        """Return whether no other copy of a layer follows in the backward pass."""
         return self._last.get(layer.conf_name, layer) is layer
 
     def adds(self, layer: Layer) -> bool:
-        """Tell whether the gradients of a layer are added to the gradients of a previous copy."""
+        """Return whether the gradients of a layer are added to the gradients of a previous copy."""
         return layer in self._adding
 
     def memory(self, ops: Ops) -> Iterator[tuple[Layer, Allocation]]:

@@ -50,7 +50,7 @@ def bind_shared_gradients(layers: Sequence[Layer]) -> None:
 
 
 def is_relu(layer: Layer) -> bool:
-    """Tell whether a layer is a ReLU without a slope."""
+    """Return whether a layer is a ReLU without a slope."""
     return isinstance(layer, Activation) and type(layer) in (Activation, ReLU) and layer.kernels.is_relu
 
 

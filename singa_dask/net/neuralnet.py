@@ -220,7 +220,7 @@ class NeuralNet:
             self.on_layer(layer, "backward", start)
 
     def gradients_complete(self, layer: Layer) -> bool:
-        """Tell whether no other copy of a layer follows in the backward pass."""
+        """Return whether no other copy of a layer follows in the backward pass."""
         return self._copies.is_last(layer)
 
     def name2layer(self, name: str) -> Layer:

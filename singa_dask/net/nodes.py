@@ -104,7 +104,7 @@ class Node:
         return self.cls.speed.feature_parallel or Connection.ONE_TO_ONE
 
     def reads_all_steps(self, source: int) -> bool:
-        """Tell whether a time step reads all time steps of a source."""
+        """Return whether a time step reads all time steps of a source."""
         return self.traits.steps == "all" or (self.traits.steps == "memory" and source > 0)
 
     @property

@@ -59,7 +59,7 @@ class Replays:
 
 
 def is_replayable(layer: Layer) -> bool:
-    """Tell whether a layer is `capturable` and built-in, as these call kernels only by ``self.ops``.
+    """Return whether a layer is `capturable` and built-in, as these call kernels only by ``self.ops``.
 
     Copies of a recurrent layer, one for each time step, pass states to each other and are not replayed.
     """
@@ -177,7 +177,7 @@ class Capture:
         return call
 
     def repeats(self, before: Capture) -> bool:
-        """Tell whether another capture has the same calls with the same arguments."""
+        """Return whether another capture has the same calls with the same arguments."""
         if self._is_void or len(self._calls) != len(before._calls):
             return False
         return all(
@@ -191,7 +191,7 @@ class Capture:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Tell whether two arguments of a kernel are the same: arrays in the same memory, other values equal."""
+    """Return whether two arguments of a kernel are the same: arrays in the same memory, other values equal."""
     if isinstance(one, np.ndarray):
         return is_in_place(one, other)
     if isinstance(one, dict):
@@ -202,7 +202,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def is_in_place(one: Any, other: Any) -> bool:
-    """Tell whether two objects are one, or arrays in the same memory, or tuples of such."""
+    """Return whether two objects are one, or arrays in the same memory, or tuples of such."""
     if isinstance(one, np.ndarray):
         return isinstance(other, np.ndarray) and place_of(one) == place_of(other)
     if type(one) is tuple:

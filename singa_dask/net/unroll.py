@@ -168,7 +168,7 @@ class _Merger:
         )
 
     def _is_stepwise(self, name: str, k: int, edge: _Edge) -> bool:
-        """Tell whether all steps can read this source at once."""
+        """Return whether all steps can read this source at once."""
         node, n_steps = self.groups[name][0], self.lengths[edge.source]
         if edge.kind == "OneToOne":
             return not edge.shift and n_steps == self.lengths[name]
@@ -177,7 +177,7 @@ class _Merger:
         return edge.kind == "FirstToLast" and node.traits.steps == "recurrent" and k > 0
 
     def _waits_for_itself(self, name: str) -> bool:
-        """Tell whether a layer is in a cycle with other layers, at any step."""
+        """Return whether a layer is in a cycle with other layers, at any step."""
         seen: set[str] = set()
         waiting = [edge.source for edge in self.edges[name]]
         while waiting:

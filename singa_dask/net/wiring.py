@@ -48,7 +48,7 @@ class Wiring:
         self.problems = list(dict.fromkeys(problems))
 
     def is_here(self, node: Node) -> bool:
-        """Tell whether this worker computes a node."""
+        """Return whether this worker computes a node."""
         return node.worker is None or node.worker == self.context.worker
 
     def _add(self, node: Node) -> list[Problem]:

@@ -1,8 +1,21 @@
 """Progress of a run on the terminal, and the run directory.
 
-Both take events: plain dicts with a key ``event``.
+The run directory
+    `run_directory`: writes it. `journal`: its text files. `stored_run`, `run_list`: read it. `run_facts`: a
+    summary of a run. `job_values`: values of its job. `json_values`: JSON for any program. `trace_file`: the
+    trace of a profiled run.
+On the terminal
+    `progress`: lines. `bars`: bars. `event_texts`: events as text.
+Pictures and pages
+    `curves`: curves of runs. `figure`: drawn as pictures. `text_figure`: drawn as text. `timeline`: threads in a
+    step. `html`: pages. `comparison`, `comparison_page`: runs under several topologies.
+Other programs
+    `observers`: passes events on. `tensorboard_files`: to TensorBoard. `mlflow_run`: to MLflow.
+Advice
+    `learning`: judges whether a run has learnt.
 
-What most verbs call is imported on first use, so that importing this package loads neither files nor numpy.
+Events are plain dicts with a key ``event``. What most commands call is imported on first use, so that importing this
+package loads neither files nor numpy.
 """
 
 from typing import TYPE_CHECKING

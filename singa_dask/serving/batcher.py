@@ -17,6 +17,7 @@ import numpy as np
 from singa_dask.arrays import Array
 from singa_dask.data.types import Arrays
 from singa_dask.inference.model import Model
+from singa_dask.inference.net import MAX_SIZES
 
 # bodies of the largest size that fit in memory at a time
 MAX_BODIES = 8
@@ -58,13 +59,9 @@ class Limits:
         return MAX_BODIES * self.max_bytes
 
 
-# batch sizes for which a model keeps a net
-N_SIZES = 8
-
-
 def batch_sizes(most: int) -> tuple[int, ...]:
     """Return the batch sizes that batches are padded to: 1, and ``most`` halved repeatedly."""
-    return tuple(sorted({1, *(-(-most >> i) for i in range(N_SIZES - 1))}))
+    return tuple(sorted({1, *(-(-most >> i) for i in range(MAX_SIZES - 1))}))
 
 
 @dataclass(eq=False)

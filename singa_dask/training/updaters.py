@@ -124,7 +124,6 @@ class Updater:
         """
         # SINGA clips the sum over sharers, so the result depends on their number, and does not clip at all for
         # AdaDelta, Adam and AdamMax; here clip_low and clip_high always hold.
-        # AdaDelta, Adam and AdamMax; here clip_low and clip_high always hold.
         rate, share, t = self.schedule(step), scale / n_sharers, n_updates + 1
         if not isinstance(lr_scale, Sequence) or not isinstance(wd_scale, Sequence):
             lr_scale, wd_scale = [lr_scale], [wd_scale]  # type: ignore[list-item]

@@ -376,7 +376,7 @@ def log_once(level: int, message: str) -> None:
 
 
 def can_take(images: Array) -> bool:
-    """Tell whether images, weights or a bias lie as N, H, W, C without gaps, at an address that kernels can take."""
+    """Return whether images, weights or a bias lie as N, H, W, C without gaps, at an address that kernels can take."""
     return is_dense(images) and images.data.ptr % cudnn.ALIGNMENT == 0
 
 

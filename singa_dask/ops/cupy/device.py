@@ -344,7 +344,7 @@ def _in_memory(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, .
 
 
 def dense(x: Array) -> bool:
-    """Tell whether an array has no gaps in memory, whatever the order of its axes."""
+    """Return whether an array has no gaps in memory, whatever the order of its axes."""
     return bool(x.flags.c_contiguous or x.transpose(in_memory(x)).flags.c_contiguous)
 
 

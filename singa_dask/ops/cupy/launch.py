@@ -20,7 +20,7 @@ MAX_BLOCKS = 1 << 14
 
 
 def is_dense(x: Array) -> bool:
-    """Tell whether images lie in memory as N, H, W, C without gaps, and rows as N, C."""
+    """Return whether images lie in memory as N, H, W, C without gaps, and rows as N, C."""
     return bool((channels_last(x) if x.ndim == 4 else x).flags.c_contiguous)
 
 

@@ -148,7 +148,7 @@ class CupyLinear(CupyWeights):
         )
 
     def _can_bias(self, x: Array, b: Array, out: Array, epilogue: int = BIAS_EPILOGUE) -> bool:
-        """Tell whether one launch of cuBLASLt computes a product in float32 or bfloat16, and what the epilogue says.
+        """Return whether one launch of cuBLASLt computes a product in float32 or bfloat16, and what the epilogue says.
 
         The first call of a process for some types compares one with the CPU.
         """
@@ -163,7 +163,7 @@ class CupyLinear(CupyWeights):
         return _BIAS_IS_RIGHT.get(key, False)
 
     def _try_bias(self, kind: Any, dtype: Any, epilogue: int) -> bool:
-        """Tell whether cuBLASLt adds a bias, or sums columns, as it should; log why not."""
+        """Return whether cuBLASLt adds a bias, or sums columns, as it should; log why not."""
         random = np.random.default_rng(0)
         x, w, b = (random.normal(size=size).astype(kind) for size in ((48, 64), (32, 64), (32,)))
         out, expected = self.zeros((48, 32), dtype), x.astype(np.float64) @ w.astype(np.float64).T + b

@@ -226,7 +226,7 @@ class CupyNormalisation(CupyLinear):
 
 
 def _is_rows(x: Array, mean: Array) -> bool:
-    """Tell whether the groups of x are its rows."""
+    """Return whether the groups of x are its rows."""
     return bool(mean.ndim == 1 or (x.ndim == 2 and mean.shape[1] == 1))
 
 

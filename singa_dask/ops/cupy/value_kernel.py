@@ -101,7 +101,7 @@ class ValueKernel:
 
 
 def _in_packs(x: Array, out: Array, width: int) -> bool:
-    """Tell whether packs of x are those of ``out``, or repeat along them; ``out`` itself has to be contiguous."""
+    """Return whether packs of x are those of ``out``, or repeat along them; ``out`` itself has to be contiguous."""
     if not x.flags.c_contiguous or x.data.ptr % (width * x.itemsize) or out.size > MAX_PACKS * width:
         return False
     if x.shape == out.shape:
@@ -115,7 +115,7 @@ FLOATS = {np.dtype(np.float32), np.dtype(np.float64), BFLOAT16}
 
 
 def casts(x: Array, out: Array) -> bool:
-    """Tell whether `CAST` copies one array to another; CuPy does where it need not cast, and of integers."""
+    """Return whether `CAST` copies one array to another; CuPy does where it need not cast, and of integers."""
     return x.dtype != out.dtype and {x.dtype, out.dtype} <= FLOATS
 
 

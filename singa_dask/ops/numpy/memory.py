@@ -186,7 +186,7 @@ class NumpyMemory:
     # -- scalars -----------------------------------------------------------------------------------------
 
     def finite(self, x: Array) -> bool:
-        """Tell whether all values are finite. Waits for the kernels that compute them."""
+        """Return whether all values are finite. Waits for the kernels that compute them."""
         with np.errstate(over="ignore", invalid="ignore"):
             total = float(np.sum(x, dtype=np.float64))
         # a sum of finite values may overflow

@@ -291,7 +291,7 @@ class Engine:
         return int(self.functions["memory_desc_get_size"](md))
 
     def same(self, one: Md, other: Md) -> bool:
-        """Tell whether two descriptions are equal."""
+        """Return whether two descriptions are equal."""
         return bool(self.functions["memory_desc_equal"](one, other))
 
     def memory(self, md: Md, address: int | None = None) -> int:

@@ -258,7 +258,7 @@ for _name in recipes.KERNELS:
 
 
 def takes(array: Array) -> bool:
-    """Tell whether oneDNN accepts the strides of an array: positive multiples of the item size."""
+    """Return whether oneDNN accepts the strides of an array: positive multiples of the item size."""
     return all(
         size == 1 or (step > 0 and step % array.itemsize == 0)
         for size, step in zip(array.shape, array.strides, strict=True)

@@ -45,7 +45,7 @@ def upcast(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_bf16(value: Any) -> bool:
-    """Tell whether a value is an array of bfloat16."""
+    """Return whether a value is an array of bfloat16."""
     return isinstance(value, np.ndarray) and value.dtype == BFLOAT16
 
 
