@@ -393,5 +393,5 @@ def test_a_scheduler_that_was_replaced_begins_no_life() -> None:
     drivers = SimpleNamespace(taken_over="", keep=keep)
     jobs: Any = SimpleNamespace(drivers=drivers, sites=None, handle=lambda job_id, event: said.append(event))
     record: Any = SimpleNamespace(spec=SimpleNamespace(job_id="job", driver=1))
-    asyncio.run(Jobs._do_host(jobs, record, Host(2, 0, "h/a", cast("Any", None), {})))
+    asyncio.run(Jobs._do_host(jobs, Host(2, 0, "h/a", cast("Any", None), {}), record))
     assert said == [Hosted(2, 0, error="a newer scheduler has the job.", final=True)]

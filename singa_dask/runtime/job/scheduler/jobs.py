@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import singledispatchmethod
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin, Status
@@ -555,7 +556,11 @@ class Jobs(SchedulerPlugin):
 
     async def _carry_out(self, record: JobRecord, action: Any) -> None:
         with self._ends_alone(record.spec.job_id):
-            await getattr(self, "_do_" + type(action).__name__.lower())(record, action)
+            await self._perform(action, record)
+
+    @singledispatchmethod
+    async def _perform(self, action: Any, record: JobRecord) -> None:
+        raise TypeError(f"{type(action).__name__} is no action of a job")
 
     def _tell(self, job_id: str, what: Mapping[str, Any]) -> None:
         """Publish an event to the followers of a job."""
@@ -566,7 +571,8 @@ class Jobs(SchedulerPlugin):
     def _ask_later(self, worker: str, op: str, **arguments: Any) -> None:
         self.scheduler.loop.add_callback(self.sites.ask, worker, limit("answer"), op, **arguments)
 
-    async def _do_host(self, record: JobRecord, action: ev.Host) -> None:
+    @_perform.register(ev.Host)
+    async def _do_host(self, action: ev.Host, record: JobRecord) -> None:
         job_id = record.spec.job_id
         await self.drivers.keep(job_id, action.life)
         if record.spec.driver and (why := self.drivers.taken_over):
@@ -579,7 +585,8 @@ class Jobs(SchedulerPlugin):
         """Return the JSON that all processes of a job share; empty if that life of the job is over."""
         return record.shared.get(what, "") if (record := self.records.get(job_id)) is not None else ""
 
-    async def _do_endlife(self, record: JobRecord, action: ev.EndLife) -> None:
+    @_perform.register(ev.EndLife)
+    async def _do_endlife(self, action: ev.EndLife, record: JobRecord) -> None:
         job_id = record.spec.job_id
         facts = {"job_id": job_id, "life": action.life, "process": action.process, "reason": action.reason}
         facts["forget"] = action.forget
@@ -592,13 +599,15 @@ class Jobs(SchedulerPlugin):
         else:
             logger.warning("%s: %s does not end life %d: %s", job_id, action.worker, action.life, answer or "no answer")
 
-    async def _do_cutoff(self, record: JobRecord, action: ev.CutOff) -> None:
+    @_perform.register(ev.CutOff)
+    async def _do_cutoff(self, action: ev.CutOff, record: JobRecord) -> None:
         arguments = {"processes": list(action.processes), "groups": list(action.groups)}
         job_id = record.spec.job_id
         answer = await self.sites.ask_process(job_id, action, Op.CUT, **arguments)
         self.handle(job_id, ev.Cut(action.life, action.process, **answer))
 
-    async def _do_join(self, record: JobRecord, action: ev.Join) -> None:
+    @_perform.register(ev.Join)
+    async def _do_join(self, action: ev.Join, record: JobRecord) -> None:
         left = [list(unit) for unit in action.left]
         facts = {"endpoints": dict(action.endpoints), "left": left, "buddy": action.buddy}
         job_id = record.spec.job_id
@@ -607,7 +616,8 @@ class Jobs(SchedulerPlugin):
         answer = await self.sites.ask_process(job_id, action, Op.JOIN, **facts)
         self.handle(job_id, ev.Joined(action.life, action.process, **answer))
 
-    async def _do_over(self, record: JobRecord, action: ev.Over) -> None:
+    @_perform.register(ev.Over)
+    async def _do_over(self, action: ev.Over, record: JobRecord) -> None:
         job_id = record.spec.job_id
         try:
             await self._clean_up(record, action)

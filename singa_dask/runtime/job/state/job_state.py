@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from functools import singledispatchmethod
 from typing import Any, Literal
 
 from singa_dask.comm.message import Address
@@ -149,10 +150,16 @@ class JobState:
         if self._replacement is not None:
             self._replace_further(event, self._replacement)
         if self.phase != "over":
-            handler = getattr(self, "_on_" + type(event).__name__.lower(), None)
-            if handler is not None:  # some events are for a replacement only
-                handler(event)
+            self._take(event)
         return self._actions
+
+    @singledispatchmethod
+    def _take(self, event: Any) -> None:
+        raise TypeError(f"{type(event).__name__} is no event of a job")
+
+    @_take.register(ev.Cut)
+    def _on_cut(self, event: ev.Cut) -> None:
+        """Do nothing: only a replacement takes this event."""
 
     def begin(self, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
         """Begin the first life, on the Dask workers that the client has chosen."""
@@ -163,6 +170,7 @@ class JobState:
             self._finish()
         return self._actions
 
+    @_take.register(ev.Hosted)
     def _on_hosted(self, event: ev.Hosted) -> None:
         if event.life != self.life or self.phase != "starting":
             return  # a replacement takes it
@@ -183,6 +191,7 @@ class JobState:
                 self.phase = "running"
                 self._actions += run_actions(self._life, range(len(self.roster.workers)), self._workers)
 
+    @_take.register(ev.Began)
     def _on_began(self, event: ev.Began) -> None:
         if event.life not in self.roster.lives:
             return
@@ -195,17 +204,20 @@ class JobState:
             self._stop_units()
             self._replace_buddies()
 
+    @_take.register(ev.TrainingBegan)
     def _on_trainingbegan(self, event: ev.TrainingBegan) -> None:
         if event.life in self.roster.lives:
             self._trains = self._has_trained = True
             self.restarts.reach(self._now, self._life.known_step(self.steps))
 
+    @_take.register(ev.Stepped)
     def _on_stepped(self, event: ev.Stepped) -> None:
         if event.life in self.roster.lives:
             self.steps = dict(event.steps)
             if self._trains:
                 self.restarts.reach(self._now, self._life.known_step(self.steps))
 
+    @_take.register(ev.Saved)
     def _on_saved(self, event: ev.Saved) -> None:
         # also of a life that has ended meanwhile: it is complete
         self._points.add_checkpoint(event.step, event.url)
@@ -213,6 +225,7 @@ class JobState:
             self._checkpoint_from = -1
         self._move_saved(event.life)
 
+    @_take.register(ev.Snapshotted)
     def _on_snapshotted(self, event: ev.Snapshotted) -> None:
         if event.life in self.roster.lives:
             self._points.add_snapshot(event.step, event.manifest, self._workers)
@@ -233,6 +246,7 @@ class JobState:
         done = [(unit, report) for unit, report in self._life.reports.items() if report["state"] == "done"]
         return {unit.split("-")[1]: report["step"] for unit, report in done if unit.startswith("worker")}
 
+    @_take.register(ev.Reported)
     def _on_reported(self, event: ev.Reported) -> None:
         if not self.roster.has(self.roster.layout.process_of[event.unit], event.life):
             return
@@ -281,6 +295,7 @@ class JobState:
             self._aborted_since = self._now
         return self._aborted_since is not None and self._now - self._aborted_since >= limit("aborted")
 
+    @_take.register(ev.Gone)
     def _on_gone(self, event: ev.Gone) -> None:
         self._placer.leaving.discard(event.worker)
         self._placer.suspects.forget(event.worker)
@@ -294,20 +309,24 @@ class JobState:
         elif self.phase == "ending" and event.worker in self._life.ending:
             self._on_ended(ev.Ended(self.life, event.worker))
 
+    @_take.register(ev.Arrived)
     def _on_arrived(self, event: ev.Arrived) -> None:
         self._placer.suspects.forget(event.worker)
         self._replace_buddies()
         self._on_tick()
 
+    @_take.register(ev.Joined)
     def _on_joined(self, event: ev.Joined) -> None:
         if self._replacement is None and self.phase == "running" and self.roster.has(event.process, event.life):
             self._actions.append(ev.Request(self._first_worker, "snapshot"))
 
+    @_take.register(ev.Leaving)
     def _on_leaving(self, event: ev.Leaving) -> None:
         self._placer.leaving.add(event.worker)
         if self.phase in ("starting", "running") and event.worker in self.roster.workers:
             self._prepare_move(f"the Dask worker at {event.worker} leaves", urgent=True)
 
+    @_take.register(ev.Ended)
     def _on_ended(self, event: ev.Ended) -> None:
         if event.life == self.life and event.process is None and event.worker in self._life.ending:
             for unit, report in event.reports.items():
@@ -318,6 +337,7 @@ class JobState:
             elif self.phase == "placing":  # it was late
                 self._placer.suspects.forget(event.worker)
 
+    @_take.register(ev.Signal)
     def _on_signal(self, event: ev.Signal) -> None:
         is_notice = event.name in NOTICES
         self._n_signals += not (event.by or is_notice)
@@ -338,6 +358,7 @@ class JobState:
         self._actions.append(ev.Tell({"event": "notice", "level": "WARNING", "message": message}))
         self._stop_units()
 
+    @_take.register(ev.CheckpointAsked)
     def _on_checkpointasked(self, event: ev.CheckpointAsked) -> None:
         self._checkpoint_from = self.reached
         if self.phase == "running":
@@ -359,6 +380,7 @@ class JobState:
             self._stop_until = self._now + limit("stop")
         self._actions += [ev.Request(worker, "stop") for worker in self.roster.workers]
 
+    @_take.register(ev.ClientGone)
     def _on_clientgone(self, event: ev.ClientGone) -> None:
         if not self._has_trained:
             self._fail(CLIENT_GONE)
@@ -368,6 +390,7 @@ class JobState:
             self._signal, self._stopped_by = "SIGHUP", "the loss of its client"
         self._stop_units()
 
+    @_take.register(ev.Tick)
     def _on_tick(self, event: ev.Tick | None = None) -> None:
         late = self._deadline is not None and self._now >= self._deadline
         if self._stop_until is not None and self._now >= self._stop_until:
