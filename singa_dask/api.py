@@ -74,7 +74,7 @@ def _register(cls: C, names: tuple[str, ...]) -> C:
         raise ConfigError(f"{cls.__name__} is no part of a job: it must extend one of {bases}.")
     for name in names:
         before = registry.get(name)
-        # a class of an earlier job in this process is replaced
+        # a class from a job that this process ran earlier is replaced
         if before is not None and modules.is_earlier(before.__module__):
             modules.unload([before.__module__], REGISTRIES.values())
         if name in registry:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-# An array of any shape and dtype; on a GPU it is an array of CuPy, which has no type stubs.
+# An array of any shape and dtype. On a GPU it is a CuPy array, which has no type stubs.
 Array: TypeAlias = np.ndarray[Any, Any]
 DType: TypeAlias = npt.DTypeLike
 
@@ -28,7 +28,7 @@ class ArrayPool:
 
     def __init__(self, limit: int = 64 << 20) -> None:
         self._limit = limit
-        # unused memory by its number of bytes
+        # unused memory, keyed by its number of bytes
         self._kept: defaultdict[int, list[Array]] = defaultdict(list)
         self._n_kept = 0
         self._lock = threading.RLock()
@@ -40,7 +40,7 @@ class ArrayPool:
             kept = self._kept[n_bytes]
             self._n_kept -= n_bytes * bool(kept)
             memory = kept.pop() if kept else np.empty(n_bytes, np.uint8)
-        # views have this array as their base, so it lives as long as they do
+        # views have this array as their base, so it lives as long as its views
         array: Array = np.frombuffer(memoryview(memory), dtype)
         weakref.finalize(array, self._release, memory).atexit = False
         return array

@@ -28,7 +28,7 @@ class Cancellation:
     """
 
     def __init__(self) -> None:
-        # entered as a lock of C: an exception of a signal handler cannot come between acquiring it and the body
+        # RLock is written in C, so a signal handler cannot raise between acquiring the lock and entering the body
         self._lock = threading.RLock()
         self.condition = threading.Condition(self._lock)
         self.reason = ""
@@ -124,7 +124,7 @@ def pause(seconds: float) -> None:
         time.sleep(seconds)
         return
     until = time.monotonic() + seconds
-    with cancellation.condition:  # only threads of units come here, which handle no signals
+    with cancellation.condition:  # only unit threads call this function, and they handle no signals
         cancellation.check()
         while (left := until - time.monotonic()) > 0:
             cancellation.condition.wait(left)

@@ -36,7 +36,7 @@ def hidden_from_children() -> Iterator[None]:
     program should act on it. Signals during the body are delivered at its end.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
-    # it unblocks some signals when it starts, so do not leave that to the first child process
+    # starting the tracker unblocks some signals, so start it here and not in the first child process
     resource_tracker.ensure_running()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
@@ -72,13 +72,14 @@ class Signals:
         sys.unraisablehook = self._on_unraisable
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if self._received and not isinstance(error, SystemExit):  # lost, or replaced by an error of a C module
+        # the SystemExit was lost, or a C module replaced it by another error
+        if self._received and not isinstance(error, SystemExit):
             raise SystemExit(128 + self._received) from error
 
     def hand_to(self, act: Callable[[str], object]) -> None:
         """Call a function with each signal from now on, in the signal handler."""
         self._act = act
-        # the exception of a signal handler is lost in destructors and callbacks of C
+        # C callbacks and destructors swallow the exception that a signal handler raises
         if self._received:
             raise SystemExit(128 + self._received)
 
@@ -88,7 +89,7 @@ class Signals:
             self._act(name)
             return
         if self._received and name in runtime.NOTICES:
-            return  # already ending
+            return  # the process is already ending
         if not self._received:
             echo(f"{name}: {self._stopped}.", err=True)
         self._received = number

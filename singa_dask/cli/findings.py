@@ -12,15 +12,16 @@ from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import listed
 from singa_dask.shown import plural
 
-# class numbers are at most this multiple of the number of distinct labels
+# the highest class number may be at most this multiple of the number of distinct labels
 MAX_SPARSE = 10
-# ratio of standard deviations beyond which features have very different scales
+# if standard deviations differ by a larger ratio, features have very different scales
 MAX_RATIO = 1000.0
 MAX_NAMED = 5
 MAX_COMPARED = 1 << 14
-# least number of records, and share of distinct values, for ids; float32 makes some large ids equal
+# a column of ids has at least MIN_NUMBERED records, and this share of distinct values: float32 rounds some large ids to
+# equal values
 MIN_NUMBERED, NUMBERED = 20, 0.99
-# fields with more values have one range for all of them
+# fields with more values report a single range for all values
 MAX_FEATURES = 1 << 12
 
 Values = npt.NDArray[Any]

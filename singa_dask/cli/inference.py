@@ -537,7 +537,7 @@ def serve(
     """
     from singa_dask.inference.model import load_model
 
-    # check for the packages it needs before reading the net
+    # raise an error for a missing package before reading the net
     server_type = serving.ModelServer
     model = load_model(run, step, job=job_file, cpu=cpu, threads=threads)
     limits |= {"max_wait_s": max_wait_ms / 1000, "max_bytes": int(max_mb * (1 << 20))}

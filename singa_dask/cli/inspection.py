@@ -28,7 +28,7 @@ from singa_dask.data.types import Arrays, TableColumn
 from singa_dask.errors import DataError, listed
 from singa_dask.shown import plural
 
-# decoded records in a sample
+# bytes of decoded records in a sample
 SAMPLE_BYTES = 1 << 26
 MAX_BAD_BLOCKS = 3
 
@@ -105,7 +105,7 @@ def _texts(store: Store, blocks: Sequence[int]) -> dict[str, dict[str, int]]:
         return {}
     strings = [each for each in store.table_columns if each.kind in ("string", "text") and not each.categories]
     names = [each.name for each in strings if each.field in ("", "data") and each.name]
-    # unreadable blocks are reported elsewhere
+    # unreadable blocks are reported by the check of the data
     with contextlib.suppress(DataError):
         found = TextMeasure.of_columns(store.read_texts(block, names) for block in blocks if names)
         return {name: asdict(measure) for name, measure in found.items() if measure.median >= MIN_WORDS}
@@ -117,7 +117,7 @@ def _unread_numbers(store: Store, blocks: Sequence[int]) -> list[str]:
     names = [each.name for each in store.table_columns if each.kind == "string" and not each.field and each.name]
     if not names or not isinstance(store, TableStore):
         return []
-    # unreadable blocks are reported elsewhere
+    # unreadable blocks are reported by the check of the data
     with contextlib.suppress(DataError):
         found = [store.read_texts(block, names) for block in blocks]
         return [said for name in names if (said := say_forms(name, pa.concat_arrays([each[name] for each in found])))]
@@ -146,7 +146,7 @@ class _Sample:
         self.n = 0
         label = store.schema.get("label")
         self._has_classes = label is not None and len(label.shape) < 2 and label.dtype.kind in "iu"
-        # names of several labels
+        # one name for each of several labels
         self._columns = label_columns(store) if has_several_labels(store) else [""]
         self._has_classes &= label is not None and len(self._columns) == math.prod(label.shape)
         self.labels: list[Counter[int]] = [Counter() for _ in self._columns]

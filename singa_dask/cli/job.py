@@ -77,7 +77,7 @@ def command_line(ctx: click.Context, without: tuple[str, ...] = ()) -> list[str]
         name = str(param.name)
         if name in without or ctx.get_parameter_source(name) != ParameterSource.COMMANDLINE:
             continue
-        # --overwrite is not among ctx.params
+        # --overwrite is missing from ctx.params
         value = ctx.params.get(name, True)
         values = [str(each) for each in value] if isinstance(value, tuple) else [str(value)]
         if isinstance(param, click.Argument):

@@ -26,7 +26,7 @@ from singa_dask.cli.printing import echo
 from singa_dask.errors import A_BUG, ConfigError, SingaError, is_out_of_memory, text_of
 from singa_dask.paths import expand
 
-# click keeps the lines of what follows \b
+# click does not rewrap the paragraph after \b
 HELP = """SINGA on Dask: train nets of layers by groups of workers and parameter servers.
 
 \b
@@ -139,8 +139,9 @@ class Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; print its errors as plain messages and exit with their codes."""
         before = gc.get_threshold()
-        gc.set_threshold(10_000)  # importing allocates much and frees little
-        if sys.stderr is None:  # else one of our files would become the stderr of libraries
+        gc.set_threshold(10_000)  # importing allocates many objects and frees few
+        # otherwise the next file that we open would become stderr, and C libraries would write into it
+        if sys.stderr is None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         try:
             with _no_lost_ctrl_c():

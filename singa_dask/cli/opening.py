@@ -118,7 +118,7 @@ def by_columns(kind: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]
     if kind == "table":
         return kind, _several(options)
     if len(options.get("features", ())) == 1:
-        # a single key may have all values
+        # an option with a single key may receive all features
         return kind, {**options, "features": options["features"][0]}
     return kind, options
 

@@ -121,7 +121,7 @@ def schema(paths: tuple[str, ...], as_stub: bool) -> None:
 
 
 INDENT = "  "
-# widest readable line
+# maximum number of columns of a readable line
 MAX_COLUMNS = 120
 
 
@@ -131,7 +131,7 @@ def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, RegisteredPa
     from singa_dask.conf.describe import RegisteredPart, parts_of
     from singa_dask.conf.names import suggest_part
 
-    if "." in name:  # module.Class; the last kind raises the error
+    if "." in name:  # for a name module.Class, the last kind raises the error
         for kind in kinds[:-1]:
             with contextlib.suppress(ConfigError):
                 return [(kind, RegisteredPart(name, [], REGISTRIES[kind].find(name)))]

@@ -14,7 +14,7 @@ from singa_dask.data.types import Field
 from singa_dask.shown import by_shape
 
 CHANNELS = (1, 3, 4)
-# least side of a picture whose values are in a row, or that may be a matrix of other numbers
+# minimum side of an image whose values are stored in a row; a smaller one may be a matrix of other numbers
 MIN_SIDE = 8
 
 

@@ -21,7 +21,7 @@ except ImportError:
     Image = None  # type: ignore[assignment]
 
 PER_CLASS, MAX_ROWS = 12, 40
-# small pictures are scaled up by a whole number to about SIDE, large ones down to MAX_SIDE
+# small images are scaled up by a whole number to about SIDE, large images down to MAX_SIDE
 SIDE, MAX_SIDE = 56, 128
 GAP, FONT, NAME = 6, 15, 24
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from singa_dask.data.stores import Store
 
 
-# epochs of a measurement; the second one begins inside a block
+# number of epochs that are measured; the second epoch begins inside a block
 EPOCHS = 2
 MAX_BYTES = 1 << 30
 SCALE = 255.0
@@ -70,7 +70,7 @@ def measure(store: Store, batch_size: int = 256, shuffle: Shuffle = "none", roun
     scaled, ops = np.zeros(copies.shape, np.float32), get_ops("numpy")
 
     def copy(values: np.ndarray) -> None:
-        # the loader's views are read-only
+        # copy the loader's values, because its views are read-only
         if not values.flags.writeable:
             np.copyto(copies, values)
 

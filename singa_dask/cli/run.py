@@ -143,7 +143,7 @@ def run(
     is_auto = cluster_file == AUTO
     cluster_file = None if is_auto else cluster_file
     read = job.read(job_file, sets, cluster_file)
-    if profile and read.job.profile is None:  # else the job sets the steps
+    if profile and read.job.profile is None:  # a profile block of the job takes precedence over --profile
         read = job.read(job_file, (*sets, "profile=true"), cluster_file)
     if is_auto:
         read = planned(read, scheduler, scheduler_file, quiet)
@@ -193,7 +193,7 @@ def run(
 
         result, summary = job_run.carry_out(client, directory, observers, progress.on_event, take_driver)
     tell_end(result, place.url, quiet)
-    # a mistake in the job would end it again
+    # the same mistake in the job would end it again
     if result.state != "done" and result.exit_code != ConfigError.exit_code and not quiet:
         fails_again = result.exit_code in (1, NumericError.exit_code)
         still_runs = result.exit_code in (ClusterError.exit_code, LostUnitError.exit_code) and not result.devices
@@ -245,7 +245,7 @@ def tell_end(result: runtime.Result, url: str, quiet: bool) -> None:
         echo(observe.join_if_fits(end, f"see {observe.short_url(url)}"), err=True)
         run = shlex.quote(observe.short_url(url))
         show = f"look further: singa-dask show {run}"
-        # plot needs packages of an extra
+        # the plot command needs packages of an extra
         can_plot = find_spec("plotille") is not None
         echo(observe.join_if_fits(show, f"singa-dask plot {run}") if can_plot else show, err=True)
 

@@ -301,7 +301,7 @@ def _describe(url: str) -> dict[str, Any]:
     from singa_dask.runtime.checkpoints.lookup import find_steps
 
     steps = find_steps(url)
-    if not steps and not fs.exists(fs.join(url, "manifest.json")):  # which a step has, complete or not
+    if not steps and not fs.exists(fs.join(url, "manifest.json")):  # each step has a manifest, even an incomplete step
         return _describe_values(url)
     problems: list[str] = []
     good: Checkpoint | None = None

@@ -16,7 +16,7 @@ from singa_dask.observe.event_texts import duration
 from singa_dask.shown import STDERR
 from singa_dask.shown import shown as as_shown
 
-# step of a conversion or inference -> what progress calls it
+# name of a step of a conversion or inference -> the words for it in progress messages
 DONE = {
     "inference": "computed",
     "labels": "labels read",
@@ -93,7 +93,7 @@ class RecordCounter:
             return
         now = time.monotonic()
         took = now - self._start
-        # less often the longer it takes
+        # print lines less often the longer the task runs
         if not n or now - self._last < max(LINE_S, took / MANY_LINES):
             return
         self._last = now

@@ -343,7 +343,7 @@ def run_all(
     """Run the missing trials; return, by run directory, why a run has no result."""
     reasons: dict[str, str] = {}
     unfit: dict[str, str] = {}
-    # seed by seed, so that other load on the machine affects all topologies alike
+    # run all topologies of a seed before the next seed, so that other load affects all topologies alike
     trials = [(trial.seed, i, topology, trial) for i, topology in enumerate(topologies) for trial in topology.trials]
     ordered = [each[2:] for each in sorted(trials, key=lambda each: each[:2]) if each[3].url in missing]
     for number, (topology, trial) in enumerate(ordered, 1):
@@ -353,7 +353,7 @@ def run_all(
         what = f"{number} of {len(ordered)}: {topology.name}, seed {trial.seed} ..."
         console.print(what, end="\n" if console.is_interactive else " ", markup=False, soft_wrap=True)
         try:
-            # before datasets are written for it
+            # wait for free workers before datasets are written for the trial
             if (patience.seconds or readers(trial.prepared.job_file.job)) and topology.layout is not None:
                 wait_for_room(client, topology.layout, patience)
             run_trial(trial, client, ends, stops, arguments, console)
@@ -371,7 +371,7 @@ def run_all(
 def outcome(topology: Topology, trial: Trial, ends: Ends, reason: str) -> str:
     """Describe how a run has ended, in a line."""
     if reason:
-        return reason.partition(". ")[0]  # all of it is shown at the end
+        return reason.partition(". ")[0]  # the whole reason is shown at the end
     run = measure(trial.url, topology.batch, ends.target)
     if run["state"] != "done":
         return f"{run['state']}: {run['reason']}"

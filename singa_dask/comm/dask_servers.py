@@ -25,12 +25,12 @@ def server_type(address: str, timeout_s: float) -> str:
     """
     try:
         return str(asyncio.run(asyncio.wait_for(_identity(address, timeout_s), timeout_s))["type"])
-    except Exception as error:  # a server with another protocol can make distributed raise anything
+    except Exception as error:  # if the server speaks another protocol, distributed may raise any exception
         raise CommError(_refusal(address) or _reason(error, timeout_s)) from error
 
 
 async def _identity(address: str, timeout_s: float) -> Any:
-    # slightly less than the outer timeout, so that the reason of this one is reported
+    # slightly shorter than the outer timeout, so that this timeout is the one that is reported
     comm = await connect(address, timeout=0.9 * timeout_s, **Security().get_connection_args("client"))
     try:
         await comm.write({"op": "identity", "reply": True})

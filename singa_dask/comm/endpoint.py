@@ -59,7 +59,7 @@ class Endpoint:
             return cls(scheme, host, _ip_of(host), ports)
         try:
             bind_host = str(get_ip_interface(interface))
-        except ValueError:  # no interface of this name has an IPv4 address
+        except ValueError:  # no interface with this name has an IPv4 address
             bind_host = _ip_of(interface)
         is_any = ipaddress.ip_address(bind_host).is_unspecified
         return cls(scheme, host if is_any else bind_host, bind_host, ports)
@@ -68,7 +68,7 @@ class Endpoint:
         """Return an address of this scheme."""
         if self.scheme == "inproc":
             return "inproc://"
-        # "::" stands for all addresses of IPv6 alone
+        # "::" would listen on IPv6 addresses only; an empty host listens on all addresses
         return f"{self.scheme}://{unparse_host_port('' if host == '::' else host, port)}"
 
     def reached_at(self, contact_address: str) -> str:

@@ -84,7 +84,7 @@ class DirectExchange(SliceExchange):
 
     def __init__(self, request: Callable[..., Message]) -> None:
         self._request = request
-        # gradients of a group for one server, and their bytes
+        # unsent gradients of a worker group for one server, and their number of bytes
         self._outgoing: dict[tuple[int, Address], list[Message]] = defaultdict(list)
         self._n_bytes: Counter[tuple[int, Address]] = Counter()
 
@@ -100,7 +100,7 @@ class DirectExchange(SliceExchange):
                 key = group, request.dst
                 self._outgoing[key].append(request)
                 self._n_bytes[key] += values.nbytes
-                # a GPU updates all params of a step by one kernel
+                # on a GPU, wait for all params of the step, because one kernel updates all of them
                 if self._n_bytes[key] >= PACK_BYTES and isinstance(values, np.ndarray):
                     full += self._send(key)
         return full

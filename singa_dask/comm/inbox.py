@@ -181,7 +181,7 @@ class Inbox:
                     return
             try:
                 message = await wire.read_message(frame, self._receive_buffer)
-            except CommError as error:  # a retry would fail in the same way
+            except CommError as error:  # the peer's next attempt would fail in the same way
                 wire.write_note(stream.last, str(error).encode())
                 await _drained([wire])
                 raise
@@ -191,14 +191,14 @@ class Inbox:
             stream.take(frame.number, n_bytes)
             self.received_bytes += n_bytes
             self._deliver(stream.hello, message)
-            del message  # frees its memory before the next one comes
+            del message  # free the memory of this message before receiving the next one
 
     async def _wait_for_room(self, stream: _Stream) -> None:
         while self._backlog.is_full:
             self.room.clear()
             try:
                 await asyncio.wait_for(self.room.wait(), _ACKNOWLEDGED_S)
-            except asyncio.TimeoutError:  # another class in Python 3.10
+            except asyncio.TimeoutError:  # asyncio.TimeoutError is not TimeoutError in Python 3.10
                 stream.acknowledge()
 
     def _deliver(self, hello: Hello, message: Message) -> None:

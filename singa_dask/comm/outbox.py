@@ -105,7 +105,8 @@ class Outbox:
         try:
             wire.write(number, message)
         except OSError:
-            pass  # the reader of acknowledgements finds the connection closed; the next one sends the message
+            # the task that reads acknowledgements will find the connection closed, and send the message on the next one
+            pass
         except Exception as error:
             self._lose(f"{message.kind} from {message.src} to {message.dst} cannot be sent: {error!r}")
             self._task.cancel()
@@ -156,14 +157,14 @@ class Outbox:
             self._lose(f"{fruitless} connections broke, and for {self._retry_s:g} s no message arrived: {reason}")
 
     async def _connect(self, left_s: float) -> Wire:
-        # shielded, as a cancelled attempt would leave its socket open; close() gives it time
+        # shield the task, because cancelling it would leave its socket open; close() gives it time to end
         self._opening = self._loop.create_task(self._open(min(self._timeout_s, max(left_s, _FIRST_PAUSE_S))))
         return await asyncio.shield(self._opening)
 
     async def _open(self, timeout_s: float) -> Wire:
         try:
             return await asyncio.wait_for(self._greet(0.9 * timeout_s), timeout_s)
-        except asyncio.TimeoutError as error:  # another class in Python 3.10
+        except asyncio.TimeoutError as error:  # asyncio.TimeoutError is not TimeoutError in Python 3.10
             raise CommError("it does not answer") from error
 
     async def _greet(self, timeout_s: float) -> Wire:
@@ -184,7 +185,7 @@ class Outbox:
         try:
             for number, message in list(self._unacknowledged):
                 self._write(wire, number, message)
-            n_silent, before = 0, (-1, -1)  # a peer that has no room for more repeats its last note
+            n_silent, before = 0, (-1, -1)  # a peer whose inbox is full repeats its last note
             while not reading.done():
                 await asyncio.wait({reading}, timeout=self._tick_s)
                 now = (wire.progress, self._n_notes)

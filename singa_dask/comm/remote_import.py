@@ -58,7 +58,7 @@ class Guarded:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self.__name__ = funcname(function)
-        # Dask passes such keywords as block_info to functions that have them
+        # Dask passes keyword arguments such as block_info to functions whose signature has them
         self.__signature__ = inspect.signature(function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -71,7 +71,7 @@ class Guarded:
         return eval, ("exec(source) or Guarded(source, facts)", {"source": _UNPICKLED, "facts": facts})
 
 
-# of plain values, as the scheduler pickles it again for a Dask worker
+# the class holds plain values only, because the scheduler pickles it again for a Dask worker
 _UNPICKLED = """
 class Guarded:
     def __init__(self, source, facts):
@@ -121,5 +121,5 @@ def load_on_scheduler(client: Client, module: str, timeout_s: float) -> None:
         client.run_on_scheduler(asyncio.to_thread, exec, _code(module), {}, callback_timeout=timeout_s)
     except ImportError as error:
         raise UnloadableError(f"{scheduler.address}: {cannot_load('scheduler', error)}") from error
-    except (ClosedClientError, OSError) as error:  # it closes, or has lost the connection
+    except (ClosedClientError, OSError) as error:  # the client is closing, or has lost its connection
         raise ClusterError(f"{scheduler.address}: the scheduler does not answer: {error}.") from error

@@ -55,7 +55,7 @@ class Segment:
         self._memory = mapped[mmap.PAGESIZE :]
         self.max_piece = self._memory.size // 2
         """Bytes of the largest piece: half, so that one is written while another is read."""
-        self._pieces: deque[tuple[int, int]] = deque()  # start and stop of unreleased pieces
+        self._pieces: deque[tuple[int, int]] = deque()  # start and stop of each unreleased piece
 
     def pieces(self, arrays: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
         """Cut arrays of bytes into pieces of the largest size, except for the last one."""
@@ -150,7 +150,8 @@ class Offer:
         if self._segment is None or not self._segment.is_taken[0]:
             return None
         try:
-            os.posix_fallocate(self._fd, 0, self._size)  # a write without memory would end the process
+            # without this, a write to memory that is not available would kill the process
+            os.posix_fallocate(self._fd, 0, self._size)
         except OSError:
             return None
         segment, self._segment = self._segment, None
@@ -168,7 +169,7 @@ def take(name: str) -> Segment | None:
     path, _, expected = name.partition(" ")
     try:
         if os.readlink(path) != f"/memfd:{expected} (deleted)":
-            return None  # of another process, on this host or in this container
+            return None  # the file belongs to another process on this host or in this container
         fd = os.open(path, os.O_RDWR)
         try:
             segment = Segment(fd)

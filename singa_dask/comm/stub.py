@@ -102,7 +102,7 @@ class Stub:
         self._all = list(slices)
         self._new_memory = memory
         self._memory: dict[tuple[str, int, int], Any] = {}
-        self._views: dict[tuple[int, int], Any] = {}  # worker group, slice -> its values
+        self._views: dict[tuple[int, int], Any] = {}  # (worker group, slice) -> values of the slice
         self._shares: dict[tuple[int, int], list[Share]] = defaultdict(list)
         self._n_workers = 1 + max((unit.id for unit in process_of if unit.kind == "worker"), default=0)
         self._sums: dict[tuple[int, int], list[PartialSum]] = {}
@@ -111,7 +111,7 @@ class Stub:
         self._receive_buffers: dict[tuple[str, Address, int, int, int], np.ndarray] = {}
         self._requested: set[tuple[int, int]] = set()
         self._published: dict[tuple[int, int], int] = defaultdict(lambda: -1)
-        # (slice, group) -> the step of a request without an answer: a group has one at a time about a slice
+        # (slice, group) -> step of the unanswered request; a group has at most one request per slice
         self._unanswered: dict[tuple[int, int], int] = {}
         self._lock = threading.RLock()
         self._exchange: SliceExchange = DirectExchange(self._request)
@@ -199,11 +199,12 @@ class Stub:
 
         with self._lock:
             for key in [key for key in self._receive_buffers if is_of_these(key[1])]:
-                del self._receive_buffers[key]  # their content may still be in use
+                # drop only the reference: messages may still use the contents of the buffer
+                del self._receive_buffers[key]
 
     def _on_put(self, message: Message) -> list[Message]:
         group, values = message.src.group, message.arrays[0]
-        self._published[group, message.param] = message.version  # to the worker, by itself
+        self._published[group, message.param] = message.version  # the stub answers the worker directly
         puts = [
             self._request(
                 "put", group, piece.id, message.step, values[piece.start : piece.stop], version=message.version
@@ -281,7 +282,7 @@ class Stub:
         units = [unit for unit, process in self.process_of.items() if process == self.process]
         local = {unit.id for unit in units if unit.kind == "worker" and unit.group == group}
         tops = complete_nodes(local, self._n_workers)
-        if len(users) == self.n_sharers[param]:  # workers of other processes do not have it
+        if len(users) == self.n_sharers[param]:  # workers in other processes do not have this gradient
             tops = dict.fromkeys(learning, 1)
         sums = []
         for top in sorted({tops[worker] for worker in learning}):
@@ -300,7 +301,7 @@ class Stub:
         versions = {}
         for number, version, new in self._exchange.answers(message):
             if new is not None and new is not (values := self._slice_values(number, group)):
-                np.copyto(values, new)  # else the transport has read them there
+                np.copyto(values, new)  # otherwise the transport has received the values in place
             versions[number] = version
             if self._unanswered.get((number, group)) != message.step:
                 continue

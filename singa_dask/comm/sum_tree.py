@@ -21,7 +21,7 @@ def leaf(worker: int, n_workers: int) -> int:
 def complete_nodes(local: Collection[int], n_workers: int) -> dict[int, int]:
     """Return, for each ``local`` worker of a group, the highest node with only local workers below."""
     nodes = {leaf(worker, n_workers) for worker in local}
-    # leaves without a worker do not count
+    # leaves without a worker count as present
     nodes |= {leaf(n_workers, n_workers) + i for i in range(leaf(0, n_workers) - n_workers)}
     for node in range(leaf(0, n_workers) - 1, 0, -1):
         if {2 * node, 2 * node + 1} <= nodes:
@@ -47,7 +47,7 @@ def additions(nodes: tuple[int, ...], top: int = 1) -> tuple[tuple[int, int], ..
         Node whose sum is computed.
     """
     pairs = []
-    climbed = {node: node for node in nodes}  # node of a sum -> node whose memory has it
+    climbed = {node: node for node in nodes}  # node of a sum -> node whose memory holds it
     while (node := max(climbed)) > top:
         kept = climbed.pop(node)
         left = climbed.pop(node - 1, None) if node % 2 else None

@@ -140,7 +140,7 @@ class Transport:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        # some comms resolve host names in threads
+        # some comms resolve host names in executor threads, which must end first
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 
@@ -161,8 +161,8 @@ class Transport:
             return
         if address.startswith("inproc"):
             message = _copied(message)
-        is_own = threading.current_thread() is self._thread  # which need not be woken
-        with contextlib.suppress(RuntimeError):  # the loop was closed a moment ago
+        is_own = threading.current_thread() is self._thread  # the transport's own thread need not be woken
+        with contextlib.suppress(RuntimeError):  # the loop may have been closed since the check
             (self._loop.call_soon if is_own else self._loop.call_soon_threadsafe)(self._put, address, message)
 
     def _put(self, address: str, message: Message) -> None:
@@ -183,7 +183,7 @@ class Transport:
         outbox.put(message)
 
     def _make_room(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed
+        with contextlib.suppress(RuntimeError):  # the loop may be closed
             self._loop.call_soon_threadsafe(self._inbox.room.set)
 
     def _lose(self, address: str, reason: str) -> None:

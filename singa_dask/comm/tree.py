@@ -115,7 +115,7 @@ class ProcessTree:
 
     def hop(self, here: Any, to: Any) -> Any:
         """Return the next process on the way to another one; elementwise for arrays."""
-        # bits are cleared first and then set, so that all processes exist
+        # clear bits first and then set bits, so that each process on the way exists
         cleared = here & ~to
         bits = cleared + (cleared == 0) * (to & ~here)
         return here ^ (bits & -bits)
@@ -202,7 +202,7 @@ class TreeExchange(SliceExchange):
             legs = [_Leg("reduce", parent, alone), *(_Leg("gather", child, alone) for child in children)]
             for passages in self._passages.values():
                 passages.append(_Passage(children, legs))
-        # sums that wait to be sent together, and their step
+        # sums that will be sent in one message, and their step
         self._bucket: dict[int, Any] = {}
         self._step = -1
 

@@ -173,7 +173,7 @@ class _StreamWire(Wire):
     """A wire on the byte stream of a comm: TCP or TLS."""
 
     def __init__(self, comm: TCP) -> None:
-        self._comm = comm  # it would close the stream if it were garbage-collected
+        self._comm = comm  # keep a reference, because the comm closes the stream when it is garbage-collected
         self._stream: Any = comm.stream
         self.peer = str(comm.peer_address)
 
@@ -191,7 +191,8 @@ class _StreamWire(Wire):
 
     @property
     def progress(self) -> int:
-        return int(self._stream._total_write_done_index) + self._n_released  # tornado has no public name for it
+        # tornado has no public attribute for this count
+        return int(self._stream._total_write_done_index) + self._n_released
 
     @contextmanager
     def offer(self, size: int) -> Iterator[str]:
@@ -330,7 +331,7 @@ class _CommWire(Wire):
                 self._n_written += 1
                 self._frames.task_done()
         finally:
-            self._comm.abort()  # which ends the reader
+            self._comm.abort()  # aborting the comm also ends its reader
 
     def _put(self, frame: list[Any]) -> None:
         if self._writing.done():
@@ -378,7 +379,7 @@ class _CommWire(Wire):
 
     def close(self) -> None:
         self._writing.cancel()
-        # its exception is reported elsewhere
+        # retrieve the exception of the task here, because it is reported elsewhere
         self._writing.add_done_callback(lambda task: task.cancelled() or task.exception())
         self._comm.abort()
 
@@ -412,7 +413,7 @@ async def listen(endpoint: Endpoint, serve: Serve, args: Mapping[str, Any]) -> L
                 _check_port(endpoint.bind_host, port)
             listener = core.listen(endpoint.address(endpoint.bind_host, port), handle, **args)
             await listener.start()
-        except (RuntimeError, TypeError) as error:  # of distributed, about TLS
+        except (RuntimeError, TypeError) as error:  # distributed raises these errors for wrong TLS settings
             raise CommError(f"{endpoint.scheme}://{endpoint.host}: {error}") from error
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
@@ -465,7 +466,7 @@ async def connect(address: str, timeout_s: float, args: Mapping[str, Any]) -> Wi
     """
     try:
         return _wire_of(await core.connect(place_of(address), timeout=timeout_s, **args))
-    except OSError as error:  # after many attempts; its causes are of the last one
+    except OSError as error:  # connect has retried many times, and the causes of this error belong to the last attempt
         causes = [error.__cause__, getattr(error.__cause__, "__cause__", None)]
         reason = [error, *(each for each in causes if isinstance(each, OSError) and str(each))][-1]
         if isinstance(reason, ssl.SSLError) and not isinstance(reason, ssl.SSLEOFError):

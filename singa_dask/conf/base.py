@@ -37,7 +37,7 @@ class Conf(BaseModel):
         extra="forbid",
         allow_inf_nan=False,
         hide_input_in_errors=True,
-        # a job uses few of the models
+        # a job uses few of the models, so build validators on first use
         defer_build=True,
     )
 

@@ -188,7 +188,7 @@ class _Expansion:
             prefix = f"{name}." if times is None else f"{name}.{turn}."
             bound = dict(zip(block.inputs, sources, strict=True)) | values
             yield from self.layers([_bound(each, block, prefix, bound) for each in block.layers], (*within, wanted))
-            # the next copy reads this one
+            # the next copy of the block reads the output of this copy
             sources = [Scalar(node.place, prefix + block.output), *sources[1:]]
         self.outputs[name] = text(sources[0])
 
@@ -227,7 +227,7 @@ def _bound(layer: TreeMap, block: _Block, prefix: str, bound: Mapping[str, Tree]
             )
         if isinstance(node, Items):
             copies = [(item, copied(item, own, keys)) for item in node.items]
-            # a list in place of an item is spliced: srclayers: [$in, conv1]
+            # a list in place of an item is spliced into the outer list, as in srclayers: [$in, conv1]
             return Items(node.place, [part for item, copy in copies for part in _parts(item, copy)])
         if not isinstance(node.value, str):
             return Scalar(node.place, node.value)

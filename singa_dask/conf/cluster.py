@@ -114,7 +114,7 @@ class ClusterConf(Conf):
     continues after one of them is lost; 0 for none. By default so often that they take 1 % of the time."""
     poll_time: Count = 100
     """Unused."""
-    # unvalidated defaults: building a validator takes a millisecond when this file is imported
+    # these defaults are not validated, because building a validator takes a millisecond at import
     elastic: ElasticConf = ElasticConf.model_construct()
     """Bounds for the number of processes while the job runs."""
     listen: ListenConf = ListenConf.model_construct()

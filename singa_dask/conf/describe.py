@@ -13,7 +13,7 @@ from singa_dask.conf.json_schema import schema_of
 from singa_dask.registry import Registry
 
 HEADING = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
-# sections of docstrings that do not concern job files
+# sections of docstrings that do not apply to job files
 FOR_PYTHON = {"Parameters", "Attributes", "Returns", "Raises", "Yields"}
 BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 

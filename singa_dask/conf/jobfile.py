@@ -26,7 +26,7 @@ from singa_dask.paths import PATH_KEYS, expand
 from singa_dask.registry import Registry
 from singa_dask.texts import decode
 
-# keys with free-form values
+# keys whose values have a free form
 FREE = ("user_conf", "storage_options")
 
 
@@ -34,7 +34,7 @@ def expand_paths(node: Tree, path: tuple[str | int, ...] = ()) -> list[Problem]:
     """Expand all paths in a tree in place, and return the problems; ``path`` leads to the node."""
     inner: list[tuple[str | int, Tree]] = []
     if isinstance(node, TreeMap):
-        # names of categories are not paths, whatever their column is called
+        # names of categories are not paths, even if the column has the name of a path key
         inner = [(name, entry.node) for name, entry in node.entries.items() if name not in (*FREE, "categories")]
     elif isinstance(node, Items):
         inner = list(enumerate(node.items))
@@ -46,7 +46,7 @@ def expand_paths(node: Tree, path: tuple[str | int, ...] = ()) -> list[Problem]:
     return [problem for key, each in inner for problem in expand_paths(each, (*path, key))]
 
 
-# name of standard input in places
+# name of standard input in the places of errors
 STDIN = "<stdin>"
 
 
@@ -171,7 +171,7 @@ def loads(
     if registries is not None:
         wrong = _load_modules(root, registries)
         problems += wrong
-        # the names in modules that cannot be loaded are unknown
+        # if a module cannot be loaded, the names that it registers are unknown
         registries = None if wrong else registries
     try:
         job = JobConf.model_validate(plain(root), context={"registries": registries})

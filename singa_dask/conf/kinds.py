@@ -53,7 +53,7 @@ def as_list(value: object) -> list[Any]:
     return [] if value is None else [value]
 
 
-# a list that may be written as its only value, as protobuf's repeated fields
+# a list that may be written as its only value, like a repeated field of protobuf
 Many: TypeAlias = Annotated[list[T], Shorthand(as_list, lambda array: [array["items"], array])]
 
 

@@ -14,7 +14,7 @@ GLOROT = (
 )
 HE = "Set type: GaussianSqrtFanIn, std: 1.414."
 
-# our name, or advice, by kind of part and the other name in lower case without "_" and "-"
+# for each kind of part: another framework's name, in lower case without "_" and "-" -> our name, or advice
 PARTS: dict[str, dict[str, str]] = {
     "layer": {
         **dict.fromkeys(INNER_PRODUCT, "InnerProduct"),
@@ -58,7 +58,7 @@ PARTS: dict[str, dict[str, str]] = {
 OWN_LAYER = "An activation is a layer of its own: add one of type ReLU, Sigmoid or Tanh that reads this one."
 LOSS = "A loss is a layer: add one of type SoftmaxLoss or EuclideanLoss to neuralnet."
 UNITS = "Set it in the layer's block: innerproduct_conf: {num_output: N}, or dim_hidden of a recurrent layer."
-# our keys, and advice where none of them is allowed, by the other name of a key
+# another framework's key -> our possible keys, and advice for places where none of them is allowed
 KEYS: dict[str, tuple[tuple[str, ...], str]] = {
     **dict.fromkeys(
         ("lr", "learningrate"),
@@ -91,7 +91,7 @@ KEYS: dict[str, tuple[tuple[str, ...], str]] = {
     **dict.fromkeys(("cuda", "device", "gpus"), (("gpu",), "")),
     **dict.fromkeys(("display", "logfreq"), (("disp_freq",), "")),
 }
-# the full form of a block that was given as a number or as a name, by its class
+# class of a block -> its full form, to show when a number or a name was given instead
 WRITTEN_OUT = {
     "LRGenConf": ("learning_rate: {{type: Fixed, base_lr: {}}}", "learning_rate: {{type: {}}}"),
     "UpdaterConf": ("", "updater: {{type: {}, learning_rate: {{type: Fixed, base_lr: 0.01}}}}"),

@@ -68,7 +68,7 @@ def _check_axes(layers: Sequence[LayerConf]) -> Iterator[Finding]:
 def _check_targets(layers: Sequence[LayerConf], types: Sequence[Any]) -> Iterator[Finding]:
     """Yield ((index, key), message) for each layer of targets, labels or weights that reads other records."""
     blocks = [layer.blocks.get("store_conf") for layer in layers]
-    # layers that read the records of another layer again
+    # layers that read records of another layer's store
     again = [i for i, kind in enumerate(types) if kind is not None and kind.traits.reads_beside]
     for index in again:
         for phase in sorted(layers[index].phases):

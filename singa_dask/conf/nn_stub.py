@@ -42,7 +42,7 @@ def _function(name: str, cls: Any) -> Iterator[str]:
     keys = {key: part for key, part in own["properties"].items() if key not in LayerConf.model_fields}
     required = [key for key in own.get("required", ()) if key in keys]
     options = [f"{key}: {python_type(part)} = ..." for key, part in keys.items() if key not in required]
-    # blocks of base classes are read, too
+    # a layer also reads the blocks of its base classes
     blocks = dict.fromkeys(vars(each)["block"] for each in cls.__mro__ if vars(each).get("block"))
     options += [f"{block.block_key}: {ANY_BLOCK} = ..." for block in blocks]
     yield f"def {name}("

@@ -13,7 +13,7 @@ from singa_dask.registry import suggest
 
 KEY = r"[^.\[\]=]+(?:\[[^\]]+\])*"
 SET = re.compile(rf"({KEY}(?:\.{KEY})*)=(.*)", re.DOTALL)
-# a change of one of these keys removes the other
+# setting one of these keys removes the other one
 INSTEAD = {"train_steps": "epochs", "epochs": "train_steps"}
 TOKEN = re.compile(r"([^.\[\]]+)|\[([^\]]+)\]")
 

@@ -73,7 +73,7 @@ class PartConf(Conf):
         name = name if isinstance(name, str) else ""
         own: type[Conf] | None = getattr(class_of(registry, name), "block", None)
         known = {own.block_key: own} if own else {}
-        # other blocks are known once all classes are imported
+        # blocks of user classes are known only after all classes are imported
         if registry and data.keys() - cls.model_fields.keys() - known.keys():
             known = blocks_of(registry) | known
         if own and data.get(own.block_key) is None:
@@ -92,7 +92,8 @@ class PartConf(Conf):
                     data[key] = _validated(known.get(key), value, context)
                 except ValidationError as error:
                     yield from explained(error, known.get(key, Conf), (key,))
-                    data[key] = error.errors(include_url=False)[0]["input"]  # the repaired block
+                    # the input of the error is the repaired block
+                    data[key] = error.errors(include_url=False)[0]["input"]
 
     @classmethod
     def _add_own_block(cls, block: type[Conf], data: dict[str, Any], name: str) -> Iterator[Mistake]:

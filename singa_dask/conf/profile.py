@@ -26,7 +26,7 @@ def _as_profile(value: object) -> object:
     return ({} if value else None) if isinstance(value, bool) else value
 
 
-# true means the default steps, and false none
+# true selects the default steps, and false disables profiling
 Profile: TypeAlias = Annotated[
     ProfileConf | None, Shorthand(_as_profile, lambda either: [{"type": "boolean"}, *either["anyOf"]])
 ]

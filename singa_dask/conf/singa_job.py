@@ -92,7 +92,7 @@ def list_known_once(problems: Sequence[Problem]) -> list[Problem]:
     return shown
 
 
-# internal or unused keys of SINGA
+# keys of SINGA that are internal or unused
 INTERNAL: dict[type[Conf], set[str]] = {
     MnistConf: {"kernel", "sigma", "alpha", "beta", "gamma", "resize", "elastic_freq"},
     JobConf: {"id"},
@@ -229,7 +229,7 @@ class _Mapper:
             for name, field in inner.items():
                 by_name.setdefault(name, []).extend(items(field.node))
         if not isinstance(entry.node, TreeMap):
-            return  # the model reports it
+            return  # validation by the model reports this mistake
         for name, found in by_name.items():
             if before := entry.node.entries.get(name):
                 self.refuse_second([before.node, *found], (*path, "user_conf", name))

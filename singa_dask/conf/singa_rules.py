@@ -129,7 +129,7 @@ def _set_layer(layer: TreeMap, validates: bool) -> None:
     kind = _type(layer)
     excluded = child(layer, "exclude")
     if isinstance(excluded, Items) and not validates:
-        # SINGA checks names only in nets that it builds, and old jobs have no validation
+        # SINGA checks names only in nets that it builds, and old jobs do not validate
         excluded.items.append(Scalar(excluded.place, "val"))
     _drop(child(layer, "relu_conf"), "negative_slope")
     _drop(child(layer, "softmax_conf"), "num_softmax_per_instance")
@@ -145,7 +145,7 @@ def _set_layer(layer: TreeMap, validates: bool) -> None:
         shared = child(param, "share_from")
         if isinstance(shared, Scalar) and isinstance(shared.value, str):
             shared.value = shared.value.removeprefix("0#")
-    # a param for a bias means that there is one, whatever bias_term is
+    # a param for the bias means that the layer has one, whatever bias_term is
     first_bias = 6 if kind == "GRU" else 1
     if len(params) > first_bias:
         for name in ("innerproduct_conf", "convolution_conf", "rbm_conf", "gru_conf"):
@@ -294,7 +294,7 @@ def _replace_mnist(layer: TreeMap, sources: list[TreeMap]) -> list[Problem]:
 def _replace_rgb(layer: TreeMap, sources: list[TreeMap]) -> list[Problem]:
     """Replace RGBImage by ImagePreprocess, and let its sources subtract the mean."""
     cropped, mean = (child(layer, "rgbimage_conf", key) for key in ("cropsize", "meanfile"))
-    # SINGA's records contain their shape: 32 x 32 in CIFAR, 256 x 256 in ImageNet
+    # records of SINGA contain their shape: 32 x 32 for CIFAR, 256 x 256 for ImageNet
     size = 256 if isinstance(cropped, Scalar) and isinstance(cropped.value, int) and cropped.value > 32 else 32
     for source in sources:
         _put(_inner(source, "store_conf"), "shape", [3, size, size], layer.place)

@@ -25,7 +25,7 @@ TOKEN = re.compile(
 ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 ESCAPES = dict(zip("abfnrtv\\'\"?", "\a\b\f\n\r\t\v\\'\"?", strict=True))
 CLOSING = {"{": "}", "<": ">"}
-# a block without a colon, which no YAML job has
+# matches a block without a colon, which no YAML job has
 BLOCK = re.compile(r"^[ \t]*[A-Za-z_]\w*[ \t]*[{<]", re.MULTILINE)
 
 

@@ -17,13 +17,13 @@ from singa_dask.errors import Problem
 from singa_dask.registry import Registry
 
 SOFTMAX = ("Softmax", "CudnnSoftmax")
-# by loss: the activation that it includes, and the layers that compute it
+# type of a loss -> the activation that the loss includes, and the layers that compute this activation
 ACTIVATIONS = {
     "SoftmaxLoss": ("softmax", SOFTMAX),
     "CudnnSoftmaxLoss": ("softmax", SOFTMAX),
     "SigmoidCrossEntropyLoss": ("sigmoid", ("Sigmoid",)),
 }
-# parts of the names of layers that read images
+# parts of the type names of layers that read images
 IMAGE_LAYERS = ("Conv", "Pool", "LRN", "ImagePreprocess")
 UPDATER_KEYS = ("momentum", "delta")
 
@@ -54,7 +54,7 @@ def _unread_blocks(job: JobConf, layers: Registry[Any]) -> Iterator[Problem]:
     for index, layer in enumerate(job.neuralnet.layer):
         if _is_own(layers, layer.type):
             continue
-        # a type also reads the blocks of its base classes
+        # a layer type also reads the blocks of its base classes
         bases = [cls for cls in layers.find(layer.type).__mro__ if hasattr(cls, "block")]
         reads = list(dict.fromkeys(key for cls in bases for key in _block_key(cls)))
         hint = f"It reads {' and '.join(reads)}." if reads else "It reads no block."

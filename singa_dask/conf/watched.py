@@ -100,7 +100,7 @@ def _as_keep(value: object) -> object:
     return {"last": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-# a number means {last: number}
+# a plain number stands for {last: number}
 Keep: TypeAlias = Annotated[KeepConf, Shorthand(_as_keep, lambda block: [{"type": "integer", "minimum": 1}, block])]
 
 

@@ -17,10 +17,10 @@ from singa_dask.errors import ConfigError, Mark, Problem
 from singa_dask.redaction import HIDDEN, SURROGATE, is_open, redact
 
 BREAK = re.compile("[\n\r\x85\u2028\u2029]")
-# stands for surrogates (bytes of file names), which libyaml cannot write
+# placeholder for surrogates (bytes of file names), which libyaml cannot write
 BYTE = f"byte-{secrets.token_hex(8)}-"
 TAG = "tag:yaml.org,2002:"
-# maximum length of a mapping in one line, as Python writes it
+# maximum length of a mapping in one line, the same as in Python's writer
 BRIEF = 100
 FORMS = [
     ("null", r"~|null|Null|NULL|", "~nN"),
@@ -123,7 +123,7 @@ class _Reader:
                 self.complain(inner, f"duplicate key.{first}", key.start_mark)
                 continue
             block.entries[key.value] = TreeEntry(self.mark(key.start_mark), self.read(value, inner, above))
-        for other in merged:  # adds missing keys; the first mapping wins
+        for other in merged:  # add missing keys from merged mappings; the first mapping takes precedence
             if not isinstance(other, yaml.MappingNode):
                 self.complain(path, "<<: expected a mapping, or a list of mappings.", other.start_mark)
                 continue
@@ -185,7 +185,7 @@ def parse(text: str, file: str, with_lines: bool = True) -> tuple[Tree | None, l
         try:
             root = _FastLoader(text).get_single_node()
         except yaml.YAMLError:
-            root = _Loader(text).get_single_node()  # for its error messages
+            root = _Loader(text).get_single_node()  # the Python loader has clearer error messages
         return (None if root is None else reader.read(root)), reader.problems
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -236,7 +236,7 @@ def dump(value: Any, brief: bool = False) -> str:
 
 def redact_job(text: str) -> str:
     """Hide secrets in the YAML text of a job, and change nothing else."""
-    # only some loaders count a byte order mark as a character
+    # remove the byte order mark, because only some loaders count it as a character
     order_mark, text = (text[:1], text[1:]) if text.startswith("\ufeff") else ("", text)
     try:
         root = _FastLoader(text).get_single_node()

@@ -92,7 +92,7 @@ class FullOrder:
 
     def __init__(self, records: GroupRecords, seed: int) -> None:
         self._records, self._seed = records, seed
-        # the epoch that was used last, and its order; replaced as one, since threads may share an order
+        # the epoch that was used last, and its order; both are replaced at once, because threads may share this object
         self._last = (-1, np.empty(0, np.int64))
 
     def ids(self, positions: Ids) -> Ids:
@@ -100,7 +100,7 @@ class FullOrder:
         flat = positions.reshape(-1)
         period = self._records.period
         first, last = int(flat[0]) // period, int(flat[-1]) // period
-        # the epoch is computed for each boundary: for each position it would take longer than reading the record
+        # compute the epoch only at boundaries: computing it for each position would take longer than reading the record
         ends = np.searchsorted(flat, np.arange(first, last + 2) * period).tolist()
         parts = []
         for epoch, (low, high) in enumerate(pairwise(ends), first):
@@ -186,14 +186,14 @@ class BlockOrder:
         items = np.empty((len(streams), n_steps * width), np.int64)
         for stream, row in zip(streams, items, strict=True):
             n = 0
-            # across epochs and windows
+            # a row can extend across epochs and windows
             while n < len(row):
                 begin, run = self._run(stream, first + n)
                 part = run[first + n - begin : first + len(row) - begin]
                 row[n : n + len(part)] = part
                 n += len(part)
         ids = items.reshape(len(streams), n_steps, width).swapaxes(0, 1).reshape(n_steps, -1)
-        # a worker whose rows begin or end within a stream gets a part of it
+        # a worker whose rows begin or end within a stream gets a part of this stream
         return ids[:, low - streams.start * width :][:, : high - low]
 
     def _run(self, stream: int, item: int) -> tuple[int, Ids]:
@@ -207,7 +207,7 @@ class BlockOrder:
         offset = (item - self._supplied(stream, epoch)) % int(self._pieces(stream, epoch)[1][-1])
         start, window = self._window(stream, epoch, offset)
         begin = item - (offset - start)
-        # another thread may replace the entry
+        # use the local `run`, because another thread may replace the entry
         run = self._run_of[stream] = begin, window[: self._supplied(stream, epoch + 1) - begin]
         return run
 
@@ -253,7 +253,7 @@ class BlockOrder:
             low, high = (self._supplied_up_to(c, epoch + 1) - self._supplied_up_to(c, epoch) for c in ends)
             return self._records.start + low, self._records.start + high
         low, high = (c * self._records.count // self.streams for c in ends)
-        # with fewer records than streams, streams share records
+        # if there are fewer records than streams, some streams share a record
         return self._records.start + low, self._records.start + max(high, low + 1)
 
     def block_rows(self, low: int, high: int) -> Ids:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# fewer numbers are sorted as they are
+# shorter arrays are sorted without packing indices into the numbers
 MIN_PACKED = 64
 
 
@@ -30,7 +30,7 @@ _PHILOX = _Philox()
 def _raw(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[np.uint64]:
     bits, state = _PHILOX.bits, _PHILOX.state
     state["state"]["key"][:] = seed & (1 << 64) - 1, zlib.crc32(purpose.encode())
-    # the first word counts the draws; the others identify their purpose
+    # the first word of the counter counts the draws; the other words identify the purpose of the numbers
     state["state"]["counter"][:] = (0, *numbers, 0, 0, 0)[:4]
     bits.state = state
     return np.asarray(bits.random_raw(n), np.uint64)
@@ -58,7 +58,7 @@ def _argsort(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """Return the indices that sort numbers; equal ones, which are rare, keep their order."""
     if len(numbers) < MIN_PACKED:
         return np.argsort(numbers, kind="stable")
-    # sorting numbers whose low bits are their indices takes a third of the time of sorting indices by numbers
+    # packing indices into the low bits and sorting takes a third of the time of argsort
     bits = len(numbers).bit_length()
     mask = np.uint64((1 << bits) - 1)
     keys = numbers & ~mask

@@ -21,16 +21,16 @@ from singa_dask.errors import DataError
 
 Shuffle = Literal["none", "block", "full"]
 
-# divisible by 1, 2, 3, 4, 6, 8, 12, 16 and 24 workers
+# number of streams; it is divisible by 1, 2, 3, 4, 6, 8, 12, 16 and 24 workers
 CANONICAL_STREAMS = 48
-# names in messages of the entries of a cursor that are not keys of a job
+# words in messages for entries of a cursor that are not keys of a job file
 CALLED = {
     "fingerprint": "the version of the data",
     "deal": "the order of blocks by hosts",
     "version": "the way in which worker groups share records",
     "skip": "the number of records skipped at the start",
 }
-# values that cursors omit, so that older cursors without these keys remain valid
+# values that cursors omit, so that cursors of older versions without these keys remain valid
 _PLAIN = {"last_batch": "wrap", "deal": ""}
 MAX_STEPS = 64
 
@@ -129,7 +129,7 @@ class Sampler:
         self.fingerprint, self.last_batch, self.n_groups = fingerprint, last_batch, n_groups
         if not streams:
             most = math.gcd(batch_size, CANONICAL_STREAMS)
-            # each stream holds an open run
+            # each stream keeps one run open
             limit = most if runs is None else max(window, 1)
             streams = max(n for n in range(1, most + 1) if most % n == 0 and n <= limit)
         if batch_size % streams:
@@ -137,7 +137,7 @@ class Sampler:
         self._records = GroupRecords(sizes, batch_size, group, n_groups, skip, last_batch, span)
         self.start, self.count = self._records.start, self._records.count
         self.period, self.skip = self._records.period, self._records.skip
-        # changed if a run continues with another batch size
+        # the number of streams changes if a run continues with another batch size
         self.first_row = self.skip
         self.window = window
         order = None if assignment is None else np.asarray(assignment, np.int64)
@@ -179,7 +179,8 @@ class Sampler:
         low, high = self.bounds(n_workers)[worker : worker + 2]
         first = self.first_row + step * self.batch_size
         epoch = (first + low) // self.period
-        if (first + high - 1) // self.period == epoch:  # the usual case needs no division for each row
+        # usually all rows are in one epoch, which needs no division for each row
+        if (first + high - 1) // self.period == epoch:
             return np.full(high - low, epoch, np.int64)
         rows: Ids = np.arange(first + low, first + high, dtype=np.int64)
         return rows // self.period
@@ -228,7 +229,7 @@ class Sampler:
         rows = max(high - low for low, high in pairwise(self.bounds(n_workers)))
         whole, rest = divmod(rows, self._block.width)
         streams = whole + 2 * (rest > 0)
-        # a stream can be in transition from one window to the next
+        # a stream holds two windows while it changes from one to the next
         return 2 * self._block.blocks_per_window * streams
 
     def bounds(self, n_workers: int) -> list[int]:
@@ -275,7 +276,7 @@ class Sampler:
     @cached_property
     def _identity(self) -> dict[str, Any]:
         identity = {
-            # in version 1, groups of a block order read ranges of the file instead of ranges of the assignment
+            # in version 1, each group read its own range of the file, not its own range of the block order
             "version": 2 if self.shuffle == "block" and self.n_groups > 1 else 1,
             "fingerprint": self.fingerprint,
             "shuffle": self.shuffle,

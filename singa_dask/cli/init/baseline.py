@@ -17,11 +17,11 @@ from singa_dask.data.codecs.columns import as_floats, as_texts, missing_of
 
 Floats = npt.NDArray[np.float64]
 
-# limits of the linear model, and of the records of the kernel model, whose time is cubic
+# limits of the linear model, and the maximum number of records for the kernel model, whose time is cubic
 MAX_RECORDS, MAX_VALUES, MAX_KERNEL = 10_000, 1 << 21, 500
-# fewer records are not informative
+# with fewer records, a baseline is not informative
 MIN_RECORDS = 20
-# ridge penalties, relative to the largest eigenvalue
+# ridge penalties as multiples of the largest eigenvalue
 RIDGES = np.logspace(-8, 2, 28)
 
 
@@ -54,7 +54,7 @@ def baseline_of(
         score = float(np.sqrt(((predicted - targets) ** 2).mean(axis=0).sum()))
     chosen = np.linspace(0, n - 1, min(n, MAX_KERNEL)).astype(np.int64)
     values, targets = values[chosen], targets[chosen]
-    # weigh targets of different scales equally
+    # scale the targets so that all of them have equal weight
     targets = (targets - targets.mean(axis=0)) / (1 if outputs[0].is_label else np.maximum(targets.std(axis=0), 1e-300))
     linear, kernel = (_explained(*parts, targets) for parts in (_linear(values), _kernel(values)))
     return Baseline(score, linear, max(linear, kernel))

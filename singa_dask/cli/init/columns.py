@@ -36,18 +36,18 @@ from singa_dask.errors import DataError, listed
 from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.texts import charset_of, split_lines
 
-# of tables larger than MAX_BYTES only SEEN_BYTES are read, at least MIN_BYTES in each file
+# only SEEN_BYTES are read of tables larger than MAX_BYTES, but at least MIN_BYTES of each file
 MAX_BYTES, SEEN_BYTES, MIN_BYTES = 1 << 28, 1 << 26, 1 << 16
 HEAD_BYTES = 1 << 16
 BLOCK_BYTES = 1 << 24
-# part of a columnar file that one task counts
+# maximum number of bytes of a columnar file that one task counts
 PART_BYTES = 1 << 28
 DATES = ("date", "timestamp", "time", "duration")
-# columns of such names with integers from MIN_EPOCH (1973) on are Unix times
+# integers from MIN_EPOCH (1973) on are Unix times if the name of their column matches EPOCH
 EPOCH, MIN_EPOCH = re.compile(r"(?i)time|date|epoch|unix|(^|_)ts$"), 1e8
 COMPACT_DATES = 19000101, 21001231
 MAX_SHOWN = 5
-# categories have at most so many distinct values, and at least so many records for each
+# a column of categories has at most MAX_CATEGORIES values, and at least MIN_RECORDS records for each value
 MAX_CATEGORIES, MIN_RECORDS = 50, 4
 
 
@@ -254,7 +254,7 @@ class TableSurvey:
         """Return the values of a column that were read, for `SplitConf.of_keys`."""
         if name not in self.parts(0).names:
             return key_texts(self.named[name].values)
-        # as text: 007 is no number
+        # read values as strings, because 007 is not a number
         found, at, kinds = list[pa.Array](), 0, {name: "string"}
         for file, run in self.runs:
             if at < self.n_seen:
@@ -345,7 +345,7 @@ def _decoded(parts: OpenParts, file: int, run: RecordRun, kinds: Mapping[str, st
 def _looked_at(place: str, form: str, text: Mapping[str, Any], parts: OpenParts, kinds: dict[str, str]) -> TableSurvey:
     read = ("number", "boolean", "string", "vector", "empty")
     if form in LINES:
-        # other JSON values, such as objects, are not read
+        # JSON values of other types, such as objects, are not read
         others = ("string", *DATES) if form == "jsonl" else kinds.values()
         wanted = {name: kind if kind in read else "string" for name, kind in kinds.items() if name}
         wanted = {name: kind for name, kind in wanted.items() if kinds[name] in (*read, *others)}
@@ -401,7 +401,7 @@ def _groups_of(parts: OpenParts, row_bytes: int) -> tuple[Runs, int, int]:
 
     For large tables only some runs at equal distances are returned.
     """
-    # runs are decoded in file order
+    # open one run at a time, because runs are decoded in file order
     parts.open_runs.n = 1
     runs = [(file, run) for file in range(len(parts.files)) for run in parts(file).runs(BLOCK_BYTES, row_bytes)]
     n_bytes = sum(run.length for _, run in runs)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from singa_dask.cli.init.records import InitOptions, Note, OutputSurvey, RecordSurvey, TextSurvey, UnsureError
 
 NETS = ("mlp", "convnet", "word-rnn", "char-rnn")
-# features and classes that are listed
+# maximum number of features and classes that are listed
 MAX_FEATURES, MAX_CLASSES = 6, 20
 
 

@@ -15,39 +15,39 @@ from singa_dask.cli.init.records import Baseline, RecordSurvey, TextSurvey
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.errors import listed
 
-# batch sizes up to MANY records and above, and of tests
+# batch size for up to MANY records, batch size for more records, and batch size of tests
 BATCH, LARGE_BATCH, MANY, TEST_BATCH = 32, 64, 5000, 100
-# for tables of more than HUGE records, batches grow in multiples of SHARED, for 2, 3, 4, 6 or 8 workers
+# for tables of more than HUGE records, batch sizes are multiples of SHARED, which 2, 3, 4, 6 and 8 workers divide
 HUGE, SHARED, MAX_BATCH = 50_000, 24, 3072
-# values in the largest batch
+# maximum number of values in a batch
 MAX_VALUES = 1 << 20
-# least and largest number of epochs, within least and largest number of steps
+# minimum and maximum number of epochs, and of steps
 EPOCHS, STEPS = (20, 100), (500, 5000)
-# least number of epochs for more than HUGE records
+# minimum number of epochs for more than HUGE records
 FEW_EPOCHS = 2
-# bytes of a table that is shuffled in memory as a whole
+# tables up to this number of bytes are shuffled as a whole in memory
 MAX_SHUFFLED = 1 << 26
-# blocks, and bytes of row groups, that are shuffled together: they fit in a Dask worker of 1 GB
+# number of blocks, and bytes of row groups, that are shuffled together: they fit in a Dask worker with 1 GB
 WINDOW, WINDOW_BYTES = 48, 1 << 27
-# more records are only tested at the end
+# with more records than this, the job tests only at the end
 MAX_TESTED = 1_000_000
 # a class is rare if another has more than RARE times its records; class weights are written for up to MAX_WEIGHED
 RARE, MAX_WEIGHED = 10, 20
 CONVNET_EPOCHS = 10
 HIDDEN, HIDDEN_OF_MANY = (64, 64), (256, 128)
-# number of features for the larger hidden layers
+# from this number of features on, hidden layers are larger
 WIDE = 100
 RATE, LEAST_DROPOUT = 0.001, 0.05
-# largest exponent of the weight decay over the training
+# maximum exponent of the weight decay over the whole training
 MOST_DECAY = 8.0
-# for data without a baseline: most can be explained, not all by a linear model
+# assumed scores for data without a baseline: a linear model explains most, but not all, of the targets
 UNKNOWN = Baseline(0.0, 0.75, 0.8)
 FILTERS = (32, 64, 64, 128, 128)
-# least height and width after the last pooling
+# minimum height and width of images after the last pooling layer
 MIN_POOLED = 4
-# for a column of texts
+# settings for a table column of texts
 WORD_UNITS, ONE_STEP = 32, "unroll_len: 1"
-# for a text
+# settings for a text file
 TEXT_BATCH, UNROLL, UNITS, TEXT_EPOCHS, TEXT_STEPS = 50, 50, 256, 10, (500, 3000)
 
 

@@ -21,17 +21,18 @@ from singa_dask.data.stores.tables.table_csv import CsvPart
 from singa_dask.errors import DataError
 
 PLAIN, IN_POINTS = NumberForm(), NumberForm(".", ",")
-# separators of thousands and decimal marks to try, and the pattern that each needs between digits
+# pairs (thousands separator, decimal mark) to try, and the pattern that each mark needs between digits
 FORMS = (("", "."), (",", "."), ("", ","), (".", ","), (" ", "."), (" ", ","), ("'", "."), ("'", ","))
 MARKS = {"": "", ",": r"\d,\d", ".": r"\d\.\d", " ": rf"\d{BLANK}\d", "'": r"\d['\x{2019}]\d"}
 CODES = frozenset("AUD BRL CAD CHF CNY CZK DKK EUR GBP HKD HUF ILS INR JPY KRW MXN NOK NZD PLN SEK TRY USD ZAR".split())
 UNITS = frozenset(["%", "\u2030", "Fr.", "Rs.", "Rs", "kr.", "kr", "z\u0142", "K\u010d", "Ft", "lei"])
-# characters around a number besides its unit
+# characters that may surround a number, besides its unit
 AROUND = "+-\u2212() \t\u00a0\u2007\u2009\u202f"
 ENDS = r"^(?P<before>[^0-9]*)[0-9](?:.*[0-9])?(?P<after>[^0-9]*)$"
-# a number whose point may be a decimal point or separate thousands; and one that reads the same both ways
+# TWO_WAYS matches a number whose point may be a decimal point or a thousands separator; ONE_WAY matches an unambiguous
+# integer
 TWO_WAYS, ONE_WAY = r"^-?[1-9]\d{0,2}\.\d{3}$", r"^-?\d{1,3}$"
-# words among numbers that a message lists
+# maximum number of words among numbers that a message lists
 MAX_WORDS = 8
 
 
@@ -65,7 +66,7 @@ def _read(column: ColumnSurvey, format: str, options: InitOptions) -> ColumnSurv
     if wrong:
         words = _words(wrong)
         return replace(column, fault=_fault(column, wrong), words=words if len(words) == len(wrong) else ())
-    # forms that read all values alike count once
+    # if several forms give the same values, only the first one counts
     ways = [each for i, each in enumerate(best) if not any(each[1].equals(other[1]) for other in best[:i])]
     forms = [each for each, _ in ways]
     said = [each for each in forms if len(forms) > 1 and _is_said(each, options)]

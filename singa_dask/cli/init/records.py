@@ -34,7 +34,7 @@ class Note(NamedTuple):
     done: str
 
 
-# numbers from 0 to 255 are bytes if their maximum is at least this
+# numbers from 0 to 255 are treated as bytes if their maximum is at least this
 MIN_BYTE_RANGE = 100
 
 
@@ -248,11 +248,11 @@ class RecordSurvey:
         return f"of {shape} values with {len(counts)} labels of {' and '.join(counts)} classes"
 
 
-# fewer records are not split, and larger arrays not copied
+# data with fewer records is not split, and arrays of more bytes are not copied
 MIN_SPLIT = 10
 MAX_COPIED = 1 << 28
 NOT_COPIED = f"--copy: more than {MAX_COPIED >> 20} MiB are not copied. Leave it out."
-# test sets to try, and records in all of them
+# maximum number of test sets to try, and of records in all test sets together
 MAX_DRAWS, MAX_DRAWN = 1000, 1_000_000
 Split = tuple[Rows, Rows, str]
 """Rows to train and to test on, and how they were chosen."""
@@ -364,9 +364,9 @@ def split_store(survey: RecordSurvey, closed: Store, options: InitOptions, folde
     """Return the survey with a test set, unless there are too few records."""
     with copy.copy(closed) as store:
         if survey.values == "columns" and len(survey.shape) == 1:
-            # as `standardise` reads them
+            # `standardise` also reads widened values
             store.widen()
-        # pictures are not copied
+        # image files are not counted, because they are not copied
         files, n_bytes = store.record_files(0, store.count), store.count * store.record_bytes
         is_small = bool(files) or n_bytes <= MAX_COPIED
         if not options.copy:
@@ -398,7 +398,7 @@ def split_store(survey: RecordSurvey, closed: Store, options: InitOptions, folde
         reading |= {"user_conf": {"classes": list(classes)}} if classes else {}
     else:
         backend, suffix, how = "arrow", ".arrow", f"{how}, a copy, {n_bytes / 1e6:.1f} MB in all"
-        # a copy has scaled pictures, and only the label by name
+        # the copy has images of the final size, and its only option is the name of the label
         label = reading.get("user_conf", {}).get("label")
         reading = {"layout": reading.get("layout"), "user_conf": label and {"label": label}}
 

@@ -41,13 +41,13 @@ from singa_dask.errors import DataError, listed
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.fs.patterns import is_pattern
 
-# least height and width of an image for a convolutional net
+# minimum height and width of an image for a convolutional net
 MIN_SIDE = 12
 MAX_CHANNELS = 4
-# image files are scaled to SIDE unless all in a sample have one size of at most MAX_SIDE
+# image files are scaled to SIDE, unless all sampled images have the same size of at most MAX_SIDE
 SIDE, MAX_SIDE = 64, 96
 MAX_IMAGES = 64
-# blocks of a store that are read
+# maximum number of blocks that are read from a store
 MAX_BLOCKS = 256
 
 
@@ -118,7 +118,7 @@ def survey_arrays(url: str, test_url: str, backend: str, options: InitOptions, f
 def _check_labels(url: str, labels: Counter[int], names: Sequence[str]) -> None:
     """Raise a DataError for labels that are no class numbers: negative ones, or few and large, like 1000 and 2000."""
     low, high = min(labels, default=0), max(labels, default=0)
-    # nearly as many labels as records look like ids, which is a warning
+    # if there are nearly as many labels as records, the labels look like ids, which is only a warning
     is_sparse = not names and high >= max(MAX_SPARSE * len(labels), 100) and 2 * len(labels) <= labels.total()
     if low < 0 or is_sparse:
         raise DataError(
@@ -159,7 +159,7 @@ def _scan(store: Store, url: str, is_image: bool, ids: Ids) -> tuple[Counter[int
     blocks: Sequence[int] = np.linspace(0, n - 1, min(n, MAX_BLOCKS)).astype(int).tolist()
     if "pixel" in store.schema:
         if store.class_names:
-            # do not decode pictures to count known classes
+            # if the classes are known, do not decode images to count them
             blocks = range(n) if store.reads_labels_alone else () if store.holds == "images" else blocks
         for block in blocks:
             labels.update(store.read_labels(block).tolist())
@@ -390,7 +390,7 @@ def find_sets(url: str) -> tuple[str, str, str]:
         pattern = fs.join(url, f"train*{suffixes.pop()}")
         return pattern, _beside(pattern), ""
     if len(train) != 1 or any(fs.is_dir(fs.join(url, name)) for name in others):
-        # "train" may be the name of a class
+        # the folder "train" may also be a class
         return url, _beside(url), ""
     inside = fs.join(url, train[0])
     return inside, _beside(inside), ""
@@ -407,7 +407,7 @@ def _beside(url: str) -> str:
         return ""
     for test in TEST_NAMES:
         other = fs.join(folder, name.replace("train", test))
-        # one of the two may be gzipped
+        # only one of the two files may be gzipped
         for each in (other, other.removesuffix(".gz") if other.endswith(".gz") else f"{other}.gz"):
             if _is_there(each):
                 return each

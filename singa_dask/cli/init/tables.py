@@ -61,19 +61,20 @@ from singa_dask.shown import plural
 
 logger = logging.getLogger(__name__)
 
-# integers with at most FEW distinct values are classes; more than MANY that seldom repeat are numbers
+# integers with at most FEW distinct values are classes; integers with more than MANY values that seldom repeat are
+# numbers
 FEW, MANY = 10, 100
-# least number of records for ids
+# minimum number of records to detect a column of ids
 MIN_NUMBERED = 10
-# strings that are searched for words
+# maximum number of strings that are searched for words
 MAX_MEASURED = 1000
 ID = re.compile(r"(?i:id|index|uuid|guid|row|rowid|.*[ _.-]id|unnamed: \d+)|.*[a-z]I[dD]")
 MAX_NAMED = 20
-# columns left out for one reason that are listed
+# maximum number of columns that are listed as left out for the same reason
 MAX_SHARED = 6
-# reasons to leave out a column that identifies records
+# reasons to leave out a column because it identifies records
 KEYS = ("texts, another in each record", "an id by its name", "numbers the records")
-# columns of numbers that a job file lists, if a table has no others
+# maximum number of numeric columns that a job file lists if the table has no other columns
 MAX_LISTED = 64
 
 
@@ -112,7 +113,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     used = [*(table.named[each.name] for each in outputs), *features]
     trouble += _doubts(used, outputs)
     spelled, na_values = _spelled(table, used, outputs, reading), reading.get("na_values", ())
-    # other formats only know these words for missing values
+    # na_values is only needed here if the text has words for missing values that na_values lacks
     if found := {word for words in spelled.words.values() for word in words}.difference(na_values):
         reading["na_values"] = [*na_values, *sorted(found)]
     trouble += _unmet(table, spelled, options.na_values)
@@ -191,7 +192,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         if table.is_whole:
             kept, values = rows + options.lags, table.named[outputs[0].name].values.take(pa.array(rows))
             labels = _codes_of(values) if outputs[0].is_label else np.zeros(len(rows), np.int64)
-        # at the same share of the table as in the records that were read
+        # start the test set at the same share of the table as in the records that were read
         test_from = round(int(test.min()) * table.n / table.n_seen) + options.lags if is_last else 0
         order = split.removeprefix(f"the last {len(test)}")
         records = split_by_rule(records, options, kept, labels, test_from, order)
@@ -580,13 +581,13 @@ def _reading(
     missing = options.missing or (usual if any(each not in texts for each in gaps) else "")
     filled = gaps if missing != "skip" else []
     categories = {each.name: [*[""] * (each in filled), *in_order(each.distinct.to_pylist())] for each in texts}
-    # the training set may lack a class of several labels, or of a large table
+    # the training set may lack a class if there are several labels, or if the table is large
     kinds = ("number", "string") if len(outputs) > 1 or not table.is_whole else ("number",)
     by_value = [each for each in outputs if each.names and table.named[each.name].kind in kinds]
     categories |= {each.name: list(each.names) for each in by_value}
     forms = {each.name: form for each in (*columns, *features) for form in each.forms}
     if options.na_values:
-        # frames and JSON have texts where CSV has numbers
+        # data frames and JSON have strings in columns where CSV has numbers
         forms = {each.name: PLAIN for each in gaps if each.kind == "number" and table.format == "csv"} | forms
     spelling = Spelling(forms, options.na_values)
     reading |= spelling.to_dict()
@@ -611,7 +612,7 @@ def _telling(table: TableSurvey, usable: Sequence[str]) -> tuple[ColumnSurvey, s
     names = [name for name in table.named if name]
     labels = labels_among(names) if table.text.get("header", True) else []
     ends = [usable[0], usable[-1]] if usable else []
-    # "class" may be a feature, such as the class of a passenger
+    # a column "class" may be a feature, such as the class of a passenger
     sure = len(labels) == 1 and (labels[0].lower() not in ("y", "class") or labels[0] in ends)
     if sure and not is_point(names):
         return table.named[labels[0]], "by its name"
@@ -659,7 +660,7 @@ def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, optio
         why = f"{why}; {known} different numbers are classes, --target predicts them as numbers"
     texts = ("false", "true") if column.kind == "boolean" else table.texts(name)
     if column.kind == "number":
-        # pandas writes whole numbers as 1.0 where some are missing
+        # pandas writes integers as 1.0 if the column has missing values
         texts = tuple(map(name_key, texts))
     if column.kind == "number" and len(texts) != known and table.is_whole:
         raise DataError(f"{place}: {listed(texts, 6)}, which are {known} different numbers. Write each in one way.")
@@ -715,7 +716,7 @@ def _split_rows(
     if dates and 2 * len(dates.distinct) < table.n_seen:
         dates = None
     labels = [table.named[each.name] for each in outputs if each.is_label]
-    # the training set needs all classes
+    # the training set needs records of all classes
     if options.lags:
         return rows[:-n_test], rows[-n_test:], f"the last {n_test}{f' by {dates.name}' if dates else ''}"
     if dates and all(len(pc.unique(each.values.take(rows[:-n_test]))) == len(each.distinct) for each in labels):

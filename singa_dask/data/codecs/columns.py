@@ -95,7 +95,7 @@ def as_floats(column: pa.Array) -> npt.NDArray[np.float64]:
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
     if pa.types.is_decimal(column.type):
-        # gives the nearest float, as for texts: a direct cast of decimals rounds twice
+        # casting by way of strings gives the nearest float: a direct cast of decimals rounds twice
         column = column.cast(pa.string())
     return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 

@@ -14,7 +14,7 @@ from singa_dask.data.codecs.columns import refuse_twice
 from singa_dask.data.codecs.numbers import NumberForm, Spelling
 from singa_dask.errors import DataError, Remedy, listed
 
-# most texts among numbers that a message names
+# maximum number of words among numbers that a message names
 MAX_WORDS = 5
 HINT = "Convert it to numbers or strings, or leave it out."
 
@@ -105,7 +105,7 @@ def as_column(
         raise DataError(
             f"{where}: values of type {kind} cannot be a column: {str(error).rstrip('.')}. {HINT}"
         ) from error
-    # an object column without values: in other partitions it may have texts
+    # this partition of an object column has no values, but other partitions may have strings
     is_missing = pa.types.is_null(column.type) and getattr(getattr(values, "dtype", None), "kind", "") == "O"
     return column.cast(pa.string()) if is_missing else column
 

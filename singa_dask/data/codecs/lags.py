@@ -19,7 +19,7 @@ from singa_dask.data.codecs.columns import refuse_absent, whole
 from singa_dask.errors import DataError
 
 DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?")
-# hours, minutes, seconds, half of the day, offset from UTC
+# groups: hours, minutes, seconds, am or pm, offset from UTC
 TIME = re.compile(
     r"(\d\d?)(?::?(\d\d))?(?::?(\d\d(?:[.,]\d+)?))?(?:\s*([ap])\.?m\.?)?\s*(?:Z|UTC|GMT|([+-])(\d\d):?(\d\d)?)?",
     re.IGNORECASE,
@@ -100,7 +100,7 @@ class LagsConf(Conf):
         if twice := twice_among(values):
             remedy = f"Give one series at a time, or no column {self.order} if their order is right"
             raise DataError(f"{where}: several records have one {self.order}, such as {twice}. {remedy}.")
-        # the order of texts in other formats is unknown
+        # strings in unknown formats have no order that could be checked
         if read and not any(map(is_sorted, read)):
             raise DataError(f"{where}: its records are not in the order of {self.order}. Sort them by it.")
 

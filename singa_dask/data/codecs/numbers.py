@@ -20,13 +20,13 @@ from singa_dask.lazy import LazyModule
 
 pc = LazyModule("pyarrow.compute")
 
-# texts for missing values: pandas' defaults, "?", and \N of Hive, MySQL and PostgreSQL
+# strings that mean a missing value: pandas' defaults, "?", and \N of Hive, MySQL and PostgreSQL
 MISSING = (
     "", "#N/A", "#NA", "-nan", "-NaN", "<NA>", "?", "N/A", "NA", "NULL", "NaN", "None", "\\N", "n/a", "nan", "null"
 )  # fmt: skip
-# sign of a number by the text around it, with \0 for the number, without blanks and unit
+# the text around a number, without blanks and unit -> sign of the number; \0 stands for the number
 SIGNS = {"\0": 1.0, "+\0": 1.0, "-\0": -1.0, "\0-": -1.0, "(\0)": -1.0}
-# RE2 patterns of marks with several characters: blanks of any width, apostrophes
+# RE2 patterns of marks that have several characters: blanks of any width, and apostrophes
 BLANK = r"[\s\x{a0}\x{2007}\x{2009}\x{202f}]"
 MARKS = {" ": BLANK, "'": "['\u2019]"}
 

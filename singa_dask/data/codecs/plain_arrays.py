@@ -104,7 +104,7 @@ def texts_of(values: Array, place: str) -> Array:
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8", "replace")
     texts = values.astype(object)
-    # None, NaN and numbers among texts have other types
+    # None, NaN and numbers among the strings have other types
     wrong = next((i for i, value in enumerate(texts) if not (isinstance(value, str) and value)), None)
     if wrong is not None:
         raise DataError(f"{place} {wrong}: {texts[wrong]!r}, expected the name of a class.")

@@ -78,7 +78,7 @@ def columns(rows: npt.NDArray[np.uint8]) -> list[MessageField] | None:
         The first row is not a message.
     """
     spans, fixed = layout(rows[0].tobytes())
-    # tags, lengths, and the sizes of varints must be the same in all rows
+    # the fast path needs the same tags, lengths and sizes of varints in all rows
     if len(fixed) and not (rows[:, fixed] == rows[0, fixed]).all():
         return None
     fields = []
@@ -144,7 +144,7 @@ def _varint_at(data: bytes, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         position += 1
         if byte < 0x80:
-            # a negative int32 is encoded in ten bytes
+            # protobuf encodes a negative int32 in ten bytes
             return (value - (1 << 64) if value >> 63 else value), position
         shift += 7
     raise ValueError(f"not a protobuf message: unterminated integer at byte {position}")

@@ -94,7 +94,7 @@ def _is_word(fields: Sequence[MessageField] | None) -> bool:
 
 def _decode_words(rows: Rows) -> npt.NDArray[np.float32]:
     """Decode WordRecords of one length to (n, 4): index, class, class_start and class_end."""
-    # the layout is determined by the length of the word, and by the ends of the varints after it
+    # the length of the word, and the last bytes of the varints after it, determine the layout of a record
     keys = (rows >= 0x80) & (np.arange(rows.shape[1]) >= 2 + rows[:, 1:2].astype(np.int64))
     _, firsts, groups = np.unique(
         np.concatenate([rows[:, 1:2], np.packbits(keys, axis=1)], axis=1),
@@ -222,7 +222,7 @@ def _pixels(fields: Iterable[MessageField], number: int, shape: Sequence[int]) -
 
 
 def _shaped(values: npt.NDArray[np.generic], shape: Sequence[int]) -> npt.NDArray[np.generic]:
-    # SINGA also accepts records without a shape: the job defines it
+    # SINGA also accepts records without a shape, and takes the shape from the job
     shape = shape or values.shape[1:]
     if values.shape[1] != np.prod(shape, dtype=np.int64):
         raise ValueError(f"{values.shape[1]} values do not fit the shape {tuple(shape)}")

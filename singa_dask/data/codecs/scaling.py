@@ -48,7 +48,7 @@ class Moments(NamedTuple):
         filled = np.count_nonzero(values, axis=0)
         wide = values.astype(np.float64)
         low, high = wide.min(axis=0), wide.max(axis=0)
-        # relative to the first record, the moments of constant columns are exact
+        # subtract the first record, so that the moments of constant columns are exact
         first = wide[0].copy()
         with np.errstate(over="ignore", invalid="ignore"):
             wide -= first
@@ -89,7 +89,7 @@ class Scaling:
     def of(cls, moments: Moments) -> Scaling:
         """Return the scaling of columns with these moments of at least one record."""
         std = np.sqrt(moments.squares / moments.n)
-        # rounding errors of a constant column
+        # a column whose deviation is within the rounding error is constant
         constant = std <= 10 * np.finfo(np.float64).eps * np.abs(moments.mean)
         farthest = np.maximum(moments.high - moments.mean, moments.mean - moments.low)
         most = np.where(moments.filled < RARE * moments.n, MAX_OF_RARE, MAX_SCALED)

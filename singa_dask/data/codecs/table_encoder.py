@@ -24,7 +24,7 @@ pc = LazyModule("pyarrow.compute")
 LARGEST = float(np.finfo(np.float32).max)
 Where = Callable[[int], str]
 Values = npt.NDArray[Any]
-# remedies for missing values: a number can be filled in, a category cannot
+# remedies for missing values: a missing number can be filled in, a missing category cannot
 SKIPPED = Remedy("missing", "Set missing: skip to leave such records out.", ("skip",))
 FILLED = Remedy(
     "missing", "Set missing: to mean, to skip, or to a number for features without a value.", ("mean", "skip")
@@ -117,17 +117,17 @@ class TableEncoder:
         """Return the values of all features, (n, *shape)."""
         data = np.empty((len(table), self._width), self.schema["data"].dtype)
         plain = []
-        # entering it for each column would take as long as copying a column
+        # entering errstate for each column would take as long as copying a column
         with np.errstate(over="ignore"):
             for name, values in self._places:
                 column = whole(table.column(name))
-                # texts, vectors and one-hot categories have several values
+                # strings, vectors and one-hot categories have several values
                 if isinstance(values, int) and name not in self._facts.categories and _is_plain(column):
                     plain.append((name, values, column))
                     data[:, values] = np.from_dlpack(column)
                 else:
                     data[:, values] = self._feature(column, where, name)
-        # checking all columns at once takes half the time
+        # checking all columns at once takes half the time; check each column only to name the wrong one
         if not _is_in_range(data):
             for name, values, column in plain:
                 data[:, values] = self._feature(column, where, name)
@@ -225,7 +225,7 @@ def _refuse_missing(
 def _numbers(
     column: pa.Array, where: Where, name: str, fill: float | None, remedy: Remedy = FILLED
 ) -> npt.NDArray[np.floating[Any]]:
-    # without a copy, where that is possible
+    # plain columns need no copy
     values: Values = np.from_dlpack(column) if _is_plain(column) else as_floats(column)
     if _is_in_range(values):
         return values

@@ -15,7 +15,7 @@ from singa_dask.errors import listed
 
 # maximum number of categories that are learned from a column
 MAX_CATEGORIES = 10_000
-# with more distinct values than this, a column of categories has at least twice as many records
+# if a column of categories has more distinct values than this, it has at least twice as many records
 MANY = 100
 BOOLEANS = ("false", "true")
 
@@ -77,7 +77,7 @@ class TableFacts:
 
     def classes_of(self, name: str) -> tuple[str, ...]:
         """Return the names of the classes of a column of labels."""
-        # checkpoints from before there could be several labels do not name the column
+        # checkpoints of versions that supported a single label do not name its column
         return self.labels.get(name, self.labels.get("", ()))
 
     def is_number(self, name: str) -> bool:
@@ -114,7 +114,7 @@ class TableFacts:
             "means": dict(self.means),
             "categories": {name: list(names) for name, names in self.categories.items()},
             "classes": list(self.classes),
-            # a list keeps the order of the labels, which JSON with sorted keys would lose
+            # use a list, because JSON with sorted keys would lose the order of the labels
             "labels": [[name, list(names)] for name, names in self.labels.items()],
             "encoding": self.encoding,
             **({"widths": dict(self.widths)} if self.widths else {}),

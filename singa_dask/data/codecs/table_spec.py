@@ -14,7 +14,7 @@ from singa_dask.data.codecs.tokens import TextCodec
 from singa_dask.errors import DataError, Remedy
 from singa_dask.registry import suggest
 
-# beginnings of Arrow's names of types
+# prefixes of the names of Arrow types with several values
 ARRAYS = ("list", "large_list", "fixed_size_list", "fixed_size_binary", "extension")
 
 

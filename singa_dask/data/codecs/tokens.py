@@ -23,14 +23,14 @@ from singa_dask.lazy import LazyModule, require
 
 pc = LazyModule("pyarrow.compute")
 
-# a character that is neither part of a word nor a blank, in the syntax of RE2
+# RE2 pattern of a character that is neither part of a word nor a blank
 MARK = r"([^\p{L}\p{M}\p{N}_\s])"
 PADDING, UNKNOWN = -1, 0
-# strings with a lower median number of words are names
+# columns with a lower median number of words hold names, not texts
 MIN_WORDS = 4
-# a character of a script that writes words without blanks between them
+# a character of a script that puts no blanks between words
 UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
-# maximum length that is chosen for texts
+# maximum length that is chosen automatically for texts
 MAX_LENGTH = 256
 
 
@@ -102,7 +102,7 @@ class TextCodec:
         try:
             codec.encode(pa.array([""]))
         except Exception as error:
-            # the package raises plain exceptions
+            # the tokenizers package raises plain Exceptions
             if type(error) is not Exception:
                 raise
             raise DataError(f"{where}: {url}: not a tokenizer.json of Hugging Face: {error}.") from None
@@ -112,7 +112,7 @@ class TextCodec:
     def _hugging_face(self) -> Any:
         tokenizer = require("tokenizers", "text", "texts with a tokenizer").Tokenizer.from_str(self.tokenizer)
         tokenizer.no_padding()
-        # cuts before special tokens are added
+        # the package truncates before it adds special tokens
         tokenizer.enable_truncation(self.length)
         return tokenizer
 
@@ -232,7 +232,7 @@ def _words(texts: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
     """Return the number of words of each text, (n,), and all words, text by text."""
     spaced = pc.utf8_trim_whitespace(pc.replace_substring_regex(texts, MARK, r" \1 "))
     words = pc.utf8_split_whitespace(spaced)
-    # a text without words is split into one empty text
+    # utf8_split splits a text without words into one empty string
     lengths = np.where(pc.utf8_length(spaced).to_numpy() == 0, 0, pc.list_value_length(words).to_numpy())
     flat = words.flatten()
     return lengths.astype(np.int64), flat.filter(pc.not_equal(flat, ""))

@@ -36,7 +36,7 @@ from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.outputs import check_output
 from singa_dask.registry import suggest
 
-# files of a plan's directory: identity of the plan; mean record; marker that all is done and can be moved
+# files in the plan's directory: identity of the plan; mean record; marker that the output is complete and can be moved
 PLAN_FILE, MEAN, DONE = "plan.json", "mean", "done"
 
 Run = Callable[[Sequence[Task]], Iterable[int]]
@@ -189,7 +189,7 @@ def _begin(
         return
     if PLAN_FILE not in left and not all(name[0] == "." for name in left):
         raise DataError(f"{plan.folder}: exists, but was not made by a conversion. Move it away.")
-    # an empty directory is left by a conversion that called `before_replacing` and was killed
+    # an empty directory is left if a conversion was killed after it called `before_replacing`
     if left or not is_there:
         urls = [*filter(None, [*(shard.url for shard in plan.shards), plan.request.mean])]
         for url in urls:

@@ -30,12 +30,12 @@ from singa_dask.errors import DataError
 from singa_dask.fs.versions import versions
 
 VERSION = 3
-# file of a plan's directory: the version of each source file
+# file in the plan's directory with the version of each source file
 SOURCES = "sources.json"
-# if more bytes would be read in total, shuffled shards are written by way of buckets, not directly from the sources
+# if direct writing would read more bytes in total, shuffled shards are written by way of buckets
 DIRECT_BYTES = 1 << 28
-# approximate memory of a task: a run of source blocks, or a bucket. For large sources it is up to MAX_RUNS times as
-# much, so that the share of a run in a bucket, which is one read, has RUN_BYTES / MIN_SHARE bytes
+# approximate memory of a task, which reads a run of source blocks or a bucket. For large sources a run has up to
+# MAX_RUNS times this size, so that its share of a bucket, which is one read, has RUN_BYTES / MIN_SHARE bytes
 RUN_BYTES = 1 << 26
 MIN_SHARE, MAX_RUNS = 64, 8
 
@@ -121,7 +121,7 @@ class ConversionPlan:
             if size < count:
                 raise DataError(f"{url}: {size} records remain for it, expected at least {count}.")
             for i in range(count):
-                # like numpy.array_split
+                # divide as numpy.array_split does
                 stop = start + size // count + (i < size % count)
                 files.append(TargetFile(url if count == 1 else shard_url(url, i, count), start, stop))
                 start = stop
@@ -169,7 +169,7 @@ class ConversionPlan:
             left = left[np.argsort(labels[rows][left], kind="stable")]
         parts = []
         for size in self.parts.values():
-            # evenly spaced elements of a list sorted by label have all labels in proportion
+            # records are sorted by label, so evenly spaced elements contain all labels in proportion
             chosen = np.arange(size) * len(left) // max(size, 1)
             parts.append(rows[np.sort(left[chosen])])
             left = np.delete(left, chosen)
@@ -197,7 +197,7 @@ class ConversionPlan:
 
 def source_versions(request: ConvertRequest, storage_options: fs.Options, source: Store) -> dict[str, str]:
     """Return the version of each file that a conversion reads; empty if the filesystem has none."""
-    # each image in a directory is a file
+    # in a directory of images, each image is a file
     files = source.record_files(0, source.count) or source_files(request.sources, storage_options, request.kind)
     vocabulary = [request.reading["vocabulary"]] if "vocabulary" in request.reading else []
     return versions((*files, *vocabulary), storage_options)

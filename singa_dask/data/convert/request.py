@@ -13,9 +13,9 @@ from singa_dask.data.stores.store import STORES, Store
 from singa_dask.errors import ConfigError
 from singa_dask.registry import suggest
 
-# pattern of keys, by kind of the sources
+# kind of the sources -> pattern of their keys
 KEYS = {"cifar": "%05d"}
-# options of writers that a conversion sets itself
+# writer options that the conversion sets itself
 BASICS = ("class_names", "table_facts")
 
 

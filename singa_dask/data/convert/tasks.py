@@ -27,7 +27,8 @@ from singa_dask.data.stores.store import STORES, Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 
-# files: source index of each output record, and output position of each source record, -1 if not written
+# files with the source index of each output record, and with the output position of each source record (-1 if it is not
+# written)
 ORDER, POSITIONS = "order", "places"
 # floats are summed in chunks of this many records, so that a mean does not depend on the blocks of the source
 SUM_ROWS = 4096
@@ -85,7 +86,7 @@ class Task:
 
 
 _HERE = threading.local()
-# session and sources of each thread, as not all stores can be read by several threads
+# session and sources of each thread, because not all stores support reads by several threads
 _KEPT: dict[int, tuple[str, Store]] = {}
 
 
@@ -134,7 +135,7 @@ def gather_labels(task: Task) -> None:
     labels = []
     for block in range(first, last):
         block_labels = source.read_labels(block)
-        # of several labels the first
+        # for several labels, the first label decides
         labels.append(np.ascontiguousarray(block_labels[:, 0]) if block_labels.ndim > 1 else block_labels)
         report(len(labels[-1]))
     write_arrays(task.url(), labels, task.plan.storage_options)
@@ -166,7 +167,7 @@ def write_shard(task: Task) -> None:
     target = STORES.find(plan.request.backend)
     options = {**plan.request.writing, **write_options(target, plan.class_names, plan.table_facts)}
     target.write(staged_url(plan, task.index), records, plan.storage_options, **options)
-    # written last: a store can have several files
+    # write the sums last: they mark the task as complete, because a store can have several files
     write_arrays(task.url(), sums, plan.storage_options)
 
 
@@ -200,7 +201,7 @@ def _compare(stored: Arrays, expected: Rechunker, n: int, where: str) -> None:
     written = expected.take(n) or {}
     values = next(array for name, array in written.items() if name != "label")
     for name, array in stored.items():
-        # a format may store values under another name
+        # a format may store values under a name of its own
         other = written.get(name, values)
         here, there = array.reshape(n, -1), other.reshape(n, -1)
         wrong = ((here != there) & ~(np.isnan(here) & np.isnan(there))).any(axis=1)
@@ -212,7 +213,7 @@ def make_manifest(task: Task) -> None:
     """Write the manifest of a shard at its final URL."""
     plan = task.plan
     url = plan.shards[task.index].url
-    # an older manifest has class names of other records
+    # an older manifest has the class names of the replaced records
     forget_manifest(url, plan.storage_options)
     write_manifest(url, plan.request.backend, plan.storage_options, plan.class_names, **_as_written(plan))
 

@@ -93,7 +93,7 @@ class BatchReader:
         self._store, self._starts = reader.store, reader.store.starts
         self._in_order = sampler.shuffle == "none"
         sizes = np.diff(self._starts)
-        # records per block, if equal for all but the last block; else 0
+        # records per block if all blocks but the last have the same number, else 0
         self._even = int(sizes[0]) if (sizes[:-1] == sizes[0]).all() and sizes[-1] <= sizes[0] else 0
         self._check_at = 0.0
         self._pool: BlockPool | None = None
@@ -235,11 +235,11 @@ class BatchReader:
 
     def _gather_by_block(self, ids: Ids, blocks: Ids, used: list[int], out: Arrays) -> None:
         """Copy records block by block, if too many blocks are needed for the pool."""
-        # blocks in memory first, before others replace them; the look-ahead assumes this order
+        # use blocks that are in memory first, before other blocks replace them; the look-ahead assumes this order
         for block in sorted(used, key=lambda block: block not in self._reader.kept):
             chosen = np.flatnonzero(blocks == block)
             if self._store.mapped:
-                # block by block: a large batch may touch all pages of the file
+                # record page faults for each block, because a large batch may touch all pages of the file
                 note_read(len(chosen) * FAULT_BYTES)
             rows = ids[chosen] - self._starts[block]
             for name, array in self._reader.block(block).items():

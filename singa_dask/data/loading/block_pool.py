@@ -28,7 +28,7 @@ class BlockPool:
         self._holds_all = n_blocks == len(store.blocks)
         self._arrays = empty_arrays(store, store.count if self._holds_all else n_blocks * self._rows)
         self._starts = store.starts
-        # row of a record minus its index in the store, by block
+        # for each block: row of a record in the pool minus the record's index in the store
         self._shift = np.zeros(len(store.blocks), np.int64)
         self._slot_of: OrderedDict[int, int] = OrderedDict()
 
@@ -65,5 +65,5 @@ class BlockPool:
     def take(self, rows: Ids, out: Arrays) -> None:
         """Copy rows, (n,) int64, to ``out``: (n, *shape) per field."""
         for name, array in self._arrays.items():
-            # any other mode would need a temporary buffer
+            # with any other mode, NumPy would need a temporary buffer
             array.take(rows, axis=0, out=out[name], mode="clip")

@@ -96,7 +96,7 @@ class Fetcher:
         self._coming: deque[tuple[int, int]] = deque()
         self._fetches: dict[int, _Fetch] = {}
         self._in_flight = self._decoding = self._step = 0
-        # a lock in C: no signal handler can raise between taking it and the body
+        # RLock is written in C, so a signal handler cannot raise between acquiring the lock and entering the body
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
 
@@ -120,7 +120,7 @@ class Fetcher:
             Waiting was cancelled.
         """
         if block not in self._fetches and self._is_near(block):
-            # faster in this thread
+            # reading in this thread is faster than passing the block to another thread
             return self._store.read_block(block)
         fetch = self._fetches.get(block) or self._start(block, self._step, first=True)
         try:
@@ -179,7 +179,7 @@ class Fetcher:
         fetch = self._fetches[block] = _Fetch(block, step, self._store.fetch_bytes(block), self._memory(block))
         with self._lock:
             self._in_flight += fetch.memory
-        # threads run in a copy of this context, so that reads end with the job
+        # threads run in a copy of this context, so that reads end when the job ends
         if self._decoders is not None and self._is_near(block):
             fetch.repeated = True
             self._decoders.submit(partial(self._read_near, fetch), first)
@@ -222,7 +222,7 @@ class Fetcher:
                 return False
             fetch.running += 1
             fetch.started = fetch.started or time.monotonic()
-            # a waiting thread can now compute when it is late
+            # a thread that waits for this block can now compute when the read is late
             self._changed.notify_all()
             return True
 
@@ -244,7 +244,7 @@ class Fetcher:
         try:
             data = self._store.fetch(fetch.block, again)
             self._threads.add_time(fetch.length, time.monotonic() - started)
-        except BaseException as error:  # raised in the loader's thread
+        except BaseException as error:  # the loader's thread raises this exception
             self._end(fetch, None, error)
             return
         if self._decoders is None:
@@ -268,7 +268,7 @@ class Fetcher:
         if is_needed:
             try:
                 arrays = self._store.read_block(fetch.block, data)
-            except BaseException as raised:  # raised in the loader's thread
+            except BaseException as raised:  # the loader's thread raises this exception
                 error = raised
         with self._lock:
             self._decoding -= is_needed

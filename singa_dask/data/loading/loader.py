@@ -126,7 +126,7 @@ class Loader:
         self._buffer: BatchBuffer | None = None
         self._spare: list[Arrays] = []
         self._queue: deque[BatchBuffer | BaseException] = deque()
-        # a lock in C: no signal handler can raise between taking it and the body
+        # RLock is written in C, so a signal handler cannot raise between acquiring the lock and entering the body
         self._lock = threading.RLock()
         self._ready = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
@@ -143,7 +143,7 @@ class Loader:
         if kind == "full" and self._fetcher is not None and fs.CACHE not in store.storage_options:
             low, high = self.sampler.bounds(self.n_workers)[self.worker : self.worker + 2]
             n_used, n_blocks = (high - low) * store.record_bytes, len(store.blocks)
-            # expected number for random records
+            # expected number of distinct blocks for random records
             n_blocks_used = n_blocks * (1 - (1 - 1 / n_blocks) ** (budget.buffer_steps * (high - low)))
             block_bytes = sum(block.length for block in store.blocks) / n_blocks
             n_read = n_blocks_used * (1 - n_kept / n_blocks) * block_bytes / budget.buffer_steps
@@ -283,7 +283,7 @@ class Loader:
                 raise Aborted(f"{self.store.url}: closed while waiting for a batch.")
             buffer = self._queue.popleft() if self._queue else None
             self._ready.notify_all()
-        if buffer is None:  # the thread has ended: all blocks are in memory
+        if buffer is None:  # the thread has ended, because all blocks are in memory
             self._thread = None
             return self._batches.read(self._step, self._spare.pop() if self._spare else None)
         if isinstance(buffer, BaseException):
@@ -295,7 +295,7 @@ class Loader:
         thread = threading.Thread(
             target=copy_context().run, args=(self._read_ahead, self._step), name=f"prefetch-{self.name}", daemon=True
         )
-        with self._lock:  # `_halt` finds no thread, or one that can be joined
+        with self._lock:  # under the lock, `_halt` finds either no thread or a thread that it can join
             self._stop = self._ended = False
             thread.start()
             self._thread = thread
@@ -311,7 +311,7 @@ class Loader:
                 self._fetcher.wake()
             thread.join()
         self._thread = None
-        # reuse the buffers: allocating memory costs more than filling it
+        # reuse the buffers, because allocating memory costs more than filling it
         self._spare += [buffer.arrays for buffer in self._queue if isinstance(buffer, BatchBuffer)]
         self._queue.clear()
         self._buffer = None
@@ -325,7 +325,7 @@ class Loader:
                 spare = self._spare.pop() if self._spare else None
             try:
                 buffer: BatchBuffer | BaseException = self._batches.read(step, spare)
-            except BaseException as error:  # raised in the caller's thread
+            except BaseException as error:  # the caller's thread raises this exception
                 buffer = error
             with self._lock:
                 self._queue.append(buffer)
@@ -344,7 +344,7 @@ class Loader:
             return not self._is_cancelled()
 
     def _is_full(self) -> bool:
-        # plus the buffer in use by the caller, and the one to be read
+        # count two more buffers: the caller uses one, and the thread will read the next one
         n_bytes = (len(self._queue) + 2) * self.budget.buffer_bytes
         return bool(self._queue) and n_bytes > self.budget.batches
 

@@ -25,7 +25,7 @@ LOOPBACK = ("127.", "localhost", "::1", "ip6-l")
 def host_names(*names: str) -> frozenset[str]:
     """Return the given names and the system's names of this host, each in full and short form."""
     system = [name for name in (socket.gethostname(), socket.getfqdn()) if not name.startswith(LOOPBACK)]
-    # with a loopback address, all processes are on this machine
+    # if one host has a loopback address, all processes are on this machine
     loopback = ["localhost"] if any(name.startswith(LOOPBACK) for name in names) else []
     return frozenset(form for name in (*names, *system, *loopback) for form in _forms(name))
 
@@ -157,7 +157,7 @@ def assign_by_host(
     list of int
         A permutation of the blocks.
     """
-    # merge consecutive spans of a host
+    # merge consecutive spans of the same host
     cuts = [list(same)[-1] for _, same in groupby(spans, lambda span: span.host)]
     rooms: dict[int, int] = {}
     low = 0
@@ -180,9 +180,9 @@ class _Matching:
         self.hosts = [sorted(host for host in members if host in rooms) for members in hosts]
         self.host_of: dict[int, int] = {}
         self._room = dict(rooms)
-        # by host and other host: blocks that could move there; moved blocks leave stale entries
+        # host -> other host -> blocks that could move there; entries of blocks that have moved stay in the lists
         self._movable: dict[int, dict[int, list[int]]] = {host: {} for host in rooms}
-        # by host: minimum size of blocks that do not fit even if others move
+        # host -> minimum size of blocks that do not fit even if other blocks move
         self._closed: dict[int, int] = {}
 
     def add(self, block: int) -> None:
@@ -200,7 +200,7 @@ class _Matching:
         return fits
 
     def _fits(self, block: int, host: int) -> bool:
-        # a block with a boundary of spans belongs to the reader of its larger part
+        # a block that crosses a boundary between spans belongs to the reader of its larger part
         return 2 * self._room[host] >= self.sizes[block]
 
     def _give(self, block: int, host: int) -> None:

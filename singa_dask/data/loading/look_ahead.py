@@ -98,7 +98,7 @@ class LookAhead:
         """Return the blocks of records that will not be in memory, and count them as kept."""
         blocks = np.searchsorted(self._starts, ids.reshape(-1), side="right") - 1
         if self._sampler.shuffle == "none":
-            # consecutive blocks; the first one follows the last at the end of an epoch
+            # blocks are consecutive; at the end of an epoch the first block follows the last
             used = blocks[np.flatnonzero(np.diff(blocks, prepend=-1))].tolist()
             return [block for block in used if self._keep(block)]
         used = np.flatnonzero(np.bincount(blocks)).tolist()

@@ -13,12 +13,12 @@ from singa_dask.errors import DataError
 
 DEFAULT_BYTES = 1280 << 20
 IN_FLIGHT_BYTES = 64 << 20
-# size of a buffer of batches
+# maximum size of a buffer of batches
 BUFFER_BYTES = 4 << 20
-# limits of prefetched batches: more would leave the caches of the CPU before they are used
+# limits for prefetched batches: more batches would be evicted from the CPU caches before they are used
 BATCHES_BYTES = 8 << 20
 BATCHES_STEPS = 2 * MAX_STEPS
-# local blocks that are decoded ahead in addition to one: more would leave the caches of the CPU
+# local blocks that are decoded ahead in addition to one: more blocks would be evicted from the CPU caches
 LOCAL_BLOCKS = 5
 MIB = 1 << 20
 
@@ -106,11 +106,11 @@ class MemoryBudget:
         self._record = store.record_bytes
         self._largest = max(store.blocks, key=self._reading)
         self._decoded = 0 if store.mapped else self._record * max(block.n for block in store.blocks)
-        # in file order a batch can span two blocks
+        # when records are read in file order, a batch can span two blocks
         self._min_kept = 2 if self._in_order else 1
         batch = max(high - low for low, high in pairwise(sampler.bounds(n_workers))) * self._record
         self.buffer_steps = max(1, min(MAX_STEPS, min(BUFFER_BYTES, bound // 8) // max(batch, 1)))
-        # batches in file order are views of blocks, or in buffers
+        # when records are read in file order, batches are views of blocks, or lie in buffers
         times = 2 if self._in_order and not store.mapped else 1
         self.buffer_bytes = self.buffer_steps * batch * times
         self.n_in_use = min(len(store.blocks), sampler.blocks_in_use(n_workers) or len(store.blocks))
@@ -136,7 +136,7 @@ class MemoryBudget:
         if store.runs is None:
             return 0, 0
         of_run = np.bincount(store.runs, [block.length for block in store.blocks])
-        # a stream has one run, but two blocks in transition from one to the next
+        # a stream has one run, but holds two blocks while it changes from one block to the next
         of_full = int(np.count_nonzero(of_run))
         n = {"none": 1, "block": max(self.n_in_use // 2, 1), "full": of_full}[self._sampler.shuffle]
         return n, int(of_run.max()) if store.remote else 0
@@ -175,7 +175,7 @@ class MemoryBudget:
         """Return how many of ``free`` bytes may be in flight."""
         if self._store.remote:
             return free
-        # for local files, only decoding takes time: keeping blocks for the next epoch saves more
+        # local files only cost decoding time, so memory is better spent on blocks for the next epoch
         return min(free // 8, LOCAL_BLOCKS * self._one_in_flight) if self.decodes_ahead else 0
 
     def _kept(self, free: int) -> tuple[int, int]:
@@ -185,7 +185,7 @@ class MemoryBudget:
             return n_blocks, 0
         if self._in_order and self._sampler.count * self._record > free:
             return self._min_kept, free
-        # with a pool, the reader only reads substitutes for bad records
+        # if there is a pool, the reader only reads substitutes for bad records
         resident = free - free // 8 if 0 < self.pool_blocks < n_blocks else 0
         return min(n_blocks, self._min_kept + (free - resident) // max(self._decoded, 1)), resident
 

@@ -22,7 +22,7 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted, DataError
 
 PAGE_BYTES = 4096
-# number of random draws before the next good record is used
+# number of random draws before the reader takes the next good record instead
 MAX_DRAWS = 8
 
 
@@ -107,7 +107,7 @@ class BlockReader:
             return arrays
         arrays = self.load(block)
         if self._touch:
-            # load the pages of a mapped block in this thread, not in the caller's
+            # load the pages of a mapped block in this thread, so that the caller does not wait for them
             for array in arrays.values():
                 array.reshape(len(array), -1)[:, :: PAGE_BYTES // array.itemsize].max()
         self.kept[block] = arrays
@@ -136,23 +136,23 @@ class BlockReader:
             raise
         except Exception as error:
             named = self.store.named_error(block, error)
-            # lack of memory does not mean that the block is bad
+            # a MemoryError does not mean that the block is bad
             if not self._is_tolerant or isinstance(error, MemoryError):
                 raise named from (error.__cause__ if named is error else error)
             arrays, bad = self._salvage(block, named)
         if self._labels:
             bad = {**self._wrong_labels(block, arrays["label"]), **bad}
         if bad:
-            # once bad, a record stays bad: its zeros may be in a pool
+            # a record that was bad once stays bad, because its zeros may be in a pool
             self.bad[block] = {**self.bad.get(block, {}), **bad}
             ids = [int(self.store.starts[number]) + row for number, rows in self.bad.items() for row in rows]
             self._bad_ids = np.array(ids, np.int64)
         self.bytes_read += self.store.blocks[block].length
         self.bytes_local += self._locations.local_bytes(self.store.blocks[block], self._host_names)
         for array in arrays.values():
-            # batches are views of blocks that may be kept
+            # batches are views of these arrays, and the reader may keep the arrays for later batches
             array.flags.writeable = False
-        # arrays can be views of the bytes
+        # the arrays can be views of the block's bytes
         n_bytes = max(self.store.blocks[block].length, self.store.blocks[block].n * self.store.record_bytes)
         if n_bytes <= self._resident_left:
             self._resident_left -= n_bytes
@@ -250,7 +250,7 @@ class BlockReader:
         blocks, max_bad = self.store.blocks, self._policy.max_records(self.store.count)
         first, row = self.locate(record)
         passed = 0
-        # the first block is visited again at the end, for the records before this one
+        # visit the first block again at the end, for the records before this one
         for step in range(len(blocks) + 1):
             block = (first + step) % len(blocks)
             n = blocks[block].n

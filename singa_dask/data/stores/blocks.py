@@ -11,7 +11,7 @@ from singa_dask.data.types import Block
 from singa_dask.fs.sources import Bytes, scan_ahead
 
 BLOCK_BYTES = 1 << 20
-# block sizes are multiples of this, so that batches of a power of two lie within a block
+# block sizes are multiples of this, so that a batch whose size is a power of two lies within a block
 EVEN_ROWS = 256
 NEWLINE = ord("\n")
 

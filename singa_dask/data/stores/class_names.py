@@ -18,7 +18,7 @@ from singa_dask.errors import DataError, listed
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.texts import split_lines
 
-# a line with number and name, as in TensorFlow's labels.txt
+# a line with a number and a name, as in TensorFlow's labels.txt
 NUMBERED = re.compile(r"(\d+):(.*)")
 
 

@@ -14,9 +14,9 @@ from singa_dask.data.stores.store import STORES
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.fs.open_bytes import refuse_compressed
 
-# bytes of a file that are passed to `Store.matches`
+# number of bytes at the start of a file that are passed to `Store.matches`
 HEAD_BYTES = 1 << 16
-# suffixes of files whose directory is a table, and names of directories in one
+# suffixes of files that make their directory a table; and the pattern of directory names in a partitioned table
 PARTS = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".orc")
 KEYED = re.compile(r"[^=]+=[^=]*")
 
@@ -36,7 +36,7 @@ def detect(url: str, storage_options: fs.Options = None) -> str | None:
         try:
             store = STORES.find(name)
         except ConfigError:
-            # its package is not installed
+            # the package of this store is not installed
             continue
         if not set(names).isdisjoint(store.directory_files) if is_dir else store.matches(url, head):
             return name

@@ -13,9 +13,9 @@ from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.fs.patterns import is_pattern
 
-# maximum number of entries of a directory that are tried as folders
+# maximum number of directory entries that are tried as folders
 MAX_LOOKED_AT = 16
-# files that save_to_disk writes, and the hub has
+# files that save_to_disk writes, and the README.md of a dataset on the hub
 SPLITS, STATE, README = "dataset_dict.json", "state.json", "README.md"
 FRONT_MATTER = re.compile(r"---\r?\n(.*?\n)---\r?\n", re.DOTALL)
 
@@ -66,7 +66,7 @@ def _splits_of(url: str, storage_options: fs.Options) -> list[str]:
             for each in config["data_files"]:
                 paths = [each["path"]] if isinstance(each["path"], str) else each["path"]
                 split = f"{each['split']} of {config['config_name']}"
-                # stores support patterns of file names, not of directories
+                # stores support patterns in file names, but not in directory names
                 splits += [
                     f"{fs.join(url, path)} ({split})" for path in paths if not is_pattern(path.rpartition("/")[0])
                 ]

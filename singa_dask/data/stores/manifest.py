@@ -67,7 +67,7 @@ class Manifest:
     def check_described(self, url: str, schema: dict[str, Field], class_names: tuple[str, ...]) -> None:
         """Raise a `DataError` if fields or class names in a file differ from the manifest."""
         if schema != self.schema:
-            # a manifest lists fields by name
+            # sort the fields, because a manifest lists fields by name
             actual, expected = (show_schema(dict(sorted(each.items()))) for each in (schema, self.schema))
         elif class_names and class_names != self.class_names:
             actual, expected = (listed(each) or "no classes" for each in (class_names, self.class_names))
@@ -85,7 +85,7 @@ class Manifest:
         lists = (("missing", set(known) - set(names)), ("new", set(names) - set(known)))
         changes = [f"{word}: {listed(sorted(each), MAX_NAMED)}" for word, each in lists if each]
         changes = changes or [f"not in this order: {names[first]}"]
-        # the block is known only if each record has its own file
+        # the block of a file is known only if each record has its own file
         block = f", block {np.searchsorted(store.starts, first, 'right') - 1}" if store.record_files(0, 1) else ""
         raise DataError(f"{store.url}{block}: of {len(known)} files in its manifest, {'; '.join(changes)}: {ADVICE}")
 

@@ -65,10 +65,10 @@ def write_manifest(
     """
     written = []
     for each in _files(url, storage_options):
-        # nothing else of the old manifest may affect the new one
+        # only the class names of the old manifest may affect the new one
         known = forget_manifest(each, storage_options)[each]
         with open_store(each, backend, storage_options, **options) as store:
-            # first, as blocks of images consist of the checksums of files
+            # checksum files first, because blocks of images consist of these checksums
             files = store.file_sums()
             if store.block_bytes(0) is None:
                 continue
@@ -86,7 +86,7 @@ def forget_manifest(url: str, storage_options: fs.Options = None) -> dict[str, t
         target, content = manifest_url(each), None
         if fs.exists(target, storage_options):
             with contextlib.suppress(ValueError):
-                # even if it does not fit the data
+                # keep class names even if the old manifest does not fit the data
                 content = json.loads(fs.read_bytes(target, storage_options=storage_options))
         names[each] = parse_names(content.get("class_names")) if isinstance(content, dict) else ()
         fs.remove_tree(target, storage_options)

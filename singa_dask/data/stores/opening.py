@@ -16,7 +16,7 @@ from singa_dask.errors import DataError, listed
 from singa_dask.fs.cache import open_cache
 from singa_dask.fs.patterns import is_pattern
 
-# backends for which a directory of files is one store
+# backends that read a directory of files as one store
 DIRECTORIES = ("parquet", "image-parquet", "jsonl")
 
 
@@ -89,7 +89,7 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
         return STORES.find("shards")(url, storage_options, backend=backend, files=files, **options)
     if "truncated" not in store_class.option_names():
         options.pop("truncated", None)
-    if not store_class.block:  # its options are the arguments of its class
+    if not store_class.block:  # a store without a block takes its options as arguments of its class
         try:
             inspect.signature(store_class).bind(url, storage_options, **options)
         except TypeError as error:

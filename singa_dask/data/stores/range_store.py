@@ -20,11 +20,12 @@ from singa_dask.fs.open_bytes import open_bytes
 from singa_dask.fs.range_reader import RangeReader
 from singa_dask.fs.sources import Bytes, Range
 
-# Bytes outside all blocks, such as columns that are not read, can be large and fragmented. Only this many bytes of both
-# ends of a gap are checksummed, at the start or end of the file and elsewhere, and only this many gaps.
+# Bytes outside all blocks, such as unread columns, can be large and fragmented. Checksums cover only the first and last
+# MAX_END_BYTES of a gap at the start or end of the file, the first and last MAX_GAP_BYTES of another gap, and at most
+# MAX_GAPS gaps.
 MAX_END_BYTES, MAX_GAP_BYTES, MAX_GAPS = 1 << 22, 1 << 16, 16
 
-# errors of Python and libraries for damaged files; a format adds the errors of its own library
+# errors that Python and libraries raise for damaged files; a format adds the errors of its own library
 DAMAGE = (
     ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, OSError, RuntimeError, SyntaxError,
     SystemError, TypeError, ValueError, struct.error, zlib.error,

@@ -75,7 +75,7 @@ class ShardedStore(ViewStore):
         self.mapped = all(store.mapped for store in self.stores)
         self.left_out = sum(store.left_out for store in self.stores)
         self.truncation = "; ".join(f"{store.url}: {store.truncation}" for store in self.stores if store.truncation)
-        # index of the first block of each store, and the number of blocks
+        # index of the first block of each store, followed by the total number of blocks
         self._firsts = np.cumsum([0, *(len(store.blocks) for store in self.stores)])
 
     def _open(self, shards: Sequence[str], backend: str | None, options: Mapping[str, Any]) -> None:

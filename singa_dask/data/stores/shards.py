@@ -30,7 +30,7 @@ def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
     Raises a `DataError` if nothing matches, or a set is incomplete: if ``-00001-of-00004`` matches, the other three
     must exist, as far as they match the pattern.
     """
-    # without manifests
+    # exclude manifests
     urls = [each for each in matches(url, storage_options) if f"/{MANIFEST_DIR}/" not in f"/{each}/"]
     if not urls:
         raise DataError(f"{url}: no such file or directory, nothing matches.")

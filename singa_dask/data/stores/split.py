@@ -55,7 +55,7 @@ class SplitConf(Conf):
         if self.test_from:
             is_test = np.arange(first, first + n) >= self.test_from
         else:
-            # the generator advances by four numbers at a time; record i always gets number i
+            # Philox generates four numbers per counter value, so discard up to three: record i always gets number i
             generator = np.random.Philox(key=self.seed)
             generator.advance(first // 4)
             drawn = generator.random_raw(n + first % 4)[first % 4 :]
@@ -66,12 +66,12 @@ class SplitConf(Conf):
         """Return which records are in the part, by the texts of their keys; null for no key."""
         encoded = keys.dictionary_encode()
         sums = np.array([zlib.crc32(key.encode()) for key in encoded.dictionary.to_pylist()], np.uint64)
-        # SplitMix64: each bit of key and seed changes half of all bits
+        # SplitMix64 hash: each bit of the key or seed flips half of all bits on average
         drawn = sums + np.uint64((self.seed << 32) + 0x9E3779B97F4A7C15 & (1 << 64) - 1)
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             drawn = (drawn ^ drawn >> np.uint64(shift)) * np.uint64(factor)
         drawn ^= drawn >> np.uint64(31)
-        # the last entry is for records without a key
+        # the last entry is for records without a key, which are never test records
         is_drawn = np.append(drawn < np.uint64(self.test_share * 2.0**64), False)
         is_test = is_drawn[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
         return np.flatnonzero(is_test if self.part == "test" else ~is_test)
@@ -106,7 +106,7 @@ class SplitStore(ViewStore):
         super().index()
         self.rounds_data, self.truncation = store.rounds_data, store.truncation
         rows = [self._conf.rows(int(store.starts[block.id]), block.n) for block in store.blocks]
-        # without the blocks that have no record of the part
+        # omit blocks without a record of this part
         self._of_store = [i for i, chosen in enumerate(rows) if len(chosen)]
         self._rows = [rows[i] for i in self._of_store]
         self.blocks = tuple(
@@ -128,7 +128,7 @@ class SplitStore(ViewStore):
         return {name: values[self._rows[block_id]] for name, values in arrays.items()}
 
     def read_block(self, block_id: int, data: Sequence[memoryview] | None = None) -> Arrays:
-        # a format may read some records without the others
+        # some formats can read chosen records alone
         if data is None:
             return self._store.read_rows(self._of_store[block_id], self._rows[block_id])
         return self.decode(block_id, data)

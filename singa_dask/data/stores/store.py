@@ -29,11 +29,11 @@ from singa_dask.fs.sources import Bytes
 from singa_dask.registry import Registry, suggest
 from singa_dask.shown import plural
 
-# directory of manifests, next to the data
+# directory next to the data that holds manifests
 MANIFEST_DIR = "_singa"
-# words for a split in names of files and folders
+# words in names of files and folders that name a split
 SPLIT = re.compile(r"(?<![a-z])(train(?:ing)?|test(?:ing)?|t10k|val(?:id|idation)?|dev|eval)(?![a-z])")
-# end of errors about data that differs from its manifest
+# last sentences of errors about data that differs from its manifest
 ADVICE = (
     "damaged, or newer than its manifest. If the data is right, write a new manifest: "
     "singa-dask data verify URL --write-manifest."
@@ -241,7 +241,7 @@ class Store(ABC):
         """Read ``data`` as 64-bit floats from now on, if it would be rounded otherwise. The order is the same."""
         field, _ = self.schema.get("data"), self.fingerprint
         if field is not None and self.rounds_data:
-            # in place, as an encoder may share it
+            # change the schema in place, because an encoder may share it
             self.schema["data"] = Field(np.dtype(np.float64), field.shape)
 
     def block_bytes(self, block_id: int) -> memoryview | bytes | None:
@@ -262,7 +262,7 @@ class Store(ABC):
         """Raise a `DataError` if a file was changed or replaced since it was opened."""
         sources = self.open_sources()
         if any(not source.is_local for source in sources):
-            # a request each
+            # each remote source takes a request
             list(map_ahead(methodcaller("check_unchanged"), sources, open_threads(), len(sources)))
             return
         for source in sources:

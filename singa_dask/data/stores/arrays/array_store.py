@@ -29,9 +29,9 @@ from singa_dask.fs.sources import Range
 
 VALUE_NAMES = ("images", "image", "pixel", "pixels", "data", "x", "features")
 CLASS_NAMES = ("class_names", "classes", "names")
-# attributes of arrays whose values have to be unpacked
+# attributes of arrays that store scaled or shifted values
 PACKED = ("scale_factor", "add_offset")
-# more blocks mean that the shape is damaged
+# a larger number of blocks means that the shape is damaged
 MAX_BLOCKS = 10_000_000
 MAX_CLASSES = 10_000
 
@@ -170,7 +170,7 @@ class ArrayStore(RangeStore):
         """Return the name of the array of images or data."""
         wanted, names = str(self.options["features"]).strip("/"), self._names
         if names == [""] and not wanted:
-            # a single array
+            # the file is a single array without a name
             return ""
         matches = [name for name in names if name == wanted or (not wanted and name.lower() in VALUE_NAMES)]
         if len(matches) == 1:

@@ -18,7 +18,7 @@ from singa_dask.errors import DataError
 from singa_dask.fs.open_bytes import decode_text
 from singa_dask.texts import split_lines
 
-# file of class names, by the number of label bytes
+# number of label bytes -> file of class names
 NAME_FILES = {1: "batches.meta.txt", 2: "fine_label_names.txt"}
 
 

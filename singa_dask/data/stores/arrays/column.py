@@ -83,7 +83,7 @@ class ColumnStore(RangeStore):
         first = next(iter(self.columns.values()))
         n = max(1, BLOCK_BYTES // max(first.stride, 1))
         self.blocks = even_blocks(self.url, count, n, first.stride, first.offset)
-        # lists of columns that are one range of a block
+        # groups of columns that are adjacent in each block, so that one range covers a group
         self._groups: list[list[FieldColumn]] = []
         for column in self.columns.values():
             group = next((group for group in self._groups if all(map(column.adjoins, group))), None)

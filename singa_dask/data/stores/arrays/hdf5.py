@@ -26,7 +26,7 @@ from singa_dask.fs.sources import Bytes, BytesInMemory, Range
 from singa_dask.lazy import require
 
 GZIP, SHUFFLE, FLETCHER32, SZIP, NBIT, SCALE_OFFSET = 1, 2, 3, 4, 5, 6
-# filters of the library that may read beyond damaged data
+# filters whose C code may read beyond the end of damaged data
 REFUSED = {SZIP: "szip", NBIT: "nbit", SCALE_OFFSET: "scaleoffset"}
 CHECKSUM_BYTES = 4
 
@@ -81,7 +81,7 @@ def _inflate(data: Any, n_bytes: int) -> bytes:
     try:
         inflated = stream.decompress(data, n_bytes + CHECKSUM_BYTES)
         if not stream.eof:
-            # the end may need another call
+            # the end of the stream may need another call
             inflated += stream.decompress(stream.unconsumed_tail, 1)
     except zlib.error as error:
         raise ValueError(f"a damaged chunk: {error}") from error
@@ -122,15 +122,15 @@ def _by_library(data: Any, n_bytes: int, each: Filter) -> Any:
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 HEAP_MAGIC = b"GCOL"
-# bytes before the objects of a heap, and before each of them
+# bytes of the header of a heap, and of the header of each object in it
 HEAP_HEADER = 16
-# reference to a text in a heap
+# a reference to a string in a heap
 TEXT = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
-# attribute of arrays that MATLAB wrote
+# an attribute that MATLAB writes to its arrays
 MATLAB = "MATLAB_class"
-# pages by which h5py reads a remote file
+# size and number of the pages by which h5py reads a remote file
 PAGE_BYTES, MAX_PAGES = 1 << 16, 256
-# ranges that are closer than this are read together
+# ranges with a smaller gap between them are read together
 GAP_BYTES = 1 << 12
 
 
@@ -191,7 +191,7 @@ class HDF5Store(ArrayStore):
         text = self._h5py.check_string_dtype(kind)
         if text is None:
             return self._located(name, dataset, kind, attributes)
-        # texts of one length are padded bytes in place
+        # fixed-length strings are stored in place as padded bytes
         values = self._located(name, dataset, TEXT if text.length is None else kind, attributes)
         return _Text(values, _Heaps(self.sources[0])) if text.length is None else values
 
@@ -202,7 +202,7 @@ class HDF5Store(ArrayStore):
             return self._chunked(where, dataset, kind, attributes)
         offset, n_bytes = dataset.id.get_offset(), dataset.size * kind.itemsize
         if offset is None and n_bytes:
-            # values within the header
+            # the values are stored in the header
             if dataset.id.get_storage_size() != n_bytes:
                 raise DataError(f"{where}: its values were never written.")
             if kind == TEXT:
@@ -286,7 +286,7 @@ class _Heaps:
         while at + HEAP_HEADER <= n_bytes:
             index, size = struct.unpack_from("<H6xQ", heap, at)
             if not index:
-                # the rest is free
+                # the rest of the heap is free
                 break
             at += HEAP_HEADER
             objects[index] = heap[at : at + size]
@@ -389,7 +389,7 @@ class _Chunked(StoredArray):
             chunk = decode_chunk(data[i][at : at + size], n_bytes, self.kind.itemsize, self.filters, mask)
             values: npt.NDArray[Any] = np.ndarray(self.chunks, self.kind, chunk)
             place = place - [first, *[0] * (len(place) - 1)]
-            # the last chunks of an axis may extend beyond the array
+            # the last chunk of each axis may extend beyond the array
             kept = tuple(slice(0, end - at) for at, end in zip(place.tolist(), out.shape, strict=True))
             target = tuple(slice(at, at + size) for at, size in zip(place.tolist(), self.chunks, strict=True))
             out[target] = values[kept]

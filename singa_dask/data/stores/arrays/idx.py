@@ -112,7 +112,7 @@ def read_idx(urls: Sequence[str], storage_options: fs.Options = None) -> Arrays:
         raise DataError(f"{where}: records of different shapes: {[each.shape[1:] for each in images]}.")
     if not any(map(len, images)):
         raise DataError(f"{where}: no file of images. Expected an idx header of 3 or more dimensions.")
-    # a single array stays a view of the map
+    # do not copy a single array, so that it stays a view of the mapped file
     pixels = np.concatenate(images) if len(images) > 1 else images[0]
     if not labels:
         return {"pixel": pixels}

@@ -22,7 +22,7 @@ from singa_dask.data.types import Field
 from singa_dask.errors import DataError
 from singa_dask.fs.sources import Bytes, BytesInMemory
 
-# a word of a file's name -> the word in the name of the labels
+# a word in the name of a file of features -> the word in the name of its file of labels
 LABEL_WORDS = {"x": "y", "X": "y", "images": "labels", "image": "label", "features": "labels", "data": "labels"}
 WORD = re.compile(rf"(?<![A-Za-z])({'|'.join(LABEL_WORDS)})(?![A-Za-z])")
 NPY_MAGIC = npy_format.MAGIC_PREFIX
@@ -37,9 +37,9 @@ NPY_DAMAGE = (
     ValueError,
     tokenize.TokenError,
 )
-# numpy refuses longer headers
+# numpy rejects longer headers
 MAX_HEADER_BYTES = 10_000 + npy_format.MAGIC_LEN + 4
-# numpy parses headers by ast.literal_eval, which is not thread-safe in Python 3.11
+# numpy parses headers with ast.literal_eval, which is not thread-safe in Python 3.11
 # (https://github.com/python/cpython/issues/106905)
 _PARSING = threading.Lock()
 
@@ -86,7 +86,7 @@ def locate_npy(source: Bytes, start: int = 0, name: str = "") -> NpyArray:
     version = npy_format.read_magic(file)
     if version > (3, 0):
         raise ValueError(f"an npy file of version {'.'.join(map(str, version))}, expected at most 3.0")
-    # version 3 only differs in the names of structured types
+    # version 3 differs from version 2 only in the names of structured types
     read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
     with _PARSING:
         shape, fortran, kind = read(file)
@@ -220,7 +220,7 @@ def _column(array: NpyArray, name: str) -> FieldColumn:
         return FieldColumn(array.source, array.kind, field, array.offset, stride)
     source = array.source
     if fs.local_path(source.url) is None and not isinstance(source, BytesInMemory):
-        # from the start, so that a manifest covers the header
+        # read from byte 0, so that a manifest covers the header
         data = source.read(0, array.offset + array.size_bytes)
         source.close()
         array = replace(array, source=BytesInMemory(source.url, data))

@@ -30,10 +30,11 @@ from singa_dask.fs.sources import Bytes, BytesInMemory
 
 ZIP_MAGIC = b"PK\x03\x04"
 LOCAL_HEADER_BYTES = 30
-# end record of an archive, offset of the number of members in it, and the number that means more members
+# magic number and size of an archive's end record, offset of its number of members, and the number that stands for "too
+# many"
 END_MAGIC = b"PK\5\6"
 END_BYTES, COUNT_OFFSET, MANY_MEMBERS = 22, 10, 0xFFFF
-# larger archives are not compared with their checksums when they are opened, which takes a second per GB
+# checking checksums when an archive is opened takes a second per GB, so larger archives are not checked
 MAX_CHECKED_BYTES = 1 << 26
 CHUNK_BYTES = 1 << 20
 IMAGE_NAMES = ("images", "image", "pixel", "data", "features", "x")
@@ -65,7 +66,7 @@ class NpzStore(ColumnStore):
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
-        # Excel files are archives, too
+        # Excel files are zip archives, too
         is_sheet = url.lower().endswith(".xlsx")
         return (head.startswith(ZIP_MAGIC) and not is_sheet) or super().matches(url, head)
 
@@ -112,7 +113,7 @@ class NpzStore(ColumnStore):
     def _check_sums(self, archive: zipfile.ZipFile) -> None:
         """Compare names of arrays, and the arrays that are read in place, with the directory of the archive."""
         for member in archive.infolist():
-            # `open` compares the name before the array with that in the directory
+            # `open` checks that the name before the array equals the name in the directory
             with archive.open(member) as file:
                 while member.filename in self._stored and file.read(CHUNK_BYTES):
                     pass
@@ -153,7 +154,7 @@ def _check_count(file: IO[bytes], archive: zipfile.ZipFile) -> None:
     file.seek(-END_BYTES - len(archive.comment), io.SEEK_END)
     end, n_members = file.read(END_BYTES), len(archive.infolist())
     (stated,) = struct.unpack_from("<H", end, COUNT_OFFSET)
-    # something else may follow it
+    # other data may follow the end record
     if end.startswith(END_MAGIC) and stated not in (n_members, MANY_MEMBERS):
         raise zipfile.BadZipFile(f"it has {n_members} members, not {stated}")
 

@@ -24,11 +24,11 @@ from singa_dask.fs.range_reader import RangeReader
 from singa_dask.fs.sources import BytesInMemory, Range
 from singa_dask.lazy import require
 
-# metadata of arrays and groups in versions 3 and 2; version 2 has another file of attributes
+# metadata files of arrays and groups in versions 3 and 2; version 2 has a separate file of attributes
 ARRAY_FILES = ("zarr.json", ".zarray")
 GROUP_FILES = ("zarr.json", ".zgroup")
 ATTRIBUTES = ".zattrs"
-# deflate makes data at most this many times smaller
+# deflate compresses data by at most this factor
 MAX_DEFLATE = 1032
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -74,7 +74,7 @@ class ZarrStore(ArrayStore):
         attributes = described.get("attributes") or {}
         if ATTRIBUTES in names:
             attributes = json.loads(self._read_metadata(fs.join(self.url, ATTRIBUTES)))
-        # the array is called '' if it is the whole store
+        # if the whole store is one array, the name of the array is ''
         is_array = described.get("node_type") == "array" or ".zarray" in names
         arrays = [""] if is_array else [name for name in names if not name.startswith((".", "_", "zarr.json"))]
         return arrays, attributes
@@ -95,11 +95,11 @@ class ZarrStore(ArrayStore):
         return bytes(source.read(0, source.size))
 
     def is_cached(self, block_id: int) -> bool:
-        # asking the cache would take a request for each chunk
+        # for a remote store, asking the cache would take a request for each chunk
         return self.is_local
 
     def file_sums(self) -> list[FileSum]:
-        # chunks are separate files, and metadata is outside all blocks
+        # metadata is outside all blocks, because chunks are separate files
         return [
             FileSum(name_of(source.url, self.url), source.size, checksum_of(source.read(0, source.size)))
             for source in self.sources
@@ -160,7 +160,7 @@ class _ZarrArray(StoredArray):
     def _check_size(self, where: str, data: memoryview, n_bytes: int) -> None:
         """Raise an error if a chunk would decompress to more than its values."""
         outermost = self._codecs[-1] if self._codecs else ""
-        # for a truncated chunk, blosc returns the memory after it
+        # for a truncated chunk, blosc returns whatever is in memory after it
         if outermost == "blosc" and len(data) != (header_length := int.from_bytes(data[12:16], "little")):
             raise DataError(f"{where}: {len(data)} bytes, expected {header_length} according to its header: damaged.")
         stated = _stated_bytes(outermost, bytes(data[:32]))

@@ -190,7 +190,7 @@ def _read_footer(reader: Bytes) -> tuple[pa.Schema, list[tuple[int, int, int]]]:
         start = at + _unpack("<I", footer, at) + 4
         n = _unpack("<I", footer, start - 4)
     batches = [struct.unpack_from("<qi4xq", footer, start + 24 * i) for i in range(n)]
-    # the schema is read from the footer: some programs omit the message at the start of the file
+    # read the schema from the footer, because some programs omit the message at the start of the file
     schema = pa.ipc.open_file(pa.py_buffer(ARROW_MAGIC + b"\0\0" + footer + tail)).schema
     return schema, [(int(offset), int(meta), int(body)) for offset, meta, body in batches]
 

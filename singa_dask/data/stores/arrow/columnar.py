@@ -38,7 +38,7 @@ def is_columnar(url: str, head: bytes) -> bool:
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(head[SCHEMA_AT:]))
     except (pa.ArrowException, OSError, ValueError):
-        # longer than the head, or damaged: `ArrowStore` raises an error
+        # the schema is longer than the head, or damaged; `ArrowStore` raises the error
         return False
     return not any(pa.types.is_fixed_size_binary(kind) for kind in schema.types)
 
@@ -53,7 +53,7 @@ def open_columns(url: str, storage_options: fs.Options = None) -> Bytes:
         Parquet lacks.
     """
     source = RangeReader(url, storage_options)
-    if url.lower().endswith(PARQUET_SUFFIXES):  # no need to ask a remote file
+    if url.lower().endswith(PARQUET_SUFFIXES):  # the suffix is enough, without a request for a remote file
         return source
     head = bytes(source.read(0, min(len(ARROW_MAGIC), source.size)))
     if head.startswith(FEATHER_1):
@@ -63,7 +63,7 @@ def open_columns(url: str, storage_options: fs.Options = None) -> Bytes:
     if not (head == ARROW_MAGIC or head.startswith((STREAM, ORC_MAGIC))):
         return source
     try:
-        # read here, as pyarrow may request, and allocate, more bytes than a damaged file has
+        # read the file here, because for a damaged file pyarrow may request and allocate more bytes than the file has
         data = bytes(source.read(0, source.size))
         written = _as_parquet(source, data, limit_of(storage_options))
         return BytesInMemory(url, written, (len(data), checksum_of(data)))
@@ -91,7 +91,7 @@ def _as_parquet(source: Bytes, data: bytes, limit: int) -> bytes:
     written, n_bytes = io.BytesIO(), 0
     with pq.ParquetWriter(written, schema, write_statistics=False) as writer:
         for batch in batches:
-            # offsets of lists and indices of categories must be valid, as they are not checked later
+            # validate offsets of lists and indices of categories here, because later code does not check them
             batch.validate(full=True)
             n_bytes += batch.nbytes
             check_decompressed(source.url, n_bytes, limit)

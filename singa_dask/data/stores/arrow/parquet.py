@@ -80,7 +80,7 @@ class ParquetStore(RangeStore):
     def index(self) -> None:
         self._images, self._axes = "", dict[str, tuple[int, ...]]()
         self.sources.append(open_columns(self.url, self.storage_options))
-        # pyarrow's error for an empty file is less clear
+        # check here, because pyarrow's error for an empty file is less clear
         if not self.sources[0].size:
             raise DataError(f"{self.url}: not a Parquet file: it is empty.")
         self._groups = RowGroups(self.sources[0])
@@ -296,7 +296,7 @@ class ImageParquetStore(ParquetStore):
 
     holds = "images"
     table_format = ""
-    # `ParquetStore` detects the files
+    # this store detects no files by itself: `ParquetStore` does
     suffixes = ()
     magic = b""
 
@@ -326,7 +326,7 @@ def _array(column: pa.Array, field: Field, where: str, first: int, axes: tuple[i
     """Return a column that begins with record ``first``, whose ``axes`` are in the order of the file."""
     if not field.shape or pa.types.is_fixed_size_binary(column.type):
         return column_array(column, field, where, first)
-    # a tensor is one list
+    # a tensor is stored as one flat list
     is_tensor = not is_list(column.type.value_type)
     flat = flat_lists(column, [field.size_bytes // field.dtype.itemsize] if is_tensor else field.shape, where, first)
     numbers = flat.cast(pa.uint8()) if pa.types.is_boolean(flat.type) else flat
@@ -334,5 +334,5 @@ def _array(column: pa.Array, field: Field, where: str, first: int, axes: tuple[i
     values = np.from_dlpack(numbers).reshape(len(column), *shape)
     if axes:
         values = np.ascontiguousarray(values.transpose(0, *(axis + 1 for axis in axes)))
-    # values that are too large for float32 are errors
+    # values that exceed float32 raise an error
     return as_values(values, where, first, np.promote_types(field.dtype, np.float32)).astype(field.dtype, copy=False)

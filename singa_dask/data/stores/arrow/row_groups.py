@@ -17,7 +17,7 @@ from singa_dask.lazy import LazyModule
 
 pq = LazyModule("pyarrow.parquet")
 
-# ranges that are closer than this are read as one, which takes less time than another request
+# ranges with a smaller gap are read as one, because reading the gap takes less time than another request
 MAX_GAP_BYTES = 1 << 17
 
 
@@ -46,7 +46,7 @@ class RowGroups:
         self._checked = set[int]()
         first = GroupReader(source, self._checked)
         self.metadata, self.schema = first.metadata, first.schema
-        # creating a reader takes longer than decoding a small row group
+        # keep readers for reuse, because creating one takes longer than decoding a small row group
         self._free = deque([first])
 
     @cached_property
@@ -143,7 +143,7 @@ class GroupReader:
 
     def read(self, group: int, columns: Sequence[str], is_checked: bool) -> pa.Table:
         """Decode columns of a row group; for ``is_checked`` see `RowGroups.read`."""
-        # verifying pages takes several times as long as reading, so it is done once per process
+        # verify pages once per process, because that takes several times as long as reading
         file = self._file if is_checked or group in self._checked else self._checking
         table = file.read_row_group(group, columns=list(columns), use_threads=False)
         self._checked.add(group)

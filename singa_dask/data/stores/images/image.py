@@ -239,7 +239,7 @@ class ImageFolderStore(_ImageStore):
                 )
             files += [fs.join(self.url, each) for each in images]
             texts += [each.split("/")[-2 if which == "last" else 0] for each in images]
-        # a class may have no images yet
+        # a folder of a class may be empty
         classes = sorted(distinct_names(texts if which == "last" else folders))
         if files:
             self.class_names = tuple(map(readable, classes))

@@ -101,7 +101,7 @@ def _orientation(image: Image.Image) -> int:
 def _named_errors(where: str) -> Iterator[None]:
     """Convert errors of Pillow to `DataError`s, and raise one if it is not installed."""
     try:
-        # the last two: more pixels than PIL.Image.MAX_IMAGE_PIXELS
+        # Pillow raises the last two if an image has more pixels than PIL.Image.MAX_IMAGE_PIXELS
         damage = (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning)
     except ImportError:
         message = f"{where}: Pillow is needed to decode images. Install it: pip install 'singa-dask[images]'."
@@ -142,7 +142,7 @@ def decode_image(
     """
     with _named_errors(where), _decode_jpeg(data, resize) or Image.open(io.BytesIO(data), formats=FORMATS) as image:
         if resize and image.format:
-            # other formats than JPEG are decoded in full
+            # formats other than JPEG ignore `draft`, and are decoded in full
             height, width = resize if _orientation(image) < TURNED else resize[::-1]
             image.draft(None, (MARGIN * width, MARGIN * height))
         return _pixels(image, where, resize, channels)
@@ -161,7 +161,7 @@ def _decode_jpeg(data: bytes | memoryview, resize: Sequence[int] | None) -> Imag
         if space not in SPACES or min(height, width) < MIN_JPEG or height * width > most:
             return None
         scale = min(height // (MARGIN * resize[0]), width // (MARGIN * resize[1])) if resize else 1
-        # as `Image.draft` does
+        # choose the scale as `Image.draft` does
         scale = next((each for each in (8, 4, 2) if scale >= each), 1)
         least = {"min_height": -(-height // scale), "min_width": -(-width // scale)}
         pixels = simplejpeg.decode_jpeg(data, SPACES[space], fastdct=False, fastupsample=False, **least)
@@ -184,7 +184,7 @@ def _pixels(image: Image.Image, where: str, resize: Sequence[int] | None, channe
     if _orientation(image) != 1:
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I;16") or (image.mode, image.format) == ("I", "PNG"):
-        # Pillow would clip values over 255; older versions open 16-bit PNG files with 32 bits
+        # Pillow would clip values over 255; older versions open 16-bit PNG files with 32 bits per pixel
         values = np.asarray(image).astype(np.uint32)
         image = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
     elif image.mode in WIDE_MODES:

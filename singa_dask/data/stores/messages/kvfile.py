@@ -81,7 +81,7 @@ class KVFile:
             if self.stride:
                 self.offsets = self._even_offsets()
             else:
-                # a pair has at least two lengths of 8 bytes, so the index is no larger than the file
+                # each pair has at least two lengths of 8 bytes, so the index is no larger than the file
                 packed = base64.b64decode(info["pairs"])
                 lengths = np.frombuffer(zlib.decompressobj().decompress(packed, self.reader.size), "<i8")
                 self.offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -190,7 +190,7 @@ class KVFileStore(RangeStore):
     def _drop_truncated(self) -> None:
         index = self._pairs
         rest = f"record {index.count} is incomplete, {index.truncated_bytes} bytes are left"
-        # longer than any record: caused by a wrong length in the middle of the file
+        # the rest is longer than any record, so a wrong length in the middle of the file caused this
         if not self.options["truncated"] or index.truncated_bytes > np.diff(index.offsets).max(initial=0):
             raise DataError(f"{index.url}: truncated at byte {index.offsets[-1]}: {rest}.")
         self.truncation = f"truncated at byte {index.offsets[-1]}: {rest}"

@@ -42,11 +42,11 @@ MAGIC_AT = 16
 META_PAGES = 2
 PAGE_SIZES = {1 << i for i in range(9, 17)}
 NO_PAGE = (1 << 64) - 1
-# flags of a page: branch, leaf, and the mask of its kind
+# page flags: branch page, leaf page, and the mask of the page kind
 BRANCH, LEAF, KIND = 0x01, 0x02, 0x6F
-# flags of a tree that do not change its layout: reversed keys, integer keys
+# tree flags that do not change the layout: reversed keys, integer keys
 KEY_ORDERS = 0x02 | 0x08
-# flags of a value: on separate pages, a named database
+# value flags: value on separate pages, value is a named database
 LONG, NAMED = 0x01, 0x02
 PAGE_HEAD_BYTES, NODE_HEAD_BYTES = 16, 8
 MAX_DEPTH = 32
@@ -84,7 +84,7 @@ def _newest_meta(url: str, head: bytes, length: int) -> Meta:
                 metas.append(Meta(transaction, page_bytes, last_page, flags, depth, entries, root))
     except struct.error as error:
         raise DataError(f"{url}: {length} bytes, the file is truncated.") from error
-    # if both are equal, the first, as the library does
+    # if both transactions are equal, take the first meta page, as the LMDB library does
     meta = max(metas, key=lambda meta: meta.transaction)
     needed = (meta.last_page + 1) * meta.page_bytes
     if length < needed:
@@ -134,7 +134,7 @@ class LMDBFile:
         """Copy values of one length: (n, length)."""
         self.source.check_unchanged()
         note_read(len(offsets) * length)
-        # this array has an element for each offset of the file, so that one call copies all values
+        # this array has one element for each offset of the file, so that one call copies all values
         everywhere = np.ndarray((len(self._data) - length + 1,), f"V{length}", self._data, strides=(1,))
         return everywhere[offsets].view(np.uint8).reshape(len(offsets), length)
 
@@ -215,7 +215,7 @@ class LMDBFile:
         return DataError(f"{self._url}: a damaged LMDB file: {what}.")
 
 
-# key of the description of raw records; sorts after all other keys
+# key of the record that describes raw records; it sorts after all other keys
 INFO_KEY = b"__singa_dask__"
 KEY = b"%012d"
 DATA_FILE = "data.mdb"
@@ -251,7 +251,7 @@ class LMDBStore(Store):
         super().__init__(url, storage_options, **options)
         self._file: LMDBFile | None = None
         self._cached: CachedFile | None = None
-        self._version = ""  # of a remote file
+        self._version = ""  # version of a remote file
         self._decoder: record.Decoder | None = None
         try:
             file, path, self._bytes = self._locate()
@@ -287,7 +287,7 @@ class LMDBStore(Store):
 
         self._version = known = version(url, options)
         key = key_of("file", url, n_bytes, known)
-        # the cached file is longer by the seal of the cache
+        # the cached file is longer, because the cache appends a seal
         self._cached = open_cache(options.get(fs.CACHE)).file(key, n_bytes, chunks)
         return url, self._cached.path, n_bytes
 
@@ -366,7 +366,7 @@ class LMDBStore(Store):
         try:
             return self._decoder(file.rows(offsets, int(lengths[0])))
         except ValueError:
-            # decoding them one by one names the wrong record
+            # return None, because decoding records one by one would name the wrong record
             return None
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
@@ -494,7 +494,7 @@ def _has_picture(value: bytes) -> bool:
 def _recognise(url: str, value: bytes, picture: Callable[[bytes], Any]) -> tuple[record.Decoder, Arrays]:
     """Detect by the first value whether the records are Datum or RecordProto."""
     reasons = []
-    # field 4 has pixels in a Datum, and packed floats in a RecordProto: only one fits the shape
+    # field 4 holds pixels in a Datum, and packed floats in a RecordProto: only one of them fits the shape
     decoders: list[record.Decoder] = [record.decode_records, partial(record.decode_datums, picture=picture)]
     for decoder in decoders:
         try:

@@ -44,7 +44,7 @@ VALUE_SUFFIXES = (*IMAGE_SUFFIXES, ".npy")
 TEXT_SUFFIXES = (LABEL_SUFFIX, JSON_SUFFIX, ".txt")
 INT32 = np.iinfo(np.int32)
 HEADER_BYTES = tarfile.BLOCKSIZE
-# errors that damaged headers cause in tarfile
+# errors that tarfile raises for damaged headers
 DAMAGE = (tarfile.TarError, EOFError, OSError, OverflowError, RecursionError, ValueError)
 
 
@@ -179,7 +179,7 @@ def _infos(source: Bytes) -> Iterator[tuple[int, tarfile.TarInfo]]:
         if at + HEADER_BYTES > source.size:
             raise DataError(f"{source.url}: no end-of-archive block at byte {at}: the tar is truncated.")
         start = _next_archive(source, at)
-        # tarfile treats a damaged header as the end
+        # tarfile treats a damaged header as the end of the archive
         if start == at:
             raise DataError(f"{source.url}: byte {at}: not a tar header, or a damaged one.")
 

@@ -27,13 +27,13 @@ from singa_dask.fs.sources import Bytes, ReadAhead
 
 HEAD_BYTES, TAIL_BYTES = 12, 4
 IMAGE_NAMES = ("image/encoded", "image_raw", "image", "images", "pixel", "data", "x")
-# features of ImageNet: number and name of a class
+# ImageNet's features for the number and the name of a class
 IMAGE_LABELS = ("image/class/label", "image/class/text")
 MAX_NAME = 40
 BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
 
 Rows = npt.NDArray[np.uint8]
-# kind of list, and its values: (n, length) uint8, (n, count) float32, or (n,) int64
+# kind of list, and array of its values: (n, length) uint8, (n, count) float32, or (n,) int64
 Feature = tuple[int, npt.NDArray[np.generic]]
 
 
@@ -217,7 +217,7 @@ class TFRecordStore(RangeStore):
         self.label_name = labels.label_field([name for name in features if name not in named], label)
         kinds = {name: kind for name, (kind, _) in features.items() if name != self.label_name}
         if len(named) > 1 or [kinds.get(name) for name in named] == [INT64_LIST]:
-            # integers of 64 bits
+            # 64-bit integers lose digits as float32
             self.rounds_data = self.rounds_data or INT64_LIST in [kinds.get(name) for name in named]
             dtype = self.schema["data"].dtype if self.schema else np.dtype(np.float32)
             arrays: Arrays = {"data": _numbers(features, named, dtype)}

@@ -28,10 +28,10 @@ pc = LazyModule("pyarrow.compute")
 
 QUOTE, NEWLINE, RETURN = b'"\n\r'
 HEAD_BYTES = 1 << 14
-# blank fields, which are missing values
+# fields of blanks count as missing values
 BLANKS = [" " * n for n in range(1, 33)]
 BOM, WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
-# the first line of Excel's files
+# a line that Excel writes at the start of CSV files
 SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\r?\n')
 SEPARATORS = (";", "\t", "|", ",", "\x01")
 AS_CHARACTERS = "Set quotes: false if quotes are characters here"
@@ -40,9 +40,9 @@ DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 UTF8 = "utf-8"
 AS_UTF8 = 'Write it as UTF-8, in Excel as "CSV UTF-8", or set charset, such as latin-1.'
 RECODED = Remedy("charset", ", or set charset, such as latin-1")
-# the longest header
+# maximum length of a header
 MAX_HEADER = 1 << 26
-# from this many columns of numbers on, each number is parsed as a line, which takes half the time
+# if a record has at least this many numeric columns, each number is parsed as a line, which takes half the time
 WIDE = 40
 
 Read = Callable[[int, int], bytes | memoryview]
@@ -252,7 +252,7 @@ def without_blanks(text: bytes, separator: bytes, quotes: bool | None = None) ->
     before, after = data[firsts - 1], data[ends]
     begins_field = (before == ord(separator)) | (before == NEWLINE)
     ends_field = (after == ord(separator)) | (after == NEWLINE) | (after == RETURN) & (data[ends + 1] == NEWLINE)
-    # blank fields are kept
+    # keep the blanks of fields that contain only blanks
     is_left_out = begins_field != ends_field
     if not is_left_out.any():
         return text
@@ -301,7 +301,7 @@ def parse_columns(
     """
     text = text if with_blanks else without_blanks(text, header.separator.encode(header.charset), header.quotes)
     has_quotes = header.quotes is not False and b'"' in text
-    # pyarrow needs distinct names
+    # replace empty names, because pyarrow needs distinct names
     names = [name or f"\0{i}" for i, name in enumerate(header.names)]
     null_values = [*missing, *na_values]
     is_of_numbers = types is not None and all(types[name] == pa.float64() for name in columns)
@@ -309,7 +309,7 @@ def parse_columns(
         numbers = parse_numbers(text, header, null_values)
         if numbers is not None:
             values = numbers.to_numpy(zero_copy_only=False).reshape(-1, len(names))
-            # missing values are NaN in between
+            # parse missing values as nulls, which become NaN and then null again
             n, by_column = len(values), pa.array(values.T.ravel(), from_pandas=numbers.null_count > 0)
             return pa.table({name: by_column.slice(i * n, n) for i, name in enumerate(names)}).select(list(columns))
     options = pyarrow.csv.ConvertOptions(
@@ -323,7 +323,7 @@ def parse_columns(
         pyarrow.csv.ReadOptions(
             column_names=names,
             use_threads=False,
-            # the whole text, also where characters take more bytes in UTF-8
+            # one block holds the whole text; characters may take more bytes in UTF-8 than in the source
             block_size=len(text) * (1 if header.charset == UTF8 else 4) + 1,
             encoding=header.charset,
         ),
@@ -368,7 +368,7 @@ def parse_numbers(text: bytes, header: CsvHeader, null_values: Sequence[str] = (
         )
     except (pa.ArrowInvalid, ValueError):
         return None
-    # carriage returns may end lines, too
+    # if carriage returns also end lines, the count of lines differs
     is_whole = len(table) == len(starts) * len(header.names)
     return whole(table.column(0)) if is_whole else None
 

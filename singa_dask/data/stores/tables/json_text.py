@@ -13,7 +13,7 @@ import pyarrow.json
 from singa_dask.fs.sources import Bytes
 
 BOM = codecs.BOM_UTF8
-# NaN, or a string, which may contain it
+# matches NaN, and whole strings, because a string may contain the word
 NAN = re.compile(rb'"(?:[^"\\]|\\.)*"|\bNaN\b')
 
 
@@ -44,10 +44,10 @@ def parse_lines(text: memoryview | bytes, schema: pa.Schema | None) -> pa.Table 
             read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=max(len(text) + 1, 2)),
             parse_options=pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected),
         )
-        # the parser does not check that texts and keys are UTF-8
+        # check here that strings and keys are UTF-8, because the parser does not
         table.validate(full=True)
     except (pa.ArrowException, KeyError, UnicodeDecodeError):
-        # Python writes missing numbers as NaN
+        # Python's json module writes missing numbers as NaN
         plain = NAN.sub(lambda match: match[0] if match[0] != b"NaN" else b"null", bytes(text))
         return parse_lines(plain, schema) if plain != bytes(text) else None
     return table

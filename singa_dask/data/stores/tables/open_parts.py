@@ -15,7 +15,7 @@ from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
 from singa_dask.fs.sources import Bytes
 
-# local files, which are mapped, and files that are held in memory
+# maximum number of open local files, which are mapped, and of open remote files, which are held in memory
 MAX_LOCAL = 8
 MAX_REMOTE = 256
 
@@ -30,7 +30,7 @@ class _Slot:
 
 def check_columns(part: TablePart, form: str, wanted: Mapping[str, str], first: str, *of_any: str) -> None:
     """Raise a `DataError` unless a file has the ``first`` file's columns and kinds, except ``of_any``."""
-    # kinds of CSV are guessed from the first records; other values are actual when they are read
+    # the kinds of CSV columns are guessed from the first records; other kinds come from the values when they are read
     names = (part.kinds if form == "parquet" else {}) or dict.fromkeys(part.names, "empty")
     for name, kind in wanted.items():
         if name not in names:

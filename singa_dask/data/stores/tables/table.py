@@ -76,15 +76,15 @@ table_json = LazyModule("singa_dask.data.stores.tables.table_json")
 
 # bytes of records that are decoded at a time when a table is read as a whole
 GROUP_BYTES = 1 << 26
-# a block of a large row group has at least so many bytes of records, and so many records unless they exceed
-# `GROUP_BYTES`, as each column of a block takes some time
+# minimum bytes and records of a block in a large row group. DECODED_RECORDS does not apply if the records exceed
+# `GROUP_BYTES`. Smaller blocks are slow, because each column of a block takes a fixed time.
 DECODED_BYTES, DECODED_RECORDS = 1 << 21, 1 << 10
-# kinds of columns by which a table can be split
+# kinds of columns that can be the key of a split
 KEYS = ("string", "number", "boolean", "date", "timestamp", "time", "empty")
 # formats whose records are ranges of text
 LINES = ("csv", "jsonl")
 PART_OPTIONS = ("separator", "charset", "header", "quotes", "block_bytes", "tolerant")
-# number of remote files that are opened at the same time; gzipped ones are held in memory
+# number of remote files to open at the same time; gzipped files are held in memory
 OPENED_AHEAD = {"csv": 4, "jsonl": 4, "parquet": 32, "whole": 4}
 
 
@@ -131,7 +131,7 @@ def read_columns(
     files = table_files(url, storage_options)
     form = format_of(files, storage_options)
     if form == "csv":
-        # words for missing values are kept as text
+        # keep words for missing values as text, so that they can be counted
         options |= {"listed": dict.fromkeys(names, spelling.na_values)}
     opened = OpenParts(files, lambda file: open_part(files[file].url, form, storage_options, spelling, **options))
     tables, kinds = list[pa.Table](), dict.fromkeys(names, "string")
@@ -155,7 +155,7 @@ def _folder(storage_options: fs.Options) -> Path:
     return cache_folder((storage_options or {}).get(fs.CACHE)) / TABLES
 
 
-# options that name columns
+# options that contain names of columns
 NAMING = (
     "features", "label", "target", "weight", "categories", "unknown", "texts", "numbers", "na_values", "missing",
     "unlabelled", "lags",
@@ -279,7 +279,7 @@ class TableStore(RangeStore):
     suffixes: ClassVar[tuple[str, ...]] = WHOLE_SUFFIXES
     lists_files = True
     rounds_data = True
-    # defaults: all records, nothing known
+    # defaults: all records, and nothing known about the split
     _split: SplitConf | None = None
     _of_key: Mapping[str, str] = MappingProxyType({})
     _chosen: Callable[[int, int], Rows] | None = None
@@ -290,7 +290,7 @@ class TableStore(RangeStore):
         checked = super().checked_options(url, options)
         if cls.block is not TableOptions:
             return checked
-        # one label is a string in manifests
+        # manifests store a single label as a string
         labels = [name for name in checked["label"] if name]
         checked["label"] = labels if len(labels) > 1 else "".join(labels)
         checked["texts"] = {name: text.model_dump() for name, text in checked["texts"].items()}
