@@ -53,7 +53,7 @@ class SingaError(Exception):
         shell = sys.modules["IPython"].get_ipython()
         shown = type(self).__new__(type(self))
         shown.args = self.args
-        # the first frame belongs to IPython
+        # skip the first frame, which belongs to IPython
         lines: list[str] = shell.InteractiveTB.structured_traceback(
             type(self), shown, _own_frames(self.__traceback__), tb_offset=1
         )

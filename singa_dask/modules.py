@@ -54,9 +54,9 @@ class _FromText(MetaPathFinder, ExecutionLoader):
 
     def __init__(self) -> None:
         self.sources: dict[str, Source] = {}
-        # installed modules that jobs have taken types from
+        # installed modules from which jobs have taken types
         self.installed: set[str] = set()
-        # modules of the job loaded last
+        # modules of the job that was loaded last
         self.current: frozenset[str] = frozenset()
         self.lock = threading.RLock()
 
@@ -66,7 +66,7 @@ class _FromText(MetaPathFinder, ExecutionLoader):
             return None
         spec = spec_from_file_location(fullname, source.file, loader=self)
         if spec is not None and source.is_package:
-            # a package has only the submodules that were shipped, here as on other machines
+            # find only the submodules that were shipped, so that a package behaves alike on all machines
             spec.submodule_search_locations = []
         return spec
 
@@ -83,7 +83,7 @@ class _FromText(MetaPathFinder, ExecutionLoader):
         """Add a module, replacing an earlier one of this name."""
         sys.modules.pop(source.name, None)
         self.sources[source.name] = source
-        # an entry without a time is not compared with the file
+        # without a modification time, linecache does not compare the entry with the file
         linecache.cache[source.file] = (len(source.text), None, source.text.splitlines(keepends=True), source.file)
 
     def drop(self, names: Iterable[str]) -> None:
@@ -93,7 +93,7 @@ class _FromText(MetaPathFinder, ExecutionLoader):
             self.sources.pop(name, None)
 
 
-# The interpreter has one table of modules and one list of finders.
+# The finder is a global, because an interpreter has one table of modules and one list of finders.
 _FINDER = _FromText()
 sys.meta_path.insert(0, _FINDER)
 
@@ -136,7 +136,7 @@ def _read_one(path: str) -> Iterator[Source]:
     if not inside.is_file() and not (file.is_file() and file.suffix == ".py"):
         what = "not a Python file, name.py" if file.exists() else "no such file"
         raise ConfigError(f"{path}: {what}. Paths are relative to the directory in which the command is started.")
-    # a path like . has no name
+    # resolve the path, because a path such as "." has no name
     name = file.resolve().stem if inside.is_file() else file.stem
     _check_name(path, name, inside if inside.is_file() else file)
     if not inside.is_file():

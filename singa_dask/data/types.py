@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 Arrays = dict[str, npt.NDArray[Any]]
-# all records at once, or in chunks
+# all records in one dict, or an iterable of chunks
 Records = Arrays | Iterable[Arrays]
 
 

@@ -221,11 +221,11 @@ def default_job(
         layers.append(layer("TargetInput", name="target", store_conf=records, size=n_outputs))
     sources = ["out", "data" if has_labels else "target", *(["weight"] if is_weighted else [])]
     layers.append(layer(loss, name="loss", srclayers=sources))
-    # a SigmoidCrossEntropyLoss is the mean over labels
+    # SigmoidCrossEntropyLoss is a mean over labels, so divide the decay in the same way
     n_losses = n_outputs if loss == "SigmoidCrossEntropyLoss" else 1
     weight_decay = estimator.weight_decay if alpha is None else alpha / batch_size / n_losses
     adam = {"type": "Adam", "learning_rate": {"type": "Fixed", "base_lr": 0.001}}
-    # build once: it takes longer than an epoch of a small net
+    # build the job once, because building takes longer than an epoch of a small net
     job = Job(
         Net(layers),
         name="regressor" if loss == "EuclideanLoss" else "classifier",
@@ -257,11 +257,11 @@ def given_job(estimator: Any, n: int, max_iter: int | None, seed: int | None) ->
     names = _stores(job)
     if not names or not job.conf.trains:
         raise ConfigError(f"job {job.name!r}: expected a job to train, with an input layer that has a store_conf.")
-    # there are only training records
+    # an estimator has only training records, so disable tests and validations
     changes: dict[str, Any] = {"test_freq": 0, "validate_freq": 0}
     types = {each.name: each.type for each in job.conf.neuralnet.layer}
     for name in names:
-        if types[name] == "CSVInput":  # the records are arrays
+        if types[name] == "CSVInput":  # the estimator supplies the records as arrays
             changes[f"neuralnet.layer[{name}].type"] = "RecordInput"
         changes |= {f"neuralnet.layer[{name}].store_conf.{key}": [] for key in ("features", "label", "target")}
         changes[f"neuralnet.layer[{name}].store_conf.path"] = f"dask://{DATA}"
@@ -284,7 +284,7 @@ def tested_job(job: Job, estimator: Any, loss: str, is_weighted: bool) -> Job:
     Its run keeps the newest checkpoint, and the one with the best score.
     """
     metric = {"SoftmaxLoss": "top_1_accuracy", "EuclideanLoss": "r2"}.get(loss, "")
-    # several groups change values between a test and its checkpoint
+    # with several worker groups, values change between a test and its checkpoint
     reasons = {"several labels": not metric, "sample_weight": is_weighted}
     reasons["several worker groups"] = job.conf.cluster.nworker_groups > 1
     if wrong := [reason for reason, holds in reasons.items() if holds]:

@@ -21,7 +21,7 @@ from singa_dask.jobs.datasets.lazy_parts import map_parts, parts_of
 from singa_dask.registry import suggest
 
 UNKNOWN = ("error", "ignore")
-# texts such as 22.1%, $1,200 or (5.00); more different ones than MANY_NUMBERS are hardly names
+# matches texts such as 22.1%, $1,200 or (5.00); a column with more than MANY_NUMBERS different ones hardly holds names
 NUMBER = re.compile(r"[-+(]?\W{0,3}\d[\d.,'\s]*\W{0,3}")
 MANY_NUMBERS = 20
 
@@ -34,7 +34,7 @@ def categories_of(x: Any, handle_unknown: str) -> Categories | None:
 
 def categories_of_parts(x: Any, meta: Any, estimator: Any) -> Categories | None:
     """Return the categories of a Dask frame with this ``meta``, if it has any, from a pass over such columns."""
-    # only the values tell whether objects are texts
+    # the dtype object does not tell whether a column holds strings, so look at its values
     objects = [name for name, dtype in meta.dtypes.items() if dtype == "object"] if hasattr(meta, "iloc") else []
     columns = [*dict.fromkeys([*category_columns(meta), *objects])]
     if not columns:
@@ -54,7 +54,7 @@ def category_columns(x: Any) -> list[str]:
 
 
 def _is_category(dtype: str, column: Any) -> bool:
-    # numbers may be objects
+    # a column of dtype object may also hold numbers
     return dtype.startswith(("category", "str")) or (
         dtype == "object" and any(isinstance(value, str) for value in column)
     )

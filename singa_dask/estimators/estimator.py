@@ -79,7 +79,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         run_dir: str | None = None,
         verbose: bool = False,
     ) -> None:
-        # scikit-learn needs each parameter unchanged as an attribute of its name
+        # scikit-learn needs each parameter, unchanged, as an attribute with the name of the parameter
         values = locals()
         self.__dict__ |= {name: values[name] for name in SingaEstimator._get_param_names()}
 
@@ -147,7 +147,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         """Train the fitted net, or a new one, for some epochs."""
         arguments.check_parameters(self, max_iter, partial)
         if not goes_on:
-            # if this fit fails, old values must not meet a new scaling
+            # if this fit fails, the values of the last fit must not be used with the new scaling
             self.__dict__.pop("_net", None)
         has_job = self.job is not None
         records = fit_records.checked_records(
@@ -342,7 +342,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         if not is_dask_collection(x):
             return self._predicted(x, proba)
         x = x.to_dask_array() if hasattr(x, "to_dask_array") else x
-        fitted = copy.copy(self).set_params(client=None)  # a client cannot be pickled
+        fitted = copy.copy(self).set_params(client=None)  # the copy has no client, because a client cannot be pickled
         sample = self._predicted(np.zeros((1, *x.shape[1:])), proba)
         return map_blocks(partial(fitted._predicted_block, proba), x, sample)
 
@@ -470,7 +470,7 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
         return self._predict(X, proba=True)
 
     def _decoded(self, outputs: Array, proba: bool) -> Array:
-        # the net of a job may have more outputs than there are classes
+        # the net of a user's job may have more outputs than there are classes
         probabilities = outputs[:, : len(self.classes_)]
         if proba:
             return probabilities

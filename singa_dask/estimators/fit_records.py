@@ -78,7 +78,7 @@ def checked_records(
         if weights is not None:
             x, y, weights = _weighted(x, y, weights)
         if is_sparse(x):
-            # sparse values are finite, and need no other statistics
+            # sparse values were checked to be finite, and need no other statistics
             return FitRecords(x, y, weights, ArrayFacts((len(y),), True), facts_of_both(y, y, False, wanted[1])[1])
         return FitRecords(x, y, weights, *facts_of_both(x, y, *wanted))
     x = _checked_meta(estimator, x, several_axes, reset=reset)
@@ -260,7 +260,7 @@ def classes_of(facts: ArrayFacts) -> Any:
     """Return the sorted classes among labels; raises a ValueError for dates and continuous numbers."""
     classes = facts.distinct
     refuse_dates(classes)
-    # scikit-learn warns where more than half of the labels differ
+    # repeat the classes, because scikit-learn warns if more than half of the labels differ
     check_classification_targets(np.resize(classes, min(sum(facts.lengths), 2 * len(classes))))
     return classes
 

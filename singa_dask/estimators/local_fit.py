@@ -253,7 +253,7 @@ class LocalFit:
                     n_seen += size
                     total += losses[-1] * size
                     if n_seen >= n:
-                        # the last records of the batch are the first ones of the next pass over the data
+                        # the last n records of the batch are the first n records of the next pass over the data
                         n_seen -= n
                         after = _loss_of_last(loss_layer, n_seen) * n_seen if n_seen else 0.0
                         loss, total = (total - after) / n, after
@@ -288,7 +288,7 @@ class LocalFit:
 
     def _penalty(self) -> float:
         """Return the L2 penalty of the values, on the scale of the loss."""
-        # a EuclideanLoss has the gradient of half its value
+        # the gradient of EuclideanLoss is the gradient of half its value
         factor = self._job.updater.weight_decay * (1 if self._job.name == "regressor" else 0.5)
         return factor and sum(
             factor * scales[1] * float(np.dot(values, values)) for values, _, _, scales in self._groups

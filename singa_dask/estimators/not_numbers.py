@@ -67,7 +67,7 @@ def _columns(values: Any, names: Any) -> Iterator[tuple[Any, Array]]:
         return
     try:
         array = np.asarray(values)
-    except ValueError:  # rows of different lengths
+    except ValueError:  # the rows have different lengths
         return
     if array.ndim == 2:
         yield from zip(range(array.shape[1]) if names is None else names, array.T, strict=False)

@@ -40,7 +40,7 @@ class SparseRecords:
         self.shape = x.shape
         self._x, self._records = x, records
         if scaling is not None and not scaling.mean.any():
-            # only nonzero values need scaling
+            # zeros stay zero, so only nonzero values need scaling
             self._x = x.astype(np.float32)
             self._x.data[...] = x.data / scaling.divisor[x.indices]
             self._records = np.asarray

@@ -25,11 +25,11 @@ from singa_dask.layers.recurrent import LSTM
 Converter: TypeAlias = Callable[..., Any]
 C = TypeVar("C", bound=Converter)
 
-# types of layers without ``activation_conf`` -> its type
+# layers without ``activation_conf`` -> the type of their activation
 ACTIVATIONS = {ReLU: "RELU", LeakyReLU: "RELU", Sigmoid: "SIGMOID", Tanh: "TANH", STanh: "STANH"}
-# STanh is SCALE tanh(SLOPE x)
+# STanh(x) = SCALE tanh(SLOPE x)
 SCALE, SLOPE = 1.7159047, 0.66666667
-# methods that a subclass may override without changing the output in a test
+# methods that a subclass may override without changing the output of the net
 OF_TRAINING = ("backward", "compute_gradient")
 
 
@@ -117,7 +117,7 @@ def _refuse(layer: Layer) -> None:
     if isinstance(layer, MultiHeadAttention | PositionalEmbedding) and layer.carries:
         raise ConfigError("its time steps continue from batch to batch. Set carry_state: false.")
     if isinstance(layer, Slice) and len(layer.spans) > 1 and not layer.axis:
-        # unless each piece is a time step
+        # slices of the batch can only be exported if each slice is a time step
         if not (layer.steps == 1 and layer.sources[0].n_steps == len(layer.spans)):
             raise ConfigError("it cuts the batch, whose length an exported model leaves open. Set slice_dim: 1.")
     if isinstance(layer, LSTM) and layer.site.prototype is not None:

@@ -123,7 +123,7 @@ def input_facts(net: NeuralNet, tables: Mapping[str, TableFacts]) -> dict[str, d
             table = tables[layer.conf_name]
             facts[layer.conf_name]["columns"] = list(table.names)
             if table.texts:
-                # a text cannot be encoded without the vocabulary
+                # inference needs the vocabulary to encode a text
                 facts[layer.conf_name]["texts"] = {name: asdict(text) for name, text in table.texts.items()}
     return facts
 

@@ -62,7 +62,7 @@ def _converted(converter: Converter, graph: Graph, layer: Layer, values: dict[Fe
     return graph.finish(outputs if isinstance(outputs, list) else [outputs])
 
 
-# modules with the converters of layers
+# modules that contain the converters of layers
 CONVERTERS = (onnx_layers, torch_layers)
 SUFFIXES = {".npz": "npz", ".onnx": "onnx", ".py": "torch", ".safetensors": "safetensors"}
 FORMATS = tuple(SUFFIXES.values())

@@ -61,7 +61,7 @@ class OnnxGraph:
 
     def __init__(self) -> None:
         self.onnx: Any = require("onnx", "onnx", "export to ONNX")
-        # not an attribute of the package before it is imported
+        # import onnx.helper explicitly, because importing onnx may not load it
         self.helper: Any = require("onnx.helper", "onnx", "export to ONNX")
         self.numpy_helper: Any = require("onnx.numpy_helper", "onnx", "export to ONNX")
         self._prefix = ""
@@ -320,7 +320,7 @@ def _concate(graph: OnnxGraph, layer: connection.Concate, *xs: str) -> str:
 
 @register(ArgSort)
 def _arg_sort(graph: OnnxGraph, layer: ArgSort, x: str) -> str:
-    # we sort equal scores by descending column, ONNX by ascending column
+    # we sort equal scores by descending column, but ONNX sorts them by ascending column
     rows, width = graph.rows(x, layer.sources[0]), layer.sources[0].size
     backwards = graph.add("Gather", rows, graph.integers(range(width)[::-1]), axis=1)
     _, places = graph.add_several("TopK", backwards, graph.integers([layer.topk]), outputs=2, axis=1)
@@ -449,7 +449,7 @@ GATES = {"GRU": (0, 1, 2), "LSTM": (0, 3, 1, 2), "RNN": (0,)}
 
 @register(CharRNN)
 def _char_rnn(graph: OnnxGraph, layer: CharRNN) -> str:
-    # the last column is only a label
+    # omit the last column, which is only a label
     return graph.input(layer.conf_name, (BATCH, layer.text_conf.unroll_len), np.int64)
 
 
@@ -474,7 +474,7 @@ def _one_hot(graph: OnnxGraph, layer: embedding.OneHot, x: str) -> str:
 
 @register(embedding.Embedding)
 def _embedding(graph: OnnxGraph, layer: embedding.Embedding, x: str) -> str:
-    # -1, the last row, is padding
+    # the appended row of zeros has index -1, which stands for padding
     zeros = graph.constant(np.zeros((1, layer.table.shape[1])))
     table = graph.add("Concat", graph.param(layer.table), zeros, axis=0)
     return graph.add("Gather", table, numbers(graph, layer, x), axis=0)
@@ -511,7 +511,7 @@ def _time_pooling(graph: OnnxGraph, layer: sequence.TimePooling, x: str, mask: s
         has_steps = graph.add("ReduceMax", valid, axes, keepdims=0)
         return graph.add("Mul", graph.add("ReduceMax", seen, axes, keepdims=0), has_steps)
     if layer.pool != "AVG":
-        # the valid step of the highest rank, 1 ... T or T ... 1
+        # take the valid step of the highest rank; ranks are 1 ... T for LAST and T ... 1 for FIRST
         ranks = np.arange(1, layer.n_steps + 1)[:: 1 if layer.pool == "LAST" else -1, None, None]
         ranked = graph.add("Mul", valid, graph.constant(ranks))
         is_taken = graph.add("Equal", ranked, graph.add("ReduceMax", ranked, axes, keepdims=1))
@@ -525,7 +525,7 @@ def _time_pooling(graph: OnnxGraph, layer: sequence.TimePooling, x: str, mask: s
 def _class_token(graph: OnnxGraph, layer: sequence.ClassToken, x: str) -> str:
     width, n_steps = layer.token.size, layer.site.n_steps - 1
     steps = graph.reshape(x, n_steps, -1, width)
-    # zeros for each row of a time step
+    # multiply a time step by 0 to get a row of zeros for each sequence
     first = graph.add("Mul", graph.add("Slice", steps, *map(graph.integers, ([0], [1], [0]))), graph.constant(0))
     token = graph.add("Add", first, graph.param(layer.token))
     return graph.reshape(graph.add("Concat", token, steps, axis=0), -1, width)
@@ -567,7 +567,7 @@ def _multi_head_attention(graph: OnnxGraph, layer: attention.MultiHeadAttention,
         rows = linear(graph, names[source], layer.qkv_weight, layer.qkv_bias, of_params)
         n_steps = source.shape[0] // layer.n_sequences
         by_part = graph.reshape(rows, n_steps, -1, n_parts, n_heads, width // n_heads)
-        # each (N, H, T, d)
+        # each part has shape (N, H, T, d)
         by_part = graph.add("Transpose", by_part, perm=[2, 1, 3, 0, 4])
         heads += [graph.add("Gather", by_part, graph.constant(k, np.int64), axis=0) for k in range(n_parts)]
     queries, keys, values = heads
@@ -609,7 +609,7 @@ def linear(graph: OnnxGraph, x: str, weight: Param, bias: Param | None, rows: sl
 
 @register(recurrent.GRU)
 def _gru(graph: OnnxGraph, layer: recurrent.GRU, *xs: str) -> str:
-    # r is applied after the matrix product
+    # our GRU applies r after the matrix product
     return add_recurrent(graph, layer, "GRU", xs, linear_before_reset=1)
 
 

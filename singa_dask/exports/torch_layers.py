@@ -48,7 +48,7 @@ from singa_dask.layers.outputs import ArgSort
 
 RESERVED = {"F", "Path", "classes", "load", "load_file", "nn", "self", "torch"}
 
-# names in nn.Module
+# names of nn.Module that attributes of the module must not replace
 ATTRIBUTES = frozenset(
     "T_destination add_module apply bfloat16 buffers call_super_init children compile cpu cuda double dump_patches "
     "eval extra_repr float forward get_buffer get_extra_state get_parameter get_submodule half ipu load_state_dict "
@@ -418,7 +418,7 @@ def _pooling(module: TorchModule, layer: pooling.Pooling, x: str) -> str:
     images = module.images(x, layer.sources[0])
     kernel, stride, pad = layer.kernel, layer.stride, layer.pad
     if any(2 * p > k for p, k in zip(pad, kernel, strict=True)):
-        # PyTorch pads by at most half a window
+        # PyTorch allows padding of at most half a window
         if layer.takes_mean and not layer.count_pad:
             raise ConfigError("PyTorch has no mean without padding where that is more than half of the window.")
         value = "0.0" if layer.takes_mean else 'float("-inf")'
@@ -448,7 +448,7 @@ def _batch_norm(module: TorchModule, layer: norm.BatchNorm, x: str) -> str:
     names = ("weight", "bias", "running_mean", "running_var")
     values = {name: param.data for name, param in zip(names, layer.params, strict=True)}
     kind = "1d" if layer.rows_of_values else "2d"
-    # num_batches_tracked of nn.BatchNorm is not needed
+    # the exported module does not need num_batches_tracked of nn.BatchNorm
     how = f"{layer.scale.shape[0]}, eps={layer.eps}, momentum={1 - layer.momentum:g}"
     added = module.add(f"nn.BatchNorm{kind}({how})", values)
     images = x if layer.rows_of_values else module.images(x, layer.sources[0])
@@ -503,7 +503,7 @@ def _one_hot(module: TorchModule, layer: embedding.OneHot, x: str) -> str:
 
 @register(embedding.Embedding)
 def _embedding(module: TorchModule, layer: embedding.Embedding, x: str) -> str:
-    # -1, the last row, is padding
+    # the appended row of zeros has index -1, which stands for padding
     return f"F.pad({module.param(layer.table)}, (0, 0, 0, 1))[{numbers(module, layer, x)}]"
 
 
@@ -533,7 +533,7 @@ def _time_pooling(module: TorchModule, layer: sequence.TimePooling, x: str, mask
         return f"{steps}.masked_fill(~{valid}, {attention.HIDDEN}).amax(dim=0) * {valid}.any(dim=0)"
     if layer.pool == "AVG":
         return f"({steps} * {valid}).sum(dim=0) / {valid}.sum(dim=0).clamp(min=1)"
-    # the first valid time step, or the last in reverse order
+    # take the first valid time step, or for LAST the first one in reverse order
     turned = ".flip(0)" if layer.pool == "LAST" else ""
     is_first = f"({valid}{turned} & ({valid}{turned}.cumsum(dim=0) == 1))"
     return f"({steps}{turned} * {is_first}).sum(dim=0)"
@@ -616,7 +616,7 @@ def _attention_by_formula(
 
 @register(recurrent.GRU)
 def _gru(module: TorchModule, layer: recurrent.GRU, *xs: str) -> str:
-    # ours are z, r, c
+    # our gates are in the order z, r, c
     return add_recurrent(module, layer, "nn.GRU", (1, 0, 2), xs)
 
 

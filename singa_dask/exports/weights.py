@@ -72,6 +72,6 @@ def _from_torch(content: bytes, url: str) -> dict[str, np.ndarray]:
         raise ValueError(str(error).splitlines()[0]) from None
     if not isinstance(tensors, dict) or not all(torch.is_tensor(value) for value in tensors.values()):
         raise ValueError("it is no state dict of tensors by name")
-    # NumPy has no bfloat16
+    # convert bfloat16 to float32, because NumPy has no bfloat16
     wide = {name: value.float() if value.dtype == torch.bfloat16 else value for name, value in tensors.items()}
     return {str(name): value.detach().numpy() for name, value in wide.items()}

@@ -80,15 +80,15 @@ LOCAL = LocalFileSystem()
 CACHE = "singa_dask.cache"
 # storage option that limits decompressed sizes, see `decompression.gunzip`; not passed to the filesystem
 MAX_DECOMPRESSED = "singa_dask.max_decompressed_mb"
-# packages of clients whose errors are not `OSError`s
+# packages of client libraries whose errors are not subclasses of `OSError`
 CLIENTS = ("aiohttp", "asyncio", "botocore")
-# protocols of object stores: only the first part of a path, the bucket, is a real directory
+# protocols of object stores, where only the bucket (the first part of a path) is a real directory
 OBJECTS = frozenset(("s3", "gs"))
-# smaller objects, in bytes, are written by one request, which can have conditions
+# objects with fewer bytes are written by one request, which can be conditional
 ONE_PUT = 64 << 20
-# HTTP statuses after which a later request may succeed
+# HTTP status codes after which a later request may succeed
 BUSY = (408, 425, 429, 500, 502, 503, 504)
-# timeouts of web servers in seconds: to connect, and between bytes of an answer
+# timeouts for web servers in seconds: to connect, and between two chunks of a response
 CONNECT_S, SILENT_S = 10.0, 30.0
 NO_RANGES = "the server sends whole files only, not ranges of bytes. Copy the file first."
 
@@ -121,7 +121,7 @@ def message_of(error: BaseException) -> str:
     """Return the message of a filesystem error."""
     if status := getattr(error, "status", None):
         return f"the server answers {status} {getattr(error, 'message', '')}."
-    if status == 0:  # too many redirects: aiohttp gives no message
+    if status == 0:  # status 0 stands for too many redirects, where aiohttp has no message
         return f"{type(error).__name__}."
     return str(error) or f"{type(error).__name__}: the server does not answer in time."
 
@@ -160,7 +160,7 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
     for ours in (CACHE, MAX_DECOMPRESSED):
         options.pop(ours, None)
     if "://" not in url and not is_chain(url) and (not options or "::" in url):
-        # as fsspec does, in a tenth of the time, which matters for small files
+        # take the path as fsspec does, but in a tenth of the time, which matters for small files
         return LOCAL, LOCAL._strip_protocol(url)
     with errors_name(url):
         options = reveal(options, url)
@@ -171,7 +171,7 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
         filesystem, path = fsspec.core.url_to_fs(url, **options)
         hdfs_clients.set_timeout(filesystem)
         if "use_listings_cache" not in options and hasattr(filesystem, "dircache"):
-            # a cached listing would never be refreshed
+            # disable the cache of listings, because a cached listing would never be refreshed
             filesystem.dircache.use_listings_cache = False
     return filesystem, path
 
@@ -233,7 +233,7 @@ def is_dir(url: str, storage_options: Options = None) -> bool:
     """Return whether a URL is an existing directory."""
     with _resolved(url, storage_options) as (filesystem, path):
         info = _info(filesystem, path)
-        # for HTTP pages and links, only `isdir` knows whether they list files
+        # only `isdir` knows whether an HTTP page or a link lists files
         return info is not None and (info["type"] == "directory" or bool(filesystem.isdir(path)))
 
 
@@ -260,7 +260,7 @@ def _info(filesystem: Any, path: str) -> dict[str, Any] | None:
     except NotADirectoryError:
         return None
     except FileNotFoundError as error:
-        # object stores answer 403 for a missing object
+        # object stores answer 403 for a missing object, too
         if _refusal(error) and getattr(error.__cause__, "status", None) not in (401, 403):
             raise
         return None
@@ -283,12 +283,12 @@ def entries(url: str, storage_options: Options = None) -> list[tuple[str, bool, 
     """
     members = []
     with _resolved(url, storage_options) as (filesystem, path):
-        if isinstance(filesystem, LocalFileSystem):  # a quarter of the time of fsspec
+        if isinstance(filesystem, LocalFileSystem):  # os.scandir takes a quarter of the time of fsspec
             with os.scandir(path) as found:
                 return sorted(_look_at(entry) for entry in found)
         for info in filesystem.ls(path, detail=True):
             name, is_folder, n_bytes = str(info["name"]).rstrip("/"), info["type"] == "directory", info.get("size")
-            if info["type"] not in ("directory", "file"):  # a link
+            if info["type"] not in ("directory", "file"):  # the entry is a link
                 is_folder, n_bytes = filesystem.isdir(name), filesystem.size(name)
             members.append((posixpath.basename(name), is_folder, int(n_bytes or 0)))
     return sorted(members)
@@ -339,7 +339,7 @@ def has_locations(url: str, storage_options: Options = None) -> bool:
 
 def _make_folder(filesystem: Any, path: str) -> None:
     """Create a directory and its parents, except in object stores, which would create a mistyped bucket."""
-    if OBJECTS.isdisjoint(filesystem.protocol):  # a str or a tuple of them
+    if OBJECTS.isdisjoint(filesystem.protocol):  # `protocol` is a str or a tuple of str
         filesystem.makedirs(path, exist_ok=True)
 
 
@@ -408,7 +408,7 @@ def create(url: str, data: bytes, storage_options: Options = None) -> bool:
                 return False
             if isinstance(error, OSError):
                 raise
-            filesystem.pipe_file(path, data)  # the filesystem lacks this mode
+            filesystem.pipe_file(path, data)  # the filesystem does not support mode "xb"
     return True
 
 
@@ -424,7 +424,7 @@ def read_bytes(url: str, offset: int = 0, length: int | None = None, storage_opt
     end = None if length is None else offset + length
     with errors_name(url):
         if isinstance(filesystem, LocalFileSystem):
-            # several times as fast as fsspec
+            # several times as fast as reading by way of fsspec
             with open_local(path) as file:
                 file.seek(offset)
                 data = file.read(length)
@@ -463,11 +463,11 @@ def staged(url: str, storage_options: Options = None, *, check: Callable[[], Non
     if target:
         path = os.path.realpath(path)
         target = Path(path)
-    if not isinstance(filesystem, HdfsFileSystem):  # it creates them when it writes
+    if not isinstance(filesystem, HdfsFileSystem):  # HDFS creates missing directories when it writes
         with errors_name(url):
             _make_folder(filesystem, hdfs_clients.parent(filesystem, path))
     folder = target.parent if target else Path(tempfile.gettempdir())
-    # identifies the target and the host
+    # the digest identifies the target file and this host
     digest = hashlib.sha256(os.fsencode(f"{socket.gethostname()} {path}")).hexdigest()
     prefix = f".{posixpath.basename(path)[:40]}.{digest[:8]}"
     _remove_leftovers(folder, prefix)
@@ -480,7 +480,7 @@ def staged(url: str, storage_options: Options = None, *, check: Callable[[], Non
             else:
                 _upload(filesystem, temporary, path, check)
     finally:
-        with contextlib.suppress(OSError):  # a read-only disk reports an error for a missing file, too
+        with contextlib.suppress(OSError):  # on a read-only disk, removing a missing file raises an error, too
             temporary.unlink(missing_ok=True)
 
 
@@ -515,7 +515,7 @@ def _is_alive(pid: int) -> bool:
 
 def _upload(filesystem: Any, source: Path, path: str, check: Callable[[], None]) -> None:
     if isinstance(filesystem, HdfsFileSystem):
-        # atomic, with retries
+        # HDFS writes atomically, and retries by itself
         filesystem.put_file(str(source), path, check=check)
         return
     if check is not _do_nothing and "s3" in filesystem.protocol and source.stat().st_size < ONE_PUT:
@@ -559,7 +559,7 @@ def _rename_durably(source: Path, target: Path, check: Callable[[], None] = _do_
     _fsync(source)
     check()
     os.replace(source, target)
-    # the rename is durable only after a sync of the directory
+    # a rename is durable only after its directory is synced
     _fsync(target.parent)
 
 

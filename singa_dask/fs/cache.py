@@ -41,26 +41,26 @@ from singa_dask.fs.mounts import network_filesystem
 logger = logging.getLogger(__name__)
 
 DEFAULT_LIMIT_GB = 20.0
-# seconds to wait for a block that another process fetches, and for the lock of the whole cache
+# seconds to wait for a block that another process is fetching, and for the lock of the whole cache
 WAIT_S = 10.0
-# seconds without progress after which a file that another process fetches is fetched here, too
+# if another process that fetches a file makes no progress for this many seconds, this process fetches it, too
 STALL_S = 120.0
-# seconds before the next write after an error of the disk
+# seconds to wait before the next write after a disk error
 RETRY_S = 60.0
-# maximum number of maps; beyond it, entries of up to MAX_COPY_BYTES are copied
+# maximum number of memory maps; beyond it, entries of up to MAX_COPY_BYTES are copied into memory
 MAX_MAPS = 256
 MAX_COPY_BYTES = 1 << 26
 MARKER = "singa-dask-cache"
-# other directories in the cache folder, whose files are not entries
+# other directories in the cache folder, whose files are not cache entries
 COSTS, ENGINES, TABLES = OTHERS = ("costs", "cudnn", "tables")
 MAGIC = b"SDCACHE1"
-# magic, key, length, crc32c
+# fields of a seal: magic, key, length, crc32c
 SEAL = struct.Struct("<8s32sQI12x")
 KEY = re.compile(r"[0-9a-f]{64}")
 LEFTOVER = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}\.tmp")
 PIN = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}\.pin")
 COUNTER = struct.Struct("<Q")
-# eviction frees at least 1 / SLACK of the limit
+# eviction frees at least limit / SLACK bytes
 SLACK = 16
 PIECE_BYTES = 1 << 24
 
@@ -74,13 +74,13 @@ def cache_folder(settings: Mapping[str, Any] | None = None) -> Path:
     """Return the directory of the cache: ``dir`` of the settings, SINGA_DASK_CACHE, or ~/.cache/singa-dask."""
     default = os.environ.get("SINGA_DASK_CACHE") or os.path.join("~", ".cache", "singa-dask")
     folder = os.path.expanduser((settings or {}).get("dir") or default)
-    # without a home directory: a path that cannot be created, rather than a directory called ~
+    # if there is no home directory, return a path that cannot be created, and not a directory called ~
     return Path(os.devnull, folder) if folder.startswith("~") else Path(os.path.abspath(folder))
 
 
 _OPEN: dict[tuple[Path, int], Cache] = {}
 _OPENING = threading.Lock()
-# each map keeps a file open
+# limited by MAX_MAPS, because each map keeps a file open
 _MAPS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
@@ -98,7 +98,7 @@ def open_cache(settings: Mapping[str, Any] | None = None) -> Cache:
         The directory cannot be used.
     """
     folder, limit = cache_folder(settings), int((settings or {}).get("limit_gb", DEFAULT_LIMIT_GB) * 1e9)
-    with _OPENING:  # several threads open the files of a store
+    with _OPENING:  # several threads may open the cache at the same time
         if (folder, limit) not in _OPEN:
             _OPEN[folder, limit] = Cache(folder, limit)
         return _OPEN[folder, limit]
@@ -128,11 +128,11 @@ class Cache:
         self.folder = folder
         self.limit_bytes = limit_bytes
         self.hits = self.misses = 0
-        # time of the next write after an error of the disk
+        # time of the next write after a disk error
         self._paused_until = 0.0
         self._is_warned = False
         self._pausing = threading.Lock()
-        # inodes of verified files by key
+        # key -> inode of a verified file
         self._whole: dict[str, int] = {}
         try:
             self._claim()
@@ -305,7 +305,7 @@ class Cache:
         if MARKER not in names and names:
             text = f"{self.folder}: not a cache of singa-dask: it holds {min(names)}, but no {MARKER}."
             raise DataError(f"{text} Set cache.dir to an empty or a new directory.")
-        # the marker first, so that other processes never see a cache without it
+        # write the marker first, so that other processes never see a cache folder without it
         (self.folder / MARKER).touch()
         for name in ("entries", "locks", "pins", "tmp"):
             (self.folder / name).mkdir(exist_ok=True)
@@ -324,7 +324,7 @@ class Cache:
                 raise OSError(errno.ENOSPC, f"{held} bytes are in use and cannot be evicted")
             file = (self.folder / "tmp" / f"{key}.{secrets.token_hex(8)}.tmp").open("xb")
             try_lock(file)
-            # so that processes that sum up file sizes count it in full
+            # reserve the size, so that processes that sum up file sizes count the file in full
             file.truncate(size)
             _set_count(usage, held + size)
         return file

@@ -15,10 +15,10 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-# seconds after which an idle thread ends
+# an idle thread ends after this many seconds
 IDLE_S = 10.0
 
-# the `DaemonThreads` that the current thread belongs to, as `threads`
+# the attribute `threads` is the `DaemonThreads` object that owns the current thread
 HERE = threading.local()
 
 
@@ -37,7 +37,7 @@ class DaemonThreads:
     def __init__(self, n: int, name: str) -> None:
         self.n, self._name = n, name
         self._calls: deque[Callable[[], object]] = deque()
-        # entered as a lock of C: an exception of a signal handler cannot come between acquiring it and the body
+        # RLock is written in C, so a signal handler cannot raise between acquiring the lock and entering the body
         self._queue_lock = threading.RLock()
         self._changed = threading.Condition(self._queue_lock)
         self._running = self._idle = 0
@@ -77,7 +77,7 @@ class DaemonThreads:
                 call()
             except Exception:
                 logger.exception("%s", self._name)
-            # the call refers to its result
+            # free the call's result, to which the call refers
             del call
 
     def close(self) -> None:
@@ -94,5 +94,5 @@ def _answer(future: Future[R], call: Callable[[], R]) -> None:
         return
     try:
         future.set_result(call())
-    except BaseException as error:  # raised in the thread that asked
+    except BaseException as error:  # the thread that waits for the result raises this exception
         future.set_exception(error)

@@ -22,7 +22,7 @@ from singa_dask.fs.range_file import RangeFile
 from singa_dask.fs.sources import Bytes
 
 DEFAULT_LIMIT_MB = 8192
-# total bytes of decompressed files of this process in memory; others are temporary files
+# maximum total bytes of decompressed files that this process holds in memory; further files become temporary files
 IN_MEMORY_BYTES = 1 << 28
 READ_BYTES = 1 << 22
 PIECE_BYTES = 1 << 18
@@ -36,7 +36,7 @@ class _Held(bytearray):
 
 
 _HELD: weakref.WeakValueDictionary[int, _Held] = weakref.WeakValueDictionary()
-# several threads decompress files
+# lock for the total, because several threads decompress files
 _ADDING = threading.Lock()
 
 
@@ -136,7 +136,7 @@ def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, l
     check_decompressed(where, member.file_size, limit)
     data = bytearray()
     with archive.open(member) as file:
-        # in some formats zipfile decompresses a multiple of the requested bytes
+        # read in pieces, because for some formats zipfile decompresses a multiple of the requested bytes
         while chunk := file.read(PIECE_BYTES):
             data += chunk
     return data

@@ -31,13 +31,14 @@ else:
 logger = logging.getLogger(__name__)
 
 CHUNK_BYTES = 4 << 20
-# From this attempt on, a file up to this size is one block, as each block may be placed on the failing DataNode.
+# From this attempt on, files of up to MAX_BLOCK_BYTES are written as one block, because each further block may be
+# placed on the failing DataNode.
 ONE_BLOCK_FROM, MAX_BLOCK_BYTES = 2, 1 << 30
-# block sizes are multiples of the bytes per checksum
+# block sizes must be multiples of the number of bytes per checksum
 BLOCK_MULTIPLE = 1 << 20
-# cell size of Hadoop's only XOR policy
+# cell size of Hadoop's only erasure coding policy with XOR
 XOR_CELL_BYTES = 1 << 20
-# seconds before a read is repeated
+# seconds to wait before each retry of a read
 BACK_OFF_S = (0.1, 0.4, 1.6)
 
 
@@ -58,7 +59,7 @@ class HdfsReader:
     def __init__(self, connection: HdfsConnection, path: str) -> None:
         self._connection, self._path = connection, path
         self.size = self.modified = -1
-        # the client's reader, and its timeout for a DataNode
+        # the reader of hdfs-native, and the timeout for a DataNode that it uses
         self._opened: tuple[hdfs_native.FileReader, float] | None = None
         self._open(connection.read_idle_s(0))
 
@@ -191,7 +192,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         return [_entry(status) if detail else status.path for status in statuses]
 
     def exists(self, path: str, **_: Any) -> bool:
-        # fsspec's version treats every error as a missing file
+        # override fsspec's method, which treats every error as a missing file
         try:
             self.info(path)
         except FileNotFoundError:
@@ -268,11 +269,11 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             try:
                 self._connection.ask(path, lambda client, path=path: client.delete(path, False))  # type: ignore[misc]
             except PermissionError:
-                # without the right to remove files, nothing was written
+                # a user who may not remove files has not written the temporary file
                 return
             except OSError as error:
                 logger.warning("%s The temporary file stays.", error)
-                # the other deletions would wait as long
+                # stop here, because the other deletions would time out as well
                 return
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
@@ -294,7 +295,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         raise ValueError(f"mode {mode!r}: files on HDFS are read (rb), written (wb, xb) or appended to (ab).")
 
     def _writer(self, path: str, mode: str, block_bytes: int | None = None) -> hdfs_native.FileWriter:
-        # hdfs-native takes these defaults from the NameNode, not from the configuration
+        # hdfs-native takes these defaults from the NameNode and ignores the configuration
         replication, block_size = (self._config.get(name) for name in ("dfs.replication", "dfs.blocksize"))
         options = hdfs_native.WriteOptions(
             overwrite=mode != "xb",
@@ -333,7 +334,7 @@ class _Output(io.RawIOBase):
 
     def abandon(self) -> None:
         """Close the file object without completing the file, which could wait for failing DataNodes."""
-        # otherwise garbage collection would complete the file, in any thread and without a deadline
+        # close the file here, because garbage collection would complete it in any thread and without a deadline
         io.RawIOBase.close(self._writer)
         super().close()
 

@@ -19,9 +19,9 @@ from singa_dask.fs.hdfs import HdfsFileSystem
 from singa_dask.fs.hdfs_errors import with_errno
 
 SCHEMES = ("hdfs://", "viewfs://")
-# seconds to connect and to wait for data
+# timeouts in seconds: to connect, and to wait for data
 TIMEOUT_S = (10.0, 60.0)
-# requirements of each client
+# name of a client -> its requirements
 CLIENTS = {
     "native": "hdfs-native",
     "pyarrow": "a Java machine (JAVA_HOME), Hadoop's libhdfs.so (ARROW_LIBHDFS_DIR) and CLASSPATH",
@@ -52,7 +52,7 @@ def connect(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     except (ImportError, OSError) as error:
         if client == "native":
             raise
-        # pyarrow also lists every path that it searched
+        # show only the first line, because pyarrow also lists every path that it searched
         said = "".join(str(error).splitlines()[:1])
         raise ImportError(f"client {client}: {said}. It needs {CLIENTS[client]}.") from error
     return filesystem, (slash + path).rstrip("/") or "/"
@@ -98,7 +98,7 @@ def rename(filesystem: Any, source: str, target: str) -> None:
         WebHDFS refused the rename.
     """
     if not _is_web(filesystem):
-        if type(filesystem).mv is fsspec.AbstractFileSystem.mv:  # treats names as patterns
+        if type(filesystem).mv is fsspec.AbstractFileSystem.mv:  # fsspec's default `mv` treats names as patterns
             filesystem.cp_file(source, target)
             filesystem.rm_file(source)
         else:

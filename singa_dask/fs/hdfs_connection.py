@@ -31,23 +31,23 @@ else:
 
 IO_DEADLINE_S = 60.0
 IDLE_KEY = "dfs.client.socket-timeout"
-# Seconds without data after which the next replica is read, by number of the attempt.
+# Seconds without data after which an attempt switches to the next replica, one value for each attempt.
 READ_IDLE_S = (4.0, 4.0, 15.0, 15.0)
-# The same while a DataNode is known to hang; each file with a block there waits this long once.
+# Timeout while a DataNode is known to hang; each file with a block on this DataNode waits this long once.
 HURRIED_IDLE_S = 0.3
 HURRIED_FOR_S = 60.0
-# longer, as a DataNode syncs a block to disk before it acknowledges the end
+# longer than for a read, because a DataNode syncs a block to disk before it acknowledges the end
 WRITE_IDLE_S = 5.0
 # environment variables that hdfs-native reads
 TOKEN_FILE = "HADOOP_TOKEN_FILE_LOCATION"
 ENVIRONMENT = ("HADOOP_CONF_DIR", "HADOOP_HOME", "HADOOP_PROXY_USER", TOKEN_FILE, "HADOOP_USER_NAME", "KRB5CCNAME")
 
-# id of the process that used HDFS first, inherited by forks
+# id of the process that used HDFS first; forked children inherit it
 _USED_BY: dict[str, int] = {}
-# never freed: in a forked child that would wait for threads that do not exist there
+# connections are never freed: in a forked child, freeing one would wait for threads that do not exist there
 _CONNECTIONS: dict[tuple[object, ...], HdfsConnection] = {}
 _LOCK = threading.Lock()
-# calls run in threads, so that the caller can stop waiting for one that hangs
+# calls run in threads, so that the caller can stop waiting for a call that hangs
 _CALLS = DaemonThreads(1 << 16, "hdfs-call")
 
 
@@ -110,7 +110,7 @@ class HdfsConnection:
     ) -> None:
         self.root, self.deadline_s = root, deadline_s
         self._config, self._config_dir, self._kerberos = dict(config), config_dir, dict(kerberos)
-        # by order of the NameNodes and by `idle_s`
+        # (order of the NameNodes, `idle_s`) -> client
         self._clients: dict[tuple[tuple[str, ...], float], hdfs_native.Client] = {}
         self._hurried_until = 0.0
         self._has_answered = False
@@ -218,7 +218,7 @@ class HdfsConnection:
         try:
             result = call.result()
         except BaseException as error:
-            # a panic of the Rust library is not an Exception
+            # a PanicException of the Rust library is not a subclass of Exception
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             raise self._advised(os_error(error, where)) from error

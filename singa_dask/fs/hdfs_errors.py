@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 
-# message of hdfs-native if the NameNode closes the connection, e.g. to a client without Kerberos
+# message of hdfs-native when the NameNode closes the connection, for example to a client without Kerberos
 REFUSED = "RPC listener disconnected"
 NEEDS_KERBEROS = (
     "If it requires Kerberos, set HADOOP_CONF_DIR to the cluster's configuration, or hadoop.security.authentication: "
@@ -21,7 +21,7 @@ KINDS = (
     ("InvalidArgument", OSError, errno.EINVAL),
     ("SecretManager$InvalidToken", PermissionError, errno.EACCES),
 )
-# errors of files with erasure coding
+# names of errors for files with erasure coding
 CODES = ("ErasureCodingError", "UnsupportedErasureCodingPolicy")
 NOT_RESTORED = (
     ". DataNodes of this file do not answer, and its erasure coding cannot restore their data. hdfs-native restores "
@@ -31,10 +31,10 @@ NOT_RESTORED = (
 GSSAPI = re.compile(
     r'GSSAPIError\(.*?, "(?:[^"]*\.? ?Minor code may provide more information|[^":]*): ([^"]*)', re.DOTALL
 )
-# followed by details of all DataNodes
+# prefix of a message that continues with details of all DataNodes
 DATANODES_FAILED = "All DataNodes failed"
 GSSAPI_LIBRARY = "libgssapi_krb5.so.2"
-# errors after which a retry may succeed: the KDC did not answer
+# messages after which a retry may succeed, because the KDC did not answer
 KDC_SILENT = ("Cannot contact any KDC", "Resource temporarily unavailable")
 
 
@@ -79,7 +79,7 @@ def _unescaped(match: re.Match[str]) -> str:
 
 def with_errno(kind: type[OSError], number: int, text: str) -> OSError:
     """Return an `OSError` with an errno whose message is the text only."""
-    # with errno as an argument the text would be "[Errno ...] ..."
+    # set errno afterwards, because as an argument it would prefix the text by "[Errno ...]"
     error = kind(text)
     error.errno = number
     return error

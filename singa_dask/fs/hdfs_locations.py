@@ -18,13 +18,13 @@ from singa_dask.lazy import LazyModule
 
 http_client, request = LazyModule("http.client"), LazyModule("urllib.request")
 
-# default ports of Hadoop 3 and Hadoop 2
+# default web ports of Hadoop 3 and Hadoop 2
 WEB_PORTS = (9870, 50070)
-# the public operation (since Hadoop 3.2) and the private one (since 2.0)
+# the public operation since Hadoop 3.2, and the private operation since Hadoop 2.0
 OPERATIONS = ("GETFILEBLOCKLOCATIONS", "GET_BLOCK_LOCATIONS")
-# seconds to connect, to answer, and before another request to an address that did not answer
+# seconds to connect, seconds to wait for an answer, and seconds before a silent address is asked again
 CONNECT_WITHIN_S, ANSWER_WITHIN_S, SILENT_FOR_S = 1.0, 10.0, 600.0
-# time.monotonic by address
+# address -> value of time.monotonic() until which it is not asked
 _SILENT_UNTIL: dict[str, float] = {}
 
 
@@ -51,7 +51,7 @@ def block_locations(addresses: Iterable[str], path: str, length: int, user: str)
     list of dict
         ``hosts`` (list of str), ``offset`` and ``length`` in bytes of each block.
     """
-    # a NameNode is not behind a proxy
+    # use no proxy, because NameNodes are inside the cluster
     opener = request.build_opener(request.ProxyHandler({}))
     for address in addresses:
         if not _answers(address):
@@ -63,7 +63,7 @@ def block_locations(addresses: Iterable[str], path: str, length: int, user: str)
                 with opener.open(url, timeout=ANSWER_WITHIN_S) as answer:
                     return _parse(json.load(answer))
             except urllib.error.HTTPError as error:
-                # the server may support the other operation
+                # the server answered, and may support the other operation
                 error.close()
             except (OSError, ValueError, KeyError, http_client.HTTPException):
                 _SILENT_UNTIL[address] = time.monotonic() + SILENT_FOR_S

@@ -94,7 +94,7 @@ class _Mount(NamedTuple):
     cache: Path | None
 
 
-# by token; several jobs of a process, or a restarted one, may read the same files
+# token -> mounts; a list, because several jobs of a process, or a restarted job, may read the same files
 _MOUNTS: dict[str, list[_Mount]] = {}
 _MOUNTING = threading.Lock()
 

@@ -17,18 +17,18 @@ from singa_dask.fs.daemon_threads import HERE, DaemonThreads, R
 
 T = TypeVar("T")
 
-# default number of simultaneous reads of a filesystem
+# default number of simultaneous reads from one filesystem
 MAX_READS = 32
 
-# number of read times kept for a size, and needed to call a read late
+# maximum number of read times that are kept for a size, and minimum number to call a read late
 MAX_TIMES, MIN_TIMES = 32, 8
-# maximum number of decoding threads of a process, which has other work for its cores
+# maximum number of decoding threads in a process, because other work needs cores, too
 MAX_DECODING = 4
-# number of stores' files that a process opens, and decompresses, at the same time
+# number of files that a process opens and decompresses at the same time
 MAX_OPENING = 4
 LATE_MEDIANS = 3.0
 LATE_S = 0.25
-# limit of repeated reads: EXTRA_READS, and one in EXTRA_SHARE of all reads
+# at most EXTRA_READS reads, plus one in EXTRA_SHARE of all reads, are repeated
 EXTRA_READS, EXTRA_SHARE = 4, 8
 
 
@@ -75,7 +75,7 @@ _OPEN: dict[tuple[int, str, int], IoThreads] = {}
 
 
 def _shared(use: str, n: int, name: str) -> IoThreads:
-    # a forked child does not have the threads of its parent
+    # include the process id, because a forked child does not have the threads of its parent
     return _OPEN.setdefault((os.getpid(), use, n), IoThreads(n, name))
 
 
@@ -128,7 +128,7 @@ def map_ahead(
         while failed is None:
             try:
                 item = next(source)
-            except Exception as error:  # or StopIteration
+            except Exception as error:  # StopIteration, or an error of the source
                 failed = error
                 break
             while waiting and used + size(item) > limit:
@@ -141,5 +141,5 @@ def map_ahead(
         if failed is not None and not isinstance(failed, StopIteration):
             raise failed
     finally:
-        # no call runs when the caller continues, who may close the source
+        # wait for running calls, because the caller may close the source next
         wait([future for _, future in waiting if not future.cancel()])

@@ -65,6 +65,6 @@ def wait_for_lock(file: IO[Any], wait_s: float, progress: Callable[[], object] =
             seen, until = latest, now + wait_s
         if now > until:
             return False
-        # file locks have neither a timeout nor an event
+        # poll, because file locks have neither a timeout nor an event
         pause(POLL_S)
     return True

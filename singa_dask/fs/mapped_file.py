@@ -12,16 +12,16 @@ import weakref
 from pathlib import Path
 from typing import IO, cast
 
-# maximum resident bytes of all maps of the process
+# maximum resident bytes of all maps of this process
 RESIDENT_BYTES = 1 << 28
-# bytes read between two checks of the resident bytes
+# number of bytes read between two checks of the resident bytes
 CHECK_BYTES = 1 << 24
-# minimum number of bytes that Linux maps for one byte read
+# minimum number of bytes that Linux maps in when one byte is read
 FAULT_BYTES = 1 << 16
-# larger maps may not be in the page cache, so ranges of at least MIN_AHEAD_BYTES are requested as a whole
+# larger maps may not be in the page cache, so ranges of at least MIN_AHEAD_BYTES are requested in one piece
 LARGE_BYTES = 1 << 31
 MIN_AHEAD_BYTES = 1 << 17
-# size, resident and shared pages of this process; shared pages belong to files
+# this file has total, resident and shared pages of this process; shared pages belong to files
 STATM = Path("/proc/self/statm")
 
 _MAPS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
@@ -33,7 +33,7 @@ class _Resident:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.unchecked = 0
-        # resident bytes without our maps, e.g. of libraries
+        # resident bytes that are not from our maps, such as libraries
         self.floor = -1
 
 

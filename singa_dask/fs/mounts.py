@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-# of Linux, as /proc/mounts has them
+# types of network filesystems, spelled as in /proc/mounts
 NETWORK_FILESYSTEMS = frozenset(
     "9p afs beegfs ceph cifs coda fuse.ceph fuse.ceph-fuse fuse.glusterfs fuse.juicefs fuse.s3fs fuse.sshfs glusterfs "
     "gpfs lustre ncpfs nfs nfs4 orangefs smb2 smb3 smbfs virtiofs wekafs".split()
@@ -18,9 +18,9 @@ def network_filesystem(path: Path) -> str:
     target, longest, kind = path.resolve(), -1, ""
     for line in mounts.splitlines():
         _, place, kind_there = line.split()[:3]
-        # blanks in names are escaped
+        # /proc/mounts escapes blanks in names
         mount = Path(place.encode().decode("unicode_escape"))
-        # the last one of several mounts at one place is visible
+        # if several filesystems are mounted at the same place, the last one is visible
         if target.is_relative_to(mount) and len(mount.parts) >= longest:
             longest, kind = len(mount.parts), kind_there
     return kind if kind in NETWORK_FILESYSTEMS else ""

@@ -13,14 +13,14 @@ from singa_dask.fs.sources import Bytes, BytesInMemory
 from singa_dask.texts import decode
 
 GZIP_MAGIC = b"\x1f\x8b"
-# first bytes of files of other compressors, which are refused
+# magic numbers of other compressors, whose files are rejected
 OTHER_COMPRESSORS = {
     "bzip2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
     "xz": re.compile(rb"\xfd7zXZ\x00"),
     "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
     "lz4": re.compile(rb"\x04\x22\x4d\x18"),
 }
-# number of bytes that identify the compressor
+# number of bytes at the start of a file that identify the compressor
 MARK_BYTES = 10
 
 

@@ -68,7 +68,7 @@ class Ownership:
         if there := self._read():
             self._compare(there)
             if self.epoch is not None and there.get("epoch", 0) < self.epoch:
-                self.take()  # an older owner, suspended for a while, took the directory
+                self.take()  # an older owner had been suspended, and then took the directory
 
     def is_taken(self) -> bool:
         """Return whether this owner has the directory.
@@ -95,6 +95,6 @@ class Ownership:
             if isinstance(error.__cause__, FileNotFoundError):
                 return {}
             raise
-        except ValueError:  # edited by somebody
+        except ValueError:  # somebody edited the file
             return {}
         return there if isinstance(there, dict) else {}

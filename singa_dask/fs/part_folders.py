@@ -18,12 +18,12 @@ from typing import IO, TypeVar
 from singa_dask.fs.locks import create_locked, delete_unlocked
 
 SAFE = re.compile(r"\w[\w.-]*", re.ASCII)
-# a name that begins with a dot is not locked yet
+# a lock file whose name begins with a dot is not locked yet
 HOLDER = re.compile(r"\w.*\.[0-9a-f]{16}\.lock")
 
 T = TypeVar("T")
 
-# the locked files of this process, by directory and token
+# (directory, token) -> locked file of this process
 _HELD: dict[tuple[Path, str], IO[bytes]] = {}
 _HOLDING = threading.Lock()
 

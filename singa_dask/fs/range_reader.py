@@ -19,9 +19,9 @@ from singa_dask.fs.mapped_file import map_file, note_read, read_ahead
 from singa_dask.fs.retry import repeated
 from singa_dask.fs.versions import is_web, look_up, server_of, version_of, version_of_local, warn_of
 
-# seconds before each retry if a web server is busy or silent, and for all attempts
+# seconds to wait before each retry if a web server is busy or silent, and seconds for all attempts together
 BACK_OFF_S, ATTEMPTS_S = (0.1, 0.4, 1.6, 4.0, 8.0), 60.0
-# seconds between two checks whether a file was changed: a local one, and a remote one other than on HDFS
+# seconds between two checks whether a file has changed: for local files, and for remote files except on HDFS
 LOOK_S, ASK_S = 0.1, 5.0
 # shorter reads are not cached
 MIN_CACHED_BYTES = 1 << 16
@@ -64,7 +64,7 @@ class RangeReader:
         self._filesystem, self._path = fs.resolve(url, storage_options)
         self._look_s = ASK_S if local is None else LOOK_S
         self._check_at = time.monotonic() + self._look_s
-        # whether bytes were read since the last `check_unchanged`
+        # whether bytes have been read since the last `check_unchanged`
         self._is_unconfirmed = False
         self._local = local
         self._view: memoryview | None = None
@@ -74,10 +74,10 @@ class RangeReader:
                 self._opened = os.fstat(file.fileno())
                 self.size: int = self._opened.st_size
                 self.version = version_of_local(self._opened)
-                # an empty file cannot be mapped
+                # mmap does not accept an empty file
                 self._view = map_file(file) if self.size else memoryview(b"")
         elif hasattr(self._filesystem, "reader"):
-            # one request to the NameNode for all reads
+            # ask the NameNode once, and reuse the reader for all reads
             with fs.errors_name(url):
                 self._reader = self._filesystem.reader(self._path)
             self.size = self._reader.size
@@ -87,7 +87,7 @@ class RangeReader:
             if info.get("size") is None:
                 raise DataError(f"{url}: the server does not report the length of the file. Copy the file first.")
             self.size, self.version = int(info["size"]), version_of(info)
-            # web servers behind one address may have different ETags
+            # the web servers behind one address may send different ETags
             self.common_version = version_of({**info, "ETag": None}) if is_web(url) else self.version
             if not self.version:
                 warn_of(server_of(url))
@@ -115,7 +115,7 @@ class RangeReader:
 
     def _cached(self, offset: int, length: int) -> tuple[Cache, str] | None:
         """Return the cache and the key of a range, or None if it is not cached."""
-        # without a version, the entry could be of an older file
+        # without a version, a cached entry could belong to an older file
         if self.cache is None or not self.version or length < MIN_CACHED_BYTES:
             return None
         return self.cache, key_of(self.url, self.size, self.version, offset, length)
@@ -185,19 +185,19 @@ class RangeReader:
             try:
                 now = os.stat(self._local)
             except OSError:
-                return  # removed, but its bytes are still mapped
+                return  # the file was removed, but its bytes are still mapped
             is_same_file = (now.st_ino, now.st_dev) == (self._opened.st_ino, self._opened.st_dev)
             if is_same_file and version_of_local(now) != self.version:
                 raise DataError(f"{self.url}: the file was changed while it was read.")
         elif self._is_unconfirmed:
-            # reads of other threads may set it again
+            # reset the flag before the check, because reads of other threads may set it meanwhile
             self._is_unconfirmed = False
-            self._filesystem.invalidate_cache(self._path)  # of listings
+            self._filesystem.invalidate_cache(self._path)  # drop cached listings
             try:
                 info = self._info()
             except DataError:
                 self._is_unconfirmed = True
-                return  # checked again later
+                return  # the next call checks again
             if (info.get("size"), version_of(info)) != (self.size, self.version):
                 self._is_unconfirmed = True
                 raise DataError(f"{self.url}: the file was replaced while it was read.")

@@ -16,10 +16,10 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-# errors after which a retry may succeed
+# values of errno after which a retry may succeed
 TRANSIENT = (errno.EIO, errno.ETIMEDOUT)
 
-# seconds before each retry; failures later than `WITHIN_S` after the first call are final
+# seconds before each retry; a failure later than `WITHIN_S` after the first call is final
 BACK_OFF_S = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, *[8.0] * 8)
 WITHIN_S = 120.0
 

@@ -9,7 +9,7 @@ from singa_dask.errors import DataError
 from singa_dask.fs.io_threads import MAX_READS, io_threads, map_ahead
 
 AHEAD_BYTES = 1 << 22
-# bytes of chunks that are requested and not yet used
+# maximum bytes of chunks that are requested but not yet used
 SCANNED_BYTES = 1 << 25
 
 

@@ -14,7 +14,7 @@ from singa_dask import fs
 
 logger = logging.getLogger(__name__)
 
-# keys of fsspec's `info` that change if a file is overwritten, in various filesystems
+# keys of fsspec's `info` that change when a file is overwritten, for all supported filesystems
 VERSIONS = (
     "Content-MD5",
     "Digest",
@@ -31,9 +31,9 @@ VERSIONS = (
 )
 
 
-# number of requests that check whether a web server's ETag is stable
+# number of requests to find out whether a web server's ETag is stable
 ASK_TIMES = 4
-# by scheme and host, whether the ETags of a web server change from request to request
+# scheme and host of a web server -> whether its ETags change from request to request
 _CHANGING: dict[str, bool] = {}
 
 
@@ -46,9 +46,9 @@ def version_of(info: Mapping[str, Any]) -> str:
     """Return the `version` of a file from its ``info``."""
     values = {name: str(info[name]) for name in VERSIONS if info.get(name)}
     if "ETag" in values:
-        # S3 gives seconds for an object, and fractions in a list
+        # S3 rounds this time to seconds for an object, but not in a listing
         values.pop("LastModified", None)
-        # web servers mark an ETag as weak in the second after a change
+        # web servers mark an ETag as weak during the first second after a change
         values["ETag"] = values["ETag"].removeprefix("W/")
     return repr((info.get("size"), values)) if values else ""
 

@@ -85,7 +85,7 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
         reading["on_error"] = "raise"
 
     def for_one(store: StoreConf) -> dict[str, object]:
-        # batchsize may have a number for each worker
+        # batchsize may be a list with one number for each worker
         return {**reading, "batchsize": [sum(store.batchsize)] if store.batchsize else []}
 
     never = {"train_steps": 0, "test_freq": 0, "validate_freq": 0, "early_stopping": None, "keep_checkpoints": None}
@@ -156,14 +156,14 @@ def _reading(
     if not outputs:
         changes["has_label"] = False
         if conf.missing == "skip":
-            # else results would not be in the order of the records
+            # skipping records would leave results that do not match the order of the records
             changes["missing"] = "error"
     store = STORES.find(backend) if backend else None
     if store is not None and store is not TableStore and not store.is_named(conf.naming):
-        # converted records have the table's features already
+        # converted records already contain the table's features
         changes |= {key: StoreConf.model_fields[key].get_default() for key in NAMING}
     if backend and backend != conf.backend and backend in STORES.names():
-        # other formats have other options
+        # drop options that the other format does not have
         known = STORES.find(backend).option_names()
         options = {name: value for name, value in options.items() if name in known}
     if not outputs and changes.get("texts", conf.texts):
@@ -187,13 +187,13 @@ def _format(url: str, conf: StoreConf) -> str:
     if url.lower().endswith(IMAGE_SUFFIXES):
         return "image-folder"
     if conf.backend == "image-list" and not fs.is_dir(url, conf.storage_options):
-        # looks like any other text
+        # the head of a text for CSV looks like any other text
         return "webdataset" if url.lower().endswith(".tar") else conf.backend
     try:
         backend = detect(url, conf.storage_options)
         return backend or ("" if fs.is_dir(url, conf.storage_options) else conf.backend)
     except DataError:
-        # the file may exist only on the workers
+        # the file may exist only on the machines of the workers
         return ""
 
 

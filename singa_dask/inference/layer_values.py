@@ -178,7 +178,7 @@ class LayerValues(NamedTuple):
                 columns += map(pa.array, each.reshape(len(each), -1).T.astype(np.float64))
             for numbers, scores in each.reshape(-1, self.topk, 2).transpose(1, 2, 0) if self.topk else ():
                 labels = [readable(names[i]) if i < len(names) else str(i) for i in numbers.astype(int).tolist()]
-                # booleans in the training data, or these texts
+                # booleans in the training data become "true" and "false"; so do strings with these two values
                 values_of = [label == "true" for label in labels] if tuple(names) == BOOLEANS else labels
                 columns += map(pa.array, (values_of, numbers.astype(np.int64), scores.astype(np.float64)))
         named = value_names(self.layers, self.class_names, sizes, self.topk, [*places, *kept.column_names])

@@ -132,9 +132,9 @@ def _version_of(checkpoint: str) -> tuple[int, str]:
     return stored.step, str(stored.manifest.get("sha256", ""))
 
 
-# unpickled models that a process keeps, to read their values once
+# number of unpickled models that a process keeps, to read their values only once
 MAX_RECEIVED = 2
-# columns of an example record
+# maximum number of columns in an example record
 MAX_EXAMPLE = 20
 
 
@@ -271,7 +271,7 @@ class Model:
         if not self.has_classes(layer):
             return values.reshape(-1) if values.shape[1:] == (1,) else values
         scores = self.probabilities_of(values, layer)
-        # the last of equal scores, like the command predict
+        # among equal scores take the last column, like the command `predict`
         best = scores.shape[-1] - 1 - np.argmax(scores[..., ::-1], axis=-1)
         return labels_of(best.astype(np.int64), self.class_names_of(layer), scores.shape[-1])
 

@@ -131,7 +131,7 @@ class ReadyNet:
     ) -> None:
         self.net = net
         net.allocate()
-        # random numbers are drawn as in a test at this step
+        # draw the same random numbers as a test at this step
         net.context.step = fill(net, initial, shared)
         conf = job.train_one_batch
         self._algorithm: Algorithm = ALGORITHMS.find(conf.alg)(net, conf=conf)
@@ -206,7 +206,7 @@ def locate_errors(where: Callable[[], str]) -> Iterator[None]:
         raise UnitError(f"{where()}: {type(error).__name__}: {error}\n{trace}") from None
 
 
-# nets that are kept, one for each batch size, such as that of the last batch of an array
+# maximum number of nets that are kept; each batch size needs its own net, for example the last batch of an array
 MAX_SIZES = 8
 
 
@@ -344,7 +344,7 @@ class TrainedNet:
                     layer.read_statistics()
             ready = ReadyNet(net, self._job, self._trained.initial, self._trained.shared)
         self._trained.initial.release()
-        # a layer may have loaded other thread pools
+        # loading a layer may have loaded another thread pool
         self._pools = ThreadPools()
         return ready
 

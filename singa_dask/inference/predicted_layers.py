@@ -64,7 +64,7 @@ def output_layers(job: JobConf, phase: Phase) -> list[str]:
             for loss in losses
         )
         return list(dict.fromkeys(compared))
-    # output layers, which sort scores or write files, are for people
+    # exclude output layers, because they sort scores or write files for people
     ends = [name for name in layers if traits[name].role not in ("input", "output")]
     return [name for name in ends if not any(name in layers[other].srclayers for other in ends)]
 
@@ -131,7 +131,7 @@ def label_layer(job: JobConf, phase: Phase, layer: str) -> str:
         if is_class_loss(loss) and len(loss.srclayers) > 1 and (loss.name == layer or loss.srclayers[0] in scores):
             name = loss.srclayers[1]
             for _ in layers:
-                # layers in between pass labels on
+                # layers between a loss and its input layer pass labels on unchanged
                 sources = layers[name].srclayers if name in layers else []
                 name = sources[0] if sources else name
             return name

@@ -307,7 +307,7 @@ def _on_frame(function: Callable[[Any], Array], names: tuple[str, ...], frame: A
     """Return the result of a function of a pandas frame as a Series or frame with its index."""
     pandas = sys.modules["pandas"]
     values = function(frame)
-    # the first records may be only history
+    # the first records may serve only as history, and have no prediction
     index = frame.index[len(frame) - len(values) :]
     if values.ndim == 1:
         return pandas.Series(values, index=index, name=names[0] if len(names) == 1 else "prediction")

@@ -30,7 +30,7 @@ from singa_dask.inputs.record_shapes import check_shape
 from singa_dask.inputs.store_conf import StoreConf
 from singa_dask.inputs.targets import LabelInput, TargetInput, WeightInput
 
-# rows of a frame that are searched for gaps at a time
+# number of rows of a data frame that are searched for gaps at a time
 CHUNK_ROWS = 1 << 16
 
 
@@ -273,7 +273,7 @@ class _Frame(MemoryRecords):
 
     def read(self, first: int, stop: int) -> Arrays:
         table = self._slice(first, stop)
-        # a missing category is an unknown one
+        # a missing category is encoded as an unknown category
         zeros = self._facts.categories if self._spec.unknown == "ignore" else ()
         for column in () if self._skips else (name for name in self._required if name not in zeros):
             missing = missing_rows(table, [column])

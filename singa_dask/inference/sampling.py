@@ -62,7 +62,7 @@ def sample(
         for layer in net.layers:
             if isinstance(layer, text.CharRNNOutput):
                 layer.file = file
-        # a row at a time is too little work for threads
+        # one row at a time is too little work for several threads
         stack.enter_context(limit_process(1))
         stack.enter_context(limit_thread(1))
         stack.enter_context(np.errstate(over="ignore", invalid="ignore"))
@@ -123,7 +123,7 @@ class _Writer:
             self.n_read += 1
 
 
-# keys of a layer about time steps and phases, reset
+# keys of a layer about time steps and phases -> value that resets the key
 ONE_STEP: dict[str, Any] = {
     "unroll_len": None,
     "unroll_conn_type": [],

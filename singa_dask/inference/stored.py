@@ -226,7 +226,7 @@ class _Inference:
             yield self._task, workers.run
             return
         files = [*runtime.files_of(self._wanted.job), *self._task.init_from]
-        # opening a missing file raises its own error
+        # opening a missing file raises a better error
         runtime.check_seen(workers.client, [url for url in files if fs.local_path(url) and fs.exists(url)])
         with placed_job(self._wanted.job, workers.client) as (job, messages):
             yield replace(self._task, job=job.to_json()), runtime.on_dask(workers.client, messages)
@@ -396,7 +396,7 @@ class StoredNet:
         forms = {**dict.fromkeys(conf.target, NumberForm()), **conf.spelling.numbers}
         for name in forms.keys() & {*names}:
             spelling = Spelling({name: forms[name]}, conf.spelling.na_values)
-            # a column with other texts stays text
+            # a column that also has other texts stays a column of texts
             with contextlib.suppress(DataError):
                 read = spelling.read(table.select([name]), {}, str, ())
                 table = table.set_column(table.column_names.index(name), name, read.column(0))
@@ -461,7 +461,7 @@ class StoredNet:
         named = [_url_of_layer(out, layer, len(layers) > 1) for layer in layers]
         urls = [check_output(url, read, overwrite=overwrite, by=overwrite_by) for url in named]
         with contextlib.ExitStack() as stack:
-            # predictions are small enough to return
+            # predictions are small enough to be returned from tasks
             folder = "" if predictions else stack.enter_context(_folder_beside(out))
             kept = self._kept(layers, phase)
             inference = self._inference(phase, records, **kept, topk=int(predictions), folder=folder)
@@ -484,7 +484,7 @@ class StoredNet:
 
 def _check_writes(backend: str) -> None:
     """Raise a ConfigError if records cannot be written in a format."""
-    # a class that cannot write inherits the method of the base class
+    # a class that cannot write inherits `Store.write`
     base = Store.write.__func__  # type: ignore[attr-defined]
     if getattr(STORES.find(backend).write, "__func__", None) is base:
         known = [name for name in STORES.names() if getattr(STORES.find(name).write, "__func__", None) is not base]
@@ -507,7 +507,7 @@ def _folder_beside(url: str) -> Iterator[str]:
     for left in fs.ls(parent):
         if left.startswith(f".{name}.parts-"):
             fs.remove_tree(fs.join(parent, left))
-    # a random name, as a task of an earlier call may still write
+    # use a random name, because a task of an earlier call may still be writing
     folder = fs.join(parent, f".{name}.parts-{secrets.token_hex(4)}")
     try:
         yield folder

@@ -33,7 +33,7 @@ class StoredRecords(NamedTuple):
                 return None
             remedy = error.remedy
             if remedy is not None and remedy.key in ("missing", "unknown") and not self.outputs:
-                # a category, a text or a vector cannot be the mean
+                # only numbers have a mean: categories, texts and vectors have none
                 values = {"missing": "mean or a number"} if "mean" in remedy.values else {}
                 values |= {"unknown": "ignore"} if "ignore" in remedy.values else {}
                 form = "--{} {}" if self.named else "{}: {}"
@@ -48,5 +48,5 @@ class StoredRecords(NamedTuple):
 
     def _named(self, message: str) -> str:
         named, rest = self.named or self.url, message.removeprefix(fs.absolute(self.url))
-        # messages about text files continue with ", line 3: "
+        # messages about text files continue with a place, such as ", line 3: "
         return f"{named}{rest}" if rest != message and rest[:1] in ":," else f"{named}: {message}"

@@ -111,7 +111,7 @@ class InferenceTask:
     weight: float = 1.0
     metric_names: tuple[str, ...] = ()
 
-    # what progress calls the work
+    # name of this work in progress messages
     step = "inference"
 
     @property
@@ -155,7 +155,7 @@ def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
     net.context.class_names = ClassNames(initial.learned())
     inputs = [layer for layer in net.layers if isinstance(layer, StoreInput)]
     memory = task_memory()
-    # a third of it, as in training
+    # readers get a third of the memory, as in training
     net.context.reader_bytes = memory and memory // (3 * max(len(inputs), 1))
     for layer in inputs:
         layer.passed, layer.warns = task.first, False
@@ -180,9 +180,9 @@ def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
     return TaskResult(task, metrics, [] if task.folder else joined, bad, files, of_pass.state(), filled)
 
 
-# outputs of a task
+# approximate bytes of the outputs of a task
 TASK_BYTES = 64 << 20
-# several, to show progress and to balance the load
+# use several tasks per worker, to show progress and to balance the load
 TASKS_PER_WORKER = 4
 
 
@@ -220,7 +220,7 @@ def inspect_net(task: InferenceTask) -> NetFacts:
     with locate_errors(lambda: "the net"):
         load_modules(task.sources)
         job = JobConf.from_json(task.job, REGISTRIES)
-        find_ops(job, device_of_part(job, task.index))  # raises an error if they are not available
+        find_ops(job, device_of_part(job, task.index))  # raise an error now if the ops are not available
         net = build(job, Phase(task.phase), task.layers, task.labels)
         net.context.class_names = ClassNames(InitialValues(job, task.init_from).learned())
         net.check_sources()
@@ -229,7 +229,7 @@ def inspect_net(task: InferenceTask) -> NetFacts:
         counts = {layer.count() for layer in stores}
         sizes = {layer.batch_size for layer in stores}
         same = len(stores) == len(inputs) and len(counts) == len(sizes) == 1
-        # with batches of several sizes, the records of the n-th batch are not known in advance
+        # if batches have several sizes, the records of the n-th batch are not known in advance
         sequential = [
             layer.conf_name for layer in net.layers if is_sequential(layer) or (len(sizes) > 1 and layer in stores)
         ]

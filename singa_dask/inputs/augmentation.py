@@ -18,11 +18,11 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.feature import RecordIds
 from singa_dask.ops.contract import Array
 
-# keys for images only
+# keys that apply only to images
 IMAGE_KEYS = ("flip", "rotate", "brightness", "contrast", "saturation", "cutout", "cutmix")
-# weights of red, green and blue in the luma of a pixel, after ITU-R BT.601
+# weights of red, green and blue in the luma of a pixel (ITU-R BT.601)
 LUMA = np.array([0.299, 0.587, 0.114])
-# number of values changed at a time
+# number of values that are changed at a time
 PIECE_VALUES = 1 << 17
 
 
@@ -78,7 +78,7 @@ class Augmentation:
     ) -> None:
         self.conf, self.shape, self.draw = conf, tuple(shape), draw
         self.mean = 0.0 if mean is None else mean
-        # the divisor of a constant column is infinity
+        # a constant column has divisor infinity, and gets no noise
         self.std = 1.0 if std is None else np.where(np.isfinite(std), std, 0.0)
 
     def __call__(self, values: Array, ids: Array, epochs: Array) -> Array:
@@ -116,7 +116,8 @@ class Augmentation:
                 if name != "brightness":
                     towards = _grey(x)
                 if name == "contrast":
-                    # image by image: the order of the sum does not depend on the number of images
+                    # compute the mean image by image, so that the order of summation does not depend on the number of
+                    # images
                     grey = np.ascontiguousarray(towards).reshape(len(x), -1)
                     towards = np.array([each.mean(dtype=np.float64) for each in grey], x.dtype)[:, None, None, None]
                 np.clip(towards + factor * (x - towards), 0 if highest else None, highest, out=x)
@@ -138,7 +139,7 @@ class Augmentation:
             dropped = self._words("drop", ids, epochs) < self.conf.drop * 2**32
             np.copyto(x, self.mean, where=dropped.reshape(x.shape), casting="unsafe")
         if self.conf.noise:
-            # Box-Muller transform of neighbours; 2**-32 is added to have numbers in (0, 1] under the logarithm
+            # Box-Muller transform of pairs of neighbours; adding 2**-32 keeps the argument of the logarithm in (0, 1]
             words = self._words("noise", ids, epochs, n_values=x[0].size + x[0].size % 2).reshape(len(x), -1, 2) / 2**32
             radius, angle = np.sqrt(-2 * np.log(words[..., 0] + 2.0**-32)), 2 * np.pi * words[..., 1]
             normal = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=-1).reshape(len(x), -1)
@@ -195,7 +196,7 @@ class Mixing:
             centre = words[2:].T * self.size >> 32
             low, high = np.maximum(centre - half, 0), np.minimum(centre + half, self.size)
             shares = np.where(is_cut, 1 - np.prod(high - low, axis=1) / np.prod(self.size), shares)
-        # this form keeps equal values exactly
+        # this form of the weighted mean keeps equal values exactly
         mixed = other + shares.astype(x.dtype).reshape(-1, *[1] * (x.ndim - 1)) * (x - other)
         for row in np.flatnonzero(is_cut) if x.ndim == 4 else ():
             rows, columns = map(slice, low[row], high[row])

@@ -66,11 +66,11 @@ class ImagePreprocess(Layer):
             message = f"{self.conf.type} subtracts nothing. Set mean_file in store_conf of the input layer."
             raise ConfigError(Problem(("rgbimage_conf", "meanfile"), message))
         size = (block.cropsize, block.cropsize) if block.cropsize else (height, width)
-        # number of possible offsets of the crop, down and to the right, minus one
+        # maximum offset of the crop, down and to the right
         self.room = np.array([height - size[0], width - size[1]])
         self.add_output((*shape[:2], *size), requires_grad=False)
         if self.pad:
-            # buffers are initialised with zeros, and nothing writes to the border
+            # the buffer is initialised with zeros, and nothing writes to its border
             self.padded = self.buffer("padded", (*shape[:2], height, width))
 
     def forward(self, phase: Phase) -> None:
@@ -101,7 +101,7 @@ class ImagePreprocess(Layer):
         source, context = self.sources[0], self.context
         ids, epochs = source.records.ids, source.records.epochs
         if ids is None or epochs is None:
-            # records without ids: use row and step instead
+            # records without ids use their row and the step instead
             ids = self.first_row(n_rows) + np.arange(n_rows)
             epochs = np.full(n_rows, context.step)
         words = self.ops.random_words((context.seed, self.conf_name), ids, epochs)

@@ -155,7 +155,7 @@ class StoreReader(InputLayer):
         with self._waiting(": opens the store"):
             self._store = self.open_checked()
             self._loader = self.make_loader(self._store)
-        self.context.cancellation.check()  # `_abort` may have run before there was a loader
+        self.context.cancellation.check()  # `_abort` may have run before the loader existed
         if self._cursor is not None:
             self._loader.seek(self._cursor)
         if self._n_ahead:
@@ -339,7 +339,7 @@ class StoreInput(StoreReader):
         self._scaling: Scaling | None = None
         self._augmentation: Augmentation | None = None
         self._mixing: Mixing | None = None
-        # the batch that the last one was mixed with
+        # the batch that was mixed into the last batch
         self._following: tuple[Array, RecordIds] | None = None
 
     def adapted(self, conf: StoreConf) -> StoreConf:
@@ -399,7 +399,7 @@ class StoreInput(StoreReader):
         if self._augmentation is not None:
             values = self._augmentation(values, batch.ids, epochs)
         if labels is not None:
-            # a copy, as the loader reuses its memory
+            # copy the labels, because the loader reuses their memory
             labels = np.array(labels, np.int32)
         return values, RecordIds(labels, batch.ids, epochs)
 
@@ -458,13 +458,13 @@ class StoreInput(StoreReader):
     def open_store(self) -> Store:
         """Open the store, with named columns in the order of the training data."""
         conf, backend = self.store_conf, self.store_conf.backend or self.default_backend
-        # columns of the training data; None if this layer reads the training data
+        # columns of the training data, or None if this layer reads the training data
         facts = self.context.class_names.table_of(self.conf_name, self.context.phase == Phase.TRAIN)
         if conf.is_table:
             opened = open_records(conf, backend, facts)
         else:
             opened = open_named(conf, backend, facts, partial(self.open_plain, backend))
-        # stores without the option are wrapped; a table applies it itself, as its statistics are of its part only
+        # a table splits itself, because its statistics cover only its own part; stores without the option are wrapped
         return opened if conf.split is None or "split" in opened.option_names() else SplitStore(opened, conf.split)
 
     def open_plain(self, backend: str | None) -> Store:
@@ -539,7 +539,7 @@ class StoreInput(StoreReader):
     def _check_records(self, store: Store) -> None:
         self._check_labels(store)
         if type(self).parse is not StoreInput.parse:
-            # the result of a user's parser is checked with one record
+            # apply the user's parser to one record, and check the result
             first = {name: array[:1] for name, array in store.read_block(0).items()}
             self._parsed(self._labels.apply(first))
             return

@@ -22,7 +22,7 @@ from singa_dask.ops.contract import Array, DType
 
 logger = logging.getLogger(__name__)
 
-# keys of store_conf that are options of some formats, without the options of CSVInput
+# keys of store_conf that are options of some formats, except for the options of CSVInput
 FORMAT_KEYS = (*NAMING, "encoding", *ImageOptions.model_fields)
 
 
@@ -36,7 +36,7 @@ def open_records(conf: StoreConf, backend: str | None, facts: TableFacts | None 
     DataError
         The store cannot be opened, or its format does not have one of the options.
     """
-    # runs of earlier versions have resize: []
+    # job files of earlier versions may contain resize: []
     options = {
         key: as_single(key, getattr(conf, key))
         for key in FORMAT_KEYS
@@ -57,7 +57,7 @@ def open_records(conf: StoreConf, backend: str | None, facts: TableFacts | None 
 
 def _open_table(conf: StoreConf, cls: type[Store] | None, facts: TableFacts | None) -> Store:
     if facts is not None and not conf.features:
-        # only the columns of the training data, in their order
+        # take only the columns of the training data, in the same order
         conf = conf.model_copy(update={"features": list(facts.features)})
     options = {
         **{key: getattr(conf, key) for key in NamedColumns.model_fields},
@@ -148,12 +148,12 @@ def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType
     if not url:
         return value
     backend = detect(url, conf.storage_options) or conf.backend
-    # a line of text has no label there
+    # a line of text has no label in this case
     text = {"separator": conf.separator, "has_label": False} if backend in backends_holding("text") else {}
     with open_store(url, backend, conf.storage_options, **text) as store:
         arrays = store.read_block(0)
     record = (arrays["data"] if "data" in arrays else arrays["pixel"])[0]
-    # a record with channels first, as in shape, is used unchanged, whatever the layout of the records
+    # a record with channels first, as in `shape`, is used unchanged, whatever the layout of the stored records
     if same_shape(record.shape, stored_shape(conf)) or not same_shape(record.shape, conf.shape):
         check_shape(url, record.shape, conf, "a record")
         record = in_layout(record[None], conf)[0]

@@ -146,7 +146,7 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
     def naming(self) -> list[str]:
         """Keys that name columns and are set."""
         given = [key for key in NAMING if getattr(self, key) != type(self).model_fields[key].get_default()]
-        # an empty name means no label
+        # an empty label name means that there is no label
         given = [key for key in given if key != "label" or self.label_columns]
         return [*given, *(["split"] if self.split and self.split.key else [])]
 

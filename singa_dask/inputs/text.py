@@ -76,7 +76,7 @@ class SamplingConf(Conf):
     """Whether the source outputs probabilities, as Softmax does, and not logits."""
 
 
-# characters written between two flushes
+# number of characters written between two flushes
 FLUSH_EVERY = 64
 
 
@@ -126,7 +126,7 @@ class CharRNN(InputLayer):
         feature, context, window = self.features[0], self.context, self.text_conf.unroll_len
         self._length = self._segment(len(text))
         self._identity = {"length": self._length, "crc": zlib.crc32(text)}
-        # for the window that starts at the end of the last segment
+        # repeat the start of the text at its end, for the window that starts at the end of the last segment
         windows = self._text = np.concatenate([text, text[:window]])
         rows = context.group * self.text_conf.batchsize + self.first_row(feature.shape[0]) + np.arange(feature.shape[0])
         self._places = rows[:, None] * self._length + np.arange(window + 1)
@@ -176,7 +176,7 @@ class CharRNN(InputLayer):
             return None
         window = self.text_conf.unroll_len
         n_windows = -(-self._length // window)
-        # the window of this step has been read, or is the next one
+        # this step's window has been read already, or is the next one
         n_read = self.context.step + (self._offset // window - self.context.step) % n_windows
         return n_read / n_windows
 
@@ -249,7 +249,7 @@ class RNNDummy(Feedback, Counting, InputLayer):
         self.dummy = self.conf.block(RNNDummyConf)
         if not self.dummy.shape:
             raise ConfigError(Problem(("rnn_dummy_conf", "shape"), f"{self.conf.type} needs it, batch first."))
-        # SINGA's files give one number for rows of one value
+        # if a row has one value, SINGA's files give one number for it
         shape = self.dummy.shape if len(self.dummy.shape) > 1 else [*self.dummy.shape, 1]
         self.add_output(shape, requires_grad=False, dtype=self.context.param_dtype)
 

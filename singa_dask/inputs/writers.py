@@ -34,7 +34,7 @@ class Writer(Layer):
             raise ConfigError(Problem(("store_conf", "path"), f"{self.conf.type} needs a file to write to."))
         if self.store.augment is not None:
             raise ConfigError(Problem(("store_conf", "augment"), f"{self.conf.type} does not change records."))
-        # no layer reads a writer
+        # no layer reads the output of a writer, so it needs no memory
         self.add_output(self.sources[0].shape, requires_grad=False, own_data=False)
 
     def urls(self) -> list[str]:

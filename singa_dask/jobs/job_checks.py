@@ -31,7 +31,7 @@ def check(job_file: JobFile, **given: Any) -> dict[Phase, NeuralNet]:
     ConfigError
         Has places in the file.
     """
-    # data of Python objects are written when the job starts
+    # datasets of Python objects do not exist as files yet: they are written when the job starts
     absent = {*given.pop("absent", ()), *readers(job_file.job)}
     with job_file.located():
         return prepare(job_file.job, absent=absent, **given)

@@ -202,5 +202,5 @@ def plain_values(value: Any) -> Any:
         return [plain_values(inner) for inner in value]
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    # NumPy scalars
+    # convert NumPy scalars to Python numbers
     return value.item() if hasattr(value, "item") and not isinstance(value, (str, bytes)) else value

@@ -100,7 +100,7 @@ def _shown(picture: Picture) -> str:
     drawn = _svg(picture.dot())
     if not drawn:
         return ""
-    # in an image, its ids cannot clash with those of other pictures
+    # draw the picture in an <img> element, so that its ids cannot clash with ids of other pictures
     image = base64.b64encode(drawn).decode()
     opened = " open" if len(picture.boxes) <= MAX_OPEN else ""
     return (

@@ -52,7 +52,7 @@ class RateCurve:
 
     def panels(self) -> list[Panel]:
         """Return the panels of the figure."""
-        raw = np.minimum(self.losses, self.smoothed.max())  # keep the smoothed curve visible
+        raw = np.minimum(self.losses, self.smoothed.max())  # clip the raw curve, to keep the smoothed curve visible
         curves = [PlottedCurve(0, "train", self.rates, raw, 0), PlottedCurve(0, "train", self.rates, self.smoothed)]
         return [Panel("loss", curves, mark=self.rate)]
 
@@ -96,7 +96,7 @@ def find_rate(
         wrong = f"got {low:g}, {high:g} and {steps} steps"
         raise ConfigError(f"expected 0 < low < high, and at least {MIN_STEPS} steps, {wrong}.")
     job = as_job(job)
-    check(complete(job.file))  # errors have places in the job's own file
+    check(complete(job.file))  # check the unchanged job first, so that errors name places in its own file
     rates = np.geomspace(low, high, steps)
     keys: dict[str, Any] = read_plain(job.to_yaml(), "job")
     values = {key: value for key, value in keys.items() if key not in OTHERS and not key.startswith(LEFT_OUT)}
@@ -105,7 +105,7 @@ def find_rate(
     rising = Job(values.pop("neuralnet"), **values)
     with _short_run(job.conf.cluster.workspace) as url:
         with warnings.catch_warnings(), contextlib.suppress(NumericError):
-            warnings.simplefilter("ignore")  # about the omitted keys
+            warnings.simplefilter("ignore")  # ignore warnings about the keys that are omitted below
             train(rising, data=data, client=client, run_dir=url, progress=False)
         events = [layer_metrics(event) for event in StoredRun(url).metrics]
     parts = [[value for name, value in each.items() if name.endswith(("loss", "error"))] for each in events]

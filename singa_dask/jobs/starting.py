@@ -124,7 +124,7 @@ def start(
             overwrite=overwrite,
             init_from=checkpoints,
             elsewhere=elsewhere,
-            # on a cluster they are written on the hosts of its workers
+            # on a cluster, the data is written on the hosts of its workers
             place_data=lambda: {} if elsewhere else stack.enter_context(local_parts(datasets)),
         )
         for problem in warnings_on(prepared.job_file, prepared.nets, embedded=not elsewhere):
@@ -156,7 +156,7 @@ def start(
         training.stop("SIGINT")
         raise
     if training.ended.done():
-        training.ended.result()  # raises the error if the job could not be started
+        training.ended.result()  # raise the error of a job that could not be started
     return Run(run.run_url, training)
 
 
@@ -190,6 +190,6 @@ def train(job: Job | str | os.PathLike[str], **given: Unpack[RunOptions]) -> Run
         except KeyboardInterrupt:
             run._stop("SIGINT")
             run.wait()
-        # a new exception, without the traceback of the wait
+        # raise a new exception, without the traceback of the wait
         raise KeyboardInterrupt(f"{run.url}: the job is {run.state} at step {run.summary.get('steps', 0)}.") from None
     return run

@@ -43,7 +43,7 @@ class _Projection(NamedTuple):
     product: Buffer
 
 
-# Added to scores of padding, whose exponential becomes 0.
+# This is added to the scores of padding, so that their exponentials become 0.
 HIDDEN = -1e30
 
 
@@ -97,10 +97,10 @@ class MultiHeadAttention(Layer):
         dtype = self.context.dtype
         self.attended = self.buffer("attended", shape, dtype)
         self.room: tuple[Array, ...] | None = None
-        # as rows, since memory of four axes would have the layout of images
+        # store the weights as rows, because memory of four axes would have the layout of images
         self.weights = self.buffer("weights", (n_rows * self.n_heads, self.n_keys), dtype)
         if self.mask is not None:
-            # factors of weights and offsets of scores, for padding
+            # for padding: factors of the weights, and offsets of the scores
             self.seen, self.offsets = (
                 self.buffer(name, (self.n_sequences, self.n_keys), dtype) for name in ("seen", "offsets")
             )
@@ -201,7 +201,7 @@ class MultiHeadAttention(Layer):
             ops.add(weights, self.offsets.data[:, None, None], out=weights)
         ops.masked_softmax(weights, out=weights, causal=self.causal, first=first)
         if self.mask is not None:
-            # also if all keys are padding
+            # a sequence in which all keys are padding needs this product, too
             ops.multiply(weights, self.seen.data[:, None, None], out=weights)
         ops.batch_matmul(weights, values, out=self.heads(self.attended.data)[0])
         output_bias = None if self.output_bias is None else self.output_bias.data

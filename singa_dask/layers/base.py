@@ -113,7 +113,7 @@ class Buffer:
         return self._data
 
 
-# SINGA's names of methods, which a class may use instead.
+# SINGA's method name -> name here; a class may use either name.
 SINGA_NAMES = {"compute_feature": "forward", "compute_gradient": "backward"}
 
 
@@ -384,7 +384,7 @@ class Layer:
         if data.ndim == 2:
             return data
         if not data.flags.c_contiguous:
-            # kept from forward to backward
+            # keep the copy from forward to backward
             if source not in self._rows:
                 self._rows[source] = self.ops.empty(data.shape, data.dtype)
             self.ops.copy(data, out=self._rows[source])
@@ -491,7 +491,7 @@ def data_error(layer: Layer, message: str) -> DataError:
 
 def check_labels(layer: Layer, source: int, labels: Array, n_classes: int) -> None:
     """Check that labels of a source are in [0, n_classes); raise DataError if not."""
-    # negative numbers are large as unsigned ones
+    # as unsigned numbers, negative labels are large, so one comparison is enough
     if np.maximum.reduce(labels.view(f"u{labels.itemsize}"), axis=None) >= n_classes:
         wrong = labels[(labels < 0) | (labels >= n_classes)][0]
         bounds = f"from {layer.conf.srclayers[source]!r} must be 0 to {n_classes - 1}, for {n_classes} classes"

@@ -79,7 +79,7 @@ class BridgeSrc(Bridge):
         if self.context.stream_start:
             sent[STREAM_START] = np.ones(1, np.int32)
         if not self.features[0].requires_grad:
-            # copies, as no gradient will confirm that the other end has read them
+            # copy the values, because no gradient will confirm that the other end has read them
             sent = {name: np.array(values) for name, values in sent.items()}
             if self.n_sent >= IN_FLIGHT:
                 self.context.bridges.receive(self.key("taken"))

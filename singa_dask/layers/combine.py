@@ -43,7 +43,7 @@ class Add(Combined):
     The shortcut connection of He et al. (2016), "Deep residual learning for image recognition".
     """
 
-    # it writes to the gradient of its output only if that is a fused ReLU, whose gradient is not shared
+    # the layer writes to its output's gradient only if a fused ReLU is the output, and its gradient is not shared
     speed = Combined.speed.replace(reads_gradients=True, fuses=("relu", "pass_grad"))
 
     def forward(self, phase: Phase) -> None:

@@ -117,7 +117,7 @@ class Slice(Forwarding):
     def setup(self) -> None:
         source, block = self.sources[0], self.conf.block(SliceConf)
         shape, self.axis, n_slices = source.shape, block.slice_dim, block.num_slices
-        # 1 also if the time steps themselves are sliced
+        # the number of time steps is 1 if the time steps themselves are sliced
         self.steps = self.site.n_steps if source.n_steps == self.site.n_steps and not self.axis else 1
         if self.axis >= len(shape):
             raise ConfigError(Problem(("slice_conf", "slice_dim"), f"expected an axis of {shape}, got {self.axis}."))
@@ -196,7 +196,7 @@ class Concate(Forwarding):
     def setup(self) -> None:
         self.axis = self.conf.block(ConcateConf).concate_dim
         shapes = [source.shape for source in self.sources]
-        # 1 also if the time steps themselves are joined
+        # the number of time steps is 1 if the time steps themselves are joined
         n_steps = {source.n_steps for source in self.sources}
         self.steps = self.site.n_steps if n_steps == {self.site.n_steps} and not self.axis else 1
         if self.axis >= len(shapes[0]):
@@ -229,7 +229,7 @@ class Concate(Forwarding):
 
     def prepare(self, phase: Phase) -> None:
         parts, feature = [source.records for source in self.sources], self.features[0]
-        # joined features have the records of the first source with any
+        # joined features take their records from the first source that has any
         feature.records = RecordIds.first(parts) if self.axis else RecordIds.join(parts, self._join).stored(self.ops)
         if on_host(feature):
             self._copy()

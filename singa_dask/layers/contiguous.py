@@ -27,5 +27,5 @@ def contiguous_out(ops: Ops, out: Array, name: str) -> Iterator[Array]:
 
 
 def _scratch(ops: Ops, values: Array, name: str) -> Array:
-    # scratch memory of four axes would have the layout of images
+    # scratch memory with four axes would have the layout of images, so allocate one axis and reshape it
     return ops.scratch(name, (values.size,), values.dtype).reshape(values.shape)

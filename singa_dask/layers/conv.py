@@ -37,7 +37,7 @@ class Convolution(Windowed):
 
     block = ConvolutionConf
     traits = Windowed.traits.replace(params=("weight", "bias"))
-    # it writes to the gradient of its output only if that is a fused ReLU, whose gradient is not shared
+    # the layer writes to its output's gradient only if a fused ReLU is the output, and its gradient is not shared
     speed = Windowed.speed.replace(
         capturable=True,
         accumulates=True,
@@ -59,7 +59,7 @@ class Convolution(Windowed):
             message = f"{block.groups} groups of filters cannot be shared by {count} workers. Use 0 or -1."
             raise ConfigError(Problem(("partition_dim",), message))
         self.groups = int(last - first) if block.groups > 1 else 1
-        # the channels that the filters of this instance see
+        # input channels that the filters of this instance read
         self.channels = slice(int(first) * size, int(last) * size) if block.groups > 1 else slice(0, n_channels)
         self.shape = (span.size, size, *self.kernel)
         area = self.kernel[0] * self.kernel[1]
@@ -142,7 +142,7 @@ class ConvTranspose(Windowed):
             (n_channels, n_filters * area), initial=lambda whole: glorot(n_channels * area // self.groups, whole[1])
         )
         self.bias = self.add_param((block.num_filters,), initial=ZEROS) if block.bias_term else None
-        # means over pixels of the gradient, for the gradient of the bias
+        # for the gradient of the bias: mean of the output's gradient over the pixels of each image
         self.means = self.buffer("means", (n_rows, block.num_filters), self.context.dtype, when="backward")
 
     def forward(self, phase: Phase) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from singa_dask.layers.param import Param
 from singa_dask.ops.contract import Array, DType, Ops
 
-# Padding of rows, as rows a power of two apart would share few cache lines.
+# Padding of rows: rows a power of two apart would compete for the same few cache lines.
 GAP = 32
 
 

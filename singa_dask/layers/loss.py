@@ -24,7 +24,7 @@ from singa_dask.layers.feature import RecordIds
 from singa_dask.layers.traits import Speed, Traits
 from singa_dask.ops.contract import Array
 
-# classes that an error names
+# maximum number of classes that an error names
 MAX_SHOWN = 10
 
 
@@ -139,7 +139,7 @@ class SoftmaxLoss(Loss):
     """Factors of the loss and of the gradient of each row, (2, N); None if all rows count alike."""
     _known: Array | None = None
     _labels: Array | None = None
-    # of mixed rows: labels with the smaller shares, memory for both shares, (2, N), and for a gradient
+    # for mixed rows: the labels with the smaller shares, memory for both shares (2, N), and memory for a gradient
     _partners: Array | None = None
     _shares: Array | None = None
     _partner_grad: Array | None = None
@@ -171,7 +171,7 @@ class SoftmaxLoss(Loss):
         if self.ignored is not None or block.class_weights or self.gamma or n_pixels:
             self.factors = self.buffer("factors", (2, self.sources[0].shape[0] * max(n_pixels, 1)))
             self.traits = self.traits.replace(mixes_labels=False)
-            if self.site.batch_shard.count > 1:  # a step waits for the sums of the other workers
+            if self.site.batch_shard.count > 1:  # the step must wait for the sums of the other workers
                 self.speed = self.speed.replace(capturable=False)
 
     def given_labels(self) -> Array:
@@ -193,7 +193,7 @@ class SoftmaxLoss(Loss):
         counts = np.full(len(labels), True) if self.ignored is None else labels != self.ignored
         known = np.where(counts, labels, 0)
         check_labels(self, 1, known, self.n_classes)
-        # what kernels may look up, and what is the label of no row
+        # the first array has only classes that kernels can look up; the second has -1 for rows that do not count
         self._known = self.ops.labels(known.astype(np.int32), self._known)
         self._labels = self.ops.labels(np.where(counts, labels, -1).astype(np.int32), self._labels)
         weights = counts * (1.0 if self.class_weights is None else self.class_weights[known])
@@ -226,7 +226,7 @@ class SoftmaxLoss(Loss):
         check_labels(self, 1, records.partner_labels, self.n_classes)
         self._partners = self.ops.labels(records.partner_labels, self._partners)
         source, n_rows = self.sources[0], len(records.shares)
-        if self._shares is None:  # other nets need no memory for it
+        if self._shares is None:  # only nets with mixed rows need this memory
             self._shares = self.ops.zeros((2, n_rows), self.context.param_dtype)
         if self._partner_grad is None and source.grad is not None:
             self._partner_grad = self.ops.zeros((n_rows, self.n_classes), source.dtype)
@@ -245,7 +245,7 @@ class SoftmaxLoss(Loss):
     def _normalisation(self) -> float:
         """Return what the mean over N rows is multiplied with to be that over the rows of the group that count."""
         if self.factors is None or self.site.batch_shard.count == 1:
-            return 1.0  # it is in the factors
+            return 1.0  # the factors already contain the scale
         sums = {worker: self.context.bridges.receive(self._key(worker))["sums"] for worker in self._others}
         sums[self.site.batch_shard.index] = self._sums
         return _ratio(np.sum([sums[worker] for worker in sorted(sums)], axis=0))
@@ -259,7 +259,7 @@ class SoftmaxLoss(Loss):
                 if (weights := self.weights) is not None:
                     self.ops.multiply(shares, weights, out=shares)
                 self.add_metric("loss", self.ops.cross_entropy(p, each, self.smoothing, shares), scale=self.scale)
-            self.add_metric("loss", None, -1.0)  # the sum of both is one mean
+            self.add_metric("loss", None, -1.0)  # count only the first metric, because the sum of both is one mean
             self.add_metric("accuracy", self.ops.count_in_top(p, labels, self.topk), scale=self.scale, n=len(p))
             return
         if self.factors is None or (known := self._known) is None:
@@ -452,7 +452,7 @@ class SigmoidCrossEntropyLoss(Loss):
 
     def prepare(self, phase: Phase) -> None:
         targets = self.sources[1].data
-        # on a GPU this would wait: the loss is NaN there
+        # on a GPU this check would wait for the device; there, a wrong target makes the loss NaN
         if isinstance(targets, np.ndarray) and not (targets.min() >= 0 and targets.max() <= 1):
             wrong = float(targets[~((targets >= 0) & (targets <= 1))][0])
             source = self.conf.srclayers[1]

@@ -34,7 +34,7 @@ class Metrics:
 
     def __init__(self, ops: Ops) -> None:
         self.ops = ops
-        # by (name, scale, n); `take` multiplies by scale and divides by n
+        # (name, scale, n) -> sum; `take` multiplies the sum by scale and divides it by n
         self._totals: dict[tuple[str, float, float], Scalar] = {}
         self.counts: dict[str, float] = {}
         self.own_counts: set[str] = set()
@@ -61,7 +61,7 @@ class Metrics:
             name, scale, n = key
             if name in sums:
                 sums[name] += scale * self._number(total) / n
-            # in place on a GPU, as captured kernels go on adding there
+            # on a GPU reset the sum in place, because captured kernels continue to add there
             self._totals[key] = self.ops.reset(total)
         taken = {name: (total, self.counts[name]) for name, total in sums.items()}
         self.counts.clear()

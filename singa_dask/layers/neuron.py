@@ -162,7 +162,7 @@ class Dropout(Layer):
 
     def setup(self) -> None:
         self.keep = 1 - self.conf.block(DropoutConf).dropout_ratio
-        # otherwise the output is the source's data, which other layers may read too
+        # without dropout, the output shares the memory of the source, which other layers may read
         self.drops = bool(self.context.phase & Phase.TRAIN)
         self.y = self.add_output(self.sources[0].shape, overwritable=self.drops, own_data=self.drops)
         self.mask = self.buffer("mask", self.y.shape, when="training")

@@ -19,7 +19,7 @@ ORTHOGONAL = InitConf(type="Orthogonal")
 
 def glorot(fan_in: int, fan_out: int) -> InitConf:
     """Return the uniform distribution of Glorot and Bengio (2010): within sqrt(6 / (fan_in + fan_out)) of zero."""
-    # few digits, as job files show it
+    # round to few digits, because job files show this number
     bound = float(f"{math.sqrt(6 / (fan_in + fan_out)):.6g}")
     return InitConf(type="Uniform", low=-bound, high=bound)
 
@@ -138,7 +138,7 @@ class Param:
         values = self.owner._data
         if values is None:
             raise RuntimeError(f"param {self.name!r}: it has no values. Expected them to be set or drawn first.")
-        # A sharer may see the same values in another shape, as SINGA allows.
+        # A sharer may see the same values with another shape, as in SINGA.
         return values if values.shape == self.memory_shape else values.reshape(self.memory_shape)
 
     @property

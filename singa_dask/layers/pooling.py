@@ -171,7 +171,7 @@ class AdaptivePooling(Layer):
                 message = f"expected at most {size}, the {key} of an image, got {n}."
                 raise ConfigError(Problem(("adaptivepooling_conf", key), message))
         self.add_output((n_rows, n_channels, *wanted), overwritable=True)
-        # (pixels of x, windows of y, kernel); all windows at once if they have one size and share no pixels
+        # (pixels of x, windows of y, kernel); one entry covers all windows if they have equal sizes and share no pixels
         self.cells: list[tuple[Any, Any, tuple[int, int]]] = []
         if not any(size % n for size, n in zip(sizes, wanted, strict=True)):
             self.cells = [(..., ..., (sizes[0] // wanted[0], sizes[1] // wanted[1]))]

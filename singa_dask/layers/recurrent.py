@@ -95,7 +95,7 @@ class Recurrent(Layer):
             "w": FusedParams(by_input[0]),
             "table": FusedParams(by_input[0], by_input[1] if self.biases else []),
             "u": FusedParams(by_state),
-            # on CPUs products in each time step are faster with transposed weights
+            # on CPUs, the products in each time step are faster with transposed weights
             "u transposed": FusedParams(by_state, []),
         }
         if self.biases:
@@ -126,7 +126,7 @@ class Recurrent(Layer):
             "kept", (n_rows, self.n_kept * self.dim), dtype, make=partial(padded_matrix, self.ops)
         )
         if self.mask is not None:
-            # 1 for rows that are not padding, and for rows that are
+            # `valid` is 1 for rows that are not padding, and `padding` is 1 for rows that are padding
             self.valid, self.padding = (self.buffer(name, (n_rows,), dtype) for name in ("valid", "padding"))
 
     def attach(self) -> None:
@@ -138,7 +138,7 @@ class Recurrent(Layer):
         else:
             self.steps = [_TimeStep(rows, rows, later) for rows, later in places]
         self.features[0].data = early if self.reverse else late
-        # whole states before each time step
+        # the complete states before each time step
         self.before = self.before_memory.data if self.before_memory else late if self.reverse else early
 
     def _check(self) -> None:
@@ -226,7 +226,7 @@ class Recurrent(Layer):
         if index is None:
             self.from_input(out=xw)
         hu = self.ops.scratch("state products", (n_rows, width), xw.dtype)
-        # a GPU multiplies by weights that lie either way
+        # a GPU multiplies equally fast by weights in either orientation
         u = self.weights_of("u" if large else "u transposed")
         for at in self.steps:
             self.ops.linear(self.before[at.rows], u, None, out=hu, transpose=not large)
@@ -447,7 +447,7 @@ class LSTM(Recurrent):
             self.ops.copy(self.first.last_cell, out=before)
         else:
             self.take_over(before, 1)
-        # copies pass on the state as their output, and the cell by the first copy
+        # copies pass on the state through their output, and the cell through the first copy
         self.first.last_cell = self.cells[self.steps[-1].after]
 
     @property

@@ -110,7 +110,7 @@ class TimePooling(Layer):
         _, self.mask = split_mask(self, 1)
         n_rows, width, dtype = self.sources[0].shape[0] // self.n_steps, self.sources[0].shape[1], self.context.dtype
         self.add_output((n_rows, width))
-        # factors of time steps; offsets for MAX
+        # factors of time steps, or their offsets for MAX
         self.weights = self.buffer("weights", (n_rows, self.n_steps), dtype)
         self.where: Buffer | None = None
         if self.pool == "MAX":

@@ -44,7 +44,7 @@ class Upsample(Layer):
         n_rows, n_channels, height, width = image_shape(self)
         self.add_output((n_rows, n_channels, height * block.factor, width * block.factor), overwritable=True)
         if self.takes_lines:
-            # a transposed convolution of images with repeated edges
+            # bilinear scaling is a transposed convolution of images with repeated edges
             size = 2 * block.factor - block.factor % 2
             self.pad = ((block.factor + size) // 2,) * 2
             line = 1 - np.abs(np.arange(size) - (size - 1) / 2) / block.factor
@@ -93,7 +93,7 @@ _ALL, _INSIDE = slice(None), slice(1, -1)
 EDGES = [
     ((_ALL, _ALL, slice(1), _INSIDE), (_ALL, _ALL, slice(1, 2), _INSIDE)),
     ((_ALL, _ALL, slice(-1, None), _INSIDE), (_ALL, _ALL, slice(-2, -1), _INSIDE)),
-    # columns last, as they include the corners
+    # add the columns last, because they include the corners
     ((_ALL, _ALL, _ALL, slice(1)), (_ALL, _ALL, _ALL, slice(1, 2))),
     ((_ALL, _ALL, _ALL, slice(-1, None)), (_ALL, _ALL, _ALL, slice(-2, -1))),
 ]

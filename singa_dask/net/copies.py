@@ -63,7 +63,7 @@ class Copies:
         """Run a layer backward, adding its gradients to the gradients of previous copies."""
         if layer not in self._adding:
             for param in layer.params:
-                if param.view is not None:  # other layers add other parts in the same memory
+                if param.view is not None:  # several layers add to different parts of this memory
                     layer.ops.multiply(param.memory, 0, out=param.memory)
             run(layer, phase, "backward")
         elif layer.speed.accumulates:

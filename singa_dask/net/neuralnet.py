@@ -125,7 +125,7 @@ class NeuralNet:
                 n_bytes[layer.conf_name] += memory.n_bytes
         home = {param.owner: layer.conf_name for layer in reversed(self.layers) for param in layer.params}
         for owner in self.owners:
-            # no layer of this worker may have this part
+            # a part that no layer of this worker holds counts under the owner's own name
             name = home.get(owner, owner.name)
             n_bytes[name] = n_bytes.get(name, 0) + owner.size * owner.dtype.itemsize
         return n_bytes
@@ -152,8 +152,9 @@ class NeuralNet:
         kept = self.logical[key]
         if kept.owner.running_statistic:
             return self.n_gradients(key)
-        # the mean over layers that share it, unless it says sum; and over workers, unless the net is partitioned, where
-        # the gradients of the parts of a batch add up to the gradient of the batch
+        # A gradient is a mean over the layers that share the param, unless the param asks for a sum. It is also a mean
+        # over workers, unless the net is partitioned: then the gradients of the parts of a batch add up to the gradient
+        # of the batch.
         n_users = len(kept.users) if self.is_partitioned else kept.n_gradients
         return max(1 if kept.summed else n_users, 1) * (1 if self.is_partitioned else self.context.n_workers)
 
@@ -177,7 +178,7 @@ class NeuralNet:
             yield from layers
             return
         if not back:
-            # an input layer or a bridge sets it
+            # an input layer or a bridge sets this flag in forward
             self.context.stream_start = False
         before = self._copies.before if back else self.sources
 
@@ -251,7 +252,7 @@ class NeuralNet:
         for layer in self.all_layers:
             names.setdefault(layer.conf_name, set()).update(layer.traits.metrics)
         times = Counter(name for of_layer in names.values() for name in of_layer)
-        # a part of a batch counts by its size
+        # weight the part of a batch by its size
         weights = {
             layer.conf_name: weight * (self.context.weight if layer.site.batch_shard.count > 1 else 1.0)
             for layer in self.layers
@@ -285,7 +286,7 @@ class NeuralNet:
             All problems at once, with paths from the top of the job.
         """
         problems: list[Problem] = []
-        # one part of each layer, as all read the same store
+        # keep one part of each layer, because all parts read the same store
         parts = {layer.conf_name: layer for layer in reversed(self.all_layers)}
         for layer in reversed(parts.values()):
             if self._node_of[layer.name].index in without:
@@ -409,7 +410,7 @@ def make_net(job: JobConf, context: InputContext, ops: Ops, share_from: NeuralNe
     if problems := list(dict.fromkeys(wrong)):
         raise ConfigError(problems)
     params.assign_owners()
-    # other nets are not fused, as callers read their outputs; nor are sums of nets that are debugged
+    # other nets are not fused, because callers read their outputs; debugged nets do not fuse sums
     if context.phase & Phase.TRAIN:
         fuse(wiring.layers, with_sums=ops.prefers_large_kernels and nodes[0].worker is None and not job.debug)
     return NeuralNet(context, ops, wiring, params)

@@ -109,7 +109,7 @@ class Params:
         """Follow ``share_from`` to the param that owns the values; return a message if that fails."""
         passed = [param]
         while name := passed[-1].conf.share_from:
-            # SINGA 0.3 calls params 0#w1 where job files say w1
+            # SINGA 0.3 writes 0#w1 for a param that job files call w1
             owner = self.by_name.get(name) or self.by_name.get(name.removeprefix("0#"))
             if owner is None:
                 return f"there is no param {name!r}. {suggest(name, self.by_name)}"

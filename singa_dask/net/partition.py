@@ -37,8 +37,8 @@ class Resharding(NamedTuple):
 
 DIRECT = Resharding(None, None)
 
-# By (partition_dim of the source, of the reader, how the reader depends on its source). Parts that are sent whole to
-# several readers are SINGA's Split.
+# Keys are (partition_dim of the source, partition_dim of the reader, how the reader depends on the source). Parts that
+# are sent whole to several readers correspond to SINGA's Split.
 TABLE = {
     (0, 0, ONE): DIRECT,
     (1, 1, ONE): DIRECT,
@@ -48,7 +48,7 @@ TABLE = {
     (1, 0, ALL): Resharding(0, 1),
     (0, 1, ALL): Resharding(None, 0),
     (1, 1, ALL): Resharding(None, 1),
-    # layers that are not partitioned, as SINGA's documents describe them
+    # layers that are not partitioned, as SINGA's documentation describes them
     (WHOLE, WHOLE, ONE): DIRECT,
     (WHOLE, WHOLE, ALL): DIRECT,
     (WHOLE, 0, ONE): Resharding(0, None),
@@ -133,7 +133,7 @@ class _Partitioner:
         self.n_workers = n_workers
         self.originals: dict[str, Node] = {}
         self.placed: dict[str, Node] = {}
-        # whole outputs that a worker has, as one of its layers needs them
+        # whole outputs that a worker assembles because one of its layers needs them
         self.materialised: set[tuple[NodeOutput, int]] = set()
 
     def nodes(self, nodes: Sequence[Node]) -> list[Node]:
@@ -141,7 +141,7 @@ class _Partitioner:
         self.originals = {node.name: node for node in nodes}
         before_losses: set[NodeOutput] = set()
         for node in reversed(nodes):
-            # sending pieces costs less if there are no gradients
+            # if there are no gradients, sending pieces costs less
             if node.traits.role == "loss" or not before_losses.isdisjoint(node.outputs):
                 before_losses.update(node.sources)
                 taken = self._taken_whole(node)

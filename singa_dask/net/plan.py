@@ -81,7 +81,7 @@ def cut_feedback_edges(nodes: Sequence[Node]) -> list[Node]:
     sources = {node.name: [source.node for source in node.sources] for node in nodes}
     cut, problems = [], []
     for node in nodes:
-        # the two layers of an RBM read each other; the visible one reads records first
+        # the two layers of an RBM read each other, and the visible one reads the records first
         back = [
             source for source in node.sources[1:]
             if node.traits.role == "unsupervised" and node.name in sources.get(source.node, ())

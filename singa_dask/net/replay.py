@@ -12,18 +12,19 @@ from singa_dask.conf import Phase
 from singa_dask.layers import Layer
 from singa_dask.ops.contract import Ops
 
-# The first passes allocate scratch memory and prepare primitives.
+# Passes before the first capture, because these passes allocate scratch memory and prepare primitives.
 FIRST_PASSES = 2
-# Captures in a row with different arguments after which a layer is no longer captured.
+# After this many consecutive captures with different arguments, a layer is no longer captured.
 MAX_CAPTURES = 8
-# Passes in a row with other arrays after which a layer is captured anew; a single one may be the start of a stream.
+# After this many consecutive passes with other arrays, a layer is captured again; a single such pass may be the start
+# of a stream.
 MAX_MISSES = 2
 
-# Methods that return memory or facts, and compute nothing.
+# Methods that return memory or properties, and compute nothing.
 NO_KERNELS = {"scratch", "empty", "zeros", "features", "address"}
 
 
-# Runs "forward" or "backward" of a layer.
+# A function that runs "forward" or "backward" of a layer.
 Run: TypeAlias = Callable[[Layer, Phase, str], None]
 
 
@@ -82,7 +83,7 @@ class _Pass:
         self._n_passes = self._n_misses = self.n_captures = 0
         self._captured: Capture | None = None
         self._kernels: list[Callable[[], Any]] | None = None
-        # (attributes, name, value) of arrays that the layer reads and writes
+        # (attributes, name, value) of each array that the layer reads or writes
         self._held: list[tuple[Mapping[str, Any], str, Any]] = []
         self._own: list[Any] = []
         self._conditions: object = None
@@ -129,12 +130,12 @@ class _Pass:
             return
         self._kernels, self._conditions, self.n_captures = captured.bound(), ops.conditions(), 0
         self._held = [(attributes, key, attributes.get(key)) for attributes, key in places(layer, self._name)]
-        # `prepare` and `forward` may set attributes that later methods read
+        # save all attributes, because `prepare` and `forward` may set attributes that later methods read
         is_alone = self._name == "forward" and type(layer).prepare is Layer.prepare
         self._own = [] if is_alone else list(vars(layer).values())
 
 
-# Attributes of a source that may be another object in each step.
+# Attributes of a source whose value may be a different object in each step.
 CHANGING = {"raw": "raw", "one_hot_index": "one_hot_index", "labels": "records", "ids": "records"}
 
 
@@ -169,7 +170,7 @@ class Capture:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             result = found(*args, **kwargs)
-            # the layer may use the returned number
+            # a call that returns a number cannot be replayed, because the layer may use the number
             self._is_void |= result is not None
             self._calls.append((name, args, kwargs))
             return result

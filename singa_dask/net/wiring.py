@@ -44,7 +44,7 @@ class Wiring:
         self._prototypes: dict[tuple[str, int | None], Layer] = {}
         problems = [problem for node in self.nodes for problem in self._add(node)]
         problems += [problem for node in self.nodes for problem in self._bind_feedback(node)]
-        # the parts of a layer have the same mistakes
+        # all parts of a layer report the same mistakes, so drop repeated ones
         self.problems = list(dict.fromkeys(problems))
 
     def is_here(self, node: Node) -> bool:
@@ -150,7 +150,7 @@ def pass_on_reads(layers: Sequence[Layer]) -> None:
     """Make `Forwarding` layers consume what their readers do, or data if they cannot forward it."""
     for layer in reversed(layers):
         forwards = layer.forwards if isinstance(layer, Forwarding) else frozenset[Consumed]()
-        # an unread output is computed, unless other outputs of the layer are read
+        # an unread output is computed only if no output of the layer is read
         unread: Consumed = "nothing" if forwards and any(each.consumed_as for each in layer.features) else "data"
         for feature in layer.features:
             feature.consumed_as = feature.consumed_as or {unread}

@@ -210,7 +210,7 @@ WIDTH = 100
 MAX_LINES = 12
 """Lines that are kept below the table; new lines replace the oldest."""
 UPDATE_S = 0.25
-# legible on a light and on a dark page
+# colours that are legible on light and dark pages
 COLOURS = Theme({"bar.complete": "#1976d2", "bar.finished": "#388e3c", "bar.back": "#c0c0c0"})
 FORMAT = '<pre style="line-height:1.35;margin:0">{code}</pre>'
 

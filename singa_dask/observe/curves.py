@@ -90,7 +90,7 @@ def panels_of(runs: Sequence[StoredRun], axis: str = "step") -> list[Panel]:
                           if event["phase"] == phase and key in values]  # fmt: skip
                 curves += _curves(i, kind, points, total)
         curves.sort(key=lambda curve: curve.group is None)
-        # an axis around a constant value would only show its last digits
+        # for a constant value, an axis that does not start at zero would only show the last digits of the value
         values = {float(value) for curve in curves for value in curve.y}
         return Panel(label, curves, from_zero or (len(values) == 1 and min(values) > 0))
 
@@ -106,7 +106,7 @@ def _records(run: StoredRun, axis: str) -> list[tuple[float, Mapping[str, Any], 
     records: list[tuple[float, Mapping[str, Any], dict[str, float]]] = []
     for place, event in zip(_places(run, axis), run.metrics, strict=True):
         values = {name: event[name] for name in OTHERS if event.get(name) is not None}
-        # values that are not finite are null in files
+        # in files, null stands for values that are not finite
         for name, value in layer_metrics(event).items():
             values[name] = math.nan if value is None else value
         records.append((place, event, values))

@@ -11,7 +11,7 @@ from typing import Any
 from singa_dask.shown import plural
 
 UNKNOWN = "-"
-# every other key of a metrics event is a metric of a layer
+# keys of a metrics event that are not metrics of layers
 NOT_METRICS = frozenset(
     ("event", "phase", "group", "step", "time", "epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")
 )

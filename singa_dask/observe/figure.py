@@ -16,7 +16,7 @@ from singa_dask.observe.curves import AXES, Panel, PlottedCurve
 
 INSTEAD = "--terminal draws in the terminal."
 
-# Okabe and Ito, Color Universal Design: distinct with every kind of colour vision, and in print
+# colours of Okabe and Ito (Color Universal Design), which are distinct for all kinds of colour vision and in print
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = {"train": "-", "validation": ":", "test": "--", "data": "-", "params": "--", "": "-"}
 MARKED = ("validation", "test")
@@ -135,7 +135,7 @@ def saved(figure: Any, suffix: str) -> bytes:
     """Return a figure in the format of a suffix, e.g. ``.svg``; equal figures give equal bytes."""
     with require("matplotlib", "plot", "a picture").rc_context(STYLE):
         out = io.BytesIO()
-        # without the current time
+        # omit the current time, so that the same run gives the same file
         metadata = {"Date": None} if suffix == ".svg" else {"Software": "singa-dask"}
         figure.savefig(out, format=suffix.removeprefix("."), dpi=140, metadata=metadata)
     return out.getvalue()
@@ -153,7 +153,7 @@ def figure_of(panels: Sequence[Panel], names: Sequence[str], axis: str) -> Any:
         figure.savefig(out, format="png")
         return out.getvalue()
 
-    # without pyplot IPython cannot display a figure
+    # IPython displays figures by this method, because pyplot is not imported
     figure._repr_png_ = png
     return figure
 
@@ -166,7 +166,7 @@ def show_window(panels: Sequence[Panel], names: Sequence[str], axis: str) -> boo
     except ValueError:
         return False
     with matplotlib.rc_context(STYLE):
-        # matplotlib chooses its backend now: one without windows if there is no display
+        # matplotlib chooses its backend here, and takes one without windows if there is no display
         figure = pyplot.figure(figsize=_size(panels), layout="constrained")
         backends = require("matplotlib.backends", "plot", "a window")
         windows = backends.backend_registry.list_builtin(backends.BackendFilter.INTERACTIVE)
@@ -232,7 +232,7 @@ def _draw_panel(axes: Any, panel: Panel, alone: bool) -> None:
     kinds = list(dict.fromkeys(curve.kind for curve in panel.curves))
     if "data" in kinds:
         lines = [_line(axes, kind, alone) for kind in kinds]
-        # above the panel, because waits may be anywhere in it
+        # place the legend above the panel, because curves of waits may be anywhere in the panel
         axes.legend(lines, [f"for {kind}" for kind in kinds], fontsize=9, loc="lower right", bbox_to_anchor=(1, 0.97),
                     ncols=2, borderaxespad=0)  # fmt: skip
 
@@ -241,7 +241,7 @@ def _style(curve: PlottedCurve, alone: bool) -> dict[str, Any]:
     colour = _colour(curve.kind, curve.run, alone)
     if curve.group is not None:
         return {"color": colour, "linewidth": 0.6, "alpha": 0.35, "linestyle": "-"}
-    # tests are drawn on top
+    # draw tests on top of other curves
     order = 3 if curve.kind in MARKED else 2
     return {
         "color": colour,

@@ -55,7 +55,7 @@ class Journal:
         self._is_saved = True
         self.is_ours = True
         if self._path is not None:
-            self._check()  # opening may create the file
+            self._check()  # check the owner first, because opening may create the file
             self._file = _append_to(url, self._path, drops_part=once)
             self.is_ours = not in_use or _lock(self._file)
         elif fs.exists(url):
@@ -75,7 +75,7 @@ class Journal:
         """
         if line in self._known:
             return
-        # before the check: a process that takes the file over replaces it by a copy
+        # look before the check, because a process that takes over the run replaces the file by a copy
         was_removed = self._file is not None and not os.fstat(self._file.fileno()).st_nlink
         if self._file is not None:
             self._check()
@@ -107,7 +107,7 @@ class Journal:
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Keep only the lines of JSON that are wanted; the file is replaced atomically."""
         if self._path is not None and not self._path.exists():
-            return  # another program has removed it
+            return  # another program has removed the file
         lines = self._lines if self._path is None else self._path.read_text(encoding="utf-8").splitlines(keepends=True)
         kept = [line for line in lines if (entry := _parsed(line)) is not None and wanted(entry)]
         if kept == lines:
@@ -142,7 +142,7 @@ def is_in_use(url: str) -> bool:
     path = fs.local_path(url)
     if path is None or not path.exists():
         return False
-    # except on NFS, a lock needs no write permission
+    # except on NFS, locking a file needs no write permission
     with FileIO(path, "a" if os.access(path, os.W_OK) else "r") as file:
         return not _lock(file)
 

@@ -79,7 +79,7 @@ def sentences(
     measured_at = {each["phase"]: each["step"] for each in known if "phase" in each and not each.get("group")}
     train = {**summary["train"], **{name: _last(y) for name, y in curves.items()}}
     results = {**summary, "train": train}
-    # a test before the first step shows nothing of what was learnt
+    # a test before the first step does not measure learning
     judged = [each for each in PREFERRED_PHASES if results[each] and (measured_at.get(each, 1) or not summary["steps"])]
     phase = next((each for each in judged if facts["baselines"].get(each)), "train")
     step = summary["steps"] if phase == "train" else measured_at.get(phase, summary["steps"])
@@ -137,16 +137,16 @@ def _compare_with_constant(
     main = next(name for name in ("accuracy", "binary_accuracy", "loss") if prefix + name in base)
     name, is_loss = prefix + main, main == "loss"
     value, least, n, answer = result[name], *(base[name][key] for key in ("value", "records", "answer"))
-    # loss relative to the best constant answer's: 0 is perfect, 1 equally good; for a mean square this is 1 - R2
+    # loss divided by the loss of the best constant answer: 0 is perfect, 1 is no better; for a mean square it is 1 - R2
     whole = base.get(f"{prefix}loss", {}).get("value")
     part = result[f"{prefix}loss"] / whole if whole else 0.0 if is_loss else math.nan
     learns_nothing, one_class = not part <= 0.99, False
-    # for a constant answer the balanced accuracy does not depend on the shares of the classes
+    # the balanced accuracy of a constant answer is 1 / n_classes, whatever the shares of the classes
     balanced, n_classes = result.get(f"{prefix}balanced_accuracy"), base[name].get("classes", 0)
     above = balanced - 1 / n_classes if balanced is not None and n_classes > 1 else 0.0
     if not is_loss:
         chance = 2 * math.sqrt(max(least * (1 - least), 0) / n)
-        # the loss shows what a net knows of a rare class that it never predicts
+        # if a net never predicts a rare class, the loss can still show that the net has learned about it
         enough = 0.99 if least > MAJORITY else 0.9
         learns_nothing = (value <= least + chance and part > 0.99) or (value <= least and not part < enough)
         roc_auc = result.get(f"{prefix}roc_auc", result.get(f"{prefix}roc_auc_ovr"))

@@ -25,7 +25,7 @@ from singa_dask.redaction import redact
 
 logger = logging.getLogger(__name__)
 
-# defaults: give up soon if the server does not answer, and print and report nothing
+# default settings of MLflow: give up soon if the server does not answer, and print and report nothing
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -88,7 +88,7 @@ class MlflowRun:
     def on_event(self, event: Mapping[str, Any]) -> None:
         """Pass an event to the thread."""
         if not self._thread.is_alive() and not self._closing.is_set():
-            # its log messages belong to the job of this thread
+            # copy the context, so that log messages of the new thread belong to this thread's job
             work = partial(copy_context().run, self._work)
             self._thread = threading.Thread(target=work, name="mlflow", daemon=True)
             self._thread.start()
@@ -123,7 +123,7 @@ class MlflowRun:
                     self._finish()
                 self._is_failing = False
                 self._closing.wait(SEND_S)
-            except Exception as error:  # MLflow and its server raise anything
+            except Exception as error:  # MLflow and its server may raise any exception
                 self._on_error(error)
                 if not is_last:
                     self._closing.wait(AGAIN_S)
@@ -135,7 +135,7 @@ class MlflowRun:
         """Reopen the run at the next attempt, because it is unknown what the server has received."""
         if not (self._is_failing or self._closing.is_set()):
             message = "MLflow at %s: %s. The job continues, and tries again."
-            # only the first line, as the rest may be long
+            # show only the first line, because the rest may be long
             line = next(iter(str(error).splitlines()), type(error).__name__)
             logger.warning(message, redact(self.uri), redact(line)[:200].rstrip("."))
         self._is_failing = True
@@ -184,7 +184,7 @@ class MlflowRun:
         params = [
             self._entities.Param(_mlflow_key(path), str(value))
             for path, value in flatten(run.job).items()
-            # a server refuses other values for params that it has
+            # send only new params, because a server rejects another value for a param that it already has
             if value not in (None, "", [], {}) and _mlflow_key(path) not in known and path != "mlflow"
         ]
         for batch in _batches(params, BATCHES["params"]):

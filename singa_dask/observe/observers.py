@@ -40,7 +40,7 @@ class Observers:
     def _try(self, observer: Observer, call: Callable[[], None]) -> None:
         try:
             call()
-        except Exception as error:  # other packages raise anything, which must not end the job
+        except Exception as error:  # other packages may raise any exception, which must not end the job
             logger.warning("%s: %s: %s. The job continues without it.", observer.name, type(error).__name__, error)
             self._observers.remove(observer)
 

@@ -62,25 +62,26 @@ class LinesProgress(Progress):
         self._began = clock()
         self._said_at = self._began
         self._n_lines = 0
-        # the last skipped line of each phase and group
+        # (phase, group) -> last line that was skipped
         self._left_out: dict[tuple[str, int], str] = {}
-        # layers that read one store repeat the same warning
+        # the last warning: layers that read the same store repeat the same warning
         self._warning = ""
-        # time and step of the first training metrics of each group
+        # group -> time and step of its first training metrics
         self._first: dict[int, tuple[float, int]] = {}
 
     def on_event(self, event: Mapping[str, Any]) -> None:
         """Print metrics, checkpoints and warnings."""
         kind = event["event"]
         if kind == "started":
-            self._n_steps = event.get("train_steps", self._n_steps)  # a job with epochs only knows it now
+            # for a job with epochs, the number of steps is known only now
+            self._n_steps = event.get("train_steps", self._n_steps)
         elif kind == "metrics":
             self._say_metrics(event)
         elif kind == "checkpoint":
             self.say(f"Checkpoint @ step {event['step']}: {event['url']}")
         elif kind in ("notice", "queued"):
             self.say(event["message"])
-        # an error of a unit ends the job, and is shown once at its end
+        # a unit's error ends the job, and is shown once at the end
         elif kind == "log" and event["level"] == "WARNING":
             warning, before = f"{event['unit']}: {event['message']}", self._warning
             self._warning = warning
@@ -105,7 +106,7 @@ class LinesProgress(Progress):
         """Return the seconds that a group has left to train; None if unknown."""
         if event["phase"] != "train" or not self._n_steps:
             return None
-        # times of events, because missed events come all at once
+        # use the times of events, because missed events arrive all at once
         began, first = self._first.setdefault(event["group"], (event["time"], event["step"]))
         done = event["step"] - first
         return (event["time"] - began) / done * (self._n_steps - 1 - event["step"]) if done > 0 else None
@@ -144,7 +145,7 @@ def start_progress(
         return progress
     if console is None and STDERR.isatty():
         console = rich_console.Console(file=STDERR, highlight=False)
-    # False if the cursor cannot move, as with TERM=dumb
+    # is_interactive is False if the cursor cannot move, as with TERM=dumb
     if console is not None and console.is_interactive:
         progress = bars.BarProgress(console, n_groups, n_steps, run_url)
         return progress

@@ -50,7 +50,7 @@ from singa_dask.redaction import redact
 logger = logging.getLogger(__name__)
 
 
-# keys that are equal in metrics of the same batches
+# keys that have the same values in all metrics of the same batches
 SAME = ("event", "phase", "group", "step")
 COMMANDS = "commands.jsonl"
 METRICS = "metrics.jsonl"
@@ -60,7 +60,7 @@ OWN_NAMES = {*OWN_FILES, "log", "checkpoint", "tensorboard", SPANS}
 ALREADY_THERE = (
     "a run is already there. Continue it with --resume, replace it with --overwrite, or choose another --run-dir."
 )
-# events may gain more keys on their way
+# copy only these keys, because events may gain more keys on their way
 BAD_RECORD_KEYS = ("unit", "layer", "url", "block", "row", "rows", "reason")
 
 
@@ -194,7 +194,7 @@ class RunDirectory:
                 self._texts["resolved.yaml"] = _with_steps(self._texts["resolved.yaml"], event.get("train_steps", 0))
                 self._begin()
             elif self._command is not None:
-                self._journal(COMMANDS)  # its lock marks the run as running
+                self._journal(COMMANDS)  # the lock on this file marks the run as running
         else:
             with self._warn_once():
                 self._record(event)
@@ -215,7 +215,7 @@ class RunDirectory:
                 fs.write_atomic(file, fs.read_bytes(file), check=self._check)
 
     def _check(self) -> None:
-        if self._is_owner:  # before the start, an earlier run may be here
+        if self._is_owner:  # before the start, the directory may hold an earlier run
             self._owner.check()
 
     def _write(self, name: str, text: str) -> None:
@@ -253,9 +253,9 @@ class RunDirectory:
 
     def _begin(self) -> None:
         """Delete what the run replaces or repeats, and write the files that describe the job."""
-        if self._command is not None:  # of runs that start at the same moment, one gets the lock
+        if self._command is not None:  # if several runs start at the same moment, one of them gets the lock
             self._check_free(self._journal(COMMANDS).is_ours or self._replaces_driver)
-        # remote file systems have no locks
+        # remote file systems have no locks, so the first run to create job.yaml wins
         is_remote = fs.local_path(self.url) is None
         if self._is_new and is_remote and not fs.create(fs.join(self.url, "job.yaml"), b""):
             raise ConfigError(f"{self.url}: {ALREADY_THERE}")
@@ -289,7 +289,7 @@ class RunDirectory:
         for name in fs.ls(directory) if fs.exists(directory) else ():
             step = re.fullmatch(r"step-(\d+)", name)
             if step and int(step[1]) > self._steps[0]:
-                # the manifest first: without it the rest is not a checkpoint
+                # remove the manifest first: without it, the other files are not a checkpoint
                 self._remove("checkpoint", name, "manifest.json")
                 self._remove("checkpoint", name)
 
@@ -366,7 +366,8 @@ class RunDirectory:
 
     def __exit__(self, *error: object) -> None:
         for close in (self._trace.save, *(journal.close for journal in self._journals.values())):
-            with self._warn_once(), contextlib.suppress(TakenOverError):  # the new owner has everything
+            # if another process has taken over the run, it has all files
+            with self._warn_once(), contextlib.suppress(TakenOverError):
                 close()
 
 

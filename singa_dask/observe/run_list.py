@@ -36,21 +36,21 @@ def list_runs(url: str) -> list[dict[str, Any]]:
     for each in urls:
         try:
             run = StoredRun(each)
-        except ConfigError:  # not a run directory
+        except ConfigError:  # the directory is not a run directory
             continue
         try:
             rows.append(_row_of(run))
-        except Exception as error:  # files of other versions and programs may contain anything
+        except Exception as error:  # files of other versions and other programs may contain anything
             rows.append(_row_of_damaged(run, text_of(error)))
     return rows
 
 
 def _row_of(run: StoredRun) -> dict[str, Any]:
-    # parsing the whole file would take 10 ms a run
+    # search with patterns, because parsing the whole file would take 10 ms per run
     text = fs.read_bytes(fs.join(run.url, "resolved.yaml")).decode(errors="replace")
     name, steps = NAME.search(text), STEPS.search(text)
     summary, last = run.summary, run.commands[-1] if run.commands else {}
-    # without a summary, the last metrics show the progress
+    # if there is no summary, the last metrics show the progress
     events = [] if summary else run.metrics
     event: dict[str, Any] = next((each for each in reversed(events) if each["phase"] == "train"), {})
     ended = None if run.state == "running" else event.get("time", float(last.get("time", 0)))

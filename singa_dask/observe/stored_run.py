@@ -44,7 +44,7 @@ class StoredRun:
     def metrics_table(self) -> tuple[list[str], list[list[Any]]]:
         """Return the names of the columns, and a row for each metrics event; missing values are None."""
         measured = [(event, layer_metrics(event)) for event in self.metrics]
-        # our columns come first, even if a metric has the same name
+        # our own columns come first, even if a metric has the same name
         names = list(dict.fromkeys(name for _, metrics in measured for name in metrics))
         rows = [[*map(event.get, COLUMNS), *map(metrics.get, names)] for event, metrics in measured]
         return [*COLUMNS, *names], rows
@@ -58,7 +58,7 @@ class StoredRun:
     def summary(self) -> dict[str, Any]:
         """The content of ``summary.json``; empty while the run is running, and if it was killed."""
         summary = read_summary(self.url)
-        # a summary from before the run was resumed is outdated
+        # a summary that was written before the run was resumed is outdated
         return summary if summary.get("resumes", len(self.commands) - 1) == len(self.commands) - 1 else {}
 
     @functools.cached_property

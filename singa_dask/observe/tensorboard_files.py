@@ -80,7 +80,8 @@ class TensorboardFiles:
         if name not in self._files:
             folder = self._directory / name
             folder.mkdir(parents=True, exist_ok=True)
-            # files are read in the order of their names, which contain the second
+            # the name of a file contains the second; add nanoseconds, because TensorBoard reads files in the order of
+            # their names
             file = self._writers.EventsWriter(str(folder / "events"), f".{time.time_ns() % 10**9:09}")
             self._files[name] = file
             start = self._events.SessionLog(status=self._events.SessionLog.START)

@@ -38,7 +38,7 @@ def _draw_text(plotille: Any, panel: Panel, names: Sequence[str], axis: str, n_c
     figure.color_mode, figure.with_colors = "names", colours
     figure.x_label = AXES[axis]
     figure.x_ticks_fkt = lambda value, _: f"{value:.3g}"
-    # on a logarithmic axis the exponents are drawn
+    # on a logarithmic axis plotille draws exponents
     figure.y_ticks_fkt = lambda value, _: f"{10**value if panel.is_log else value:.3g}"
     figure.set_x_limits(min_=0)
     if panel.from_zero:
@@ -48,12 +48,12 @@ def _draw_text(plotille: Any, panel: Panel, names: Sequence[str], axis: str, n_c
         colour, marker = TEXT_COLOURS[i % len(TEXT_COLOURS)], MARKERS[i % len(MARKERS)] if is_marked else None
         y = np.log10(curve.y) if panel.is_log else curve.y
         known = np.flatnonzero(np.isfinite(y))
-        # values that are not finite leave gaps
+        # draw each run of finite values as a curve of its own, which leaves gaps for the other values
         for part in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1):
             figure.plot(curve.x[part].tolist(), y[part].tolist(), lc=colour, marker=marker)
         words = [word for word in (names[curve.run] if len(names) > 1 else "", curve.kind) if word]
         text = " ".join([marker or "━", *words])
         lines += [plotille.color(text, fg=colour, mode="names", no_color=not colours)] if words else []
     title = f"{panel.label} (log scale)" if panel.is_log else panel.label
-    # without the line for the label of the vertical axis
+    # remove the first line, which is the label of the vertical axis
     return "\n".join([title, *lines, figure.show().partition("\n")[2]])

@@ -77,7 +77,7 @@ def draw_steps(steps: Mapping[str, Sequence[Interval]]) -> bytes:
         all_axes = figure.subplots(len(steps), 1, sharex=True, squeeze=False, gridspec_kw=ratios).flatten()
         for axes, (title, step) in zip(all_axes, steps.items(), strict=True):
             bars = defaultdict[tuple[str, str], list[tuple[float, float]]](list)
-            for each in sorted(step, key=lambda each: each.kind != "wait"):  # waits first, below other work
+            for each in sorted(step, key=lambda each: each.kind != "wait"):  # draw waits first, below other work
                 bars[each.track, each.kind].append((each.start, each.duration))
             for (track, kind), times in bars.items():
                 if track in rows[title]:

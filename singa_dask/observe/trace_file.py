@@ -121,7 +121,7 @@ def _events_of(recorded: Mapping[str, Any], began: float) -> Iterator[dict[str, 
         if arrow:
             direction, message = arrow.split()
             ends = {"ph": "s"} if direction == "out" else {"ph": "f", "bp": "e"}
-            # viewers expect a number
+            # viewers expect a number as the id of a flow
             sender, receiver, number = map(int, message.split("-"))
             flow = f"0x{sender << 48 | receiver << 32 | number:x}"
             yield {"name": "message", "cat": "message", **ends, "id": flow, **place}

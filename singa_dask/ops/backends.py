@@ -51,7 +51,7 @@ def _on_gpu(name: str, precision: str) -> NumpyOps:
     number = GPU.fullmatch("cuda:0" if name == "cupy" else name)
     if number is None:
         raise ConfigError(f"unknown device {name!r}. GPUs are cuda:0, cuda:1, and so on.")
-    # imported on demand, as CuPy is an extra
+    # import this module on demand, because CuPy is an extra
     cupy_ops: Any = OPS.find("cupy")
     ops: NumpyOps = cupy_ops(int(number[1]), precision)
     return ops

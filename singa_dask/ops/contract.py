@@ -15,7 +15,7 @@ from singa_dask.ops.formulas import Formula
 if TYPE_CHECKING:
     from singa_dask.ops.numpy import NumpyOps as Ops
 else:
-    # for annotations alone, so that importing the types loads no kernels
+    # a stand-in for annotations, so that importing this module loads no kernels
     Ops = Any
 
 __all__ = [
@@ -37,13 +37,13 @@ __all__ = [
     "Transfers",
 ]
 
-# Result of a reduction to one number: a number on a CPU, an array (1,) float64 on a GPU.
+# Result of a reduction to one number: a float on a CPU, an array of shape (1,) and dtype float64 on a GPU.
 Scalar: TypeAlias = Array | float
-# Vertical and horizontal size, stride or padding of a window.
+# A vertical and a horizontal size, stride or padding of a window.
 Pair: TypeAlias = tuple[int, int]
-# The dilation of a window without gaps.
+# Dilation of a window without gaps.
 UNDILATED: Pair = (1, 1)
-# The key of random numbers, e.g. (seed, layer, step).
+# Key of random numbers, for example (seed, layer, step).
 Key: TypeAlias = Sequence[int | str]
 
 
@@ -118,7 +118,7 @@ class ArrayList(tuple[Array, ...]):
     on_device: Any = None
 
 
-# Array of one param, or of several that are updated at once.
+# One array, or a list of arrays that are updated at once.
 Arrays: TypeAlias = Array | ArrayList
 T = TypeVar("T")
 

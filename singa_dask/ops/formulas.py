@@ -31,7 +31,7 @@ FUNCTIONS = {
 """Number of arguments of each function."""
 
 
-# Largest number in a formula, for float32.
+# Largest number in a formula; float32 can represent it.
 LARGEST = 3e38
 
 
@@ -101,7 +101,7 @@ def _steps_of(text: str, factors: tuple[str, ...] = ()) -> tuple[Step, ...]:
             return float(COMPUTE[function](*args))
         if function == "multiply" and args[0] == args[1]:
             function, args = "square", args[:1]
-        # recomputing operations with a number takes less time than storing results for another use
+        # computing an operation with a number again takes less time than storing its result for another use
         is_cheap = any(isinstance(each, float) for each in args) and function in OPERATORS.values()
         wanted = Step(function, args)
         if is_cheap or wanted not in steps:
@@ -141,6 +141,6 @@ def _steps_of(text: str, factors: tuple[str, ...] = ()) -> tuple[Step, ...]:
     for factor in factors:
         result = step("multiply", factor, result)
     if f"v{len(steps) - 1}" != result:
-        # the result is an earlier step, x itself, or a number
+        # if the result is an earlier step, x itself, or a number, add a step that returns it
         step("add", result, 0.0) if isinstance(result, str) else step("min", step("max", "x", result), result)
     return tuple(steps)

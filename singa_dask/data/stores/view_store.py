@@ -13,7 +13,7 @@ from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.fs.sources import Bytes, Range
 
-# what records mean, which is the same in both stores
+# attributes that give records their meaning, which are the same for the view and its store
 MEANING = ("class_names", "schema", "table_facts", "table_columns", "other_fields", "label_name", "is_converted")
 
 

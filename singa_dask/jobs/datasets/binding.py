@@ -115,7 +115,7 @@ def with_defaults(job: JobConf, datasets: Mapping[str, Dataset]) -> JobConf:
     def change(store: StoreConf) -> Mapping[str, Any]:
         name = dataset_of(store.path)
         defaults = datasets[name].defaults if name in datasets else {}
-        # missing labels are a mistake, unless targets are read
+        # missing labels are a mistake, unless the layer reads targets
         wanted = defaults.keys() - ({"has_label"} if name not in with_targets else set())
         return {key: defaults[key] for key in wanted if getattr(store, key) == fields[key].default}
 

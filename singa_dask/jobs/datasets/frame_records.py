@@ -20,7 +20,7 @@ from singa_dask.shown import plural
 
 pc, pq = LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
 
-# bytes of a row group, which is decoded as a whole; in file order a batch may need two
+# bytes of a row group, which is decoded as a whole; in file order, a batch may need two row groups
 GROUP_BYTES = 4 << 20
 
 
@@ -29,7 +29,7 @@ def drop_columns(frame: Any, names: Collection[str]) -> Any:
     if isinstance(frame, pa.Table):
         return frame.drop_columns(list(names))
     labels = [label for label in frame.columns if str(label) in names]
-    # a partition with other columns raises an error when it is written
+    # if a partition has other columns, writing it raises the error
     return frame.drop(columns=labels, errors="ignore")
 
 
@@ -127,7 +127,7 @@ class FrameWriter:
 
 
 def _write(table: pa.Table, path: str, where: str) -> None:
-    # dictionaries make texts smaller, but cost time for numbers
+    # dictionary encoding makes strings smaller, but only costs time for floats
     texts = [each.name for each in table.schema if not pa.types.is_floating(each.type)]
     try:
         rows = rows_per_block(4 * table.num_columns, GROUP_BYTES)

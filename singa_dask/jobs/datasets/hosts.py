@@ -36,7 +36,7 @@ from singa_dask.runtime.job.dask_worker.part_files import part_folders
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import Op
 
-# number of in-memory partitions sent to the cluster at the same time
+# maximum number of in-memory partitions that are sent to the cluster at the same time
 SENT_AT_ONCE = 4
 PREFIX, LOCK = "singa-dask-data-", "lock"
 
@@ -112,7 +112,7 @@ def published(name: str, client: Client) -> Dataset:
             f"{SCHEME}{name}: no data of this name was passed, and no dataset of this name is published on the "
             f"cluster. Published there: {known}. Call client.publish_dataset(..., name={name!r})."
         ) from None
-    # client.persist converts pairs to lists
+    # client.persist converts tuples to lists
     return as_dataset(name, tuple(value) if isinstance(value, list) else value, client)
 
 
@@ -140,7 +140,7 @@ def place_on_hosts(dataset: Dataset, client: Client) -> Catalog:
             raise DataError(f"dataset {dataset.name!r}: no records.")
         return Catalog(dataset.name, token, files)
     except BaseException:
-        # the files written so far are unknown when a task fails
+        # remove all files, because a failed task does not tell which files it has written
         _drop(client, [token])
         raise
 
@@ -153,7 +153,7 @@ def drop_from_hosts(client: Client, catalogs: Iterable[Catalog]) -> None:
 
 
 def _drop(client: Client, tokens: Sequence[str]) -> None:
-    with contextlib.suppress(Exception):  # the next dataset placed there deletes them
+    with contextlib.suppress(Exception):  # if this fails, the next dataset on this host deletes the files
         client.run(_drop_on_host, list(tokens), on_error="ignore", callback_timeout=limit("question"))
 
 
@@ -163,7 +163,7 @@ class _Placing:
     def __init__(self, dataset: Dataset, client: Client, token: str, live: Collection[str]) -> None:
         self._dataset, self._client, self._token, self._live = dataset, client, token, list(live)
         self._done: SimpleQueue[Future[list[Any]]] = SimpleQueue()
-        # partition of each task, and the Dask workers that it is pinned to
+        # task -> number of its partition, and the Dask workers to which it is pinned
         self._tasks: dict[Future[list[Any]], tuple[int, list[str]]] = {}
 
     def run(self) -> list[PartFile]:
@@ -260,7 +260,7 @@ def _keys_needed(part: Any) -> set[Any]:
         seen.add(key)
         task = graph.get(key)
         if task is None or isinstance(task, Future):
-            # the graph of a persisted array has only the key
+            # the graph of a persisted array contains only the key
             needed.add(key if task is None else task.key)
         else:
             wanted += getattr(task, "dependencies", ())
@@ -317,7 +317,7 @@ def local_parts(datasets: Mapping[str, Dataset]) -> Iterator[dict[str, str]]:
     _sweep()
     with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
         root = Path(name)
-        # other processes do not delete a locked directory
+        # hold a lock, because other processes delete unlocked directories
         with create_locked(root / LOCK):
             yield {name: _write(dataset, root) for name, dataset in datasets.items()}
 
@@ -340,7 +340,7 @@ def _write(dataset: Dataset, root: Path) -> str:
         for index, part in enumerate(dataset.parts):
             value = _computed(dataset, index, part)
             n += dataset.write_part(value, str(folder / dataset.file_name(index)), index)
-            # free its memory before the next one is computed
+            # free the memory of this partition before the next one is computed
             del value
     except DataError:
         raise

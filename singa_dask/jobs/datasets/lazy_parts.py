@@ -28,7 +28,7 @@ def parts_of(collection: Any) -> list[Any]:
 def rows_together(array: Any) -> Any:
     """Return a Dask array whose chunks are whole records."""
     if not is_dask_collection(array):
-        # the other array is a Dask array, so this module is loaded
+        # the other array is a Dask array, so the dask.array module is loaded
         import dask.array
 
         return dask.array.from_array(array, chunks=-1)  # type: ignore[no-untyped-call]
@@ -61,7 +61,7 @@ def array_of(parts: Sequence[Any], lengths: tuple[float, ...], meta: Any) -> Any
     meta : array or frame
         An empty partition.
     """
-    # the partitions are Dask's, so this module is loaded
+    # the partitions are Dask objects, so dask.array is loaded already
     from dask.array import Array
 
     empty = np.asarray(meta)
@@ -72,7 +72,7 @@ def array_of(parts: Sequence[Any], lengths: tuple[float, ...], meta: Any) -> Any
 def _layer(
     function: Callable[..., Any], columns: Sequence[Sequence[Any]], place: tuple[int, ...] = ()
 ) -> tuple[str, HighLevelGraph]:
-    # one graph layer for all partitions, as Dask traverses the graph once per layer
+    # make one graph layer for all partitions, because Dask traverses the graph once per layer
     name = f"{getattr(function, '__name__', 'part')}-{uuid.uuid4().hex}"
     tasks: dict[Any, Task] = {}
     for index, of in enumerate(zip(*columns, strict=False)):

@@ -37,7 +37,7 @@ def as_datasets(data: Any, client: Client | str | None = None) -> dict[str, Data
     """Return datasets of values by name, or one named ``train`` of a single value; see `as_dataset`."""
     if data is None:
         return {}
-    # an xarray Dataset is a mapping, too
+    # exclude an xarray Dataset, which is a mapping, too
     named = data if isinstance(data, Mapping) and not hasattr(data, "data_vars") else {"train": data}
     return {str(name): as_dataset(str(name), value, client) for name, value in named.items()}
 
@@ -92,7 +92,7 @@ def _is_array(value: Any) -> bool:
 def _array_of_column(y: Any) -> Any:
     """Return a column of pandas, Dask or pyarrow as an array; other values unchanged."""
     if is_dask_collection(y) and hasattr(y, "to_dask_array"):
-        # Dask would convert extension types of pandas to objects, with a warning
+        # Dask would convert pandas' extension types to objects, with a warning
         plain = y if isinstance(y.dtype, np.dtype) else y.astype(getattr(y.dtype, "numpy_dtype", object))
         return plain.to_dask_array()
     return column_values(y)
@@ -119,7 +119,7 @@ def _of_arrays(name: str, x: Any, y: Any, weights: Any, client: Client | str | N
     elif y is not None and y.dtype.kind in TEXTS:
         classes = _classes(name, outputs, client)
     parts = _tuples(parts, outputs, of_weights)
-    # targets without labels
+    # the data has targets but no labels
     defaults = {"has_label": False} if output and output[0] == "target" else {}
     rounds = feature[0] == "data" and is_rounded(x.dtype)
     writer = ArrayWriter(name, len(parts), feature, output, tuple(classes), weights is not None, rounds)

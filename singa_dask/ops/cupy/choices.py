@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 
 Candidate = TypeVar("Candidate")
 
-# Another way than the first has to be faster by this factor: what is about as fast would be chosen by chance.
+# A candidate replaces the preferred one only if it is faster by this factor; a smaller difference may be noise.
 MARGIN = 1.1
-# One run of a way tells that it is not worth more runs from this multiple of the shortest time on.
+# If the first run of a candidate takes this multiple of the shortest time, it is not run again.
 TOO_SLOW = 3.0
-# Seconds for all ways but the first, whose first run may load the library.
+# Maximum seconds for all candidates except the first, whose first run may load the library.
 MAX_SECONDS = 2.0
 
 
@@ -61,7 +61,7 @@ class Choices:
             with tempfile.NamedTemporaryFile("w", dir=self._folder, encoding="utf-8") as file:
                 file.write(name)
                 file.flush()
-                # whole or not at all, and fails where there is one
+                # os.link creates the file completely or not at all, and fails if the file exists
                 os.link(file.name, self._folder / key)
         except FileExistsError:
             name = self.find(key) or name
@@ -117,6 +117,6 @@ def fastest(ways: Iterable[Candidate], seconds: Callable[[Candidate, float], flo
         return None
     (first, preferred), (best, way) = times[0], min(times, key=lambda timed: timed[0])
     if best * MARGIN < first:
-        # once more: the clock of a device that was idle has risen meanwhile
+        # time the preferred candidate again, because the clock rate of a device that was idle has risen meanwhile
         first = min(first, seconds(preferred, math.inf))
     return way if best * MARGIN < first else preferred

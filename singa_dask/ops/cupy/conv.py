@@ -37,23 +37,25 @@ from singa_dask.ops.onednn.library import BFLOAT16
 
 logger = logging.getLogger(__name__)
 
-# Bytes of unfolded images that one matrix product takes, at least one image.
+# Maximum bytes of unfolded images in one matrix product, which takes at least one image.
 COLUMN_BYTES = 1 << 26
 
-# Ways to compute a convolution are timed from so many multiplications on; smaller ones take any of them microseconds.
+# Algorithms are timed only for convolutions with at least this many multiplications; smaller ones take microseconds in
+# any case.
 MIN_PRODUCTS = 1 << 20
-# The name of matrix products among the names of plans.
+# Name of matrix products, next to the names of cuDNN's plans.
 PRODUCTS = "products"
-# Runs in a graph, of which there are fewer if one run takes longer; launches of it, of which the shortest counts.
+# Number of runs in a timed graph, seconds from which a graph has fewer runs, and number of launches of the graph; the
+# shortest launch counts.
 RUNS, LONG_SECONDS, LAUNCHES = 4, 1e-3, 3
-# How far off results may be: a few times what other orders of summation make in float32, by (dtype, TF32). Some engines
-# for large kernels are farther off.
+# (dtype, TF32) -> maximum error of a result. It is a few times the rounding error of other orders of summation. Some
+# engines for large kernels have larger errors, and are rejected.
 WITHIN = {(np.dtype(np.float32), False): 1e-4, (np.dtype(np.float32), True): 1e-3}
 WITHIN |= dict.fromkeys([(BFLOAT16, False), (BFLOAT16, True)], 1e-2)
-# The host may take so much longer than the device for one run.
+# Allowed time of one run on the host in addition to its time on the device.
 HOST_SECONDS = 2e-4
 
-# A plan of cuDNN, or None: matrix products over unfolded images.
+# A plan of cuDNN, or None for matrix products over unfolded images.
 Way: TypeAlias = "cudnn.CudnnPlan | None"
 
 ADD_TO = cupy.ElementwiseKernel("T x", "P y", "y = y + (P)x", "add_to")
@@ -223,9 +225,9 @@ class CupyConv(CupyLinear, CupyElementwise):
 
     def graph_of(self, run: Callable[[], None]) -> Any:
         """Return the CUDA graph of the kernels that ``run`` enqueues; it must not allocate memory."""
-        # allocated before the capture, in which nothing can be
+        # allocate the workspace first, because nothing can be allocated during a capture
         workspace(self.gpu.index)
-        # a stream of its own: what other threads enqueue meanwhile is not captured
+        # use a separate stream, so that work of other threads is not captured
         with cupy.cuda.Stream(non_blocking=True) as stream:
             self.use_stream(stream)
             try:
@@ -233,7 +235,7 @@ class CupyConv(CupyLinear, CupyElementwise):
                 try:
                     run()
                 finally:
-                    # raises if something enqueued has invalidated the capture
+                    # end_capture raises an error if an operation has invalidated the capture
                     graph = stream.end_capture()
             finally:
                 self.use_stream(self.gpu.stream)
@@ -275,11 +277,11 @@ class CupyConv(CupyLinear, CupyElementwise):
                         raise RuntimeError(f"its result is {error:.1e} off")
                     return self._seconds(partial(run, way), limit)
 
-                # matrix products second: time may be up before the last
+                # time matrix products second, because the time may be up before the last plan
                 way = fastest(chain(islice(plans, 1), [None], plans), seconds)
             name = choices.keep(wanted.key, PRODUCTS if way is None else way.name)
             logger.info("ops: %s: %s", wanted.key, name)
-            # built anew, without the other plans; another process may have chosen another one
+            # build the plan again without the other plans; another process may have chosen a different plan
             return next(library.plans(wanted, name), None)
 
     def _error_from(self, run: Callable[[Way], Array]) -> Callable[[Array], float]:
@@ -301,7 +303,7 @@ class CupyConv(CupyLinear, CupyElementwise):
     def _seconds(self, run: Callable[[], Any], limit: float) -> float:
         """Return the time that the device takes for what ``run`` enqueues; roughly if it is above the limit."""
         stream = self.gpu.stream
-        # loads kernels and allocates memory, which a capture cannot
+        # the first run loads kernels and allocates memory, which a capture cannot do
         run()
         once = elapsed(stream, run)
         if once > limit + HOST_SECONDS:
@@ -312,7 +314,8 @@ class CupyConv(CupyLinear, CupyElementwise):
             for _ in range(n_runs):
                 run()
 
-        # a graph, as steps are: the host enqueues short kernels more slowly than the device runs them
+        # time a graph, because steps run as graphs too: the host enqueues short kernels more slowly than the device
+        # runs them
         graph = self.graph_of(run_all)
         return min(elapsed(stream, partial(graph.launch, stream)) for _ in range(LAUNCHES)) / n_runs
 

@@ -21,16 +21,17 @@ CUDA_TYPES = {
     BFLOAT16: runtime.CUDA_R_16BF,
 }
 
-# As in cublasLt.h: attributes of descriptors, and the value of one.
+# Constants of cublasLt.h: attributes of descriptors, and one attribute's values.
 TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS_POINTER = 3, 4, 7, 8
 WORKSPACE_BYTES, ALIGNMENTS = 1, (5, 6, 7, 8)
-# A bias is added to what is computed; or the sums of A or of B are written to it, as gradients of a bias are.
+# Epilogues: add a bias to the product, or write the sums of A or B, which are gradients of a bias.
 BIAS_EPILOGUE, SUMS_OF_A, SUMS_OF_B = 4, 256, 512
-# The most that cuBLASLt asks of an address.
+# Maximum alignment of an address that cuBLASLt distinguishes.
 MAX_ALIGNMENT = 256
 
-# The workspace of captured products, as large as cuBLAS advises, from this compute capability on and before; without it
-# each would allocate in the graph. Graphs of a device run one after the other, so they share it.
+# Workspace of captured products, in the sizes that cuBLAS recommends: LARGE_BYTES from compute capability LARGE_FROM
+# on, else SMALL_BYTES. Without it, each product would allocate in the graph. All graphs of a device share it, because
+# they run one after the other.
 LARGE_FROM, LARGE_BYTES, SMALL_BYTES = 90, 1 << 25, 1 << 22
 
 _int, _int64, _address, _size = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_size_t
@@ -90,7 +91,7 @@ def _call_on_stream(name: str, handle: int, arguments: Sequence[int]) -> None:
     room = workspace(stream.device_id)
     call("cublasSetStream_v2", handle, stream.ptr)
     call("cublasSetWorkspace_v2", handle, room.data.ptr, room.nbytes)
-    # CuPy restores its stream at its next call, and with it its workspace
+    # the next CuPy call restores CuPy's stream and workspace
     call(name, handle, *arguments)
 
 
@@ -187,7 +188,7 @@ def _plan(
     for attribute, (_, turned, _) in ((TRANSPOSE_A, of_a), (TRANSPOSE_B, of_b)):
         set_attribute("MatmulDesc", product, attribute, ctypes.c_int32(turned))
     set_attribute("MatmulDesc", product, EPILOGUE, ctypes.c_uint32(epilogue))
-    # its alignment counts
+    # set the pointer now, because cuBLASLt takes its alignment into account
     set_attribute("MatmulDesc", product, BIAS_POINTER, ctypes.c_void_p(bias))
     shapes = ((k, m) if of_a[1] else (m, k), (n, k) if of_b[1] else (k, n), (m, n))
     layouts = [create("MatrixLayout", kind, *shape, step) for (kind, _, step), shape in zip(kinds, shapes, strict=True)]
@@ -204,7 +205,7 @@ def _plan(
 @functools.cache
 def function(name: str) -> Any:
     """Return a function of the library that CuPy calls."""
-    # through CuPy's module, which is linked to it: several versions may be installed
+    # load the library by way of CuPy's module, because several versions may be installed
     symbol = getattr(ctypes.CDLL(cublas.__file__), name)
     symbol.argtypes = TYPES[name]
     return symbol

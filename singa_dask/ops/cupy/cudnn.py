@@ -21,19 +21,19 @@ from singa_dask.ops.onednn.library import BFLOAT16
 logger = logging.getLogger(__name__)
 
 EXTRAS = "'singa-dask[cuda12]' or 'singa-dask[cuda13]'"
-# Kinds of a convolution.
+# Kinds of convolutions.
 FORWARD, GRAD_INPUT, GRAD_WEIGHT = "conv2d", "conv2d_grad_input", "conv2d_grad_weight"
-# The arrays of a graph by number. OUTPUTS is the result of the convolution, or the gradient of that.
+# Ids of a graph's arrays. OUTPUTS is the result of the convolution, or the gradient of this result.
 IMAGES, WEIGHTS, OUTPUTS, BIAS = 1, 2, 3, 4
 WRITTEN = {FORWARD: OUTPUTS, GRAD_INPUT: IMAGES, GRAD_WEIGHT: WEIGHTS}
 
-# Vector loads need addresses that are multiples of this.
+# Vector loads need addresses that are multiples of this number of bytes.
 ALIGNMENT = 16
-# Ends the names of plans without the bias and ReLU.
+# Suffix of the name of a plan that omits the bias and ReLU.
 APART = " apart"
-# The largest workspace of a plan.
+# Maximum workspace of a plan.
 WORKSPACE_BYTES = 1 << 30
-# The front end reads the path of the CUDA runtime from here; it refuses to choose between two.
+# Environment variable with the path of the CUDA runtime; cuDNN's front end does not choose between two runtimes.
 RUNTIME = "CUDNN_FRONTEND_CUDART_LIB_NAME"
 
 
@@ -163,7 +163,7 @@ def load() -> Any:
         Says what to install.
     """
     try:
-        # wheels install libraries where the loader does not look; a dependency of CuPy knows the path
+        # wheels install libraries where the loader does not look; cuda.pathfinder, a dependency of CuPy, finds them
         find = importlib.import_module("cuda.pathfinder").load_nvidia_dynamic_lib
         find("cudnn")
         os.environ.setdefault(RUNTIME, find("cudart").abs_path)
@@ -190,7 +190,7 @@ def plans(cudnn: Any, wanted: CudnnConvolution, name: str | None = None, **where
         ``handle``, or ``device_property`` to plan for a device that is not there.
     """
     bare = replace(wanted, biased=False, relu=False)
-    # ReLU without a bias would need engines that take seconds to compile
+    # fusing ReLU without a bias would need engines that take seconds to compile
     for part in dict.fromkeys([bare if wanted.relu and not wanted.biased else wanted, bare]):
         try:
             graph = outline(cudnn, part, **where)
@@ -206,7 +206,7 @@ def graph_plans(cudnn: Any, graph: Any, name: str | None, suffix: str) -> Iterat
     for index in range(graph.get_execution_plan_count()):
         engine = graph.get_plan_name_at_index(index) + suffix
         notes = graph.get_behavior_notes_for_plan_at_index(index)
-        # engines that are compiled first take about a second, and are hardly ever the fastest
+        # engines that compile at run time take about a second, and are hardly ever the fastest
         slow = seen and cudnn.behavior_note.RUNTIME_COMPILATION in notes and name is None
         if engine in seen or slow or name not in (None, engine):
             continue

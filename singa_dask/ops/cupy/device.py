@@ -22,11 +22,11 @@ from singa_dask.arrays import DType
 from singa_dask.errors import ConfigError, DeviceMemoryError
 from singa_dask.ops.onednn.library import BFLOAT16
 
-# An array in the memory of a GPU. CuPy has no type hints, so this is Any for mypy.
+# An array in GPU memory. CuPy has no type hints, so mypy treats this type as Any.
 Array: TypeAlias = cupy.ndarray
 
 SOURCES = Path(__file__).parent / "cuda"
-# Prepended to each source: types that CUDA C++ lacks.
+# File that is prepended to each source, with types that CUDA C++ lacks.
 TYPES = "types.cuh"
 STANDARD = "-std=c++17"
 C_NAMES = {
@@ -40,9 +40,9 @@ C_NAMES = {
     np.dtype(np.bool_): "bool",
 }
 
-# Batches in flight: one being copied, one in use, one waiting.
+# Number of batches in flight: one is being copied, one is in use, one is waiting.
 BATCHES = 3
-# Small copies in flight before the host waits for the oldest, and their largest size.
+# Number of small copies in flight before the host waits for the oldest one, and their maximum size.
 SMALL_SLOTS = 512
 SMALL_BYTES = 1 << 16
 
@@ -139,7 +139,7 @@ class CupyDevice:
 
     def pinned(self, shape: Sequence[int], dtype: DType) -> HostArray:
         """Return zeros in page-locked host memory."""
-        # threads without a current device would initialise the first GPU
+        # set the device, because a thread without a current device would initialise the first GPU
         with cupy.cuda.Device(self.index):
             memory = pinned_bytes(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize)
         memory[...] = 0
@@ -164,7 +164,7 @@ class CupyDevice:
         try:
             batch = self._batches.popleft()
         except IndexError:
-            # all are in use by other threads or outer contexts
+            # other threads or outer contexts use all batches
             batch = _Batch(self.index)
         try:
             yield batch.fill(self, values)
@@ -226,7 +226,7 @@ class _Batch:
             self.staged = pinned_bytes(values.nbytes)
             with gpu.activate():
                 self.device = cupy.empty(max(1, values.nbytes), np.uint8)
-            # kernels may still read the memory's earlier contents
+            # wait for kernels that may still read the earlier contents of this memory
             self.used.record(gpu.stream)
         staged = laid_out_like(values, self.staged[: values.nbytes].view(values.dtype))
         np.copyto(staged, values)
@@ -311,7 +311,7 @@ def check_device(index: int) -> None:
 
 def source(file: str, **types: Any) -> str:
     """Return the source of ``ops/cupy/cuda/<file>.cu`` for some types; see `CupyDevice.function`."""
-    # not as compiler options, which would also change names in its headers
+    # do not use compiler options, because they would also change names in the compiler's headers
     words = [
         f"#define {name} {int(of)}\n"
         if isinstance(of, int)
@@ -338,7 +338,7 @@ def in_memory(x: Array) -> tuple[int, ...]:
 
 @functools.lru_cache(1024)
 def _in_memory(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    # the stride of an axis of length 1 is arbitrary
+    # ignore the stride of an axis of length 1, which is arbitrary
     steps = [abs(step) if size > 1 else 0 for size, step in zip(shape, strides, strict=True)]
     return tuple(sorted(range(len(shape)), key=lambda axis: -steps[axis]))
 

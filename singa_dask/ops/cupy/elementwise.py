@@ -17,7 +17,7 @@ from singa_dask.ops.numpy.elementwise import GELU_CUBE, GELU_X, STANH_X, STANH_Y
 MULTIPLY = ValueKernel("multiply", "X x, Y y", "z = (Z)((W)x * (W)y);")
 SCALE = ValueKernel("scale", "X x, float64 y", "z = (Z)((W)x * (W)y);")
 WEIGHTED_SQUARE = ValueKernel("weighted_square", "X x, Y weight", "z = (Z)((W)weight * (W)x * (W)x);")
-# a NaN stays NaN
+# these conditions keep a NaN as NaN
 RELU = ValueKernel("relu", "X x", "z = (Z)((W)x <= 0 ? (W)0 : (W)x);")
 RELU_GRAD = ValueKernel("relu_grad", "X y, Y gy", "z = (Z)((W)y > 0 ? (W)gy : (W)0);")
 LEAKY_RELU = ValueKernel("leaky_relu", "X x, float64 slope", "z = (Z)((W)x <= 0 ? (W)slope * (W)x : (W)x);")
@@ -26,7 +26,7 @@ LEAKY_RELU_GRAD = ValueKernel(
 )
 CDF = "const W v = (W)x, p = (W)0.5 * erfc(v * (W)-0.70710678118654752440);"
 TANH_CDF = f"const W v = (W)x, p = (W)0.5 + (W)0.5 * tanh((W){GELU_X} * (v + (W){GELU_CUBE} * v * v * v));"
-# the tanh is 2 p - 1, so its slope 4 p (1 - p)
+# p is the approximate CDF, so tanh = 2 p - 1, and its slope is 4 p (1 - p)
 TANH_SLOPE = f"(W)2 * v * p * ((W)1 - p) * (W){GELU_X} * ((W)1 + (W){3 * GELU_CUBE} * v * v)"
 GELU = ValueKernel("gelu", "X x", f"{CDF} z = (Z)(v * p);")
 GELU_GRAD = ValueKernel(
@@ -48,7 +48,7 @@ def normalizer(mean: str, std: str) -> Any:
     return ValueKernel(f"normalize_{mean}_{std}", inputs, f"{step} z = (Z)v;")
 
 
-# What a step of a `Formula` is in C++, of operands a and b.
+# name of a step of a `Formula` -> C++ expression of its operands a and b
 IN_CPP = {
     "add": "a + b",
     "subtract": "a - b",

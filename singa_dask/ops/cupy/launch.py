@@ -12,10 +12,10 @@ from singa_dask.ops.cupy.device import Array, in_memory
 from singa_dask.ops.cupy.value_kernel import PACK_BYTES
 from singa_dask.ops.numpy.memory import channels_last
 
-# Threads of a block in elementwise kernels.
+# Threads per block in elementwise kernels.
 THREADS = 256
 WARP = 32
-# Largest grid; with more values each thread takes several.
+# Maximum number of blocks; for more values, each thread computes several.
 MAX_BLOCKS = 1 << 14
 
 
@@ -39,7 +39,8 @@ def blocks(n: int, threads: int = THREADS) -> int:
     return max(1, min(-(-n // threads), MAX_BLOCKS))
 
 
-# Most values that kernels index by int32, as threads step beyond the last value.
+# Maximum number of values that kernels index by int32; the rest is a reserve, because threads step beyond the last
+# value.
 INT_VALUES = 1 << 30
 
 
@@ -80,7 +81,7 @@ def pack_width(channels: int, *arrays: Array) -> int:
     return 1
 
 
-# Most threads of a block that has one row.
+# Maximum number of threads in a block that computes one row.
 ROW_THREADS = 512
 
 

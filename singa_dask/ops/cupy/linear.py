@@ -37,16 +37,16 @@ from singa_dask.ops.onednn.library import BFLOAT16
 
 logger = logging.getLogger(__name__)
 
-# The factors 0 and 1 by the dtype of the computation; cuBLAS reads them during its call.
+# dtype of the computation -> the factors 0 and 1, which cuBLAS reads during its call.
 FACTORS = {kind: (np.zeros(1, kind), np.ones(1, kind)) for kind in (np.float32, np.float64)}
 
-# Sums of columns: about so many rows a thread, and blocks in all.
+# Sums of columns: approximate number of rows per thread, and of blocks in total.
 ROWS_OF_THREAD, SUM_BLOCKS = 8, 512
 
-# The most that values of the trial of a product with a bias, of about 8, may be off in tf32; and, as a part of them, by
-# the rounding of two results to bfloat16.
+# Maximum errors in the trial of a product with a bias, whose values are about 8: the absolute error with TF32, and the
+# relative error of two results that are rounded to bfloat16.
 BIAS_TOLERANCE, BIAS_ROUNDING = 0.05, 2.0**-8
-# (device, dtypes, precision, epilogue) -> whether that trial has gone well
+# (device, dtypes, precision, epilogue) -> whether the trial succeeded
 _BIAS_IS_RIGHT: dict[tuple[Any, ...], bool] = {}
 
 ADD_BIAS = ValueKernel("add_bias", "Y y, B b", "z = (Z)((W)y + (W)b);")
@@ -72,7 +72,7 @@ class CupyLinear(CupyWeights):
         w = self._weights_of_type(w, product_type(x, w, out))
         right = w if transpose else w.T
         if b is not None and self._can_bias(x, b, out):
-            # cuBLASLt reads a bias in the type that it writes
+            # cuBLASLt reads the bias in the dtype of the output
             if self._gemm_with_bias(x, right, self._weights_of_type(b, out.dtype), out, more):
                 return
         self.gemm(x, right, out)
@@ -110,7 +110,7 @@ class CupyLinear(CupyWeights):
         accumulate: bool = False,
     ) -> None:
         left, right, sums = (x.T, gy, SUMS_OF_A) if transpose else (gy.T, x, SUMS_OF_B)
-        # in tf32 the sums might be of rounded values
+        # with TF32, cuBLASLt might sum rounded values
         fusible = not accumulate and self.precision != "tf32" and grad_bias.dtype == grad_weight.dtype == np.float32
         if fusible and self._can_bias(x, grad_bias, grad_weight, sums):
             if self._gemm_with_bias(left, right, grad_bias, grad_weight, epilogue=sums):
@@ -205,7 +205,7 @@ class CupyLinear(CupyWeights):
         target = Matrix(out, False, max(out.strides[0] // out.itemsize, out.shape[1]))
         (m, k), n = a.shape, b.shape[1]
         compute, _ = gemm_types(kind, self.precision)
-        # of this thread alone: another one may enqueue something between the kernels of a product
+        # use a workspace of this thread alone, because another thread may enqueue work between the kernels of a product
         room = self.scratch("product workspace", (workspace(self.gpu.index).nbytes,), np.uint8)
         handle = device.get_cublas_handle()
         return self._biased.enqueue(handle, (right, left, target), bias, more, (n, m, k), compute, room, epilogue)

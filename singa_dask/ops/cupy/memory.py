@@ -75,7 +75,8 @@ class CupyMemory(NumpyMemory):
         super().__init__()
         self.gpu, self.precision = gpu, precision
         self.device = gpu.name
-        # by the address of the scalar; these are few, as a new scalar may take the memory of an old one
+        # address of a scalar -> its asynchronous copy; there are few, because a new scalar may reuse the memory of an
+        # old one
         self._async_scalars: dict[int, _AsyncScalar] = {}
 
     def activate(self) -> AbstractContextManager[None]:
@@ -112,7 +113,7 @@ class CupyMemory(NumpyMemory):
         if name not in self._scratch or self._scratch[name].size < n_bytes:
             self.gpu.forbid_capture("scratch memory grows")
             self.n_grown += 1
-            # at least one byte: memory without an address has no views
+            # allocate at least one byte, because memory without an address has no views
             self._scratch[name] = self.empty((max(1, n_bytes),), np.uint8)
         return in_layout(self._scratch[name][:n_bytes].view(dtype), shape)
 

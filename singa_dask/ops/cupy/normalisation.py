@@ -16,10 +16,10 @@ from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.cupy.launch import WARP, divisor, index_type, ints, pack_width, row_threads, run, sum_type
 from singa_dask.ops.cupy.linear import CupyLinear
 
-# Sums of channels: threads of a block, as in norm.cu, channels of a block, the fewest values of a thread, blocks in
-# all, and blocks of one channel: enough to keep any device busy, few enough to add up fast.
+# Sums of channels: threads per block (as in norm.cu), channels per block, minimum values per thread, total blocks, and
+# blocks per channel. There are enough blocks to keep any device busy, and few enough to add up their sums fast.
 SUM_THREADS, SUM_CHANNELS, SUM_VALUES, SUM_BLOCKS, SUM_PARTS = 512, 32, 4, 512, 256
-# Rows that a block normalises where each is a warp's, as in row_norm.cu, the most packs of such a row, and the most
+# For kernels with one warp per row (as in row_norm.cu): rows per block, maximum packs per row, and maximum number of
 # blocks that sum over rows.
 ROWS_OF_BLOCK, PACKS_OF_WARP, ROW_PARTS = 8, 8 * WARP, 256
 
@@ -150,7 +150,7 @@ class CupyNormalisation(CupyLinear):
         add = self.gpu.function("group", "param_grads", Value=x.dtype, Param=scale.dtype)
         add((tiles, n_parts), (SUM_THREADS,), (source, g, mean, var, grad_scale, grad_shift, *memory, *sizes))
 
-    # a row is the group of all of its channels
+    # layer normalisation is group normalisation whose single group has all channels
     layer_norm = group_norm
 
     def _on_groups(self, name: str, arrays: Sequence[Array], mean: Array, eps: float) -> None:

@@ -48,7 +48,7 @@ class CupyGraph:
         self._graph.launch(stream=self._ops.gpu.stream)
 
 
-# Compute capability from which GPUs multiply bfloat16.
+# Minimum compute capability of GPUs that multiply bfloat16.
 BFLOAT16_FROM = 80
 
 

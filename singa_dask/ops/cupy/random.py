@@ -19,9 +19,9 @@ from singa_dask.ops.cupy.device import Array, CupyDevice
 from singa_dask.ops.cupy.launch import THREADS, blocks, strides_of
 from singa_dask.ops.cupy.memory import CupyMemory
 
-# Words of a draw: two of one key, two of another or the same key, and the first row.
+# Words per draw: two for one key, two for another or the same key, and one for the first row.
 WORDS = 5
-# The most draws of a capture.
+# Maximum number of draws in a capture.
 MAX_DRAWS = 256
 
 

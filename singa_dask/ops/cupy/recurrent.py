@@ -16,11 +16,11 @@ from singa_dask.ops.cupy.launch import strides_of
 from singa_dask.ops.cupy.memory import CupyMemory, Uploaded
 from singa_dask.ops.numpy.recurrent import NumpyRecurrent
 
-# Threads of a block: few, so that a time step has many blocks, and at least a warp.
+# Maximum threads per block: few, so that a time step has many blocks, but at least a warp.
 MAX_THREADS, WARP = 128, 32
-# The most rows of a grid.
+# Maximum rows of a grid.
 MAX_ROWS = 65535
-# Threads and columns of a block of add_rows.
+# Threads and columns per block of add_rows.
 ADD_THREADS, ADD_COLUMNS = 512, 32
 
 
@@ -100,9 +100,10 @@ def _segments(index: HostArray, v: int) -> HostArray:
     n, m = len(index), min(len(index), v)
     segments = np.empty(n + 2 * m + 1, np.int32)
     order, bounds, places = np.split(segments, [n, n + m + 1])
-    # few bits sort several times faster; rows of one place stay in order, so their sum repeats to the bit
+    # 16-bit integers sort several times faster. The stable sort keeps the rows of each table row in order, so that each
+    # run computes the same sum.
     order[...] = np.argsort(index.astype(np.int16) if v <= np.iinfo(np.int16).max else index, kind="stable")
-    # negative ones come before all places
+    # negative indices sort before all rows of the table
     present = np.maximum(index, -1)
     if m == v:
         bounds[...], places[...] = np.cumsum(np.bincount(present + 1, minlength=v + 1)), np.arange(v)

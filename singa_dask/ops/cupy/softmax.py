@@ -11,11 +11,11 @@ from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.cupy.elementwise import CupyElementwise
 from singa_dask.ops.cupy.launch import THREADS, WARP, blocks, ints, pack_width, row_threads, strides_of, sum_type
 
-# Where a warp has a row: the rows of a block, and the most values of a thread.
+# For kernels with one warp per row: rows per block, and maximum values per thread.
 ROWS, MAX_VALUES = 8, 32
-# Up to so many rows one block computes the loss.
+# Up to this number of rows, a single block computes the loss.
 LOSS_ROWS = 2048
-# Up to so many columns a thread counts those of a row.
+# Up to this number of columns, a single thread counts the columns of a row.
 FEW_COLUMNS = 64
 
 
@@ -34,7 +34,7 @@ class CupySoftmax(CupyElementwise):
 
     def masked_softmax(self, scores: Array, out: Array, causal: bool, first: int = 0) -> None:
         n_queries, n_keys = scores.shape[-2:]
-        # C order, which scratch memory of four axes has not
+        # these kernels need C order, which scratch memory with four axes does not have
         x, y = (
             array if array.flags.c_contiguous else self.scratch(name, (array.size,), array.dtype).reshape(array.shape)
             for name, array in (("scores", scores), ("probabilities", out))
@@ -51,7 +51,7 @@ class CupySoftmax(CupyElementwise):
         if smoothing or weights is not None:
             self._by_rows(p, labels, smoothing, weights, out)
             return out
-        # one block for a batch, parts by several blocks for very many rows
+        # use one block for a usual batch, and partial losses of several blocks for very many rows
         n_blocks = 1 if len(p) <= LOSS_ROWS else min(blocks(len(p)), THREADS)
         parts = out if n_blocks == 1 else self.scratch("losses", (n_blocks,), np.float64)
         least = least_float(p)
@@ -106,7 +106,7 @@ class CupySoftmax(CupyElementwise):
         width = pack_width(math.gcd(n_columns, *(x.strides[0] // x.itemsize for x in arrays)), *arrays)
         while width > 1 and width * WARP > n_columns:
             width //= 2
-        # a power of two, so that few are compiled
+        # round up to a power of two, so that few kernels are compiled
         packs = 1 << (-(-n_columns // (WARP * width)) - 1).bit_length()
         if packs * width > MAX_VALUES or any(x.strides[1] != x.itemsize for x in arrays):
             self._by_row(kernel, arrays, (), *numbers)

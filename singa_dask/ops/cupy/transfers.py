@@ -16,7 +16,7 @@ class CupyTransfers:
 
     def __init__(self, gpu: CupyDevice) -> None:
         self._gpu = gpu
-        # a stream of its own, as uploads, e.g. of the next batch, should not wait behind downloads
+        # downloads have a separate stream, so that uploads, such as the next batch, do not wait for them
         with cupy.cuda.Device(gpu.index):
             self._down = cupy.cuda.Stream(non_blocking=True)
 

@@ -23,10 +23,11 @@ from singa_dask.ops.cupy.memory import CupyMemory
 from singa_dask.ops.numpy.updates import NumpyUpdates
 from singa_dask.ops.update_rules import SHIFT, UpdateRule
 
-# Values that a block of a kernel for lists updates, of one array.
+# Number of values of one array that a block updates, in kernels for lists of arrays.
 CHUNK = 4096
 
-# A NaN stays NaN. `times` is rounded by itself, never as part of a sum: all kernels of a rule have the same bits.
+# These functions keep a NaN as NaN. `times` rounds each product by itself, and is never fused into a sum, so that all
+# kernels of a rule give the same bits.
 PREPARED = """
 __device__ float times(float x, float y) { return __fmul_rn(x, y); }
 __device__ double times(double x, double y) { return __dmul_rn(x, y); }
@@ -57,7 +58,8 @@ def kernel_of(rule: UpdateRule) -> Any:
     )
 
 
-# A block updates a chunk of one array: 16 bytes of each array at once where all begin at a multiple of that.
+# Each block updates a chunk of one array. It moves 16 bytes of each array at once if all arrays are aligned to 16
+# bytes.
 FOR_LISTS = """
 struct alignas(16) Pack {{ T of[16 / sizeof(T)]; }};
 
@@ -116,7 +118,7 @@ def source_for_lists(kernel: Any, dtype: DType, differ: bool = False) -> str:
 class CupyUpdates(CupyMemory, NumpyUpdates):
     """Kernels of update rules, a mixin of `CupyOps`."""
 
-    # a user's own rule takes three times this in scratch memory
+    # number of values per piece; a user's own rule needs three times this number in scratch memory
     update_values = 1 << 24
 
     def update(

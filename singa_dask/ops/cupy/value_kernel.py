@@ -11,12 +11,12 @@ import numpy as np
 from singa_dask.ops.cupy.device import Array, in_memory
 from singa_dask.ops.onednn.library import BFLOAT16
 
-# Bytes that a thread reads or writes at once.
+# Number of bytes that a thread reads or writes at once.
 PACK_BYTES = 16
-# Kernels count packs in int.
+# Maximum number of packs, because kernels count them in an int.
 MAX_PACKS = (1 << 31) - 1
 
-# Kernels compute in `wide` of the type that they write: float, or double for doubles.
+# Kernels compute in `wide` of the type of their output: double for double, else float.
 WIDE = """
 template <typename V> struct wide { typedef float type; };
 template <> struct wide<double> { typedef double type; };
@@ -81,7 +81,7 @@ class ValueKernel:
             of_packs.append(f"pack_{name}.at[k]")
             of_values.append(f"all_{name}[{'(ptrdiff_t)0' if repeats else 'k'}]")
         takes = "".join(f"const {kind} {name}, " for kind, name in arrays)
-        # arrays that repeat have whole packs, and so has z then
+        # arrays that repeat consist of whole packs, and so does z in that case
         operation = f"""
         auto one = [&]({takes}Z &z) {{ {self.step} }};
         if ((i + 1) * {width} <= count) {{

@@ -11,7 +11,8 @@ from singa_dask.ops.cupy.device import Array, CupyDevice
 from singa_dask.ops.cupy.launch import THREADS
 from singa_dask.ops.cupy.memory import CupyMemory
 
-# Table of weights.cu: most weights, numbers of a row, values of a chunk; and blocks of a launch.
+# Constants of weights.cu: maximum number of weights in the table, numbers per table row, values per chunk, and blocks
+# per launch.
 MAX_WEIGHTS, WEIGHT_NUMBERS, CHUNK, COPY_BLOCKS = 1023, 6, 1024, 512
 
 
@@ -23,7 +24,7 @@ class StepWeights:
 
     def __init__(self, ops: CupyMemory, given: Any, taken: Any) -> None:
         self._gpu = ops.gpu
-        # read by the kernel when it runs
+        # the table is in GPU memory, because the kernel reads it when it runs
         self._table = ops.empty((1 + MAX_WEIGHTS, WEIGHT_NUMBERS), np.int64)
         self._rows: dict[tuple[int, int], tuple[int, ...]] = {}
         self._n_chunks = 0
@@ -54,7 +55,7 @@ class CupyWeights(CupyMemory):
 
     def __init__(self, gpu: CupyDevice, precision: str = "float32") -> None:
         super().__init__(gpu, precision)
-        # types of weights that were copied so far, and, during a capture, their copies
+        # (dtype, copied dtype) pairs of weights that have been copied, and their copies during a capture
         self._copied_kinds: set[tuple[Any, Any]] = set()
         self._step_weights: dict[tuple[Any, Any], StepWeights] = {}
 
@@ -63,7 +64,7 @@ class CupyWeights(CupyMemory):
 
         In a capture they are copied once, by `StepWeights`.
         """
-        # other shapes of the same weights have other memory, as all are copied before any is used
+        # each shape of the same weights needs its own memory, because all weights are copied before any is used
         taken = self.scratch(f"weights {w.data.ptr} {w.shape} {np.dtype(dtype)}", w.shape, dtype)
         kinds = (w.dtype, taken.dtype)
         copies = self._step_weights.get(kinds)

@@ -27,7 +27,7 @@ class NumpyBinary(NumpyMemory):
         """
         total = 0.0
         for scores, targets, factors in self.pieces(x, t, weights):
-            # also false for a NaN
+            # this condition also holds if a target is NaN
             if not (targets.min() >= 0 and targets.max() <= 1):
                 return math.nan
             losses, term = (self.scratch(name, scores.shape, scores.dtype) for name in ("losses", "term"))

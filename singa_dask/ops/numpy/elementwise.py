@@ -9,13 +9,13 @@ from singa_dask.ops.formulas import Formula, evaluate
 from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.numpy.normal import normal_cdf, normal_density
 
-# STanh's constants, after SINGA's src/utils/math_blob.h: y = STANH_Y * tanh(STANH_X * x).
+# Constants of STanh in SINGA's src/utils/math_blob.h: y = STANH_Y * tanh(STANH_X * x).
 STANH_Y = 1.7159047
 STANH_X = 0.66666667
-# The approximate GELU's: P(x) = (1 + tanh(GELU_X (x + GELU_CUBE x^3))) / 2.
+# Constants of the approximate GELU: P(x) = (1 + tanh(GELU_X (x + GELU_CUBE x^3))) / 2.
 GELU_X = (2 / np.pi) ** 0.5
 GELU_CUBE = 0.044715
-# Values of a piece, for kernels with many temporary arrays.
+# Number of values per piece in kernels with many temporary arrays.
 SMALL_PIECE = 1 << 14
 
 
@@ -154,7 +154,7 @@ class NumpyElementwise(NumpyMemory):
         for source, g, gx in self.pieces(x, gy, out, n_values=SMALL_PIECE):
             if approximate:
                 slope = self._tanh_cdf(source)
-                # the tanh is 2 P - 1, so its slope 4 P (1 - P)
+                # P is the approximate CDF, so tanh = 2 P - 1, and its slope is 4 P (1 - P)
                 inner = GELU_X * (1 + 3 * GELU_CUBE * source * source)
                 slope += 2 * source * slope * (1 - slope) * inner
             else:

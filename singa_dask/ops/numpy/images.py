@@ -13,11 +13,11 @@ from singa_dask.ops.contract import UNDILATED, Pair
 from singa_dask.ops.numpy.elementwise import NumpyElementwise
 from singa_dask.ops.numpy.memory import channels_last
 
-# Values of unfolded images in one matrix product.
+# Number of values of unfolded images in one matrix product.
 COLUMN_VALUES = 1 << 18
-# Values of crops that are normalised at once.
+# Number of values of crops that are normalised at once.
 CROP_VALUES = 1 << 18
-# Largest window whose places are stored in bytes.
+# Maximum number of places in a window for which places are stored as bytes.
 BYTE_PLACES = 256
 
 
@@ -56,7 +56,7 @@ class NumpyImages(NumpyElementwise):
         out : (N, C, h, w) float
         """
         width, (n_channels, part_height, part_width) = x.shape[3], out.shape[1:]
-        # copies the rows of a crop and the gaps between them at once, as few long copies are faster
+        # copy the rows of a crop together with the gaps between them, because few long copies are faster
         length = (part_height - 1) * width + part_width
         starts, channels = (top * width + left)[:, None], np.arange(n_channels)
         pixels = _stretches(x, length)
@@ -131,7 +131,7 @@ class NumpyImages(NumpyElementwise):
         kh, kw = w.shape[2:]
         reach = ((kh - 1) * dilation[0], (kw - 1) * dilation[1])
         if stride == (1, 1) and pad[0] <= reach[0] and pad[1] <= reach[1]:
-            # faster: a convolution with flipped kernels, which reads values instead of adding to them
+            # a convolution with flipped kernels is faster, because it reads values instead of adding to them
             turned = w.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
             around = (reach[0] - pad[0], reach[1] - pad[1])
             NumpyImages.conv2d(self, gy, turned, None, out, stride, around, dilation=dilation)
@@ -252,7 +252,7 @@ class NumpyImages(NumpyElementwise):
             for place, windows, pixels in _places(x, out, kernel, stride, pad):
                 value, best = source[pixels], y[windows]
                 if places is not None:
-                    # places ascend, so the latest larger value has the largest number
+                    # places ascend, so among larger values the latest one has the largest place
                     more = self.scratch("more", best.shape, places.dtype)
                     np.greater(value, best, out=more)
                     np.multiply(more, places.dtype.type(place), out=more)
@@ -381,7 +381,7 @@ def pixel_sums(x: Array) -> Array:
     if not pixels.flags.c_contiguous:
         total: Array = np.add.reduce(x, axis=(2, 3), dtype=np.float64)
         return total
-    # a matrix product is several times faster
+    # a product with a row of ones is several times faster than a sum
     rows = pixels.reshape(len(x), -1, x.shape[1])
     product: Array = np.matmul(np.ones((1, rows.shape[1]), x.dtype), rows)
     return product[:, 0].astype(np.float64)

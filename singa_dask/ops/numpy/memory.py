@@ -15,9 +15,9 @@ from singa_dask.ops.contract import CapturedKernels, Scalar, Transfers
 
 Ops = TypeVar("Ops", bound="NumpyMemory")
 
-# Values of a piece that stays in cache, for kernels of several passes.
+# Number of values per piece in kernels of several passes, so that the piece stays in the CPU cache.
 PIECE_VALUES = 1 << 15
-# Number of views of scratch memory that are kept.
+# Maximum number of views of scratch memory that are kept.
 MAX_VIEWS = 1 << 10
 
 
@@ -129,7 +129,7 @@ class NumpyMemory:
                 self._scratch[name] = np.empty(n_bytes, np.uint8)
                 self.n_grown += 1
             if is_small or len(self._views) >= MAX_VIEWS:
-                self._views.clear()  # they may be views of the smaller array
+                self._views.clear()  # drop all views, because some may show the smaller array
             view = self._views[key] = in_layout(self._scratch[name][:n_bytes].view(kind), shape)
         return view
 
@@ -189,7 +189,7 @@ class NumpyMemory:
         """Return whether all values are finite. Waits for the kernels that compute them."""
         with np.errstate(over="ignore", invalid="ignore"):
             total = float(np.sum(x, dtype=np.float64))
-        # a sum of finite values may overflow
+        # check all values, because a sum of finite values may overflow
         return math.isfinite(total) or bool(np.isfinite(x).all())
 
     def accumulate(self, value: Scalar, total: Scalar) -> Scalar:

@@ -11,7 +11,7 @@ from singa_dask.arrays import Array
 SQRT_HALF = 0.5**0.5
 INVERSE_SQRT_PI = 0.56418958354775628695
 
-# erf(y) = y P(y^2) / Q(y^2) up to SMALL; coefficients from the highest power down.
+# For y up to SMALL, erf(y) = y P(y^2) / Q(y^2); coefficients are listed from the highest power down.
 SMALL = 0.46875
 ERF_P = (
     1.85777706184603153e-1,
@@ -21,7 +21,7 @@ ERF_P = (
     3.20937758913846947e3,
 )
 ERF_Q = (1.0, 2.36012909523441209e1, 2.44024637934444173e2, 1.28261652607737228e3, 2.84423683343917062e3)
-# erfc(y) = exp(-y^2) P(y) / Q(y) up to LARGE
+# For y up to LARGE, erfc(y) = exp(-y^2) P(y) / Q(y).
 LARGE = 4.0
 MIDDLE_P = (
     2.15311535474403846e-8,
@@ -45,7 +45,7 @@ MIDDLE_Q = (
     3.43936767414372164e3,
     1.23033935480374942e3,
 )
-# erfc(y) = exp(-y^2) / y (1 / sqrt(pi) - z P(z) / Q(z)), z = 1 / y^2, beyond it
+# For y beyond LARGE, erfc(y) = exp(-y^2) / y (1 / sqrt(pi) - z P(z) / Q(z)) with z = 1 / y^2.
 TAIL_P = (
     1.63153871373020978e-2,
     3.05326634961232344e-1,
@@ -62,7 +62,7 @@ TAIL_Q = (
     6.05183413124413191e-2,
     2.33520497626869185e-3,
 )
-# Beyond it erfc is 0 in float64.
+# For y beyond ZERO, erfc(y) is 0 in float64.
 ZERO = 28.0
 
 
@@ -75,7 +75,7 @@ def normal_cdf(x: Array) -> Array:
     small, tail = y <= SMALL, y > LARGE
     near = x[small] * SQRT_HALF
     cdf[small] = 0.5 + 0.5 * near * _ratio(near * near, ERF_P, ERF_Q)
-    # NaNs are in the first of these
+    # the first mask also selects NaNs
     for chosen, erfc in ((~(small | tail), _erfc_middle), (tail, _erfc_tail)):
         half = 0.5 * erfc(y[chosen])
         cdf[chosen] = np.where(x[chosen] < 0, half, 1 - half)

@@ -36,7 +36,7 @@ class NumpyRandom(NumpyMemory):
 
     def bernoulli(self, key: Key, p: Array, out: Array, first_row: int = 0) -> None:
         """``out`` (N, ...) = 1 with probability ``p``, value by value, else 0; ``out`` may be ``p``."""
-        # large pieces, as starting a generator costs more than missing the cache
+        # use large pieces, because starting a generator costs more than missing the cache
         for drawn, chance in self.pieces(out, p, n_values=1 << 17):
             np.less(philox.uniform(key, drawn.shape, first_row), chance, out=drawn)
             first_row += len(drawn)

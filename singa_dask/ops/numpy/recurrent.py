@@ -8,9 +8,9 @@ from singa_dask.arrays import Array
 from singa_dask.ops.numpy.elementwise import NumpyElementwise
 from singa_dask.ops.numpy.memory import PIECE_VALUES
 
-# Values of the gates in a piece of a time step.
+# Number of gate values per piece of a time step.
 GATE_VALUES = 1 << 17
-# Wider rows are summed one by one, as NumPy's `reduceat` sums along columns, which misses the caches.
+# Wider rows are summed one by one, because NumPy's `reduceat` sums along columns, which misses the caches.
 WIDE_ROW = 128
 
 

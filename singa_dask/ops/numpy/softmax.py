@@ -9,8 +9,8 @@ import numpy as np
 from singa_dask.arrays import Array
 from singa_dask.ops.numpy.memory import NumpyMemory
 
-# Shorter rows are computed as columns, as NumPy is slow to start each row. Sums of so few values have the same bits
-# along either axis.
+# Shorter rows are computed as columns, because NumPy is slow to start each row. For so few values, sums along either
+# axis have the same bits.
 SHORT_ROW = 8
 
 
@@ -148,7 +148,7 @@ class NumpySoftmax(NumpyMemory):
         """Return how many rows have their label among the ``k`` highest scores, ties as in `top`; -1 never is."""
         own, n_columns, axis = scores[np.arange(len(labels)), labels], scores.shape[1], 1
         if k == 1:
-            # -1 matches no column; a row of NaN is a miss
+            # the label -1 matches no column, and a row with NaN counts as a miss
             hits = scores[:, ::-1].argmax(axis=1) == n_columns - 1 - np.asarray(labels)
             return int(np.count_nonzero(np.logical_and(hits, own == own, out=hits)))
         places: Array = np.arange(n_columns)
@@ -161,7 +161,7 @@ class NumpySoftmax(NumpyMemory):
         np.logical_and(equal, after, out=equal)
         np.less(scores, own, out=after)
         np.logical_or(after, equal, out=after)
-        # counting the scores that are not higher makes a row of NaN a miss
+        # count the scores that are not higher, so that a row with NaN is a miss
         return int(np.count_nonzero((after.sum(axis=axis) > n_columns - k) & (np.asarray(labels) >= 0)))
 
 

@@ -11,7 +11,7 @@ from singa_dask.ops.contract import ArrayList, Arrays, Each, Preparation
 from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.update_rules import SHIFT, UpdateRule
 
-# no warnings: a loss that is not finite stops the job
+# ignore floating-point errors, because a loss that is not finite stops the job
 quietly = np.errstate(all="ignore")
 UPDATE_SCRATCH = ("update", "second of update", "gradient of update")
 
@@ -31,7 +31,7 @@ class NumpyUpdates(NumpyMemory):
         Largest number of values of a piece.
     """
 
-    # a piece with its gradient, state and scratch stays in cache
+    # this number of values, with gradient, state and scratch memory, stays in the CPU cache
     update_values = 1 << 16
 
     def update_pieces(self, prep: Preparation, w: Arrays, g: Arrays, *state: Arrays) -> Iterator[tuple[Array, ...]]:
@@ -47,7 +47,7 @@ class NumpyUpdates(NumpyMemory):
             size, most = slices[0].size, self.update_values
             for start in range(0, size, most):
                 value, grad, *states = slices if size <= most else [each[start : start + most] for each in slices]
-                # rules that call `update` on the piece use the first two
+                # rules that call `update` on a piece use tmp and tmp2
                 tmp, tmp2, own = [self.scratch(name, value.shape, value.dtype) for name in UPDATE_SCRATCH]
                 prepared = _prepared(prep, value, grad, own, tmp)
                 if prep.value_factor != 1:

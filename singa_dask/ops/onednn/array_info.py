@@ -26,7 +26,7 @@ class ArrayInfo(NamedTuple):
     kind: int
 
 
-# By the id of a living array.
+# id of a living array -> its info
 _INFOS: dict[int, ArrayInfo] = {}
 _KINDS: dict[Any, int] = {}
 _NUMBERS = itertools.count()

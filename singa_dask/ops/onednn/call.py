@@ -104,7 +104,7 @@ class Call:
                 memories[operand.place] = self._attach(description, operand)
             else:
                 self._handles.append(0)
-        # an array that is None has handle 0, and its address never changes
+        # an array argument that is None has handle 0, and keeps it
         self._addresses = [0 if handle else None for handle in self._handles]
         self._steps = [*self._before, engine.primitive(description, memories), *self._after]
 

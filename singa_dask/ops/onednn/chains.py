@@ -14,11 +14,11 @@ from singa_dask.ops.onednn.array_info import ArrayInfo
 from singa_dask.ops.onednn.call import Call, flat, layout, read, write
 from singa_dask.ops.onednn.library import Alg, Arg, Engine, Unsupported
 
-# Values of a piece.
+# Number of values per piece.
 PIECE_VALUES = 1 << 20
 INFINITY = float("inf")
-# (algorithm, alpha, beta) of functions of one value. oneDNN's own tanh is several times slower, and its logarithm has
-# errors of 3e-6.
+# Name of a function of one value -> its oneDNN operations (algorithm, alpha, beta). tanh and logarithm are missing:
+# oneDNN's tanh is several times slower, and its logarithm has errors of 3e-6.
 OF_ONE: dict[str, list[tuple[Any, ...]]] = {
     "negative": [(Alg.LINEAR, -1.0, 0.0)],
     "square": [(Alg.SQUARE, 0.0, 0.0)],
@@ -125,7 +125,7 @@ class FormulaCall:
         like = np.empty(size, np.float32)
         md, calls = engine.md(like.shape, like.dtype, layout(like)), []
         for name, (first, operations) in self._chains.items():
-            # the first operation is a primitive of two arrays; the second may have one number, which is added
+            # the first operation is a primitive of two arrays; the second operation may have one number to add
             head, *after = operations
             second = like
             if head[:2] == (Alg.LINEAR, 1.0):

@@ -39,9 +39,9 @@ IMPLEMENTATION, SCRATCHPAD_MD, ARGUMENT_MD = 8, 136, 255
 INVALID, UNIMPLEMENTED = 2, 3
 STATUSES = ["success", "out of memory", "invalid arguments", "unimplemented", "last implementation", "runtime error"]
 
-# Kinds of objects to destroy.
+# Kinds of objects that must be destroyed.
 DESTROYED = ("engine", "stream", "memory_desc", "memory", "primitive_attr", "post_ops", "primitive_desc", "primitive")
-# Argument types: p pointer, i int, u unsigned, q 64 bits, f float. Functions return a status unless RESULTS has them.
+# Argument types: p pointer, i int, u unsigned, q 64-bit, f float. Functions return a status unless RESULTS lists them.
 RESULTS = {"primitive_desc_query_md": ctypes.c_void_p, "memory_desc_get_size": ctypes.c_size_t}
 FUNCTIONS = {
     **{f"{name}_destroy": "p" for name in DESTROYED},
@@ -90,12 +90,12 @@ TYPES: dict[str, Any] = {
     "f": ctypes.c_float,
 }
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-# oneDNN's number of CPUs with AVX-512, which bfloat16 needs; without AVX512_BF16 or AMX it is converted.
+# oneDNN's number for CPUs with AVX-512, which bfloat16 needs; without AVX512_BF16 or AMX, oneDNN converts bfloat16.
 AVX512_CORE = 0x27
-# oneDNN's number of CPUs with AVX512_BF16 or AMX, which multiply bfloat16.
+# oneDNN's number for CPUs with AVX512_BF16 or AMX, which multiply bfloat16 directly.
 AVX512_CORE_BF16 = 0xE7
 
-# Calls too short to release the GIL.
+# Functions that are too short to release the GIL.
 QUICK = {"memory_set_data_handle", *(f"{name}_destroy" for name in DESTROYED)}
 
 

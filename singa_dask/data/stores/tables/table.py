@@ -297,7 +297,7 @@ class TableStore(RangeStore):
         checked["numbers"] = {name: form.model_dump() for name, form in checked["numbers"].items()}
         for name in ("split", "lags"):
             checked[name] = checked[name] and checked[name].model_dump()
-        # manifests lack these options where they have their defaults
+        # manifests omit these options if they have their default values
         short = ("tolerant", "weight", "header", "quotes", "charset", "texts", "split", "lags", "numbers", "na_values")
         for name in (*short, "unlabelled", "unknown", "blank_texts", "forecasts"):
             if checked[name] == TableOptions.model_fields[name].default:
@@ -307,7 +307,7 @@ class TableStore(RangeStore):
     def _use_files(self, files: Sequence[TableFile]) -> None:
         self._files = list(files)
         self._parts, self._compared = OpenParts(self._files, self._open_part), set[int]()
-        # size and version of each file that was opened
+        # file number -> size and version of the file when it was opened
         self._opened: dict[int, tuple[object, ...]] = {}
 
     def index(self) -> None:
@@ -320,7 +320,7 @@ class TableStore(RangeStore):
         self._spec = TableSpec.from_options(options)
         self._split = SplitConf(**options["split"]) if "split" in options else None
         key = self._split.key if self._split else ""
-        # the column that determines the part, read as text
+        # the column that determines the part of a record, read as strings
         self._of_key = {key: "string"} if key else {}
         self._chosen = self._split.rows if self._split and not key else None
         self._known = TableFacts.from_dict(options["facts"]) if options["facts"] else None
@@ -333,7 +333,7 @@ class TableStore(RangeStore):
             *self._of_key,
         }
         self._files[:] = with_outer_keys(self._files, named, lambda: self._parts(0).names)
-        # before a file is opened, so that one that is replaced meanwhile has another version
+        # get versions before opening a file, so that a file that is replaced meanwhile gets another version
         files = self._cache_files()
         if options["has_label"]:
             names = (*self._parts(0).names, *(name for name, _ in self._files[0].keys))
@@ -346,7 +346,7 @@ class TableStore(RangeStore):
         if index is None:
             runs = read_cached(files[1], runs_from) if files and self._format in LINES else None
             if files and runs is None and self._format in LINES:
-                # the files of a table have about the same size
+                # estimate the size of the table from the first file, because files of a table have about the same size
                 refuse_scan(self._parts(0).source.size * len(self._files), partial(self._scan_elsewhere, files[1].name))
             index = self._scan(runs)
             if files and sum(piece.run.length for piece in index.pieces) >= MIN_INDEXED_BYTES:
@@ -371,7 +371,7 @@ class TableStore(RangeStore):
         known = self._known.features if self._known else ()
         refuse_absent(self.url, names, [*(name for name in known if name not in lags.names), *lags.columns])
         form, others = self._format, ("number", "boolean", "string", "vector", "empty")
-        # dates in text files stay texts
+        # dates in text files are read as strings
         wanted = {name: kind if kind in others or form not in LINES else "string" for name, kind in self._read_kinds()}
         tables = []
         for file in range(len(self._files)):
@@ -422,7 +422,7 @@ class TableStore(RangeStore):
         options = {name: self.options[name] for name in PART_OPTIONS if name in self.options}
         options |= {"listed": self._listed, "spelling": self._spec.spelling}
         part = open_part(self._files[file].url, self._format, self.storage_options, **options)
-        # a file is opened again if it was closed, as only some are kept open
+        # only some files are kept open, so this file may have been opened again
         identity = (part.source.size, part.source.origin, getattr(part.source, "version", ""))
         if self._opened.setdefault(file, identity) != identity:
             raise DataError(f"{part.url}: the file was replaced while it was read.")
@@ -438,7 +438,7 @@ class TableStore(RangeStore):
         words_by_column = {
             column: [word for each in of if (word := plain_name(each)) in known] for column, of in names.items()
         }
-        # no word is missing in a text
+        # in a column of texts, no word means a missing value
         words_by_column |= {column: list(na_values) for column in self._spec.texts}
         return {column: words for column, words in words_by_column.items() if words}
 
@@ -493,12 +493,12 @@ class TableStore(RangeStore):
         kinds, part, names = self._kinds()
         if known:
             refuse_absent(self.url, kinds, known.features)
-            # a column without values here may have had some in training
+            # a column without values in this table may have had values in training
             kinds = {name: "number" if kind == "empty" else kind for name, kind in kinds.items()}
         elif absent := [name for name in spec.spelling.numbers if name not in kinds]:
             raise DataError(f"{self.url}: numbers has {absent[0]!r}, which is no column. {show_columns(kinds)}")
         refuse_absent(self.url, kinds, [*self._of_key])
-        # a key is a feature only if it is named
+        # the key of the split is a feature only if the job names it
         index = (*part.index, *self._of_key)
         features = known.features if known else spec.select(self.url, kinds, index)
         if known and spec.features and spec.select(self.url, kinds, index) != features:
@@ -514,7 +514,7 @@ class TableStore(RangeStore):
         if empty := [name for name, width in widths.items() if not width]:
             raise DataError(f"{self.url}: column {empty[0]!r} has no values. Leave it out.")
         statistics = TableStatistics(self.url, spec, features, kinds, known, names, widths)
-        # values of a record, as far as its categories are known
+        # number of values in a record; unknown categories do not count
         n_names = {
             name: len(known_names) for name, known_names in (known.categories if known else spec.categories).items()
         }
@@ -541,7 +541,7 @@ class TableStore(RangeStore):
         def read(piece: TableBlock) -> tuple[TableBlock, pa.Table | None, int]:
             return (piece, *self._read_piece(piece, wanted))
 
-        # parts of a large row group are decoded in order
+        # the parts of a large row group are decoded in order
         results = map_ahead(read, pieces, threads, GROUP_BYTES, lambda each: each.run.length + each.run.n * row_bytes)
         for piece, table, n_bad in results:
             if table is not None:
@@ -576,7 +576,7 @@ class TableStore(RangeStore):
         if not self._known:
             self._check_faults(part.faults, kinds)
         else:
-            # an error for a text among numbers is raised when its record is read
+            # a string among numbers raises its error when the record is read
             numbers = filter(self._known.is_number, part.faults.keys() - self._spec.spelling.numbers.keys())
             kinds |= {name: "number" for name in numbers if kinds[name] == "string"}
         for i, (key, _) in enumerate(self._files[0].keys):
@@ -650,7 +650,7 @@ class TableStore(RangeStore):
         return data
 
     def is_cached(self, block_id: int) -> bool:
-        # opening a file takes requests
+        # opening a remote file takes requests
         return self._parts.find(self._pieces[block_id].file) is not None and super().is_cached(block_id)
 
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
@@ -680,7 +680,7 @@ class TableStore(RangeStore):
 
     def _keys(self, piece: TableBlock, columns: Mapping[str, str], data: Sequence[memoryview]) -> pa.Array:
         """Return the keys of all rows of a piece with bad rows; null where they cannot be read."""
-        # in lines of text, the key may be readable although other values are bad
+        # in text formats, the key may be readable even if other values of the record are bad
         is_readable_alone = self._format in LINES and self._of_key.keys() <= {*self._parts(piece.file).names}
         rows = self._parts.rows(piece.file, piece.run, self._of_key if is_readable_alone else columns, data)
         good, bad = bisect_rows(piece.run.n, lambda first, stop: self._keys_of(rows(first, stop)))
@@ -726,7 +726,7 @@ class TableStore(RangeStore):
         (n, rows), place = self._some_rows(piece, self._columns, data), self._place(piece, self._columns, data)
 
         def encode(first: int, stop: int) -> Arrays:
-            # places are slow to find, and only shown for single rows
+            # finding places is slow, so show them only for single rows
             where = (lambda _: place(first)) if stop - first == 1 else str
             return self._encoder.encode(rows(first, stop), where)
 
@@ -736,7 +736,7 @@ class TableStore(RangeStore):
         arrays = {name: np.concatenate([part[name] for _, part in parts]) for name in self.schema}
         if _length(arrays) != piece.kept:
             raise DataError(f"{self.url}, block {block_id}: changed since it was opened.")
-        # records that are left out have no row
+        # records that are left out have no row in the arrays
         places = np.cumsum([0, *(_length(part) for _, part in parts)]).tolist()
         return arrays, {at: bad[row] for at, (row, _) in zip(places, parts, strict=False) if row in bad}
 
@@ -756,7 +756,7 @@ class TableStore(RangeStore):
         return find_manifest(self.url, self.backend_name(), self._files[0].url, n_bytes, self.storage_options)
 
     def manifest_info(self) -> dict[str, Any]:
-        # the lengths of several files are compared one by one
+        # the lengths of several files are compared file by file
         n_bytes = file_bytes(self._parts(0).source) if len(self._files) == 1 else 0
         return {"bytes": n_bytes, **self.chosen_block_options()}
 
@@ -783,7 +783,7 @@ class TableStore(RangeStore):
 
     def named_error(self, block_id: int, error: Exception) -> DataError:
         place = str(error).removeprefix(self.blocks[block_id].file)
-        # a line is more exact than a block
+        # the error already names a line or row group, which is more exact than a block
         if isinstance(error, DataError) and place.startswith((", line", ", row group")):
             return error
         return super().named_error(block_id, error)

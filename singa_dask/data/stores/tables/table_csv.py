@@ -145,7 +145,7 @@ class CsvPart(TablePart):
         if len(table) != run.n:
             fault = ValueError(f"{len(table)} records, expected {run.n}")
             raise self._error(text, run, numbers, fault)
-        # a number or a boolean is not a name, and without a header the names are 1, 2, ...
+        # a header of numbers or booleans is not a header, and without a header the names are 1, 2, ...
         if {*kinds.values()} <= {"string"} and self._header.names[0] != "1":
             self._refuse_header(table, text, run)
         return table
@@ -157,7 +157,7 @@ class CsvPart(TablePart):
     def _refuse_escapes(self, text: bytes, run: RecordRun) -> None:
         """Refuse quotes that are escaped by a backslash, as records would end at the wrong place."""
         separator = re.escape(self._header.separator.encode())
-        # one byte is escape much faster than two
+        # searching for one byte first is much faster than searching for two
         if b"\\" in text and b'\\"' in text and (escape := re.search(rb'\\"(?![\r\n"]|%b|\Z)' % separator, text)):
             raise DataError(
                 f"{self._place(text, run, escape.start())}: a quote that is escaped by a backslash, as Spark, Hive and "
@@ -167,13 +167,13 @@ class CsvPart(TablePart):
     def _refuse_joined(self, text: bytes, run: RecordRun) -> None:
         """Refuse quotes that join lines if they end within a field, or each line could be a record."""
         if text.count(b"\n") <= run.n:
-            return  # each record is a line
+            return  # each record is exactly one line
         data, separator = np.frombuffer(text, np.uint8), self._header.separator.encode()
         newlines, quotes = np.flatnonzero(data == NEWLINE), find_quotes(data, self._header.quotes)
         pairs = quotes[: len(quotes) // 2 * 2].reshape(-1, 2)
         first, last = np.searchsorted(newlines, pairs).T
         ends = [b"", b"\r", b"\n", b'"', b" ", separator[:1]]
-        # blanks may be before a quote that begins a field
+        # blanks may stand before the quote that begins a field
         heads = ((at, end, text[max(at - 9, 0) : at].rstrip(b" ")[-1:]) for at, end in pairs[first < last].tolist())
         several = [(at, end) for at, end, before in heads if before in ends]
         for at, end in several:

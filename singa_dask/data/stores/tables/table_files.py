@@ -27,7 +27,7 @@ WHOLE_SUFFIXES = (".json", ".json.gz", ".xlsx")
 JSON_LINES = (".jsonl", ".ndjson")
 CSV_SUFFIXES = (".csv", ".tsv", ".txt", ".data")
 PACKED = ".gz"
-# directory of Spark's unfinished tasks
+# directory in which Spark's unfinished tasks write
 UNFINISHED = "_temporary"
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 MAX_DEPTH = 16

@@ -19,9 +19,9 @@ from singa_dask.data.types import RecordRun
 logger = logging.getLogger(__name__)
 
 
-# shorter tables are scanned each time they are opened
+# shorter tables have no stored index, because scanning them is fast
 MIN_INDEXED_BYTES = 1 << 16
-# increase it when the index of the same files changes
+# increase this version when the index of unchanged files changes
 INDEX_VERSION = 4
 MAX_INDICES = 1000
 
@@ -114,7 +114,7 @@ def write_cached(contents: Mapping[Path, Any], table: str) -> None:
     """Write files in the cache, and delete the least recently used ones; an error is only logged."""
     folder = next(iter(contents)).parent
     try:
-        # names of columns and classes may be confidential
+        # create the folder for this user alone, because names of columns and classes may be confidential
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for file, content in contents.items():
             fs.write_atomic(str(file), json.dumps(content, separators=(",", ":")))

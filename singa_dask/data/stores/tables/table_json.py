@@ -26,7 +26,7 @@ from singa_dask.lazy import LazyModule
 
 pc = LazyModule("pyarrow.compute")
 
-# types of columns, by kind; others are numbers
+# kind of a column -> Arrow type; all other kinds are numbers
 KINDS = {"string": pa.string(), "boolean": pa.bool_(), "vector": pa.list_(pa.float64())}
 
 
@@ -146,7 +146,7 @@ def _types_of(text: bytes) -> dict[str, pa.DataType]:
     table = parse_lines(text, None)
     if table is not None:
         types = dict(zip(table.schema.names, table.schema.types, strict=True))
-        # integers beyond int64 keep their digits, as they may be names of categories
+        # integers beyond int64 keep their digits, because they may be names of categories
         floats = [name for name, kind in types.items() if kind == pa.float64()]
         for name in [name for name in floats if 2.0**63 <= (pc.max(table[name]).as_py() or 0) <= 2.0**64]:
             if parse_lines(text, pa.schema({name: pa.uint64()})) is not None:

@@ -109,7 +109,7 @@ class LinesPart(CsvPart):
         self._quoted = re.compile(begin + rb'"[ \t]*([^"' + edge + rb']*)[ \t]*"' + end)
 
     def _first_fields(self, where: str, line: bytes, separator: str) -> list[str]:
-        # prefix of headers by numpy.savetxt
+        # remove the prefix that numpy.savetxt adds to headers
         text = line.decode(errors="replace").strip("\r\n").removeprefix("# ")
         if "\r" in text:
             raise DataError(f"{where}: lines end with carriage returns only. Write the file with line feeds.")
@@ -119,7 +119,7 @@ class LinesPart(CsvPart):
             except csv.Error as error:
                 raise DataError(f"{where}: {error}.") from None
         if not self._hard and "\t" in text:
-            # blanks separate the numbers, tabs the names
+            # in this header, tabs separate the names, although blanks separate the numbers
             return [field.strip().strip('"') for field in text.split("\t")]
         between = self._hard[:1].decode() if self._exact else " "
         fields = [field.strip().strip('"') for field in self._plain(text.encode()).decode().split(between)]
@@ -140,7 +140,7 @@ class LinesPart(CsvPart):
                 f"{where}, column 1: it is called {first!r}, but the label of a record is its first number. Name the "
                 "columns by label and features in store_conf, or set has_label: false."
             )
-        # y is the label of x0, x1, ..., but not in a point (x, y)
+        # y is a label beside x0, x1, ..., but a coordinate beside x
         is_point = "x" in map(str.lower, self.titles)
         labels = [name for name in labels_among(self.titles) if not (is_point and name.lower() == "y")]
         if self._has_label and labels and first.lower() not in LABEL_NAMES:
@@ -176,17 +176,17 @@ class LinesPart(CsvPart):
                 table = self._floats(text)
             except (pa.ArrowInvalid, ValueError):
                 return None
-            # carriage returns may end lines, too
+            # if carriage returns also end lines, the table has more rows than the run
             if len(table) != run.n:
                 return None
             rows = np.stack([column.to_numpy() for column in table.columns], axis=1)
-        # false for nan
+        # all comparisons with NaN are false
         is_right = max(-rows.min(), rows.max()) <= LARGEST and (not self._has_label or _are_labels(rows[:, 0]))
         return rows if is_right else None
 
     def decode(self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
         text = bytes(data[0])
-        # nan would be parsed
+        # check the text first, because the parser would accept "nan"
         if wrong := self.find_wrong(text, self.names):
             raise self._wrong_record(text, run, *wrong)
         return super().decode(run, kinds, data)
@@ -214,7 +214,7 @@ class LinesPart(CsvPart):
             text = self._quoted.sub(rb" \1 ", text)
         if len(self._hard) > 1:
             text = text.translate(bytes.maketrans(self._hard, self._hard[:1] * len(self._hard)))
-        # a blank line stays a line
+        # keep blank lines, so that line numbers stay correct
         return text if self._exact else b"\n".join(self._spaced(line) or line for line in text.split(b"\n"))
 
     def _spaced(self, line: bytes) -> bytes:

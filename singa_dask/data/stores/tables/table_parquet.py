@@ -27,11 +27,11 @@ from singa_dask.lazy import LazyModule
 
 pc = LazyModule("pyarrow.compute")
 
-# kinds of columns of bytes, which may be UTF-8
+# kinds of columns that store bytes, which may be UTF-8
 BYTES = ("binary", "large_binary")
-# rows that are read at a time to find the first value
+# number of rows that are read at a time to find the first value
 WIDTH_ROWS = 64
-# rows of a row group that are decoded at a time
+# number of rows of a row group that are decoded at a time
 BATCH_ROWS = 1 << 13
 
 
@@ -94,7 +94,7 @@ class ParquetPart(TablePart):
         size = max(1, block_bytes // max(row_bytes, 1))
         for i, (start, stop) in enumerate(zip(self._starts, self._starts[1:], strict=False)):
             offset, length = self._groups.extent(i)
-            # decoding a row group in parts costs more than a somewhat larger block
+            # decoding a row group in parts costs more than decoding a somewhat larger block
             rows = size if stop - start > 4 * size else stop - start
             for first in range(start, stop, rows or 1):
                 n = min(rows, stop - first)

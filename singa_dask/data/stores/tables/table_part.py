@@ -124,7 +124,7 @@ class OpenRuns:
     def __init__(self) -> None:
         self.n = 16
         self._lock = threading.Lock()
-        # the most recently used one is the last
+        # open runs; the most recently used run is the last
         self._runs: list[tuple[object, OpenRun]] = []
 
     def take(self, key: object, row: int) -> OpenRun | None:

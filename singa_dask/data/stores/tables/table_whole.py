@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 pq = LazyModule("pyarrow.parquet")
 
 ROWS = 1 << 14
-# errors that json and openpyxl raise
+# errors that json and openpyxl raise for damaged files
 DAMAGE = (AttributeError, LookupError, RecursionError, SyntaxError, ValueError, zipfile.BadZipFile, zlib.error)
 
 
@@ -81,7 +81,7 @@ def _sheet(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
     if len(book.sheetnames) > 1:
         raise DataError(f"{url}: sheets {', '.join(book.sheetnames)}. Expected one: save it as a file of its own.")
     where, sheet = f"{url}, sheet {book.active.title}", list(book.active.iter_rows())
-    # a formula with an empty text as value has type str
+    # openpyxl gives type str to a cell whose formula has an empty string as its value
     cells = [cell for row in sheet for cell in row if hasattr(cell, "coordinate")]
     empty = {cell.coordinate for cell in cells if cell.value is None and cell.data_type != "str"}
     formulas = load(io.BytesIO(data), read_only=True).active.iter_rows() if empty else ()

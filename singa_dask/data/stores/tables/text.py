@@ -75,7 +75,7 @@ class TextStore(TableStore):
         self._use(self._without_torn_line(index) if options["truncated"] else index)
         self.schema["data"] = Field(np.dtype(np.float32), shape or (len(self._spec.features),))
         if not part.titles:
-            # positions are the same in any other file
+            # the column positions hold for any other file, too
             self.table_facts, self.table_columns, self.label_name = None, (), ""
         if not options["truncated"]:
             run = self._pieces[0].run

@@ -14,7 +14,7 @@ from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 
-# maximum size of a block whose lines are padded to the longest
+# maximum size of a block after its lines are padded to the longest line
 MAX_PADDED_BYTES = 1 << 28
 
 
@@ -34,7 +34,7 @@ class LineStore(RangeStore):
     """
 
     block = LineOptions
-    # its records are for custom parsers
+    # this layer's records are for custom parsers, so it is not offered as a source
     is_source = False
     block_options = ("block_bytes",)
 

@@ -79,7 +79,7 @@ def encode_text(text: str, vocabulary: str, where: str, url: str = "") -> npt.ND
     """
     known, missing = _codes(vocabulary), len(vocabulary)
     indices = np.full(sys.maxunicode + 1, missing, np.int32)
-    # a character that occurs twice has its first index
+    # write indices in reverse order, so that a character that occurs twice keeps its first index
     indices[known[::-1]] = np.arange(missing)[::-1]
     encoded = np.empty(len(text), np.min_scalar_type(max(missing - 1, 0)))
     for start in range(0, len(text), PIECE):
@@ -156,7 +156,7 @@ def classes_of(counts: npt.NDArray[np.int64], n_classes: int) -> npt.NDArray[np.
     """Assign words to classes with about equal shares of the text: (n,) int64, ascending."""
     classes, now, seen, total = [], 0, 0.0, float(counts.sum())
     for count in counts.tolist():
-        # summed as in rnnlm, for the same rounding
+        # sum in the same order as rnnlm, for the same rounding
         seen = min(seen + count / total, 1.0)
         classes.append(now)
         if seen > (now + 1) / n_classes and now < n_classes - 1:
