@@ -7,7 +7,7 @@ import re
 
 from singa_dask.errors import ConfigError
 
-# keys of a job that hold paths or URLs; no other key has one of these names
+# keys of a job that hold paths or URLs; these names are used for no other keys
 PATH_KEYS = {
     "checkpoint_path", "dir", "mean_file", "meanfile", "modules", "path", "std_file", "tokenizer", "vocab_path",
     "workspace",

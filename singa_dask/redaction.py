@@ -17,14 +17,14 @@ SECRET = re.compile(
     re.IGNORECASE,
 )
 VARIABLE = re.compile(r"\$\{(\w+)\}")
-# user:password@ of any URL, and any user part of an HTTP URL
+# user:password@ in any URL, and any user name in an HTTP URL
 USER = re.compile(r"(?<=//)[^\s/@:]*:([^\s/@]*)(?=@)|(?<=http://)[^\s/@]+(?=@)|(?<=https://)[^\s/@]+(?=@)")
-# a parameter of a query; an option of a command line
+# patterns for a parameter of a query, and for a command-line option
 PAIRS = (
     re.compile(r"([?&])([\w.-]+)=([^\s&\"',;]+)"),
     re.compile(r"(storage[-_]options?[\s\",.]+(?:[\w-]+\.)*)([\w-]+)=([^\s\"',;]+)"),
 )
-# bytes of file names that are not UTF-8, as Python decodes them, and lone surrogates in JSON
+# surrogates, which Python decodes from file names that are not UTF-8, and lone surrogates in JSON
 SURROGATE = re.compile("[\ud800-\udfff]")
 MIN_LENGTH = 6
 """Minimum length of a hidden value: shorter ones occur in ordinary text."""
@@ -46,7 +46,7 @@ def escaped(found: re.Match[str]) -> str:
 def redact(text: str) -> str:
     """Hide passwords in URLs and the secrets that `reveal` has returned in this process; the result is `readable`."""
     text = readable(text)
-    # the longest first, as one may contain another; a copy, as other threads may add some
+    # hide the longest values first, because one may contain another; copy the set, because other threads may add values
     for value in sorted(_known.copy(), key=lambda each: (-len(each), each)):
         text = text.replace(value, HIDDEN)
     text = USER.sub(HIDDEN, text)

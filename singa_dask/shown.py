@@ -12,7 +12,7 @@ from singa_dask.redaction import escaped, redact
 
 T = TypeVar("T")
 
-# C0 and C1 except tabs and line ends, and characters that change the direction of text
+# control characters C0 and C1 except tabs and line ends, and characters that change the direction of text
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
 COLOUR = "\x1b\\[[0-9;]*m"
 
@@ -98,4 +98,4 @@ def _stderr() -> Any:
     return getattr(sys.stderr, "rich_proxied_file", sys.stderr)
 
 
-STDERR: Any = Stderr()  # Any: libraries expect an `IO[str]`, and `io.TextIOBase` has another type
+STDERR: Any = Stderr()  # the type is Any, because libraries expect an `IO[str]`, and `io.TextIOBase` is another type

@@ -8,7 +8,7 @@ from typing import Any
 
 from singa_dask.errors import DataError
 
-# UTF-32 first: its little-endian mark begins with the mark of UTF-16
+# UTF-32 comes first, because its little-endian mark begins with the mark of UTF-16
 MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF32_LE: "utf-32-le",

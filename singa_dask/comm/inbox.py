@@ -134,7 +134,7 @@ class Inbox:
             hello = await asyncio.wait_for(read_hello(wire), self._timeout_s)
             await self._greet(hello, wire)
             await self._take(self._streams[hello.stream], wire)
-        except (TimeoutError, asyncio.TimeoutError):  # two classes in Python 3.10
+        except (TimeoutError, asyncio.TimeoutError):  # Python 3.10 has both
             logger.warning("closed the connection from %s: no hello in %g s", wire.peer, self._timeout_s)
         except CommError as error:
             logger.warning("closed the connection from %s: %s", wire.peer, error)

@@ -67,7 +67,7 @@ def watch_backward(layer: Layer, phase: Phase, backward: Callable[[Layer, Phase]
     _check(layer, "backward", gradients, kept, "grad[...] = values")
     if not adds:
         check_overwritable(layer, phase)
-    elif layer.speed.accumulates and layer.traits.steps != "recurrent":  # whose backward overwrites its buffers
+    elif layer.speed.accumulates and layer.traits.steps != "recurrent":  # backward overwrites its buffers
         check_accumulates(layer, phase, before)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 OPERATORS = {ast.Add: "np.add", ast.Sub: "np.subtract", ast.Mult: "np.multiply", ast.Div: "np.divide"}
 FUNCTIONS = {"sqrt": "np.sqrt", "fabs": "np.abs", "larger": "np.maximum"}
-# Scratch arrays of a formula on the CPU.
+# Names of scratch arrays of a formula on the CPU.
 SCRATCH = ("tmp", "tmp2")
 
 
@@ -67,7 +67,7 @@ class _Calls:
         self.lines: list[str] = []
         self._arrays = arrays
         self._free = [*SCRATCH]
-        # the scratch array of each local name, and the number of further reads of each name
+        # local name -> its scratch array, and name -> number of remaining reads
         self._locals: dict[str, str] = {}
         self._reads = Counter(node.id for node in ast.walk(formula) if isinstance(node, ast.Name))
         for step in formula.body:
@@ -84,7 +84,7 @@ class _Calls:
         self._reads[target.id] -= isinstance(step, ast.Assign)
         out = target.id if target.id in self._arrays else ""
         if isinstance(value, ast.Name):
-            # a copy, as the other array may be changed later
+            # copy the array, because the other name may be changed later
             copied, out = self._compute(value), out or self._free.pop(0)
             self.lines.append(f"np.copyto({out}, {copied})")
         else:
@@ -105,7 +105,7 @@ class _Calls:
             function, operands = FUNCTIONS[node.func.id], node.args
         values = []
         for i, operand in enumerate(operands):
-            # the first operand is computed in the array of the result, unless that is read later
+            # compute the first operand in the array of the result, unless a later operand reads this array
             later = {each.id for other in operands[i + 1 :] for each in ast.walk(other) if isinstance(each, ast.Name)}
             values.append(self._compute(operand, target if i == 0 and target not in later else ""))
         kept = {memory for name, memory in self._locals.items() if self._reads[name]}

@@ -134,7 +134,7 @@ class CostTable:
         sizes = sorted(known)
         i = min(max(int(np.searchsorted(sizes, size)), 1), len(sizes) - 1)
         low, high = sizes[i - 1], sizes[i]
-        # an extrapolated line may become negative, but no time falls faster than the size
+        # an extrapolated line may become negative, so bound it: time does not fall faster than the size
         part, least = (size - low) / (high - low), min(size / low, 1.0)
         alone, beside = (max(a + part * (b - a), least * a) for a, b in zip(known[low], known[high], strict=True))
         return alone, beside
@@ -294,7 +294,8 @@ class MeasuredCosts(Costs):
         if layer not in self._keys:
             self._keys[layer] = layer_key(layer)
         name, rows = self._keys[layer]
-        # first the nets of a single worker, whose layers have the same shapes if all are sharded by records
+        # measure the nets of a single worker first: if all nets are sharded by records, their layers have the same
+        # shapes
         for n_workers, worker, part in (
             *((1, 0, part) for part in PARTS),
             (layer.context.n_workers, layer.context.worker, 1),
@@ -330,9 +331,9 @@ class MeasuredCosts(Costs):
                 name, rows = layer_key(layer)
                 rounds[self._key(name, verb, n_threads), rows].append((seconds, beside[layer, verb]))
         for (key, rows), times in rounds.items():
-            seconds, together = np.min(times, axis=0).tolist()  # of the least disturbed round
+            seconds, together = np.min(times, axis=0).tolist()  # times of the least disturbed round
             self.table.add(key, (seconds, max(together, seconds)), rows)
-        self.table.save()  # an interrupted plan continues from here
+        self.table.save()  # save now, so that an interrupted plan can continue from here
 
     def update_s(self, sizes: Sequence[int], n_busy: int) -> float:
         one, many, large = (
@@ -428,7 +429,7 @@ class MeasuredCosts(Costs):
     def _measure_crowding(self, conf: ClusterConf) -> float:
         job, found = self._job.model_copy(update={"cluster": conf}), None
         if self._n_cores > 1 and not [*job.rules()]:
-            with contextlib.suppress(ConfigError):  # such as a batch that cannot be divided
+            with contextlib.suppress(ConfigError):  # for example, the batch cannot be divided
                 found = self._compare(job, Loop(self._job), self.link(job.cluster.listen.shared_memory))
         return max(found[0] / found[1], 1.0) if found else 1.0
 
@@ -449,7 +450,7 @@ class MeasuredCosts(Costs):
                     return None
                 runs_s.append(result.step_ms["median"] / 1e3)
                 layers_s.append(sum(loop.measure(1)[0].values()))
-        # the machine may have become faster or slower since the layers were timed
+        # measure the layers again, because the machine may have become faster or slower since they were timed
         scale = min(layers_s) / sum(self.layer_s(layer, verb, 1, 1) for layer, verb in passes)
         scaled = copy.copy(self)
         vars(scaled).update(layer_s=lambda *pass_: scale * self.layer_s(*pass_), crowding=lambda n: 1.0, **facts)

@@ -38,7 +38,7 @@ def lost_share(interval_s: float, save_s: float, down_s: float, rate: float) -> 
     rates the loss is Young's: ``save / (interval + save)`` and ``rate * (down + interval / 2)``.
     """
     whole_s = interval_s + save_s
-    if rate * (whole_s + down_s) > 700:  # exp overflows: no interval is ever completed
+    if rate * (whole_s + down_s) > 700:  # exp would overflow, and no interval is ever completed
         return 1.0
     ratio = rate * whole_s / math.expm1(rate * whole_s) if rate else 1.0
     return 1.0 - interval_s / whole_s * math.exp(-rate * down_s) * ratio

@@ -77,9 +77,9 @@ class LinkEnd:
         info = {"n_bytes": 0 if array is None else array.nbytes, "answer_to": self.transport.address}
         end = time.perf_counter() + PAUSE_S
         while time.perf_counter() < end:
-            self._other += 1  # evicts the data of messages from the caches
+            self._other += 1  # evict the data of messages from the caches
         if array is not None:
-            array += 1  # loads it into the caches of this core, like a gradient
+            array += 1  # load the array into the caches of this core, as reading a gradient does
         started = time.perf_counter()
         self.transport.send(address, Message("update", UNIT, UNIT, info=info, arrays=arrays))
         answer = self._answers.get(timeout=TIMEOUT_S)
@@ -98,9 +98,9 @@ class LinkEnd:
     def measure(self, address: str) -> Link:
         """Return the link to another end, by linear fits over the sizes of messages."""
         times = np.array([self.exchange(address, size) for size in SIZES])
-        # the intercept of a fit through large messages is unreliable: those without bytes give the fixed cost
+        # the intercept of a fit through large messages is unreliable, so messages without bytes give the fixed cost
         byte_s, sent_byte_s, received_byte_s = np.maximum(np.polyfit(SIZES, times, 1)[0], 0.0).tolist()
-        # each end has sent one message and received one
+        # in a turn, each end sends one message and receives one
         turn_s, sent_s, received_s = (times[0] / (1, 2, 2)).tolist()
         latency_s = max(turn_s / 2 - sent_s - received_s - woken_s(), 1e-6)
         bytes_per_s = 1 / max(byte_s - received_byte_s, 1e-12)
@@ -114,7 +114,7 @@ def woken_s() -> float:
         for _ in range(N_TURNS):
             time.sleep(PAUSE_S)
             started = time.perf_counter()
-            pool.submit(int).result()  # wakes a thread, which wakes this one
+            pool.submit(int).result()  # this wakes a thread, which then wakes this thread
             times.append((time.perf_counter() - started) / 2)
     return median(times)
 
@@ -206,7 +206,7 @@ def measure_cluster(client: Client, within: Link) -> Cluster:
     workers = present_workers(client)
     if not workers:
         raise ClusterError("the cluster has no workers. Start some: dask-worker ADDRESS.")
-    # in the order in which a job takes them
+    # a job takes Dask workers in this order
     order = sorted(workers, key=lambda each: (-workers[each]["nthreads"], str(workers[each]["name"]), each))
     first: dict[str, str] = {}
     for address in order:

@@ -41,7 +41,7 @@ class _Elsewhere:
     def receive(self, key: str) -> dict[str, Array]:
         feature = self._features[key.split(" ", 2)[2]]
         n, *rest = feature.shape
-        # images are sent as (N, H, W, C)
+        # images are sent with shape (N, H, W, C)
         data = np.zeros((n, *rest[1:], rest[0]) if len(rest) == 3 else feature.shape, feature.dtype)
         return {"data": data, "grad": data, "labels": np.zeros(n, np.int32)}
 
@@ -110,7 +110,7 @@ class Loop:
                     break
             self.net.on_layer = note
             step_s = median_s(step)
-        # contrastive divergence computes a layer several times a step
+        # contrastive divergence computes a layer several times per step
         of_step = {key: np.reshape(values, (len(inside), -1)).mean(1) for key, values in passes.items()}
         return {key: float(np.median(values)) for key, values in of_step.items()}, float(np.median(inside)), step_s
 

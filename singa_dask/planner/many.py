@@ -138,7 +138,7 @@ class Many:
     Parameters are those of `simulate`. All workers get as large a share of the batch as the first.
     """
 
-    # arrays have an element for each process, or for each host
+    # arrays have one element per process, or one per host
 
     def __init__(self, job: JobConf, plan: JobPlan, cluster: Cluster, costs: Costs, threads: int | None) -> None:
         tree = plan.tree
@@ -163,7 +163,7 @@ class Many:
             share[process] = min(1.0, n_cores / (n * n_workers[host]))
         self._worker_speed = self._speed[: self._n] * share
         self._actions = [(what, self._seconds(*x) if what == "compute" else x) for what, x in recorder.actions]
-        # the time outside of layers is spent before gradients are sent
+        # time outside of layers counts before gradients are sent
         turn = next((i for i, (what, x) in enumerate(recorder.actions) if what == "compute" and x[1] == "backward"), 0)
         self._actions.insert(turn, ("compute", costs.step_s / self._worker_speed))
         self._free, self._server_free, self._messages_s, self._update_s = np.zeros((4, n_processes))
@@ -215,7 +215,7 @@ class Many:
                 self._computed_s += about
             elif what == "send":
                 begin[about, : self._n] = self._now
-            elif (bucket := self._bucket_of.get(cast(int, about))) is not None:  # None: the param is not trained
+            elif (bucket := self._bucket_of.get(cast(int, about))) is not None:  # None if not trained
                 at = self._values_at[bucket, : self._n]
                 at = np.where(at > self._now, at + self._costs.woken_s, self._now)
                 self._waits["params"] += at - self._now

@@ -30,7 +30,7 @@ def with_any_scaling(job: JobConf) -> JobConf:
 
     Computing them takes a pass over all records, and applying any takes as long.
     """
-    # scale the records of any column close to 0
+    # these values scale the records of any column close to 0
     made_up = {"standardise": False, "mean_value": 0.0, "std_value": 1e6}
     return with_stores(job, lambda store: made_up if store.standardise else {})
 
@@ -48,7 +48,7 @@ def measure_reading(job: JobConf, warns: bool = True) -> tuple[float, float]:
                 layer.warns = False
             try:
                 with layer.open_checked() as store, layer.make_loader(store) as loader:
-                    loader.prefetch = False  # else batches would be read that are not counted
+                    loader.prefetch = False  # without this, the loader would read further batches that are not counted
                     _read(loader, WARM_UP_S, store.count)
                     cpu_s, n_bytes = time.process_time(), loader.reader.bytes_read
                     n = _read(loader, SECONDS)

@@ -196,7 +196,7 @@ class _Drafts:
                 try:
                     draft = self._draft(partition, self._jobs[partition].model_copy(update={"cluster": conf}))
                 except ConfigError:
-                    continue  # the net has no such partition
+                    continue  # the net cannot be partitioned in this way
                 if draft:
                     yield draft
 
@@ -215,7 +215,7 @@ class _Drafts:
         nets, n_bytes_of = self._nets(partition, n)
         plan = JobPlan.make(job, nets[0])
         n_arrays = 1 + len(state_names(UPDATERS.find(job.updater.type)(job.updater)))
-        held = Counter[int]()  # number of values that each server holds
+        held = Counter[int]()  # server -> number of values that it holds
         for piece in plan.slices:
             held[piece.server] += piece.size
         n_workers, memory, largest = self._cluster.n_workers(plan.layout), Counter[int](), 0
@@ -270,7 +270,8 @@ class _Drafts:
                 n_bytes = sum(each) * plan.dtype.itemsize
                 for group in groups:
                     others = {host for i, host in group if not members or i in members} - {home}
-                    # each of these hosts receives the values once, and the server's host the sum of the gradients
+                    # each of the other hosts receives the values once, and the server's host receives their sums of
+                    # gradients
                     bytes_in.update(dict.fromkeys(others, n_bytes))
                     bytes_in[home] += n_bytes * bool(others)
         return max(update_s, max(bytes_in.values(), default=0) / cluster.between.bytes_per_s)
@@ -304,7 +305,7 @@ def partitions_of(job: JobConf, net: NeuralNet) -> Iterator[tuple[str, dict[int,
         > sum(feature.shape[0] * feature.size for feature in (*layer.sources, *layer.features))
     }
     cut = set(large)
-    for layer in [*layers] * len(large):  # a job may list a layer before its source
+    for layer in [*layers] * len(large):  # repeat the loop, because a job may list a layer before its source
         if LAYERS.find(layer.type).speed.feature_parallel is Connection.ONE_TO_ONE and cut & {*layer.srclayers}:
             cut.add(layer.name)
     for name, wanted in (("batch", set()), ("feature", cut)):

@@ -147,7 +147,7 @@ class _Process:
             if not left:
                 self.peers[to].receive(message, link, n_bytes)
 
-        # bytes travel while they are written; the last one leaves at the end
+        # bytes travel while they are written, and the last byte leaves at the end
         begin = partial(self.network.carry, self.index, to, n_bytes, arrive)
         end = partial(clock.after, link.latency_s, arrive)
         clock.effect(partial(self.thread.put, "send", link.sent_s + n_bytes * link.sent_byte_s, begin, end, wake_s))
@@ -184,7 +184,7 @@ class _Server:
         self.server.updater = PhantomUpdater(job.updater, meter)
         self.thread = SerialThread(str(address), process.index, process.cores)
         process.router.inboxes[address] = cast(Any, self)
-        for group in range(job.cluster.nworker_groups):  # initial values
+        for group in range(job.cluster.nworker_groups):  # send initial values
             for piece in plan.slices if plan.layout.server_group_of(group) == address.group else ():
                 if piece.server == address.id:
                     info = {"group": group, "in_place": True}
@@ -256,7 +256,7 @@ class _Worker:
         for feature in (feature for layer in net.layers for feature in layer.features):
             labels, ids = (ops.empty((feature.shape[0],), dtype) for dtype in (np.int32, np.int64))
             feature.records = RecordIds(labels, ids, ids)
-            if not feature.has_data:  # normally set by its layer
+            if not feature.has_data:  # normally the layer itself sets this attribute
                 feature.data = ops.features(feature.shape, feature.dtype)
         replace_layers(net, self._compute)
         is_own = own_server is not None and sum(owner.size for owner in net.owners) <= MAX_OWN_VALUES

@@ -33,9 +33,9 @@ class VirtualClock:
     def __init__(self, costs: Costs, meter: Meter, trace: bool = False) -> None:
         self.costs, self.meter, self.now = costs, meter, 0.0
         self.events: list[tuple[Thread, str, float, float]] | None = [] if trace else None
-        self.thread: Thread | None = None  # whose code runs now, and its effects so far
+        self.thread: Thread | None = None  # the thread whose code runs now; its effects so far are in `script`
         self.script: Script = []
-        self.n_running = Counter[int]()  # threads of each process
+        self.n_running = Counter[int]()  # process -> number of its running threads
         self._calls: list[tuple[float, int, Effect]] = []
         self._n_calls = 0
 
@@ -110,7 +110,8 @@ class Cores:
     def __init__(self, clock: VirtualClock, host: Machine) -> None:
         self.clock, self.host = clock, host
         self._n_free, self._slots = host.n_cores, list[_Slot]()
-        self._ended: tuple[Thread, _Slot] | None = None  # its work has just ended, and may continue
+        # the thread whose work has just ended; it may continue in its slot
+        self._ended: tuple[Thread, _Slot] | None = None
 
     def n_busy(self, more: int) -> int:
         """Return how many cores are busy if ``more`` threads run."""
@@ -150,7 +151,7 @@ class Cores:
         planned, change = slot.planned, self._end
         seconds = max(slot.tasks[0].left_s, 0.0) / (self.host.speed * slot.rate)
         left_s = max(slot.turn + TURN_S - self.clock.now, 0.0)
-        if len(slot.tasks) > 1 and seconds > left_s + 1e-9:  # ignore rounding errors
+        if len(slot.tasks) > 1 and seconds > left_s + 1e-9:  # the small difference ignores rounding errors
             seconds, change = left_s, self._turn
 
         def end() -> None:
@@ -191,7 +192,7 @@ class Cores:
         self._ended = (task.thread, slot)
         task.then()
         if self._ended is None:
-            return  # its thread continues
+            return  # the thread of this slot continues
         self._ended = None
         if slot.tasks:
             self._start(slot)
@@ -363,7 +364,7 @@ class VirtualWait(Cancellation):
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__()
         self.waited_s = 0.0
-        self.condition: Any = self  # no other thread runs
+        self.condition: Any = self  # the simulated lock is its own condition, because no other thread runs
         self._clock = clock
         self._until: Callable[[], bool] | None = None
 

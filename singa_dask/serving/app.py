@@ -40,12 +40,12 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# threads that parse bodies and encode answers
+# number of threads that parse bodies and encode answers
 N_READERS = 2
-# smaller bodies and answers are handled on the event loop, as passing them to a thread takes longer
+# smaller bodies and answers are handled on the event loop, because passing them to a thread takes longer
 SMALL_BYTES = 16 << 10
 BYTES_PER_VALUE = 16
-# headers of an answer to a request that may succeed later
+# headers of an error response to a request that may succeed later
 LATER = {"Retry-After": "1"}
 
 
@@ -194,7 +194,7 @@ class App:
             raise Refused(429, f"{self._n_open} requests are being answered. Try again later.", LATER)
         self._n_open += 1
         chunks = bytearray()
-        n_bytes = 0  # reserved
+        n_bytes = 0  # this body's part of the reserved bytes
         try:
             async for chunk in request.stream():
                 if len(chunks) + len(chunk) > limits.max_bytes:

@@ -19,7 +19,7 @@ from singa_dask.data.types import Arrays
 from singa_dask.inference.model import Model
 from singa_dask.inference.net import MAX_SIZES
 
-# bodies of the largest size that fit in memory at a time
+# number of bodies of the maximum size that may be in memory at the same time
 MAX_BODIES = 8
 
 
@@ -94,9 +94,9 @@ class Batcher:
         self._waiting: deque[_Entry] = deque()
         self._changed = threading.Condition()
         self._closed = False
-        # whether the thread has nothing to do
+        # whether the thread is idle
         self._idle = True
-        # layer that the event loop computes itself
+        # name of the layer that the event loop computes itself
         self._quick: str | None = None
         self.n_batches = self.n_records = 0
         self._thread = threading.Thread(target=self._run, name="serve-batches", daemon=True)
@@ -125,12 +125,12 @@ class Batcher:
             if layer != self._quick or entry.n > self._limits.max_batch:
                 self._wake()
         try:
-            # let requests that arrived at the same time join
+            # yield once, so that requests that arrived at the same time can join the batch
             await asyncio.sleep(0)
             self._compute_here(entry.found)
             return entry.found.result() if entry.found.done() else await asyncio.wrap_future(entry.found)
         finally:
-            # no effect once it is done
+            # cancel() has no effect on a finished future
             entry.found.cancel()
 
     def _compute_here(self, found: Future[Array]) -> None:
@@ -148,7 +148,7 @@ class Batcher:
             self._model.compute(_joined([arrays], size), layer)
         began = time.perf_counter()
         self._model.compute(_joined([arrays], self._sizes[-1]), layer)
-        # a thread that waits for the interpreter lock waits as long
+        # a thread may wait this long for the interpreter lock, so a shorter computation needs no thread
         is_quick = time.perf_counter() - began < sys.getswitchinterval()
         self._quick = layer if is_quick and not self._limits.max_wait_s else None
 
@@ -212,7 +212,7 @@ class Batcher:
             if len(batch) == 1:
                 batch[0].found.set_exception(error)
                 return
-            # one of the requests is wrong
+            # one of the requests is wrong, so compute each by itself
             for entry in batch:
                 self._answer([entry])
             return

@@ -28,9 +28,9 @@ class Refused(Exception):
 JSON, NPY = "application/json", "application/x-npy"
 PICTURES = tuple(f"image/{kind}" for kind in ("png", "jpeg", "webp", "bmp", "gif", "tiff"))
 OPTIONS = ("layer", "proba")
-# values of Content-Encoding -> compression
+# value of the header Content-Encoding -> name of the compression
 ENCODINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate", "identity": "", "": ""}
-# pixels of a picture that Pillow accepts without a warning
+# maximum number of pixels of an image that Pillow accepts without a warning
 MAX_PIXELS = (1 << 30) // 12
 
 
@@ -61,7 +61,7 @@ def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: 
         records = fields.get("records")
         if not isinstance(records, list):
             raise Refused(400, 'records: expected a list, as in {"records": [[0.5, 1], [2, 3]]}.')
-        # before arrays take memory
+        # check the number of records before arrays take memory
         n = _checked(len(records), limits)
     elif kind == NPY:
         records = _npy(body)
@@ -93,7 +93,7 @@ def decompressed(body: bytes, encoding: str, limits: Limits) -> bytes:
     """Decompress a body, up to the limit on its size."""
     wbits = zlib.MAX_WBITS + 16
     if encoding == "deflate":
-        header = int.from_bytes(body[:2], "big")  # some clients omit the header of zlib
+        header = int.from_bytes(body[:2], "big")  # some clients omit the zlib header
         wbits = zlib.MAX_WBITS if (header >> 8) & 15 == 8 and header % 31 == 0 else -zlib.MAX_WBITS
     decompressor = zlib.decompressobj(wbits)
     try:

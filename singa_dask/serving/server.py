@@ -14,7 +14,7 @@ from singa_dask.serving.app import App
 from singa_dask.serving.batcher import Limits
 
 BACKLOG = 2048
-# time for the thread of the batcher to end after the last request
+# seconds in which the batcher's thread must end after the last request
 ENDS_WITHIN_S = 2.0
 
 
@@ -64,7 +64,7 @@ class ModelServer:
                 log_level="error",
                 access_log=False,
                 server_header=False,
-                limit_concurrency=limits.max_connections + 1,  # uvicorn refuses at this number
+                limit_concurrency=limits.max_connections + 1,  # uvicorn rejects requests when this number is reached
                 timeout_graceful_shutdown=math.ceil(limits.timeout_s) + 1,
             )
         )
@@ -110,10 +110,10 @@ def _listen(host: str, port: int) -> socket.socket:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listening = socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except OSError as error:
-        # create_server adds the address
+        # asyncio's create_server appends the address to the error text
         text = str(error.strerror or error).partition(" (while")[0]
         hint = "Choose another --port, or 0 for any that is free."
         raise ConfigError(f"{host}:{port}: cannot listen there: {text}. {hint}") from None
-    # inherited by connections; without it the body of an answer waits 40 ms for the acknowledgement of its head
+    # connections inherit this option; without it, the body of an answer waits 40 ms for the acknowledgement of its head
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening

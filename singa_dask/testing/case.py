@@ -86,7 +86,7 @@ class Case(NamedTuple):
                 labels = [0] * shape[0]
             feature = source(shape, k, kink=self.kink, labels=labels, grad=learns, ops=ops, dtype=dtype)
             if self.mixed and labels is not None:
-                # depends only on the label, as rows may be cut or repeated
+                # these values depend only on the label, because rows may be cut or repeated
                 highest, own = max(labels), np.array(labels, np.int32)
                 feature.records = RecordIds(
                     feature.records.labels, None, None, highest - own, 0.5 + 0.5 * own / highest
@@ -170,7 +170,7 @@ def wire(
     memory.allocate(layer)
     for param in layer.params:
         whole = random.normal(size=param.whole_shape).astype(param.dtype)
-        # variances are positive
+        # running statistics include variances, which must be positive
         whole = np.abs(whole) + 0.1 if param.running_statistic else whole
         param.data = ops.from_host(np.ascontiguousarray(param.shard.of(whole)) if param.shard else whole)
     return layer

@@ -50,7 +50,7 @@ def check_updater(
     rate = {"type": "Fixed", "base_lr": learning_rate}
     updater_conf = UpdaterConf.model_validate({"type": cls.__name__, "learning_rate": rate, **(conf or {})})
     checks = {name: partial(check, partial(cls, updater_conf)) for name, check in UPDATER_ASPECTS.items()}
-    # weight decay would keep the model from its best values
+    # disable weight decay, because it would keep the model from its best values
     checks["learning"] = partial(check_learns, partial(cls, updater_conf.model_copy(update={"weight_decay": 0.0})))
     return examine(cls.__name__, checks)
 

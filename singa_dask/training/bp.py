@@ -109,7 +109,7 @@ class BP(Algorithm):
     def _pass_on(self, step: int, layer: Layer) -> None:
         """Pass the gradients of a layer's params to `update`, if they are complete."""
         for param in reversed(layer.params) if self.net.gradients_complete(layer) else ():
-            self.update(step, param)  # a bias first: it travels in the message that its weights fill
+            self.update(step, param)  # update the bias first, because it travels in the message that its weights fill
 
     def _replay(self, captured: CapturedStep, step: int) -> None:
         """Run the host's part of a step, and replay the rest on a GPU."""
@@ -129,7 +129,7 @@ class BP(Algorithm):
             for param in layer.params:
                 self.collect(param)
             layer.prepare(phase)
-        # states were reset above; in the captured part the reset would be replayed in each step
+        # states were reset above; inside the captured part, each step would repeat the reset
         self.net.context.stream_start = False
         captured.run(compute)
         self.check_losses()

@@ -12,9 +12,9 @@ from singa_dask.ops.contract import CapturedKernels
 
 logger = logging.getLogger(__name__)
 
-# The first steps compile kernels and allocate scratch memory, which cannot be captured.
+# Steps before the first capture. They compile kernels and allocate scratch memory, which cannot be captured.
 FIRST_STEPS = 2
-# After this many captures capturing is given up: memory differs from step to step.
+# After this many captures, steps are no longer captured, because their memory differs from step to step.
 MAX_CAPTURES = 8
 
 
@@ -92,7 +92,7 @@ class CapturedStep:
             self.n_captures += 1
             self._possible = self.n_captures < MAX_CAPTURES
         except Exception as error:
-            # whatever a driver or a layer cannot do during capture, it can do uncaptured
+            # a driver or layer that fails during capture can still run uncaptured
             logger.warning("steps cannot be captured and run uncaptured: %s", error)
             self._graph, self._possible = None, False
         self._counts = []

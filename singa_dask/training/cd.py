@@ -74,7 +74,8 @@ class CD(Algorithm):
             for layer in reversed(self.rbm):
                 self.layer = layer
                 self.net.backward(layer, Phase.TRAIN)
-                for param in reversed(layer.params):  # a bias first: it travels in the message that its weights fill
+                # update the bias first, because it travels in the message that its weights fill
+                for param in reversed(layer.params):
                     self.update(step, param)
 
     def test_one_batch(self, phase: Phase) -> None:

@@ -130,7 +130,7 @@ class Orthogonal(Initialiser):
         signs = random.choice([-1.0, 1.0], (3, n, 1))
         columns = np.empty((n, n_columns))
         step = max(1, FFT_VALUES // n)
-        for first in range(0, n_columns, step):  # the transform of a column needs no other one
+        for first in range(0, n_columns, step):  # each column is transformed independently
             values = np.eye(n, min(step, n_columns - first), -first)
             for sign in signs:
                 transform = np.fft.fft(values * sign, axis=0)

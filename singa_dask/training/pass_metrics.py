@@ -77,7 +77,7 @@ class PassMetrics:
                 outputs = layer.rows(0) if scores.kind == "values" else layer.features[0].data
                 wanted = layer.labels(1) if scores.kind == "classes" else layer.rows(1)
                 y, p = (np.asarray(net.ops.to_host(each)) for each in (wanted, outputs))
-                if scores.kind == "classes" and (y < 0).any():  # the loss ignores these
+                if scores.kind == "classes" and (y < 0).any():  # the loss ignores rows with negative labels
                     y, p = y[y >= 0], p[y >= 0]
                 scores.add(y, p)
 
@@ -155,7 +155,7 @@ class Scores:
                 return
             y, predicted = true[:, 0], predicted[:, 0]
         else:
-            # among equal probabilities the higher class is predicted, as in the accuracy
+            # among equal probabilities, the highest class is predicted, as in the accuracy
             predicted = self.n - 1 - np.argmax(p[:, ::-1], axis=1)
         keys, counts = np.unique(y.astype(np.int64) * self._n_classes + predicted, return_counts=True)
         self.merge({"keys": keys, "pairs": counts.astype(np.int64)})
@@ -222,7 +222,7 @@ class Scores:
             return float(by_class[-1])
         if average == "weighted" and true.sum():
             return float(np.average(by_class, weights=true))
-        # a class that neither occurs nor is predicted does not count; a label does
+        # a class that neither occurs nor is predicted does not count, but one of several labels counts
         return float(np.mean(by_class[(predicted > 0) | (true > 0) | ("counts" in self._arrays)]))
 
     def _counted(self) -> npt.NDArray[np.int64]:
@@ -291,7 +291,7 @@ def _value_metric(name: str, moments: Array) -> float:
     n, _, _, deviations, squares, absolutes = moments
     if name != "r2":
         return float(np.mean({"mse": squares / n, "mae": absolutes / n, "rmse": np.sqrt(squares / n)}[name]))
-    # for a constant target 1 if it is met, else 0
+    # for a constant target, the score is 1 if all predictions are exact, else 0
     constant = np.where(squares > 0, 0.0, 1.0)
     by_target = np.where(deviations > 0, 1 - squares / deviations, constant)
     return float(np.mean(by_target)) if n[0] > 1 else np.nan

@@ -43,7 +43,7 @@ class Schedule:
     reads: ClassVar[tuple[str, ...]] = ("base_lr",)
 
     def __init__(self, conf: LRGenConf) -> None:
-        # read the block once, not in each step
+        # read the block once here, and not in each step
         self.conf = conf if self.block is None else conf.with_block(conf.block(self.block))
         self.base = conf.base_lr
 

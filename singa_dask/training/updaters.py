@@ -61,7 +61,7 @@ class Updater:
     state_names: tuple[str, ...] = ()
 
     def __init__(self, conf: UpdaterConf) -> None:
-        # read the block once, not in each update
+        # read the block once here, and not in each update
         self.conf = conf if self.block is None else conf.with_block(conf.block(self.block))
         self.ops: Ops = NumpyOps()
         self.schedule = SCHEDULES.find(conf.learning_rate.type)(conf.learning_rate)
@@ -122,8 +122,8 @@ class Updater:
         scale : float
             Factor of the average, to clip it by the norm of all gradients.
         """
-        # SINGA clips the sum over sharers, so the result depends on their number, and does not clip at all for
-        # AdaDelta, Adam and AdamMax; here clip_low and clip_high always hold.
+        # In SINGA, clipping applies to the sum over sharers, so the result depends on their number, and AdaDelta, Adam
+        # and AdamMax do not clip at all. Here clip_low and clip_high always apply.
         rate, share, t = self.schedule(step), scale / n_sharers, n_updates + 1
         if not isinstance(lr_scale, Sequence) or not isinstance(wd_scale, Sequence):
             lr_scale, wd_scale = [lr_scale], [wd_scale]  # type: ignore[list-item]

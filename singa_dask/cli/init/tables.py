@@ -113,7 +113,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     used = [*(table.named[each.name] for each in outputs), *features]
     trouble += _doubts(used, outputs)
     spelled, na_values = _spelled(table, used, outputs, reading), reading.get("na_values", ())
-    # na_values is only needed here if the text has words for missing values that na_values lacks
+    # formats without default words for missing values know only the words in na_values
     if found := {word for words in spelled.words.values() for word in words}.difference(na_values):
         reading["na_values"] = [*na_values, *sorted(found)]
     trouble += _unmet(table, spelled, options.na_values)

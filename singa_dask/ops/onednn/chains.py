@@ -17,8 +17,8 @@ from singa_dask.ops.onednn.library import Alg, Arg, Engine, Unsupported
 # Number of values per piece.
 PIECE_VALUES = 1 << 20
 INFINITY = float("inf")
-# Name of a function of one value -> its oneDNN operations (algorithm, alpha, beta). tanh and logarithm are missing:
-# oneDNN's tanh is several times slower, and its logarithm has errors of 3e-6.
+# Name of a function of one value -> its oneDNN operations (algorithm, alpha, beta). tanh uses LOGISTIC, because
+# oneDNN's own tanh is several times slower. The logarithm is missing, because oneDNN's has errors of 3e-6.
 OF_ONE: dict[str, list[tuple[Any, ...]]] = {
     "negative": [(Alg.LINEAR, -1.0, 0.0)],
     "square": [(Alg.SQUARE, 0.0, 0.0)],

@@ -213,7 +213,7 @@ class Engine:
     """
 
     def __init__(self, path: Path) -> None:
-        # else OpenMP's threads spin for milliseconds after each kernel, on cores that other threads need
+        # without this, OpenMP's threads spin for milliseconds after each kernel, on cores that other threads need
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
         free, locked = ctypes.CDLL(str(path)), ctypes.PyDLL(str(path))
         free.dnnl_version.restype = ctypes.POINTER(DnnlVersion)
@@ -227,7 +227,7 @@ class Engine:
             function.argtypes = [TYPES[letter] for letter in letters]
             function.restype = RESULTS.get(name, ctypes.c_int)
             self.functions[name] = function
-        # of the library's own libgomp; cheap enough for every call
+        # read the thread count of the libgomp that oneDNN uses; this is cheap enough for every call
         self.n_threads: Callable[[], int] = locked.omp_get_max_threads
         if _FIRST.setdefault("process", os.getpid()) != os.getpid():
             self.n_threads = partial(limit_to_one_thread, locked)
@@ -235,7 +235,7 @@ class Engine:
         self.does_bfloat16 = instructions & AVX512_CORE == AVX512_CORE
         self.is_fast_in_bfloat16 = instructions & AVX512_CORE_BF16 == AVX512_CORE_BF16
         self._made: list[tuple[Any, int]] = []
-        # not at exit
+        # do not destroy objects at exit
         weakref.finalize(self, destroy, self._made, os.getpid()).atexit = False
         self.handle = self.make("engine", "engine_create", CPU, 0)
         self.stream = self.make("stream", "stream_create", self.handle, IN_ORDER)

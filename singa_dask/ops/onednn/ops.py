@@ -28,7 +28,7 @@ from singa_dask.ops.onednn.upcast import UpcastOps
 
 logger = logging.getLogger(__name__)
 
-# (arrays, their infos)
+# A call takes the arrays, and the infos of these arrays.
 PreparedCall = Callable[[Sequence[Array | None], Sequence[ArrayInfo | None]], None]
 
 FLOATS = {np.dtype(np.float32), BFLOAT16}
@@ -60,7 +60,7 @@ class OneDnnOps(UpcastOps):
             raise ConfigError(f"oneDNN is not installed. Install {DISTRIBUTION!r}, or set ops: numpy.")
         try:
             self._engine = Engine(path)
-        except (OSError, AttributeError, OneDnnError) as error:  # no library, or another version
+        except (OSError, AttributeError, OneDnnError) as error:  # oneDNN is missing, or has another version
             raise ConfigError(f"oneDNN cannot be loaded: {error}. Set ops: numpy to compute without it.") from error
         self.version = self._engine.version
         self.does_bfloat16 = self._engine.does_bfloat16
@@ -196,7 +196,7 @@ class OneDnnOps(UpcastOps):
         rest = (scale, mean, var, unwanted, grad_scale, grad_shift)
         if running is not None:
             write_running(running, mean, var)
-        # with the same arrays `batch_norm` has written `work`, or has not
+        # if `batch_norm` ran on oneDNN for these arrays, it has written `work`
         if y is not None and work is not None and self._run("batch_norm_grad", (x, gy, *rest, work), eps):
             return
         if y is not None:
@@ -207,7 +207,7 @@ class OneDnnOps(UpcastOps):
             super().batch_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps)
 
     def softmax(self, x: Array, out: Array) -> None:
-        # oneDNN writes zeros beside a NaN, which would hide it from a loss
+        # oneDNN writes zeros beside a NaN, and the zeros would hide the NaN from a loss
         if not self._run("softmax_rows", (x, out)) or math.isnan(np.add.reduce(out, axis=None)):
             super().softmax(x, out)
 
@@ -222,7 +222,7 @@ class OneDnnOps(UpcastOps):
             super().masked_softmax(source, out, causal=False)
 
 
-# By kernel: a function that separates its arguments into arrays and others.
+# Name of a kernel -> function that separates its arguments into arrays and other arguments.
 ARGUMENTS: dict[str, Callable[..., tuple[tuple[Array | None, ...], tuple[Any, ...]]]] = {}
 
 
@@ -235,7 +235,8 @@ def by_onednn(name: str) -> Callable[..., None]:
     _, *parameters = inspect.signature(inherited).parameters.values()
     names = [parameter.name for parameter in parameters]
     n_arrays = sum("Array" in parameter.annotation for parameter in parameters)
-    # as text, so that Python binds the arguments: several times faster than `inspect.Signature.bind`
+    # generate source text for the function, so that Python binds the arguments: this is several times faster than
+    # `inspect.Signature.bind`
     head = ", ".join(str(parameter.replace(annotation=parameter.empty)) for parameter in parameters)
     arrays, numbers = ", ".join(names[:n_arrays]), "".join(f", {number}" for number in names[n_arrays:])
     namespace: dict[str, Any] = {"inherited": inherited}

@@ -18,7 +18,7 @@ from singa_dask.ops.onednn.call import Call, Operand, described, fast, flat, lay
 from singa_dask.ops.onednn.chains import FormulaCall
 from singa_dask.ops.onednn.library import Alg, Arg, Engine, Prop, Unsupported, integers
 
-# Kernels that are a single call, with the same arguments as their recipe.
+# Kernels that are a single oneDNN call, with the same arguments as their recipe.
 KERNELS = (
     *("conv2d", "conv2d_grad_input", "conv2d_grad_weight"),
     *("max_pool", "max_pool_grad", "avg_pool", "avg_pool_grad"),
@@ -30,7 +30,7 @@ KERNELS = (
 
 # -- images ----------------------------------------------------------------------------------------------------
 
-# AVERAGE by ``count_pad``, GELU by ``approximate``.
+# AVERAGE is indexed by ``count_pad``, and GELU by ``approximate``.
 AVERAGE, GELU = (Alg.POOL_AVG_EXCLUDE, Alg.POOL_AVG_INCLUDE), (Alg.GELU_ERF, Alg.GELU_TANH)
 
 
@@ -47,7 +47,7 @@ def convolution(
 ) -> tuple[int, list[Any]]:
     """Describe a convolution; return also the arguments that its gradients need."""
     weights, bias = engine.md(w.shape, x.dtype), None if b is None else described(engine, b)
-    # oneDNN counts the pixels between two taps
+    # oneDNN's dilation is the number of pixels between two taps
     gaps = (dilation[0] - 1, dilation[1] - 1)
     around = [integers(stride), integers(gaps), integers(pad), integers(pad)]
     args = [described(engine, x), weights, bias, described(engine, y), *around]
@@ -154,9 +154,10 @@ def avg_pool_grad(
 
 # -- normalisation ---------------------------------------------------------------------------------------------
 
-# Flags of a normalisation.
+# Flags of a normalisation primitive.
 GIVEN_STATISTICS, SCALE_AND_SHIFT, FUSED_RELU = 1, 6, 8
-# With other sizes oneDNN 3.2 gives wrong gradients unless channels are a multiple; size 1 aborts the process.
+# Supported window sizes. For other sizes, oneDNN 3.2 gives wrong gradients unless the number of channels is a multiple
+# of LRN_CHANNELS; size 1 aborts the process.
 LRN_SIZES, LRN_CHANNELS = (3, 5), 16
 
 
@@ -395,7 +396,7 @@ def softmax_rows(engine: Engine, x: Array, out: Array) -> Call:
 
 def product(engine: Engine, left: Array, right: Array, out: Array, bias: Array | None = None, add: bool = False) -> int:
     """Describe ``out = left right + bias``, added to ``out`` if ``add``."""
-    # converting it also gives it the layout that the primitive prefers
+    # conversion also gives the factor the layout that the primitive prefers
     same = left.dtype == right.dtype
     factor = described(engine, right) if same else engine.md(right.shape, left.dtype)
     offset = None if bias is None else described(engine, bias)
@@ -432,10 +433,10 @@ def batch_matmul(
     """Make the call of `batch_matmul`."""
     left, right = a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b
     if is_row := left.shape[-2] == 1:
-        # oneDNN fails to run some primitives for batches of a single row
+        # swap the operands, because oneDNN fails to run some primitives for batches of a single row
         left, right, out = (x.swapaxes(-1, -2) for x in (right, left, out))
     source, target = (engine.md(x.shape, x.dtype, layout(x)) for x in (left, out))
-    # in the layout that the primitive prefers, which is twice as fast if b is transposed
+    # use the layout that the primitive prefers, which is twice as fast if b is transposed
     factor = engine.md(right.shape, left.dtype)
     description = fast(engine, "matmul", source, factor, None, target, engine.attributes(scale=scale))
     reads = (read(Arg.SRC, left), read(Arg.WEIGHTS, right))

@@ -32,9 +32,9 @@ from singa_dask.runtime.checkpoints.manifest import (
     index_of,
 )
 
-# directories of older runs are deleted whenever a file is kept
+# kept directories of runs that are older than this are deleted whenever another file is kept
 KEPT_FOR_S = 30 * 86400.0
-# keys in the description of a file that is kept on a host
+# keys in the description of a kept file, which is stored on a host
 _KEPT_AT, _WHY_KEPT = "kept_at", "why_kept"
 
 
@@ -55,7 +55,7 @@ class Author(NamedTuple):
             return
         directory = posixpath.dirname(url)
         Ownership(posixpath.dirname(directory), self.job_id).check()
-        # the step may have been deleted already: its writer keeps only the newest ones
+        # the step may have been deleted, because its writer keeps only the newest steps
         for step in {url, *_last_complete(directory)}:
             manifest = fs.join(step, MANIFEST)
             with suppress(CheckpointError, DataError):  # an unreadable manifest proves nothing
@@ -162,7 +162,7 @@ def write_manifest(
     content = encode_manifest(_without_places(parts), facts)
     if not places:
         try:
-            author.check(url)  # first: a successor may have deleted the files
+            author.check(url)  # check the author first, because a successor may have deleted the files
             _check_seen(url, files)
             fs.write_atomic(fs.join(url, MANIFEST), content, check=partial(author.check, url))
             return {}

@@ -43,7 +43,7 @@ AVERAGE = "average"
 """Name of the updater state that holds the moving average of a slice."""
 
 
-# for files on disk, and the faster one for snapshots in memory
+# sha256 is for files on disk, and the faster crc32c is for snapshots in memory
 CHECKSUMS: dict[str, Callable[[bytes], str | int]] = {
     "sha256": lambda content: hashlib.sha256(content).hexdigest(),
     "crc32c": checksum_of,
@@ -174,7 +174,7 @@ class Checkpoint:
         self.learned = Learned.of(self.manifest)
         self._files = {each["file"]: each for key in ("parts", "states") for each in self.manifest.get(key, ())}
         self._contents: dict[str, dict[str, np.ndarray]] = {}
-        # (key, what) -> descriptions of tensors, with their file
+        # (key, what) -> descriptions of tensors, including their file
         self._tensors: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for part in self.manifest["parts"]:
             for tensor in part["tensors"]:

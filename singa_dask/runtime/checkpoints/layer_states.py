@@ -80,7 +80,7 @@ def write_states(save: Save, group: int, worker: int, states: Sequence[LayerStat
         for index, (array, on_host) in enumerate(zip(state.arrays, state.on_host, strict=True)):
             key = f"{state.phase}/{state.layer}/{index}"
             arrays[key] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            # the dtype string of bfloat16 does not identify it, only its name does
+            # use the dtype's name for bfloat16, because its dtype string is ambiguous
             dtype = array.dtype.str if np.dtype(array.dtype.str) == array.dtype else array.dtype.name
             described.append({"key": key, "dtype": dtype, "shape": list(array.shape), "on_host": on_host})
         layers.append({"phase": state.phase, "layer": state.layer, "outputs": state.outputs, "arrays": described})

@@ -86,7 +86,7 @@ def _use_newest(url: str, use: Callable[[Checkpoint], T], restores_best: bool = 
             cause = error.__cause__
             unreadable = isinstance(cause, DataError) and not isinstance(cause.__cause__, FileNotFoundError)
             if unreadable or best >= 0:
-                raise  # temporarily unreadable, e.g. because a network is down
+                raise  # the checkpoint is temporarily unreadable, for example because a network is down
             problems.append(str(error))
             continue
         for problem in problems:

@@ -54,7 +54,7 @@ def encode_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
 
 def make_manifest(parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return a manifest, see `encode_manifest`, without its own checksum."""
-    # "checksum" announces the sha256 at the end, so that a damaged last key is noticed
+    # the key "checksum" announces the sha256 at the end, so that damage to the last key is noticed
     return {"format": FORMAT, "checksum": "sha256", **facts, "parts": list(parts)}
 
 

@@ -34,7 +34,7 @@ class Retention:
         self._all = conf is None
         self._conf = conf = conf or KeepConf()
         self._sign = -1.0 if is_less_better(conf.metric, conf.mode) else 1.0
-        # value and test step of the metric in each complete checkpoint read so far
+        # step of a complete checkpoint -> value and test step of its metric
         self._values: dict[int, tuple[float, int] | None] = {}
 
     def tidy(self, step: int, files: Collection[str], pending: Collection[int] = (), last: bool = False) -> None:

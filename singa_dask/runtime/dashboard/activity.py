@@ -45,7 +45,7 @@ class Activity:
         if event["event"] == "metrics":
             self.curves.add(event)
             self.lr = event.get("lr", self.lr)
-        elif event["event"] == "placed":  # units have started again, perhaps in fewer processes
+        elif event["event"] == "placed":  # units have been restarted, perhaps in fewer processes
             self._first.clear()
             self._samples.clear()
             self._bytes.clear()
@@ -63,7 +63,7 @@ class Activity:
             if samples and samples[-1].time == time:
                 continue
             if samples and (step < samples[-1].step or step_s < samples[-1].step_s):
-                samples.clear()  # the worker has started again
+                samples.clear()  # the worker has been restarted
             if not samples:
                 self._first[unit] = sample
             samples.append(sample)
@@ -119,7 +119,7 @@ def _of(first: Sample, last: Sample) -> dict[str, Any]:
     waits = [after - before for before, after in zip(first.waits, last.waits, strict=True)]
     compute = max(last.step_s - first.step_s - sum(waits), 0.0)
     spent = {"compute": compute, **dict(zip(WAITS, waits, strict=True))}
-    # the first step may have begun before the first heartbeat, and counts whole
+    # the first step may have begun before the first heartbeat, and is counted in full
     whole = max(seconds, sum(spent.values()), 1e-9)
     return {
         "step": last.step,

@@ -41,7 +41,7 @@ class _Handler(web.RequestHandler):
 
     def prepare(self) -> None:
         """Refuse a request without the token, if one is set."""
-        self.request.uri = self.request.path  # keeps the token out of logs
+        self.request.uri = self.request.path  # remove the query, to keep the token out of logs
         scheme, _, given = self.request.headers.get("Authorization", "").partition(" ")
         given = given.strip() if scheme.lower() == "bearer" else self.get_query_argument("token", "")
         token = http_token()
@@ -70,11 +70,11 @@ class _File(_Handler):
         self.is_open = name != "index.html"
 
     def get(self) -> None:
-        if self.request.path.endswith("/"):  # without the query, which may have the token
+        if self.request.path.endswith("/"):  # use the path without the query, which may contain the token
             self.redirect(f"../{PAGE}", permanent=True)
             return
         self.set_header("Content-Type", f"{TYPES[Path(self.name).suffix]}; charset=utf-8")
-        self.set_header("Cache-Control", "no-cache")  # by its ETag
+        self.set_header("Cache-Control", "no-cache")  # browsers ask each time, and compare the ETag
         self.write(self.CONTENTS[self.name])
 
 
@@ -172,7 +172,7 @@ def _add_link(scheduler: Scheduler) -> None:
     """Add a link to the navigation of Dask's dashboard if its module is loaded."""
     dashboard = sys.modules.get("distributed.dashboard.scheduler")
     if dashboard is not None:
-        # this is undocumented; without it the page works but has no link
+        # this attribute is undocumented; without it, the page works but is not linked
         with suppress(AttributeError, KeyError, TypeError):
             pages = dashboard.template_variables(scheduler)["pages"]
             if PAGE not in pages:
@@ -182,11 +182,11 @@ def _add_link(scheduler: Scheduler) -> None:
 def add_dashboard(scheduler: Scheduler, source: JobsView) -> Callable[[], None]:
     """Show the jobs of a scheduler; return a function that removes their metrics. The page stays."""
     add_page(scheduler, source)
-    if http_token():  # Dask's /metrics is open to everyone
+    if http_token():  # Dask's /metrics is open to everyone, so omit the metrics if there is a token
         return lambda: None
     try:
         import prometheus_client
-    except ImportError:  # then Dask has no metrics either
+    except ImportError:  # without prometheus_client, Dask has no metrics either
         return lambda: None
     collector = JobsCollector(source)
     prometheus_client.REGISTRY.register(collector)

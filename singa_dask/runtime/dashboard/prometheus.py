@@ -56,7 +56,7 @@ class JobsCollector:
             jobs = list(self._source.live())
             rows = [row for row, _ in jobs]
             return [*self._of_states(rows), *self._of_progress(jobs), *self._of_workers(jobs)]
-        except Exception:  # an error would hide Dask's own metrics too
+        except Exception:  # an error would hide Dask's own metrics, too
             logger.exception("the metrics of jobs cannot be shown")
             return []
 

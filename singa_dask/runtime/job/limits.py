@@ -54,7 +54,7 @@ LIMITS = {
     "end": Limit("the units of a process have ended after they were told to", "8s"),
     "stop": Limit("a job whose client is gone has stopped with a checkpoint", "60s", at_least=("end",)),
     "nanny": Limit("a nanny has started its Dask worker again; until then units do not share others", "6s"),
-    # of one question, after which it is asked again, or given up where nothing depends on the answer
+    # limit for a single question. After it, the question is repeated, or dropped if nothing depends on the answer
     "question": Limit("the scheduler has answered one question", of="answer", times=1 / 3),
     "connect": Limit("a scheduler says what it is to a client that connects", of="answer", times=1 / 5),
     "close": Limit("the scheduler has heard that a client leaves", of="answer", times=2 / 5),
@@ -72,7 +72,8 @@ LIMITS = {
     "aborted": Limit("it is told why units were aborted, or the job starts again", of="answer", times=1 / 6),
     "driver": Limit("there is a Dask worker for the driver of a detached job", of="answer", times=2.0),
     "driver-left": Limit("a driver has left the Dask worker that closes", of="answer", times=1 / 10),
-    # each waits for the one before: units end, their Dask worker says so, the scheduler, the client
+    # each of these limits waits for the one before: units end, then their Dask worker, the scheduler and the client
+    # learn it
     "ended": Limit("the scheduler has heard that the units of a Dask worker have ended", of="end", plus_s=1.0),
     "has-ended": Limit("a Dask worker has answered that its units have ended", of="end", plus_s=2.0),
     "departed": Limit("units have left a Dask worker that is retired", of="end", plus_s=4.0),

@@ -94,6 +94,6 @@ def this_user() -> str:
     """Return ``user@host`` of this process."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a number without a name
+    except (KeyError, OSError):  # a container may run under a user id without a name
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}"

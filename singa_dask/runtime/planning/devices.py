@@ -46,7 +46,7 @@ def device_names(job: JobConf, n_workers: int, n_visible: int = 0, first: int = 
         return gpus + [job.ops] * (n_workers - len(gpus))
     if job.gpu:
         return [f"cuda:{job.gpu[i % len(job.gpu)]}" for i in range(n_workers)]
-    # without any GPU this names the first one, and get_ops raises the error
+    # if there is no GPU, return the name of the first one, and let get_ops raise the error
     return [f"cuda:{(first + i) % max(n_visible, 1)}" for i in range(n_workers)]
 
 
@@ -85,7 +85,7 @@ class Devices:
     ) -> None:
         self.job = job
         self._planned = plan_processes(job.cluster)
-        # index in the process that the job file assigns: the device of a worker does not change when it moves
+        # position of a worker in its planned process, so that a worker keeps its device number when it moves
         self._index = {unit: i for units in self._planned.processes for i, unit in enumerate(_workers(units))}
         self._workers = _workers(layout.processes[process])
         neighbours = range(len(layout.processes)) if neighbours is None else neighbours

@@ -101,7 +101,7 @@ class JobPlan:
             n_shares=tuple(net.n_shares(name) for name in kept),
             slices=tuple(_assign_local_servers(slices, [each.workers for each in kept.values()], planned)),
             dtype=dtype,
-            # workers of a partitioned net have different params
+            # workers of a partitioned net have different params, so they cannot sum in a tree
             tree=None if net.is_partitioned else ProcessTree.of(layout.process_of, n_bytes),
         )
 
@@ -126,7 +126,7 @@ def _assign_local_servers(
     empty if all workers use it.
     """
     process_of, cluster = layout.process_of, layout.cluster
-    processes = [  # process of each worker, and of each server that its group talks to
+    processes = [  # process of each worker, and of each server that the worker's group talks to
         (
             [process_of[Address.worker(group, i)] for i in range(cluster.nworkers_per_group)],
             [process_of[Address.server(layout.server_group_of(group), i)] for i in range(cluster.nservers_per_group)],

@@ -94,7 +94,7 @@ def pack(layout: Layout, n: int) -> Layout:
     ends = list(accumulate(len(units) for units in layout.processes))
     cuts = [0]
     for k in range(1, n):
-        # at least one process before each cut, and one after it
+        # leave at least one process before each cut and after each cut
         possible = range(cuts[-1] + 1, n_before - n + k + 1)
         cuts.append(min(possible, key=lambda cut: abs(n * ends[cut - 1] - k * ends[-1])))
     parts = [layout.processes[start:stop] for start, stop in pairwise([*cuts, n_before])]

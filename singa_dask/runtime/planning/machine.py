@@ -80,7 +80,7 @@ def _text_of(file: Path) -> str:
         return ""
 
 
-# the limits on BLAS that hold in this process, and what restores its threads after the last one
+# lock, thread limits for BLAS that are active in this process, and the stack that restores threads after the last limit
 _lock, _asked, _restore = threading.Lock(), list[int](), ExitStack()
 
 

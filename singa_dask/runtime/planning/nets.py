@@ -18,7 +18,7 @@ from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.planning.whole_pass import KEYS, WholePass, check_whole, count_records, divide, is_whole
 
-# a reader that shuffles gets this many times the memory of one in file order
+# a reader that shuffles gets this many times the memory of a reader in file order
 SHUFFLED = 2
 IN_ORDER = {"shuffle": "none", "random_skip": 0, "last_batch": "wrap"}
 """Keys of ``store_conf`` that read records in file order, from the first one on."""
@@ -43,7 +43,7 @@ def with_batchsize(job: JobConf, n: int) -> JobConf:
     return with_stores(job, lambda _: {"batchsize": [n]})
 
 
-# dtype of features by the precision of a job
+# precision of a job -> dtype of features
 DTYPES = {
     "float32": np.dtype(np.float32),
     "float64": np.dtype(np.float64),
@@ -118,7 +118,7 @@ def build_nets(
     names = train.context.class_names
     names.readers = {layer.conf_name: layer.read_class_names for layer in _store_inputs(train)}
     parts = {phase: 1 if is_whole(job, phase) else SHUFFLED for phase in nets}
-    # the reader of a last, smaller batch takes only a few blocks more
+    # the reader for a smaller last batch needs only a few additional blocks
     n_parts = sum(len(_store_inputs(net)) * parts[phase] for phase, net in nets.items())
     for phase, net in nets.items():
         net.context.host_names, net.context.class_names = host_names, names
@@ -144,7 +144,7 @@ def add_passes(job: JobConf, nets: Nets) -> None:
             layer.span, layer.apart = (0, n_records - n_rest), apart
         if n_rest:
             smaller = with_batchsize(with_stores(job, lambda _: IN_ORDER), n_rest)
-            # a single worker has no shares
+            # a single worker does not divide the batch
             shares = tuple(Span.of(n_rest, i, of.n_workers).size for i in range(of.n_workers) if of.n_workers > 1)
             rest = _build_net(smaller, net.ops, phase, of.group, of.worker, train, of.cancellation, shares)
             for layer in _store_inputs(rest):

@@ -96,7 +96,7 @@ def place(
     if gain is not None:
         chosen = _prefer(layout, needs, order, free, gain)
     elif kept:
-        # the first of each kind has the most free threads
+        # the first Dask worker in each queue has the most free threads
         preferred, others = (deque(each for each in order if (each in kept) is one) for one in (True, False))
         for process in needs:
             fits = preferred and free[preferred[0]] >= len(layout.processes[process])
@@ -128,7 +128,7 @@ def _prefer(
         size = len(layout.processes[waiting[0]])
         alike = [process for process in waiting if len(layout.processes[process]) == size]
         fitting = [address for address in left if free[address] >= size]
-        # argmax takes the first of equal pairs: without any gain this equals the choice without preferences
+        # argmax takes the first of equal pairs, so without any gain the choice is the same as without preferences
         i, k = divmod(int(np.argmax(gain(alike, fitting, chosen))), len(fitting))
         process, address = alike[i], fitting[k]
         chosen[process] = address

@@ -71,21 +71,21 @@ class Checkpointing:
         self._author = author
         self._retention = Retention(url, job.keep_checkpoints, stopping is not None and stopping.restore_best, author)
         self._others = range(1, job.cluster.nworkers_per_group)
-        # frequency of each kind, and its first step
+        # kind -> its frequency, and its first step
         self._freq = {"checkpoint": (job.checkpoint_freq, job.checkpoint_after)}
         term = secrets.token_hex(4)
         self._pending = {"checkpoint": Pending("checkpoint", job.cluster, term, self._write_later)}
         if takes_snapshots:
             self._freq["snapshot"] = job.cluster.snapshot_freq or 0, 0
             self._pending["snapshot"] = Pending("snapshot", job.cluster, term, self._end_snapshot)
-        self._known = state.step  # step of the newest snapshot that the scheduler has
+        self._known = state.step  # step of the newest snapshot that the scheduler knows
         self._written: Event = {}  # event of the newest complete checkpoint of this run
         self._copying: set[tuple[str, Address]] = set()
-        # workers of other groups that wait or have left, and the request that they wait for
+        # workers of other groups that wait or have left, and the request for which they wait
         self._arrived: set[Address] = set()
         self._gone: set[Address] = set()
         self._asked: tuple[str, int] | None = None
-        # from the other workers; they may come some steps before this worker asks for them
+        # messages of other workers, which may arrive some steps before this worker asks for them
         self._arrivals: list[Message] = []
         channel.on("learned", self._arrivals.append)
         for kind in ("part", "r-progress", "written"):
@@ -163,7 +163,7 @@ class Checkpointing:
     def _arrive(self) -> Mapping[str, Any]:
         """Report to the first worker that this one waits; return where its states go, empty if nowhere."""
         net = self._trainer.net
-        if net.is_partitioned:  # the first worker does not have all params
+        if net.is_partitioned:  # the first worker of a partitioned net does not have all params
             self._trainer.collect_all()
         self._channel.send("learned", FIRST, info=net.context.class_names.known.to_dict())
         return self._channel.wait_for("taken").info
@@ -310,7 +310,7 @@ class Checkpointing:
         def write() -> None:
             try:
                 event = self._write(step, parts, facts, last, steps)
-            except Exception as error:  # this worker decides what follows
+            except Exception as error:  # this worker handles the error
                 event = pending.failure(step, text_of(error))
             info = {"term": pending.term, "event": event}
             self._channel.put(Message("written", src=here, dst=here, step=step, info=info))

@@ -34,7 +34,7 @@ class Evaluation:
         self._trainer = trainer
         self._state = state
         self._channel = channel
-        # number of batches, None for a pass over all records; frequency; first step
+        # phase -> number of batches (None for all records), frequency, and first step
         self._tests = {
             Phase.VALIDATION: (job.validate_steps, job.validate_freq, job.validate_after),
             Phase.TEST: (job.test_steps, job.test_freq, job.test_after),
@@ -42,9 +42,9 @@ class Evaluation:
         self._watch = Watch(job, manifest)
         self.restores_best = job.early_stopping is not None and job.early_stopping.restore_best
         self._others = range(1, job.cluster.nworkers_per_group)
-        # step before which tests were done last
+        # step before which the last tests ran
         self._tested = state.step if manifest.get("tested") else -1
-        # metrics of the other workers, by phase and step; they may come before this worker has its own
+        # (phase, step) -> metrics of other workers, which may arrive before this worker has computed its own
         self._measured: defaultdict[tuple[str, int], list[Message]] = defaultdict(list)
         channel.on("measured", lambda message: self._measured[message.info["phase"], message.step].append(message))
 
@@ -64,9 +64,9 @@ class Evaluation:
     def run_last(self) -> None:
         """Run every test and validation once more at the end; not after a stop."""
         state = self._state
-        counts = self._tested != state.step  # else the step was judged before the run resumed
+        counts = self._tested != state.step  # otherwise the step was evaluated before the run resumed
         for phase, (n_batches, freq, after) in self._tests.items():
-            # a stop after the last step may find other workers of the group here already
+            # after the last step, a stop may find that other workers of the group already wait here
             is_left = state.is_trained or (state.reason and not is_due(state.step, freq, after))
             if phase in self._trainer.nets and is_left:
                 self._test(phase, n_batches, counts)

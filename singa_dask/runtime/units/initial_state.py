@@ -99,7 +99,7 @@ class InitialState:
         """Return the manifest from which a worker group continues; empty for a new run."""
         if self.resumed is None:
             return {}
-        # tests are repeated before a step that the run had not reached
+        # repeat the tests if the run has not reached this step before
         is_there = self.step_of(group) == self._resumed_step(group)
         return {**self.resumed.manifest, "tested": is_there and self.resumed.manifest.get("tested", False)}
 

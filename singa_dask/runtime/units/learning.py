@@ -37,7 +37,7 @@ class LearningFacts:
 
     def __init__(self, nets: Mapping[Phase, NeuralNet], job: JobConf, step: int) -> None:
         self._net, self._updater, n_steps = nets[Phase.TRAIN], job.updater, job.train_steps
-        # in the second half, when the net has changed
+        # inspect steps in the second half, when the net has changed
         self._is_new = step == 0
         self._inspected_steps = {step + (n_steps - step) * i // 8 - 1 for i in range(5, 9)}
         self._until = float("inf") if len(nets) == 1 else 0.0
@@ -61,13 +61,13 @@ class LearningFacts:
             n = layer.features[0].size if layer.features else 0
             if not kind or layer.sources[1].requires_grad or (kind != "classes" and n > SAMPLE):
                 continue
-            # an unrolled net has several copies of a loss
+            # an unrolled net has several copies of a loss; keep the first one
             loss, before = known.get(layer.conf_name, (layer, None))
             if kind == "classes" and layer.sources[1].records.labels is None:
-                continue  # a custom algorithm may compute only other layers
+                continue  # a custom algorithm may have computed only other layers
             if kind == "classes":
                 labels = np.asarray(layer.labels(1))
-                counts = np.bincount(labels[labels >= 0], minlength=n)  # ignored ones are -1
+                counts = np.bincount(labels[labels >= 0], minlength=n)  # ignored rows have label -1
                 known[layer.conf_name] = loss, counts if before is None else before + counts
             else:
                 moments = Moments.of(layer.ops.to_host(layer.rows(1)))

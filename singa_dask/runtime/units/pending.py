@@ -120,7 +120,8 @@ class Pending:
         Return an event once the checkpoint is written or has failed; a failure has the key ``error``.
         """
         request = self._requests.get(message.step)
-        if request is None or message.info["term"] != self.term:  # of the other kind, or for a replaced worker
+        # the message is about the other kind, or for a replaced worker
+        if request is None or message.info["term"] != self.term:
             return None
         event = message.info["event"] if message.kind == "written" else self._collect(request, message)
         if event is not None:

@@ -51,10 +51,11 @@ class Trace:
         self._emit = emit
         self._spans: list[Span] = []
         self._n_recorded = self._n_passed_on = 0
-        # replaced, never changed: other threads read it without the lock
+        # the set is replaced and never changed, because other threads read it without the lock
         self._windows: frozenset[range] = frozenset()
         self._n_recording = 0
-        # messages to and from each process; both ends count alike, because each message comes once and in order
+        # process -> number of messages to it or from it; both ends count alike, because each message arrives once and
+        # in order
         self._n_sent: Counter[int] = Counter()
         self._n_received: Counter[int] = Counter()
         self._lock = threading.Lock()
@@ -167,9 +168,9 @@ class Profiler:
         self._in_step = False
         self._marked = 0
         self._before = (0.0, 0.0, 0.0)
-        # start and duration of each wait in this step, in nanoseconds
+        # (start, duration) of each wait in this step, in nanoseconds
         self._waits: list[tuple[int, int]] = []
-        # for each step: milliseconds by (layer, direction), and by part of the step
+        # for each step: milliseconds by (layer, direction), and milliseconds by part of the step
         self._layers: list[defaultdict[tuple[str, str], float]] = []
         self._parts: list[dict[str, float]] = []
         self._trace.open(window)
@@ -179,7 +180,7 @@ class Profiler:
         self._step = step
         self._switch(step in self._window)
         self._marked = time.monotonic_ns()
-        if step == self._window.stop + 1:  # by now the last gradients were answered
+        if step == self._window.stop + 1:  # by this step, the last gradients have been answered
             self._trace.flush()
 
     def end(self) -> None:
@@ -243,7 +244,7 @@ class Profiler:
         """
         if not self._parts:
             return {}
-        steps = self._layers[: len(self._parts)]  # an early stop may have interrupted the last one
+        steps = self._layers[: len(self._parts)]  # an early stop may have interrupted the last step
         layers = {
             name: {f"{direction}_ms": _median(step[name, direction] for step in steps) for direction in DIRECTIONS}
             for name in dict.fromkeys(name for step in steps for name, _ in step)

@@ -48,7 +48,7 @@ class Reporter:
         self._requests: dict[tuple[str, int], Message] = {}
         self._reports: dict[tuple[str, int], _Report] = {}
         self._last: _Report | None = None
-        # a request may be repeated when units are replaced
+        # requests that were answered, because a request may be repeated when units are replaced
         self._answered: deque[tuple[str, int]] = deque(maxlen=8)
         self._held: tuple[str, int] | None = None
         self._first_step = state.step

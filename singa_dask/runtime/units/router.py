@@ -69,7 +69,7 @@ class Coordinator:
         elif message.kind == "leave" and message.info["error"] and not self._error:
             self._error = f"{message.src}: {message.info['error']}"
         answers = self._answers(message.kind)
-        # a server that joins after all workers have left must end too
+        # a server that joins after all workers have left must end, too
         return answers + self._answers("leave") if message.kind == "hello" else answers
 
     def _compare(self, host: str, facts: Mapping[str, str]) -> dict[str, list[str]]:
@@ -136,7 +136,7 @@ class Mailbox:
 
     def has(self, key: str) -> bool:
         """Return whether `receive` would not wait."""
-        # get(), not []: without the lock a new key could replace the queue that `put` adds at the same moment
+        # use get() and not []: without the lock, a new key could replace the queue that `put` adds at the same moment
         return bool(self._arrived.get(key))
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
@@ -190,7 +190,7 @@ class Router:
         self.mailboxes = {unit: Mailbox(unit, self.post, self.cancellations[unit]) for unit in workers}
         self.transport: Transport | None = None
         self.peers: list[str] = []
-        self._early: list[Message] = []  # messages for other processes before their addresses are known
+        self._early: list[Message] = []  # messages that wait until the addresses of other processes are known
         self.is_closed = False
         self._process = process
         self._process_of = layout.process_of
@@ -213,9 +213,9 @@ class Router:
                     if not self.peers:
                         self._early.append(message)
                         return
-            transport = self.transport  # another thread may close it
+            transport = self.transport  # keep a local reference, because another thread may close the transport
             last, process = process, self._next_hop(process)
-            # no address: the process is being replaced, and its messages will be sent again
+            # without an address, the process is being replaced, and its messages will be sent again
             if (address := self.peers[process]) and transport is not None:
                 if self._trace is None or self._process_with(message.src) != self._process:
                     transport.send(address, message)
@@ -228,8 +228,8 @@ class Router:
         else:
             unit = self._units.get(message.dst)
             if isinstance(unit, Worker) and message.kind in Worker.ANSWERED_AT_ONCE:
-                unit.accept(message)  # must not wait for the worker's next step
-            else:  # the unit may not exist yet, in a process that joins a running job
+                unit.accept(message)  # this message must not wait for the worker's next step
+            else:  # in a process that joins a running job, the unit may not exist yet
                 self.inboxes[message.dst].put(message)
 
     def connect(self, peers: Sequence[str]) -> None:
@@ -247,7 +247,7 @@ class Router:
 
     def _post_to_stub(self, message: Message) -> None:
         if message.kind == "abort":
-            self._abort(dict(message.info), tell=self._tree is not None)  # pass it on in the tree
+            self._abort(dict(message.info), tell=self._tree is not None)  # pass the abort on in the tree
             return
         if message.kind in Coordinator.KINDS:
             with self._lock:
@@ -307,7 +307,7 @@ class Router:
 
     def traffic(self) -> dict[str, int]:
         """Return the bytes of arrays sent to and received from other processes."""
-        transport = self.transport  # another thread may close it
+        transport = self.transport  # keep a local reference, because another thread may close the transport
         if transport is None:
             return {"sent": 0, "received": 0}
         return {"sent": transport.sent_bytes, "received": transport.received_bytes}

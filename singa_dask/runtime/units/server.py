@@ -170,7 +170,7 @@ class Server:
         self.sync_freq = cluster.sync_freq
         self.scales = scales
         self.n_shares = n_shares
-        # with several groups, values that may change before they are sent are copied first
+        # with several groups, values may change before they are sent, so they are copied first
         self.is_only_group = cluster.nworker_groups == 1
         self.duplicates = 0
         self.counts = UpdateCounts()
@@ -224,7 +224,7 @@ class Server:
 
     def _on_put(self, message: Message) -> list[Message]:
         held = self._held[message.slice]
-        if not message.info["in_place"]:  # otherwise both share the memory
+        if not message.info["in_place"]:  # an in-place message shares the server's memory
             self.ops.copy(message.arrays[0], out=held.value)
         if AVERAGE in held.state and not held.has_average:
             self.ops.copy(held.value, out=held.state[AVERAGE])
@@ -295,7 +295,7 @@ class Server:
                 due.append(gradient)
                 continue
             norm = self._norms[key]
-            if self.address.id in norm.squares:  # the group has restarted: its earlier gradients are applied
+            if self.address.id in norm.squares:  # the group has restarted, and its earlier gradients have been applied
                 norm.gradients = [
                     each._replace(requests=gradient.requests) if each.held is gradient.held else each
                     for each in norm.gradients
@@ -401,7 +401,7 @@ class Server:
 
     def _lists(self, pairs: Sequence[tuple[_Held, Any]]) -> tuple[ArrayList, ArrayList, dict[str, ArrayList]]:
         """Return values, gradients and state of slices; on a GPU always the same objects."""
-        # a list keeps its arrays alive, so no other gradient can get the same id
+        # the list keeps its arrays alive, so no other gradient can get the same id
         key = tuple(id(total) for _, total in pairs)
         if key in self._kept_lists:
             return self._kept_lists[key]
@@ -492,7 +492,7 @@ class Server:
         """Drop the messages of workers that restart."""
         groups = {unit.group for unit in (Address(*each) for each in message.info["units"])}
         for norm in (norm for (group, _), norm in self._norms.items() if group in groups):
-            # other servers may scale by the squares sent from here, so these gradients must be applied
+            # other servers may scale by the squares that were sent from here, so these gradients must be applied
             is_sent = self.address.id in norm.squares
             norm.gradients = [each._replace(requests=()) for each in norm.gradients] if is_sent else []
         for held in self._held.values():

@@ -92,7 +92,7 @@ class Trainer:
 
     def position(self, step: int) -> dict[str, Any]:
         """Return the step, the readers' cursors by phase and layer, and the unreported metrics."""
-        # a pass over all records always starts at the first one
+        # a pass over all records always starts at the first record
         moving = [phase for phase in self.nets if phase not in self.nets.passes]
         cursors = {phase_name(phase): self.nets[phase].cursors() for phase in moving}
         window = self.metrics.window()
@@ -147,7 +147,7 @@ class Trainer:
         net.context.step = step
         try:
             for _ in range(n_batches):
-                net.cancellation.check()  # a worker without layers needs this check
+                net.cancellation.check()  # a worker without layers checks for cancellation only here
                 self._running.test_one_batch(phase)
                 metrics.add(net)
                 self._learning.count(phase, net)
@@ -203,7 +203,7 @@ def _log_layers(net: NeuralNet, step: int) -> None:
         for param in layer.params if layer.site.prototype is None else ():
             value, grad = param.data if param.has_data else None, param.grad if param.has_grad else None
             parts.append(f"{param.name} {param.shape}: {_sizes(net.ops, value=value, grad=grad)}")
-        # equal parts, of several readers, are shown once
+        # several readers may report equal parts, which are shown once
         logger.info("step %d, %s %s", step, layer.name, "; ".join(dict.fromkeys(parts)))
 
 

@@ -20,7 +20,7 @@ from singa_dask.redaction import redact
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.worker import Worker
 
-# errors of a file system or network that is temporarily down; missing, damaged and forbidden files raise others
+# errno of a file system or network that is temporarily down; missing, damaged and forbidden files have other values
 PASSING = {
     errno.EAGAIN,
     errno.ECONNABORTED,
@@ -47,10 +47,10 @@ def explain(address: Address, unit: Worker | Server | None, error: BaseException
     if isinstance(unit, Worker):
         where += f", step {unit.step}"
         layer = unit.trainer.layer
-        # many messages already begin with the layer
+        # many messages already begin with the name of the layer
         if layer and not text_of(error).startswith((f"layer {layer.name}:", f"layer {layer.name},")):
             where += f", layer {layer.name}"
-    # finding the user's code reads source files, which takes memory
+    # finding the user's code reads source files, which takes memory, so skip it if memory has run out
     blame = None if is_out_of_memory(error) else modules.blame(error)
     if blame is not None:
         cause = f"{blame.place}: {blame.text}"

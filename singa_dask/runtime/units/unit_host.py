@@ -198,7 +198,7 @@ class UnitHost:
         def run() -> None:
             try:
                 result = write(self._save_of(step, where))
-            except Exception as error:  # reported to the worker that requested the part
+            except Exception as error:  # the error goes to the worker that requested the part
                 result = {"error": text_of(error)}
             then(result)
 
@@ -295,7 +295,7 @@ class UnitHost:
 
     def _lose(self, address: str, error: str) -> None:
         if address not in self.router.peers:
-            return  # it was replaced meanwhile
+            return  # the process was replaced meanwhile
         process = self.router.peers.index(address)
         units = ", ".join(str(unit) for unit in self.plan.layout.processes[process])
         reason = f"process {process} at {place_of(address)} cannot be reached ({error}). Lost: {units}."
@@ -309,7 +309,7 @@ class UnitHost:
         self.writer.close()
         self.keeper.close()
         self._limits.close()
-        # units and transport refer to the host and to each other: free their memory before the next job
+        # units and transport refer to the host and to each other, so free their memory before the next job
         self.units.clear()
         self.stub.forget()
         gc.collect()

@@ -78,7 +78,7 @@ def run_unit(
             ended.get(timeout=LEAVE_S)
     if not reports:
         return _leave_behind(host, address)
-    thread.join()  # frees its memory
+    thread.join()  # joining the thread frees its memory
     return reports[0]
 
 
@@ -87,7 +87,7 @@ def _leave_behind(host: UnitHost, address: Address) -> dict[str, Any]:
     waiting_for = host.router.cancellations[address].waiting_for
     what = waiting_for[0] if waiting_for else "a computation"
     thread = threading.current_thread()
-    name, thread.name = thread.name, str(address)  # logged as a message of the unit
+    name, thread.name = thread.name, str(address)  # log messages show the unit as the name of the thread
     with in_job(host.job_id):
         logger.warning("%s is left behind in a call that does not return: %s", address, what)
     thread.name = name
@@ -224,7 +224,7 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
         return initial_state.updater_state(plan, what, piece)
 
     ops, job = host.devices.ops(address), host.job
-    # on a GPU that it shares with workers, the server may be the first to run out of memory
+    # on a GPU that the server shares with workers, the server may be the first to run out of memory
     with ops.activate(), devices.explain_memory_errors(lambda: build_nets(job, 0, 0).values()):
         server = make_server(address, job, plan, host.stub, ops)
         server.restore(state, partial(initial_state.applied, plan))
@@ -255,7 +255,7 @@ def _serve(host: UnitHost, server: Server, handle: Callable[[Message], list[Mess
         cancellation.check()
         if message.kind == "abort":
             raise Aborted(message.info["reason"])
-        if message.kind == "failed":  # in the thread of the server's only worker
+        if message.kind == "failed":  # this runs in the thread of the server's only worker
             raise message.info["error"]
         if message.kind == "snapshot":
             _snapshot(host, server, message)
@@ -264,7 +264,7 @@ def _serve(host: UnitHost, server: Server, handle: Callable[[Message], list[Mess
                 answers = handle(message)
             for answer in answers:
                 host.router.post(answer)
-        del message  # free its memory before the next one
+        del message  # free the memory of this message before receiving the next one
     cancellation.check()
 
 

@@ -90,8 +90,8 @@ class Worker:
         step = initial_state.step_of(address.group)
         self.trainer = Trainer(channel, job, nets, params, step, initial_state.window_of(address, plan))
         for kind in self.ANSWERED_AT_ONCE:
-            channel.on(kind, self.accept)  # for messages that came before this worker existed
-        for kind in ("start", "go"):  # answers to repeated messages
+            channel.on(kind, self.accept)  # accept messages that arrived before this worker existed
+        for kind in ("start", "go"):  # ignore answers to repeated messages
             channel.on(kind, lambda message: None)
         net, window = nets[Phase.TRAIN], job.profile.window(step, job.train_steps) if job.profile else range(0)
         self._profiler = Profiler(str(address), nets, net.cancellation, trace, window, self.trainer.metrics.times_s)

@@ -60,7 +60,7 @@ class WorkerMetrics:
         self._n_rows = group_rows(self._net)
         self.shown = window.get("shown", step)
         self._net.restore_metrics(window.get("metrics", {}))
-        self._timed = step  # first step that `_since` and the waits cover
+        self._timed = step  # first step that `_since` and the waits include
         self.bad_records = self._n_bad = 0
         self._reported: set[tuple[Any, ...]] = set()
         self._since, self._data_s, self._params_s, self._cores_s = time.perf_counter(), 0.0, 0.0, 0.0

@@ -182,7 +182,7 @@ class WorkerParams:
         try:
             with server.lock:
                 server.update(self._step, gradients)
-        except Exception as error:  # the server's thread reports it
+        except Exception as error:  # the server's thread reports the error
             self._post(Message("failed", self._worker, server.address, info={"error": error}))
             self._net.cancellation.wait(lambda: False, "the end of the job")
         for owner in ready:  # no other thread waits for a version

@@ -90,7 +90,7 @@ def prepare(
 def _check_standardised(nets: Mapping[Phase, NeuralNet]) -> None:
     """Check that tests and validations standardise the records that training does."""
     trained: dict[str, bool] = {}
-    for net in nets.values():  # the training net is the first
+    for net in nets.values():  # the training net is the first one
         for node, layer in zip(net.nodes, net.all_layers, strict=True):
             if not isinstance(layer, StoreInput) or layer.traits.reads_beside:
                 continue
@@ -214,7 +214,7 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
 
 def _batch_warnings(net: NeuralNet) -> Iterable[Problem]:
     """Return warnings on input layers with less than a batch, and on a BatchNorm of one value."""
-    problems = {}  # by layer of the job, as its parts are alike
+    problems = {}  # path of a layer in the job -> problem; all parts of a layer have the same problem
     for layer, node in zip(net.all_layers, net.nodes, strict=True):
         path = ("neuralnet", "layer", node.index)
         if isinstance(layer, StoreInput) and layer.n_records is not None:
@@ -223,7 +223,7 @@ def _batch_warnings(net: NeuralNet) -> Iterable[Problem]:
                 message = f"a batch of {layer.batch_size}, and a worker group has {n} records: it reads some of them"
                 message = f"{message} several times a batch. Set {n} at most."
                 problems[path] = Problem((*path, "store_conf", "batchsize"), message)
-        elif getattr(layer, "has_one_value", False):  # a BatchNorm
+        elif getattr(layer, "has_one_value", False):  # the layer is a BatchNorm
             message = "in training it normalises one value for each channel, so its output is its shift whatever it "
             problems[path] = Problem(path, f"{message}reads. Raise batchsize, or use LayerNorm.")
     return problems.values()
@@ -256,12 +256,12 @@ def missing_gpus(job: JobConf) -> list[Problem]:
     path = ("gpu",) if job.gpu else ("ops",)
     instead = "To compute on the CPU say --cpu, which is --set 'gpu=[]' --set ops=auto."
     try:
-        # the class of an extra, which is imported when it is first asked for
+        # importing the "cupy" ops loads CuPy, which is an optional extra
         cupy_ops: Any = OPS.find("cupy")
         n_gpus = cupy_ops.count()
     except ConfigError as error:
         return [Problem(path, f"{error} {instead}")]
-    # if an index is too large, the error of the worker lists the GPUs
+    # if a GPU index is too large, the worker raises an error that lists the GPUs
     return [] if n_gpus else [Problem(path, f"GPUs cannot be used here: this process sees no GPU. {instead}")]
 
 

@@ -52,7 +52,7 @@ def _silent_logs() -> Iterator[None]:
     def is_critical(record: logging.LogRecord) -> bool:
         return record.levelno >= logging.CRITICAL
 
-    # handlers of users, such as files, are of other types
+    # keep handlers of users, such as files, which are of other types
     handlers = [
         handler for handler in logging.getLogger("distributed").handlers if type(handler) is logging.StreamHandler
     ]
@@ -138,7 +138,7 @@ class Patience(NamedTuple):
                 if str(error) != said:
                     said = str(error)
                     self.say(f"waiting, {left:.0f} s at most: {said}")
-            # clusters do not tell when they start, or when threads become free
+            # poll, because clusters send no event when they start, or when threads become free
             pause(min(ATTEMPT_S, left))
 
 
@@ -161,7 +161,7 @@ def connect(
     _refuse_fork()
     check_limits("this process")
     with _silent_logs(), warnings.catch_warnings():
-        # a warning of other versions is repeated after each reconnection
+        # show the warning about other versions once, and not after each reconnection
         warnings.simplefilter("ignore", VersionMismatchWarning)
         client = patience.until(lambda: _connected(address, scheduler_file, patience.say))
         try:
@@ -307,9 +307,9 @@ def _start(n_workers: int, n_threads: int, processes: bool) -> LocalCluster:
             threads_per_worker=n_threads,
             processes=processes,
             dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},  # loading bokeh takes a second
+            scheduler_kwargs={"dashboard": False},  # loading bokeh for the dashboard takes a second
             memory_limit=None,
-            silence_logs=logging.CRITICAL,  # this package reports errors of workers
+            silence_logs=logging.CRITICAL,  # this package reports errors of workers itself
         )
     except RuntimeError as error:
         raise ClusterError(f"the cluster has not started: {error.__cause__ or error}.{_missing_guard()}") from None
@@ -337,7 +337,7 @@ def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) ->
         ):
             yield client
     finally:
-        # some are left if the start was interrupted, or a worker did not end in time
+        # processes are left if the start was interrupted, or if a worker did not end in time
         for process in set(multiprocessing.active_children()) - before if processes else ():
             process.kill()
             process.join()

@@ -91,7 +91,7 @@ class DriverHost(WorkerPlugin):
             self._drivers.pop(threading.current_thread(), None)
         facts = {"job_id": run.job_id, "number": lease.number, "failure": failure}
         ask = getattr(self.worker.scheduler, Op.DRIVEN)
-        while True:  # a Dask worker whose scheduler is gone closes
+        while True:  # this loop ends with its Dask worker, which closes when its scheduler is gone
             with suppress(*GONE):
                 sync(self.worker.loop, ask, **facts, callback_timeout=limit("question"))
                 return
@@ -144,7 +144,7 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
             raise ClusterError(refusal)
         while (progress := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":
             pause(DETACH_LOOK_S)
-    except (KeyboardInterrupt, SystemExit):  # the user does not know the id yet
+    except (KeyboardInterrupt, SystemExit):  # stop the job, because the user does not know its id yet
         with suppress(*GONE):
             for _ in range(2):
                 ask_jobs(client, Op.SIGNAL, job_id=run.job_id, name="SIGINT")

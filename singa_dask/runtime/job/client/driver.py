@@ -183,7 +183,7 @@ class Driver:
 
     def _tell_left(self, failure: Mapping[str, Any]) -> None:
         """Take the job out of the line."""
-        with suppress(*GONE):  # the scheduler drops clients that do not ask any more
+        with suppress(*GONE):  # if this fails, the scheduler drops the client, because it no longer asks for events
             ask_jobs(self._client, Op.LEAVE, job_id=self._submission.job_id, failure=dict(failure))
 
     def _leave_line(self, failure: Mapping[str, Any]) -> None:
@@ -204,7 +204,7 @@ class Driver:
         self._check_seen(placed.workers)
         run = self._on_workers(placed.workers)
         self.job = steps_by_task(self.job, sources, resume, run)
-        if self._scalings is None and resume is None:  # a checkpoint of the run has them already
+        if self._scalings is None and resume is None:  # a checkpoint of the run already contains the scaling
             self._scalings = compute_scalings(self.job, sources, given.init_from, run, self._follower.warn)
         self._submit(placed)
 
@@ -247,7 +247,7 @@ class Driver:
             self._follower.warn(
                 f"units that do not end: {', '.join(over.stuck)}; they hold threads of their Dask workers"
             )
-        if not over.reports:  # nothing more is heard of the job
+        if not over.reports:  # no further events of this job will come
             lost = {"state": "lost", "step": over.last_step}
             reports = {str(unit): {"unit": str(unit), **lost} for unit in self._layout.units}
             over = replace(over, reports=reports, processes=self._layout.describe()["processes"])
@@ -258,10 +258,10 @@ class Driver:
         return {"event": "started", "job": self._submission.job_id, "time": time.time(), **facts}
 
     def _submit(self, placed: Placed) -> None:
-        if not self._has_started:  # before any unit writes to the run directory
+        if not self._has_started:  # do this before any unit writes to the run directory
             lease, job_id = self._lease, self._submission.job_id
             if lease is not None and not self._follower.ask(Op.RENEW, job_id=job_id, number=lease.number):
-                raise ReplacedError(ELSEWHERE)  # the run directory is another driver's by now
+                raise ReplacedError(ELSEWHERE)  # another driver owns the run directory now
             self._publish(self._started())
             self._has_started = True
         spec = JobSpec(

@@ -50,7 +50,7 @@ def with_steps(job: JobConf, net: NeuralNet, resume: str | None = None) -> JobCo
         message = f"layers read their records once in different numbers of batches: {numbers}. {INSTEAD}"
         raise ConfigError(Problem(("epochs",), message))
     name, per_epoch = next(iter(counted.items()))
-    # 0.1 is a tenth, and not the binary number nearest to it
+    # use a decimal fraction, so that 0.1 is exactly one tenth
     left, n_done = Fraction(repr(job.epochs)), 0
     groups = Checkpoint(resume).groups if resume else {}
     seen = groups[0]["cursors"].get("train", {}).get(name, {}) if len(groups) == job.cluster.nworker_groups else {}

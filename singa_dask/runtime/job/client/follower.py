@@ -31,7 +31,7 @@ MANY = 100
 MEANWHILE = "Units that run train on meanwhile"
 LOST = "the scheduler could not be reached again; units that it had started stop with a checkpoint"
 
-# errors of a client whose scheduler is gone: one that has given up has no scheduler and no workers
+# errors of a client whose scheduler is gone; a client that has given up has no attributes for scheduler and workers
 GONE = (AttributeError, ClosedClientError, KeyError, OSError, RuntimeError, TimeoutError)
 
 
@@ -76,10 +76,10 @@ class Follower:
         self._client = client
         self._publish = on_event
         self._driver = driver
-        # signal and sender, if that is not the user; an empty signal stands for `leave`
+        # (signal, sender): the sender is empty for the user, and an empty signal stands for `leave`
         self._requests: SimpleQueue[tuple[str, str]] = SimpleQueue()
         self._n_signals = 0
-        # since when the connection is lost, or the scheduler does not answer
+        # time since which the connection is lost, or the scheduler does not answer
         self._unheard_since: float | None = None
         self._is_lost = self._is_told = False
         self._has_left = False
@@ -154,7 +154,7 @@ class Follower:
             return self.follow()
         except BaseException as error:
             if self._driver and isinstance(error, ReplacedError):
-                raise  # the job is another driver's
+                raise  # another driver owns the job now
             with suppress(*GONE):
                 ask_jobs(self._client, Op.SIGNAL, job_id=self.job_id, name="SIGTERM", by=f"{error!r} in its driver")
             raise
@@ -212,7 +212,7 @@ class Follower:
         """Warn that the scheduler is silent; give the job up after a while, or if the scheduler was restarted."""
         is_lost, now = self._client.status != "running", time.monotonic()
         if self._unheard_since is None or is_lost != self._is_lost:
-            # a question without an answer has taken this long already
+            # the unanswered question has already taken this long
             self._unheard_since = now - (0.0 if is_lost else limit("late"))
             self._is_lost, self._is_told = is_lost, False
         limit_s, unheard_s = limit("client" if is_lost else "scheduler"), now - self._unheard_since

@@ -124,7 +124,8 @@ class JobRun(Submission):
 
         driver = Driver(self, client, on_event=record, lease=lease, queue=self.queue)
         on_driver(driver)
-        with in_job(self.job_id), observers, directory:  # observers end after the directory, and read it
+        # observers are last to end, because they read the finished directory
+        with in_job(self.job_id), observers, directory:
             try:
                 result = judge(driver.run())
             except SingaError:

@@ -113,7 +113,7 @@ def _survey_stores(job: str, resume: str | None, scanned_bytes: float) -> Survey
                     if found is not None:
                         surveys[layer.name] = found
                     elif layer.store_conf.backend in TABLES:
-                        with suppress(SingaError, OSError):  # the processes of the job report the error
+                        with suppress(SingaError, OSError):  # the processes of the job will report the error
                             layer.open_checked().close()
             except UnscannedError as error:
                 unscanned.setdefault(error.scan.name, error.scan)
@@ -198,10 +198,10 @@ class Locality:
         for other, address in chosen.items():
             if self._host_of.get(address, -1) != -1:
                 there[self._host_of[address]] += self._n_workers[other]
-        # prefer hosts without other processes; among them copies count too
+        # prefer hosts without other processes; if several are equal, count copies of records, too
         most = self._share * np.array([self._n_workers[process] for process in processes])[:, None]
         free, copies = (np.clip(held - there * self._share, 0.0, most) for held in self._held)
-        # the last column is for hosts without records, whose number is -1
+        # the last column is for hosts without records, which have number -1
         worth = np.pad(self._wanted[processes] + free + copies / 1024, ((0, 0), (0, 1)))
         rated: np.ndarray = worth[:, [self._host_of[address] for address in workers]]
         return rated
@@ -308,7 +308,7 @@ def place_on_cluster(
     ClusterError
         The job does not fit on the cluster.
     """
-    # a job that does not fit fails before records are read
+    # raise the error for a job that does not fit before records are read
     if job.cluster.elastic.max_processes:
         _, chosen = place_first(layout, present)
         if len(chosen) < len(layout.processes):

@@ -48,9 +48,9 @@ def measure(layer: StoreInput, index: int, count: int) -> GroupMoments:
     """
     conf = layer.store_conf
     with layer.open_checked() as store:
-        # groups are far apart: no row group of Parquet is read on
+        # do not read ahead, because the sampled groups are far apart
         store.limit_runs(1)
-        # blocks begin a new group where their first record is beyond so many bytes
+        # a block begins a new group if its first record is GROUP_BYTES further
         numbers = store.starts[:-1] * store.record_bytes // GROUP_BYTES
         groups = np.split(np.arange(len(numbers)), np.flatnonzero(np.diff(numbers)) + 1)
         groups = groups[:: -(-len(groups) // MAX_GROUPS)]

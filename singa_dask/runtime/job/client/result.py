@@ -133,7 +133,7 @@ def summarise(name: str, job_id: str, layout: Layout, over: JobEnd) -> Result:
         test=dict(latest.get("test", {})),
         validation=dict(latest.get("validation", {})),
         step_ms={key: _average(report["step_ms"][key] for report in first) for key in ("median", "p95") if first},
-        # workers of a job that was killed report no times
+        # workers of an aborted job report no times
         samples_per_s=round(sum(report["samples"] / max(report["seconds"], 1e-9) for report in workers), 1)
         if workers
         else over.samples_per_s,
@@ -177,7 +177,7 @@ def outcome(over: JobEnd) -> tuple[str, int, str]:
         return "failed", max(step, 0), _reason_of(failure, reports) + last
     waited = bool(over.signal) and any(report["state"] != "done" for report in reports.values())
     if waited or any(report["stopped"] for report in workers):
-        # units stop without a signal where their Dask worker closes, and nobody places them anew
+        # if a Dask worker closes, its units stop without a signal; here nobody placed them again
         what = f"stopped by {over.by or over.signal or 'a Dask worker that has closed'}"
         return "stopped", max(step, 0), f"{what} while it waited for Dask workers" if waited else what
     return "done", max(step, 0), next((report["ended"] for report in workers if report.get("ended")), "")

@@ -86,7 +86,7 @@ def _marked(url: str) -> Iterator[list[str]]:
         finally:
             fs.remove_tree(marker)
     except DataError:
-        with suppress(OSError):  # other programs may have begun to use them
+        with suppress(OSError):  # other programs may have begun to use the directories
             for folder in new:
                 folder.rmdir()
         raise
@@ -112,7 +112,7 @@ def _unseen(paths: Sequence[str]) -> tuple[str, list[str]]:
     """Return the name of this host, and the paths and patterns that it does not see."""
     unseen = [path for path in paths if not _is_seen(path)]
     for folder in sorted({folder for path in unseen for folder in Path(path).parents}):
-        with suppress(OSError):  # NFS may have kept that something was missing until its folder is opened
+        with suppress(OSError):  # NFS may have cached that a file is missing, until its folder is opened
             os.scandir(folder).close()
     unseen = [path for path in unseen if not _is_seen(path)]
     return socket.gethostname(), unseen

@@ -47,7 +47,7 @@ async def measure_clock(ask: Callable[[], Awaitable[float]]) -> Clock:
         theirs = await ask()
         error = (time.monotonic() - asked) / 2
         best = min(best, Clock(theirs - (time.time() - error), error), key=lambda clock: clock.error_s)
-    # processes of one host share a clock
+    # processes on the same host share a clock, so ignore a small offset
     return best if abs(best.offset_s) > best.error_s + ROUNDING_S else Clock(0.0, best.error_s)
 
 

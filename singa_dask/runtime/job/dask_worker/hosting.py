@@ -90,7 +90,7 @@ class Hosting(UnitHost):
     def __init__(self, placement: Placement, job: JobConf, **options: Any) -> None:
         processes = tuple(tuple(Address(*unit) for unit in units) for units in placement.processes)
         if not placement.buddy and job.cluster.snapshot_freq is None:
-            # the snapshots of a lost process would be lost, too
+            # take no snapshots, because the snapshots of a lost process would be lost, too
             cluster = ClusterConf.model_validate({**job.cluster.model_dump(), "snapshot_freq": 0})
             job = job.model_copy(update={"cluster": cluster})
         super().__init__(

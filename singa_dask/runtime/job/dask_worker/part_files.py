@@ -39,7 +39,7 @@ class PartFiles:
         self._worker = worker
         self._folders = part_folders(worker)
         self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"{SITE}-site-files")
-        # Dask workers that serve the files of a host, by the one that wrote them
+        # Dask worker that wrote files -> Dask workers on its host that serve these files
         self._servers: dict[str, list[str]] = {}
         self.handlers: dict[str, Callable[..., Any]] = {Op.READ: self._read, Op.DROP: self._drop}
 
@@ -102,7 +102,7 @@ class PartFiles:
         for server in servers:
             try:
                 answer: Mapping[str, Any] = self._call(self._worker.rpc(server), Op.READ, **asked)
-            except Exception as error:  # it is gone, or hangs
+            except Exception as error:  # the Dask worker is gone, or does not answer
                 why = f"{server}: {error!r}"
                 continue
             if "data" in answer:

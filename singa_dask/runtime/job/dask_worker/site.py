@@ -59,9 +59,9 @@ class Site(WorkerPlugin):
         guard_frames()
         self.worker = worker
         self.store = SnapshotStore()
-        # changed only by the event loop
+        # only the event loop changes this dict
         self.hostings: dict[tuple[str, int], Hosting] = {}
-        # the oldest life of each process that may still begin here
+        # (job, process) -> the oldest life (placement of a job) that may still begin here
         self._oldest: dict[tuple[str, int], int] = {}
         self._shared: dict[tuple[str, str], Awaitable[str]] = {}
         self._is_leaving = False
@@ -82,7 +82,7 @@ class Site(WorkerPlugin):
             **self._files.handlers,
         }
         worker.handlers.update(handlers)
-        worker.metrics[SITE] = self._metrics  # goes with the heartbeat of the Dask worker
+        worker.metrics[SITE] = self._metrics  # Dask sends these metrics with each heartbeat of the Dask worker
 
     async def teardown(self, worker: Worker) -> None:
         """Wait until the units have moved, or stop them with a checkpoint if the scheduler is gone."""
@@ -101,7 +101,7 @@ class Site(WorkerPlugin):
                     hosting.request("stop")
             for hosting in hostings:
                 await self._in_thread(hosting.wait, limit("has-ended"))
-            with suppress(Exception):  # others may read snapshots from here meanwhile
+            with suppress(Exception):  # other processes may be reading snapshots from here
                 await wait_for(worker.scheduler.singa_dask_left(worker=worker.address), limit("has-ended"))
         for hosting in list(self.hostings.values()):
             await self._close(hosting, "the Dask worker closes")
@@ -160,7 +160,7 @@ class Site(WorkerPlugin):
                 raise
             why = f"{problem.place}: {problem.text}" if problem else text_of(error)
             return {"error": f"process {process} at {self.worker.address}: {why}", "final": True}
-        # meanwhile the life has ended, or another one has begun
+        # meanwhile, this life has ended or another one has begun
         if life < self._oldest.get(key, life + 1):
             await self._in_thread(hosting.end, "this life is over")
             return {"error": f"life {life} of the job is over"}
@@ -170,7 +170,7 @@ class Site(WorkerPlugin):
         to_client = LogToClient(hosting)
         to_client.attach()
         hosting.mounts.callback(to_client.detach)
-        if life > placement.spec.first_life:  # the driver has checked the Dask workers of the first life
+        if life > placement.spec.first_life:  # for the first life, the driver has already checked the Dask workers
             await self._in_thread(hosting.warn_if_unseen)
         return {"endpoint": hosting.address, "threads": hosting.n_threads}
 
@@ -204,7 +204,7 @@ class Site(WorkerPlugin):
     def _check_modules(self, sources: Sequence[modules.Source]) -> None:
         """Refuse modules if a running job in this process has different ones of the same names."""
         texts = {source.name: source for source in sources}
-        for other in list(self.hostings.values()):  # the event loop changes it meanwhile
+        for other in list(self.hostings.values()):  # copy the values, because the event loop changes the dict meanwhile
             theirs = other.placement.spec.modules
             changed = [source.file for source in theirs if texts.get(source.name, source) != source]
             if changed:
@@ -219,7 +219,7 @@ class Site(WorkerPlugin):
         return partial(
             Transport,
             f"{scheme}://{endpoint.rpartition(':')[0]}",
-            life=placement.term,  # processes that were replaced are of a newer life than the others
+            life=placement.term,  # processes that were replaced have a newer life than the other processes
             retry_s=placement.silent_s,
             timeout_s=min(limit("attempt"), placement.silent_s / 3),
             token=placement.token,
@@ -364,7 +364,7 @@ class Site(WorkerPlugin):
                 except Exception as error:
                     errors.append(f"{holder}: {error}")
         if content is None:
-            # its holders are lost, or have a newer snapshot, from which the job may restart
+            # the Dask workers that held the snapshot are lost, or hold a newer snapshot, from which the job may restart
             raise LostUnitError(f"{file} of a snapshot of {job_id}: no Dask worker has it any more. {' '.join(errors)}")
         return content
 
@@ -405,5 +405,5 @@ class UnitsTask:
             threads.close()
 
     def __dask_tokenize__(self) -> tuple[str, int, int]:
-        # hashing all units takes most of the time of a start, for a name that is not used
+        # by default, dask hashes all units for a name that is not used, which takes most of the time of a start
         return self.job_id, self.life, self.process

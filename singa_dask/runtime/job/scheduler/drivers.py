@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 def _facts_aside(job_id: str, reason: str, kept: str) -> JobFacts:
     """Return the facts of a saved job that was put aside."""
     run: Mapping[str, Any] = {}
-    with suppress(Exception):  # the text may be anything
+    with suppress(Exception):  # the text may contain anything
         run = {**json.loads(kept)["run"]}
         run = {**run, "name": json.loads(run["job"])["name"]}
     name, owner, run_url = (redact(str(run.get(key, ""))) for key in ("name", "owner", "run_url"))
@@ -170,11 +170,11 @@ class Drivers:
         kept.sort(key=lambda each: (each["life"] < 0, each["place"]))
         for i, each in enumerate(kept):
             run = each["run"]
-            # drivers that are left of the earlier scheduler have a lower number
+            # drivers that remain from the earlier scheduler have a lower number
             driven = _Driven(run, each["host"], each["number"] + 1)
             driven.first_life, driven.life = each["life"] + 1, each["life"]
             self._driven[run["job_id"]] = driven
-            # before all new jobs
+            # restored jobs come before all new jobs
             self._join(run, rank=(-run["priority"] if each["life"] < 0 else -math.inf, i - len(kept)))
 
     async def wait_until_restored(self) -> None:
@@ -224,7 +224,7 @@ class Drivers:
             check_room(self._waiting.clusters()[0])
         except ClusterError as error:
             self._waiting.note(self._waiting.first, str(error))
-        except Exception as error:  # the other jobs would wait for ever
+        except Exception as error:  # catch any error, because otherwise the other jobs would wait for ever
             logger.exception("%s", self._waiting.first)
             why = f"the scheduler cannot tell whether there is room: {text_of(error)}"
             self._end(driven, {"reason": why, "exit_code": 1, "error": ""})
@@ -273,7 +273,7 @@ class Drivers:
         if failure.get("elsewhere"):
             driven.barred[driven.worker] = failure["reason"]
             self._start(driven)
-        elif failure.get("again") and self._waiting.has(job_id):  # the room was taken meanwhile
+        elif failure.get("again") and self._waiting.has(job_id):  # another job has taken the free workers meanwhile
             self._wait_again(driven, failure["reason"])
         else:
             self._end(driven, failure)
@@ -299,7 +299,8 @@ class Drivers:
         if failure:
             self._waiting.leave(driven.run["job_id"], failure)
             catalogs = [Catalog.of(catalog) for catalog in driven.run.get("datasets", ())]
-            if catalogs and driven.run["job_id"] not in self._jobs:  # else the end of the job deletes what it reads
+            # if the job is still running, the datasets that it reads are deleted at its end
+            if catalogs and driven.run["job_id"] not in self._jobs:
                 self._scheduler.loop.add_callback(self._sites.drop, catalogs)
         self._history.trim(driven.run["job_id"])
         if self._kept.url:
@@ -339,10 +340,11 @@ class Drivers:
         """Start drivers that have no Dask worker, or a silent one; return whether any job is left."""
         now = time.monotonic()
         for job_id, driven in list(self._driven.items()):
-            if driven.has_ended and now - driven.since > limit("client"):  # the client may ask until then
+            # until this time, the client may still ask for the result
+            if driven.has_ended and now - driven.since > limit("client"):
                 del self._driven[job_id]
             elif not driven.has_ended and self._is_silent(driven.worker):
-                if self._choose(driven):  # else the silent one may be the first to be back
+                if self._choose(driven):  # if no Dask worker is left, the silent one may be the first to come back
                     self._start(driven)
             elif not driven.has_ended and not driven.worker and not self._waiting.has(job_id):
                 if now - driven.since > AGAIN_S:

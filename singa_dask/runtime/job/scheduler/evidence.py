@@ -26,7 +26,8 @@ class Evidence:
         now : float
             Seconds.
         """
-        # of each group, the two Dask workers that report the highest steps, as one needs evidence from another
+        # group -> the two Dask workers that report its highest steps; two, because the evidence must come from another
+        # worker
         leaders: dict[str, list[tuple[int, str]]] = defaultdict(list)
         for address, steps in told.items():
             for group, step in steps.items():

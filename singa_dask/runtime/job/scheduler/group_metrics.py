@@ -30,9 +30,9 @@ class MetricsMerger:
         self.n_workers = n_workers
         self.latest: dict[str, dict[str, float]] = {}
         self.last_step = -1
-        self._speeds: dict[int, float] = {}  # samples per second of each worker group, the last time
+        self._speeds: dict[int, float] = {}  # worker group -> samples per second when last reported
         self._reported: dict[tuple[str, int, int], list[Mapping[str, Any]]] = {}
-        # newest step of each phase and group that is complete: steps that are computed again are not shown again
+        # (phase, group) -> its newest complete step; metrics of steps that are computed again are not shown again
         self._shown: dict[tuple[str, int], int] = {}
 
     @property
@@ -53,7 +53,8 @@ class MetricsMerger:
         if len(reported) < self.n_workers:
             return None
         del self._reported[key]
-        reported.sort(key=lambda report: report["worker"])  # sums do not depend on the order of arrival
+        # sort the reports, so that sums do not depend on the order of arrival
+        reported.sort(key=lambda report: report["worker"])
         self._shown[key[:2]] = event["step"]
         totals = add_totals(report["metrics"] for report in reported)
         metrics = {name: total / count if count else 0.0 for name, (total, count) in totals.items()}
@@ -67,6 +68,6 @@ class MetricsMerger:
         if "samples_per_s" in speeds:
             self._speeds[event["group"]] = speeds["samples_per_s"]
         keep = {name: event[name] for name in ("event", "step", "phase", "group", "time", "lr") if name in event}
-        # in a partitioned net some workers read no records
+        # in a partitioned net, some workers read no records
         epochs = [report["epoch"] for report in reported if report.get("epoch") is not None]
         return {**keep, **({"epoch": max(epochs)} if epochs else {}), **speeds, "metrics": metrics}

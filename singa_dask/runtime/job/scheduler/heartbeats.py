@@ -76,7 +76,7 @@ class Heartbeats:
         n_others = len(gaps) - (beats is not None)
         if n_others > 0:
             quarter = (n_others - 1) // 4
-            # of the others only: its own gap may be among the shortest
+            # exclude this worker's own gap, which may be among the shortest gaps
             quarter += beats is not None and max(usual, beats.silence) <= gaps[quarter]
             usual = max(usual, gaps[quarter])
         return min(max(self._least_s, PHI * math.log(10) * usual), self._most_s)

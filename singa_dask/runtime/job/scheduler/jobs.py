@@ -50,7 +50,7 @@ RETIRE = "retire_workers"
 TARGET = "adaptive_target"
 ANY = WorkersConf()
 NOT_RUNNING = {Status.paused: "it is paused, e.g. as its memory is full", Status.closing_gracefully: "it closes"}
-# reasons why a detached job is stopped
+# reasons for which a detached job is stopped
 NEWER = "a newer scheduler"
 NO_DRIVER = "the end of its driver"
 
@@ -96,7 +96,7 @@ class _SeenWorkers(Mapping[str, WorkerFacts]):
 
     def _facts_of(self, known: WorkerState) -> WorkerFacts:
         address = known.address
-        held = known.processing - known.long_running  # those that have seceded hold no thread
+        held = known.processing - known.long_running  # tasks that have seceded hold no thread
         own = sum(job_of(task.key) == self._job_id for task in held) if self._job_id else 0
         return WorkerFacts(
             nthreads=known.nthreads,
@@ -137,7 +137,7 @@ class Jobs(SchedulerPlugin):
     async def start(self, scheduler: Scheduler) -> None:
         """Register the handlers for clients and for `Site`."""
         if vars(self).get("scheduler") is scheduler:
-            return  # Dask starts a plug-in twice that a preload module has added
+            return  # Dask starts a plug-in twice if a preload module has added it
         check_limits(f"the scheduler at {scheduler.address}")
         guard_frames()
         self.scheduler = scheduler
@@ -147,11 +147,12 @@ class Jobs(SchedulerPlugin):
         self._tasks = UnitTasks(scheduler, self.handle)
         self._heartbeats = Heartbeats(scheduler)
         self._is_ticking = False
-        self._told: set[tuple[str, str]] = set()  # jobs, and errors of the scheduler in their logs
+        # (job, error) pairs for errors of the scheduler that were logged already
+        self._told: set[tuple[str, str]] = set()
         self._ended_at = time.monotonic()
-        self._news_at = 0.0  # when most Dask workers have sent their next heartbeat
-        self._looked_at: dict[str, float] = {}  # by Dask worker: its last heartbeat that was read
-        self._left_over: set[str] = set()  # Dask workers that host lives which are over
+        self._news_at = 0.0  # time at which most Dask workers have sent their next heartbeat
+        self._looked_at: dict[str, float] = {}  # Dask worker -> time of its newest heartbeat that was read
+        self._left_over: set[str] = set()  # Dask workers that still host a life that has ended
         self.waiting = Waiting(scheduler, self.history)
         self.drivers = Drivers(
             scheduler, self.records, self.history, self.sites, self.waiting, self._tell, self._heartbeats.is_silent
@@ -182,16 +183,16 @@ class Jobs(SchedulerPlugin):
             Op.CHECKPOINT: views.checkpoint,
             Op.STACKS: views.stacks,
             Op.TOKENS: views.tokens,
-            RETIRE: self.retire,  # Dask's own operation, with a step before it
-            TARGET: self._adaptive_target,  # the same, for clusters that adapt
+            RETIRE: self.retire,  # replaces Dask's own operation, and first moves units away
+            TARGET: self._adaptive_target,  # replaces Dask's own operation for adaptive clusters
         }
         self._nthreads = 0
         scheduler.handlers.update(handlers)
-        setattr(scheduler, TARGET, self._adaptive_target)  # dask-gateway calls it there
+        setattr(scheduler, TARGET, self._adaptive_target)  # dask-gateway calls the method of the scheduler
         scheduler.stream_handlers[EVENTS] = self._on_event
-        # tells clients that the scheduler has the operations: Dask does not answer unknown ones
+        # this tells clients that the scheduler supports the operations, because Dask does not answer unknown operations
         scheduler.set_metadata([JOBS], True)
-        # later, as another client would find no plug-in while this waits
+        # restore jobs later, because clients that connect during the restore would find no plug-in
         scheduler.loop.add_callback(self._restore)
 
     async def _restore(self) -> None:
@@ -217,13 +218,13 @@ class Jobs(SchedulerPlugin):
         await self.drivers.wait_until_restored()
         known = self.records.get(job.job_id)
         if known and (known.spec.client, known.spec.driver) == (job.client, job.driver):
-            return ""  # it is asked again, as the answer was late
+            return ""  # the client repeats its request, because the answer was late
         if known or (not job.driver and self.drivers.has(job.job_id)):
             return in_use(job.job_id)
         if job.driver and not self.drivers.renew(job.job_id, job.driver):
             return f"another driver has taken over the job {job.job_id}."
         if job.driver and job.job_id in self.history.facts:
-            return "the job has ended."  # the question was late
+            return "the job has ended."  # the request came late
         if self.waiting.is_stopped(job.job_id):
             return "somebody has stopped the job."
         if refusal := self._line_refusal(job.job_id, job.priority):
@@ -243,7 +244,7 @@ class Jobs(SchedulerPlugin):
         if job.driver and (loss := self.drivers.loss_of(json.loads(job.job))):
             self._tell(job.job_id, {"event": "log", "level": "WARNING", "message": loss})
         if job.client not in self.scheduler.clients:
-            self.remove_client(self.scheduler, job.client)  # it went away before
+            self.remove_client(self.scheduler, job.client)  # the client has left before its job was accepted
         self._keep_ticking()
         return ""
 
@@ -325,7 +326,7 @@ class Jobs(SchedulerPlugin):
         return events
 
     def _on_event(self, job_id: str, life: int, what: Mapping[str, Any], worker: str = "") -> None:
-        with self._ends_alone(job_id):  # an error would close the connection to the Dask worker
+        with self._ends_alone(job_id):  # catch errors, because an error would close the connection to the Dask worker
             if (event := ev.decisive(life, what)) is not None:
                 self.handle(job_id, event)
             if what["event"] not in UNSEEN:
@@ -451,7 +452,7 @@ class Jobs(SchedulerPlugin):
                 if record.spec.driver and not self.drivers.is_recorded(job_id) and record.state.phase != "over":
                     self.handle(job_id, ev.Signal("SIGTERM", NEWER if self.drivers.taken_over else NO_DRIVER))
             self.handle(job_id, ev.Tick())
-        if self.records or self.waiting.clusters():  # Dask knows only of tasks
+        if self.records or self.waiting.clusters():  # Dask only knows of tasks, so tell it that jobs are active
             self.scheduler.idle_since = None
 
     def _lose_silent(self, job_id: str, record: JobRecord) -> None:
@@ -466,7 +467,7 @@ class Jobs(SchedulerPlugin):
     def _end_left_over(self) -> bool:
         """End old lives on Dask workers that could not be reached in time; return whether any are left."""
         for address, known in self.scheduler.workers.items():
-            if self._looked_at.get(address) == known.last_seen:  # no heartbeat since then
+            if self._looked_at.get(address) == known.last_seen:  # there was no new heartbeat
                 continue
             self._looked_at[address] = known.last_seen
             self._left_over.discard(address)
@@ -474,7 +475,7 @@ class Jobs(SchedulerPlugin):
                 record = self.records.get(job_id)
                 lives = [(progress["process"], progress["life"]) for progress in hosted]
                 if record is None and not lives:
-                    lives = [(None, -1)]  # nothing but parts of snapshots
+                    lives = [(None, -1)]  # the Dask worker holds only parts of snapshots
                 for process, life in lives:
                     if record is not None and record.state.roster.has(process, life):
                         continue
@@ -482,7 +483,7 @@ class Jobs(SchedulerPlugin):
                     reason = "the job goes on elsewhere" if record else "the job is over"
                     facts = {"life": life, "process": process, "forget": record is None}
                     self._ask_later(address, Op.END, job_id=job_id, reason=reason, **facts)
-        is_new = time.monotonic() - self._ended_at < limit("answer")  # a late part of a snapshot may come
+        is_new = time.monotonic() - self._ended_at < limit("answer")  # late parts of a snapshot may still arrive
         return is_new or bool(self._left_over)
 
     def _tell_steps(self, job_id: str, record: JobRecord) -> None:
@@ -505,7 +506,7 @@ class Jobs(SchedulerPlugin):
         steps: dict[str, int] = {}
         for each in told.values():
             steps |= {group: min(step, steps.get(group, step)) for group, step in each.items()}
-        steps |= state.last_steps()  # heartbeats may be older
+        steps |= state.last_steps()  # heartbeats may be older than these steps
         if steps and steps != state.steps:
             self.handle(job_id, ev.Stepped(state.life, steps))
             self._tell(job_id, {"event": "steps", "steps": steps})
@@ -590,7 +591,7 @@ class Jobs(SchedulerPlugin):
         job_id = record.spec.job_id
         facts = {"job_id": job_id, "life": action.life, "process": action.process, "reason": action.reason}
         facts["forget"] = action.forget
-        answer: Any = {}  # without a `Site` nothing is there: it may just be installed
+        answer: Any = {}  # a Dask worker without a `Site` has no units: the plug-in may just be being installed
         if action.worker in self.sites.workers:
             answer = await self.sites.ask(action.worker, limit("has-ended"), Op.END, **facts)
         await self._tasks.cancel(self.records.get(job_id), action.life, action.process)

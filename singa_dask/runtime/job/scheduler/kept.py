@@ -78,7 +78,7 @@ class KeptJobs:
         self._scheduler = scheduler
         self._facts_of = facts_of
         self._owner = Ownership(self.url, f"scheduler {secrets.token_hex(8)}")
-        self._locks: WeakValueDictionary[str, Lock] = WeakValueDictionary()  # those that are in use
+        self._locks: WeakValueDictionary[str, Lock] = WeakValueDictionary()  # locks that are in use
         self.taken_over = ""
 
     async def load(self) -> Kept:
@@ -98,7 +98,7 @@ class KeptJobs:
         """Write the file of a job, or delete it if the job has ended; return why that fails, or nothing."""
         if not self.url:
             return ""
-        writing = gen.convert_yielded(self._save(job_id))  # goes on after the timeout
+        writing = gen.convert_yielded(self._save(job_id))  # writing continues after the timeout
         try:
             await gen.with_timeout(timedelta(seconds=limit("answer")), writing, quiet_exceptions=Exception)
         except TakenOverError as error:
@@ -126,7 +126,8 @@ class KeptJobs:
         self._owner.take()
         found = Kept([], {})
         jobs = set()
-        for name in sorted(fs.ls(self.url), key=lambda name: not name.endswith(SUFFIX)):  # jobs come before those aside
+        # jobs come before records that were set aside
+        for name in sorted(fs.ls(self.url), key=lambda name: not name.endswith(SUFFIX)):
             file, job_id = fs.join(self.url, name), name.removesuffix(ASIDE).removesuffix(SUFFIX)
             if not name.endswith((SUFFIX, ASIDE)) or job_id in jobs:
                 continue
@@ -143,7 +144,7 @@ class KeptJobs:
                 if name.endswith(SUFFIX):
                     found.jobs.append(kept)
                     continue
-            except Exception as error:  # other versions write anything
+            except Exception as error:  # other versions may write anything
                 why = f"it is damaged or of another version of singa-dask: {text_of(error).removesuffix('.')}."
             found.aside[job_id] = {"reason": _put_aside(file, data, why), "kept": text}
         return found
@@ -180,6 +181,6 @@ def _put_aside(file: str, data: bytes, why: str) -> str:
         try:
             fs.write_atomic(other, data)
             fs.remove_tree(file)
-        except OSError as failed:  # the next scheduler reads the file again
+        except OSError as failed:  # the next scheduler will read the file again
             logger.warning("%s: it cannot be renamed to %s: %s", file, other, text_of(failed))
     return f"put aside: {why} Its record is in {other}."

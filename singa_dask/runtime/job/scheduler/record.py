@@ -84,7 +84,7 @@ class JobRecord:
         event = {"unit": "driver", "time": time.time(), **what}
         if event["event"] == "over":
             self._complete(event)
-            if self._steps:  # late followers get the last steps, too
+            if self._steps:  # clients that begin to follow late get the newest steps, too
                 self._number(self._steps)
                 self._steps = {}
         elif event["event"] == "metrics":
@@ -126,7 +126,7 @@ class JobRecord:
         over |= {"latest": self.merger.latest, "last_step": last_step, "samples_per_s": self.merger.samples_per_s}
         over["seconds"] = time.monotonic() - self._began_at
         for report in over["reports"].values():
-            if report["state"] == "lost":  # metrics may have a later step
+            if report["state"] == "lost":  # metrics may have arrived for a later step
                 report["step"] = max(report["step"], last_step)
 
     def facts(self) -> JobFacts:

@@ -64,7 +64,8 @@ class Sites:
         except Exception as error:
             return error
         answer = answers[worker]
-        if isinstance(answer, dict) and answer.get("status") == "error":  # as Dask's own handlers report one
+        # Dask's own handlers report an error in this form
+        if isinstance(answer, dict) and answer.get("status") == "error":
             return _error_of(answer["exception"])
         return answer
 
@@ -88,7 +89,8 @@ class Sites:
             "rejoin": rejoin and [sorted(rejoin.running), sorted(rejoin.left), list(rejoin.steps.items())],
         }
         record.shared = {f"{action.life} {PLACEMENT}": json.dumps(placement)}
-        # the first of a host is the last to be put here; some may be gone, as their processes are done
+        # take the first living Dask worker of each host (later entries overwrite earlier ones); a finished process may
+        # have no worker
         there = [each for each in reversed(roster.workers) if each in self._scheduler.workers]
         record.leaders = {get_address_host(each): each for each in there}
 
@@ -120,7 +122,7 @@ class Sites:
         add = {"op": "plugin-add", "plugin": pickle.dumps(plugin()), "name": name}
         async with self._installing.setdefault(worker, Lock()):
             for message in () if worker in installed else (loading_message(plugin.__module__), add):
-                answer = await self.ask(worker, limit("host"), **message)  # loading takes seconds on a busy machine
+                answer = await self.ask(worker, limit("host"), **message)  # on a busy machine, loading takes seconds
                 if isinstance(answer, ImportError):
                     return UnloadableError(cannot_load("Dask worker", answer))
                 if isinstance(answer, BaseException):

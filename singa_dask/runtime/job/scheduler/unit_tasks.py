@@ -38,12 +38,12 @@ class UnitTasks:
         for n_left in reversed(range(MAX_CONNECTS)):
             if self._client is None:
                 security, address = as_client(self._scheduler.security, "scheduler"), self._scheduler.address
-                # asynchronous, on the scheduler's own loop
+                # the client is asynchronous, and runs on the scheduler's own loop
                 self._client = Client(address, asynchronous=True, set_as_default=False, security=security)
             try:
                 await self._client
                 return
-            except AssertionError:  # distributed expects a single first message, and a broadcast came with it
+            except AssertionError:  # distributed expects a single first message, but a broadcast arrived with it
                 if not n_left:
                     raise
                 await self.close()
@@ -53,7 +53,8 @@ class UnitTasks:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
-            # as distributed does for other clients; else the loop of an embedded cluster would stay
+            # stop the loop runner, as distributed does for synchronous clients; otherwise the loop of an embedded
+            # cluster stays
             client._loop_runner.stop()
 
     def run(self, record: JobRecord, actions: Sequence[ev.RunUnits]) -> None:
@@ -80,7 +81,7 @@ class UnitTasks:
         """Wait for the reports of a task, and pass them on."""
         try:
             reports = await future
-        except Exception as error:  # units report their own errors, so Dask has lost the task
+        except Exception as error:  # units report their own errors, so this error means that Dask has lost the task
             if future.cancelled() or future.status == "lost":
                 return
             reports = [{"state": "failed", "step": -1, **_explain_task(units[0], error)}]

@@ -126,7 +126,7 @@ class Views:
         if record is None:
             return None
         asked: dict[str, list[str]] = {}
-        for process in record.state.roster.describe():  # several can be on one Dask worker
+        for process in record.state.roster.describe():  # several processes can run on the same Dask worker
             asked.setdefault(process["address"], []).extend(
                 str(name) for name in process["units"] if unit in ("", str(name))
             )

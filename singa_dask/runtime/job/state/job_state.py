@@ -54,30 +54,30 @@ class JobState:
         self.cluster = ClusterConf.model_validate(json.loads(spec.job)["cluster"])
         self._layout = plan_processes(self.cluster)
         self._placer = Placer(self._layout, self.cluster)
-        # a job with an elastic block may begin on fewer Dask workers
+        # a job with an elastic block may start on fewer Dask workers
         self._life = Life(Roster.of(spec.first_life - 1, pack(self._layout, len(spec.workers)), spec.workers))
         self._points = RestartPoints(spec.resume)
         self.restarts = Restarts(self.cluster.max_restarts)
         self._failure: Failure | None = None
         self._is_done = False
-        self._ended_by = ""  # why the last life ended
+        self._ended_by = ""  # reason for which the last life ended
         self._signal = ""
         self._stopped_by = ""
         self.steps: dict[str, int] = {}
         self._deadline: float | None = None
         self._place_at = 0.0
-        self._all_told_at = 0.0  # when all Dask workers that fell silent together are known
+        self._all_told_at = 0.0  # time from which all Dask workers that fell silent together are known
         self._now = 0.0
         self._workers: Mapping[str, WorkerFacts] = {}
         self._actions: list[Any] = []
         self._trains = self._has_trained = False
         self._replacement: Replacement | None = None
-        self._moving, self._is_urgent = "", False  # a Dask worker that leaves does not wait long
-        self._aborted_since: float | None = None  # since when units of this life are aborted
-        self._n_signals = 0  # of the job's client
-        self._is_alone = False  # the client is gone
+        self._moving, self._is_urgent = "", False  # a Dask worker that is about to leave does not wait long
+        self._aborted_since: float | None = None  # time since which units of this life are being aborted
+        self._n_signals = 0  # number of signals from the job's client
+        self._is_alone = False  # whether the client is gone
         self._stop_until: float | None = None
-        self._checkpoint_from = -1  # first step of which a requested checkpoint may be; -1 without a request
+        self._checkpoint_from = -1  # minimum step of a requested checkpoint; -1 if none is requested
 
     @property
     def life(self) -> int:
@@ -166,14 +166,14 @@ class JobState:
         self._now, self._workers, self._actions = now, workers, []
         if self._failure is None:
             self._begin_life(Roster.of(self.life + 1, self.roster.layout, self.spec.workers))
-        else:  # it was ended meanwhile
+        else:  # the life was ended meanwhile
             self._finish()
         return self._actions
 
     @_take.register(ev.Hosted)
     def _on_hosted(self, event: ev.Hosted) -> None:
         if event.life != self.life or self.phase != "starting":
-            return  # a replacement takes it
+            return  # a replacement handles this event
         worker = self.roster.workers[event.process]
         if event.error and not event.final:
             self._placer.suspects.add(self._now, worker, for_good=event.lasting)
@@ -219,7 +219,7 @@ class JobState:
 
     @_take.register(ev.Saved)
     def _on_saved(self, event: ev.Saved) -> None:
-        # also of a life that has ended meanwhile: it is complete
+        # accept a checkpoint of a life that has ended meanwhile, because the checkpoint is complete
         self._points.add_checkpoint(event.step, event.url)
         if event.step >= self._checkpoint_from:
             self._checkpoint_from = -1
@@ -299,7 +299,7 @@ class JobState:
     def _on_gone(self, event: ev.Gone) -> None:
         self._placer.leaving.discard(event.worker)
         self._placer.suspects.forget(event.worker)
-        if event.worker in self._workers:  # silent; others may be, too
+        if event.worker in self._workers:  # this worker is silent, and others may be, too
             self._all_told_at = self._now + SILENT_TOGETHER_S
         else:
             self._points.forget(event.worker)
@@ -334,7 +334,7 @@ class JobState:
             self._life.ending.discard(event.worker)
             if self.phase == "ending" and not self._life.ending:
                 self._after_life()
-            elif self.phase == "placing":  # it was late
+            elif self.phase == "placing":  # the report was late
                 self._placer.suspects.forget(event.worker)
 
     @_take.register(ev.Signal)
@@ -346,7 +346,7 @@ class JobState:
             self._fail(Failure(how, SIGNAL_CODES.get(event.name, 1)))
             return
         if (event.by or is_notice) and self._signal:
-            return  # it stops already
+            return  # the job is already stopping
         message = f"{event.by or event.name}: stopping with a checkpoint."
         if not (event.by or is_notice):
             message += f" Send {event.name} again to abort."
@@ -409,7 +409,7 @@ class JobState:
         elif self.phase == "running" and self._are_aborted():
             self._recover_ended()
         elif self.phase == "running" and not self._moving and not self._signal and self._deadline is None:
-            # units that share threads move once there are more Dask workers
+            # units that share threads move when there are more Dask workers
             if n := self._placer.room(self._now, self._workers, self.roster.workers):
                 self._prepare_move(f"there is room for {n} processes", urgent=False)
 
@@ -535,7 +535,7 @@ class JobState:
         units, reports = map(str, self._life.units_on(worker)), self._life.reports
         lost = [unit for unit in units if reports.get(unit, {}).get("state") != "done"]
         if not lost or self._replacement is not None:
-            return  # a replacement has taken the event
+            return  # a replacement has handled the event
         processes = [process for process, other in enumerate(self.roster.workers) if other == worker]
         self._placer.lose(worker, self._workers)
         step = self._life.known_step(self.steps)
@@ -568,7 +568,7 @@ class JobState:
             self._tell_placed(replacement.groups)
         if replacement.failed:
             self._replacement = None
-            if replacement.is_refused:  # this loss has been counted
+            if replacement.is_refused:  # this loss has already been counted
                 self._warn(f"All processes start again: {replacement.failed}")
                 self._end_life(replacement.failed)
             else:
@@ -627,7 +627,7 @@ class JobState:
         gone = {p for p, worker in enumerate(roster.workers) if worker not in there and life.is_done(p)}
         is_told, life.gone = gone == life.gone, gone
         for process, buddy in enumerate(buddies_of(roster, self._workers)):
-            # a process without one from the start takes no snapshots
+            # a process that started without a buddy takes no snapshots
             is_new = life.buddies[process] not in ("", *there) and buddy != ""
             if (is_new or not is_told) and process not in gone:
                 life.buddies[process] = buddy if is_new else life.buddies[process]

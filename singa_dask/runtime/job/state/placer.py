@@ -165,7 +165,7 @@ class Placer:
 
     def room(self, now: float, workers: Mapping[str, WorkerFacts], mine: Sequence[str]) -> int:
         """Return how many processes there is room for, if that has been more than now for `STEADY_S`; else 0."""
-        n = len(set(mine))  # processes that were replaced may share a Dask worker
+        n = len(set(mine))  # replaced processes may share a Dask worker
         if n >= self._limits[1]:
             return 0
         try:
@@ -220,7 +220,8 @@ def buddies_of(roster: Roster, workers: Mapping[str, WorkerFacts]) -> list[str]:
     hosts = {address: workers[address].host if address in workers else address for address in mine}
     spare = [address for address in usable if address not in hosts]
     in_order = sorted(range(len(mine)), key=lambda process: hosts[mine[process]])
-    # in a circle by hosts, the process this far behind is on another host, unless one host has the majority
+    # in a circle sorted by hosts, the process `shift` places further is on another host, unless one host has the
+    # majority
     shift = max(Counter(hosts[address] for address in mine).values())
     buddies = [""] * len(mine)
     for position, process in enumerate(in_order):

@@ -177,7 +177,7 @@ class Replacement:
         if chosen is None:
             return []
         steps = {group: self._applied[group] + 1 for group in self.groups if group in self._applied}
-        if 0 in steps.values() or len(steps) < len(self.groups):  # it may not have sent its initial values
+        if 0 in steps.values() or len(steps) < len(self.groups):  # a group may not have sent its initial values yet
             self.failed, self.is_refused = "a lost worker group had not trained a step yet.", True
             return []
         start = self._points.of_groups(steps, self._placer.reachable(workers))

@@ -137,7 +137,7 @@ class Restarts:
         self.recomputed_steps = 0
         self.lost_s = 0.0
         self._max = max_restarts
-        self._n_in_place = 0  # since the newest step
+        self._n_in_place = 0  # number of replacements in place since the newest step
         self._best = -1
         self._lost_at: float | None = None
         self._lost_step = -1

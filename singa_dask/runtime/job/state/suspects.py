@@ -34,7 +34,7 @@ class Suspects:
             seconds = min(first_s * 2.0 ** min(n_doubled, 9), MAX_S)
         seconds = math.inf if for_good else seconds
         end = now + seconds
-        # the network is still broken
+        # the network is still broken, so extend all failures
         self._failures |= {pair: (m, max(end, until)) for pair, (m, until) in parted.items()}
         self._failures[key] = n + 1, end
         return seconds
