@@ -193,7 +193,7 @@ def run(
 
         result, summary = job_run.carry_out(client, directory, observers, progress.on_event, take_driver)
     tell_end(result, place.url, quiet)
-    # the same mistake in the job would end it again
+    # do not show how to continue after a ConfigError, because the job would end again
     if result.state != "done" and result.exit_code != ConfigError.exit_code and not quiet:
         fails_again = result.exit_code in (1, NumericError.exit_code)
         still_runs = result.exit_code in (ClusterError.exit_code, LostUnitError.exit_code) and not result.devices

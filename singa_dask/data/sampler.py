@@ -276,7 +276,7 @@ class Sampler:
     @cached_property
     def _identity(self) -> dict[str, Any]:
         identity = {
-            # in version 1, each group read its own range of the file, not its own range of the block order
+            # in version 1, each group read a range of the file; now it reads a range of the shuffled blocks
             "version": 2 if self.shuffle == "block" and self.n_groups > 1 else 1,
             "fingerprint": self.fingerprint,
             "shuffle": self.shuffle,

@@ -187,7 +187,7 @@ def _format(url: str, conf: StoreConf) -> str:
     if url.lower().endswith(IMAGE_SUFFIXES):
         return "image-folder"
     if conf.backend == "image-list" and not fs.is_dir(url, conf.storage_options):
-        # the head of a text for CSV looks like any other text
+        # the head of an image list looks like any other text, so it cannot be detected
         return "webdataset" if url.lower().endswith(".tar") else conf.backend
     try:
         backend = detect(url, conf.storage_options)

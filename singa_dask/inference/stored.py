@@ -226,7 +226,7 @@ class _Inference:
             yield self._task, workers.run
             return
         files = [*runtime.files_of(self._wanted.job), *self._task.init_from]
-        # opening a missing file raises a better error
+        # check only files that exist, because opening a missing file raises its own error
         runtime.check_seen(workers.client, [url for url in files if fs.local_path(url) and fs.exists(url)])
         with placed_job(self._wanted.job, workers.client) as (job, messages):
             yield replace(self._task, job=job.to_json()), runtime.on_dask(workers.client, messages)

@@ -213,7 +213,7 @@ def changes_of(read: JobFile, place: RunPlace) -> list[str]:
     if not url or not fs.exists(fs.join(url, "resolved.yaml")):
         return []
     run, now = StoredRun(url), flatten(read_plain(redact_job(read.resolved()), "resolved.yaml"))
-    # train_steps may not be known yet, and is not shown; the other keys depend on no data
+    # train_steps may not be known yet; a key of only one of the jobs depends on other keys, or on the version
     unknown = ("epochs", "train_steps") if read.job.epochs else ()
     lines = [
         f"changed: {key}: {' -> '.join(shown_pair(*pair))}"

@@ -153,7 +153,7 @@ def figure_of(panels: Sequence[Panel], names: Sequence[str], axis: str) -> Any:
         figure.savefig(out, format="png")
         return out.getvalue()
 
-    # IPython displays figures by this method, because pyplot is not imported
+    # without pyplot, IPython needs this method to display a figure
     figure._repr_png_ = png
     return figure
 

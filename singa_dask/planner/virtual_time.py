@@ -364,7 +364,7 @@ class VirtualWait(Cancellation):
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__()
         self.waited_s = 0.0
-        self.condition: Any = self  # the simulated lock is its own condition, because no other thread runs
+        self.condition: Any = self  # this object is its own condition, because no other thread runs
         self._clock = clock
         self._until: Callable[[], bool] | None = None
 

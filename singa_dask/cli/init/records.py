@@ -364,7 +364,7 @@ def split_store(survey: RecordSurvey, closed: Store, options: InitOptions, folde
     """Return the survey with a test set, unless there are too few records."""
     with copy.copy(closed) as store:
         if survey.values == "columns" and len(survey.shape) == 1:
-            # `standardise` also reads widened values
+            # widen the values, as `standardise` does
             store.widen()
         # image files are not counted, because they are not copied
         files, n_bytes = store.record_files(0, store.count), store.count * store.record_bytes

@@ -390,7 +390,7 @@ def find_sets(url: str) -> tuple[str, str, str]:
         pattern = fs.join(url, f"train*{suffixes.pop()}")
         return pattern, _beside(pattern), ""
     if len(train) != 1 or any(fs.is_dir(fs.join(url, name)) for name in others):
-        # the folder "train" may also be a class
+        # next to other folders, "train" may be the name of a class
         return url, _beside(url), ""
     inside = fs.join(url, train[0])
     return inside, _beside(inside), ""

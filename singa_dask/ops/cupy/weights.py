@@ -55,7 +55,7 @@ class CupyWeights(CupyMemory):
 
     def __init__(self, gpu: CupyDevice, precision: str = "float32") -> None:
         super().__init__(gpu, precision)
-        # (dtype, copied dtype) pairs of weights that have been copied, and their copies during a capture
+        # pairs (dtype of a weight, dtype of its copy) that were used so far, and their copies during a capture
         self._copied_kinds: set[tuple[Any, Any]] = set()
         self._step_weights: dict[tuple[Any, Any], StepWeights] = {}
 

@@ -54,7 +54,7 @@ LIMITS = {
     "end": Limit("the units of a process have ended after they were told to", "8s"),
     "stop": Limit("a job whose client is gone has stopped with a checkpoint", "60s", at_least=("end",)),
     "nanny": Limit("a nanny has started its Dask worker again; until then units do not share others", "6s"),
-    # limit for a single question. After it, the question is repeated, or dropped if nothing depends on the answer
+    # limit for a single question; after it, the question is repeated, or dropped if nothing depends on the answer
     "question": Limit("the scheduler has answered one question", of="answer", times=1 / 3),
     "connect": Limit("a scheduler says what it is to a client that connects", of="answer", times=1 / 5),
     "close": Limit("the scheduler has heard that a client leaves", of="answer", times=2 / 5),

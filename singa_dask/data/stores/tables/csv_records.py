@@ -309,7 +309,7 @@ def parse_columns(
         numbers = parse_numbers(text, header, null_values)
         if numbers is not None:
             values = numbers.to_numpy(zero_copy_only=False).reshape(-1, len(names))
-            # parse missing values as nulls, which become NaN and then null again
+            # to_numpy turns missing values into NaN, and from_pandas turns NaN into null again
             n, by_column = len(values), pa.array(values.T.ravel(), from_pandas=numbers.null_count > 0)
             return pa.table({name: by_column.slice(i * n, n) for i, name in enumerate(names)}).select(list(columns))
     options = pyarrow.csv.ConvertOptions(
@@ -368,7 +368,7 @@ def parse_numbers(text: bytes, header: CsvHeader, null_values: Sequence[str] = (
         )
     except (pa.ArrowInvalid, ValueError):
         return None
-    # if carriage returns also end lines, the count of lines differs
+    # if carriage returns also end lines, the number of rows differs
     is_whole = len(table) == len(starts) * len(header.names)
     return whole(table.column(0)) if is_whole else None
 

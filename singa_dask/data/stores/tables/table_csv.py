@@ -145,7 +145,7 @@ class CsvPart(TablePart):
         if len(table) != run.n:
             fault = ValueError(f"{len(table)} records, expected {run.n}")
             raise self._error(text, run, numbers, fault)
-        # a header of numbers or booleans is not a header, and without a header the names are 1, 2, ...
+        # if all columns hold strings, the header may be a record; without a header the names are 1, 2, ...
         if {*kinds.values()} <= {"string"} and self._header.names[0] != "1":
             self._refuse_header(table, text, run)
         return table

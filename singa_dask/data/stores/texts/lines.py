@@ -34,7 +34,7 @@ class LineStore(RangeStore):
     """
 
     block = LineOptions
-    # this layer's records are for custom parsers, so it is not offered as a source
+    # these records are for custom parsers, so the store is not offered as a source
     is_source = False
     block_options = ("block_bytes",)
 

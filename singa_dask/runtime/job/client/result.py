@@ -177,7 +177,7 @@ def outcome(over: JobEnd) -> tuple[str, int, str]:
         return "failed", max(step, 0), _reason_of(failure, reports) + last
     waited = bool(over.signal) and any(report["state"] != "done" for report in reports.values())
     if waited or any(report["stopped"] for report in workers):
-        # if a Dask worker closes, its units stop without a signal; here nobody placed them again
+        # if a Dask worker closes, its units stop without a signal; here the job was not placed again
         what = f"stopped by {over.by or over.signal or 'a Dask worker that has closed'}"
         return "stopped", max(step, 0), f"{what} while it waited for Dask workers" if waited else what
     return "done", max(step, 0), next((report["ended"] for report in workers if report.get("ended")), "")
